@@ -1,0 +1,206 @@
+"""The tables of a lake: the one contract that the decoder, the lake and Spark share.
+
+Column order is keys, then identifiers, then payloads, because Delta keeps statistics for the first 32 leaf columns.
+`nullable=False` says that a value can never be missing; the Delta schema calls every column nullable all the same, so
+that later versions may write nulls, while the Parquet files leave out the definition levels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+INT16, INT32, INT64, BOOL = pa.int16(), pa.int32(), pa.int64(), pa.bool_()
+STRING, BINARY, DATE = pa.string(), pa.binary(), pa.date32()
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+def _fields(kind: pa.DataType, names: str) -> list[pa.Field]:
+    return [pa.field(name, kind) for name in names.split()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """One Delta table: its name, its Arrow schema and the columns that make a row unique."""
+
+    name: str
+    schema: pa.Schema
+    key: tuple[str, ...] = ("capture_id", "packet_no", "sub_no")
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+
+_CAPTURE_KEYS = [_required("capture_id", STRING), pa.field("vehicle_id", STRING), pa.field("date", DATE)]
+_KEYS = [
+    *_CAPTURE_KEYS,
+    pa.field("ts", TIMESTAMP),
+    pa.field("ts_ns", INT64),
+    _required("packet_no", INT64),
+    _required("sub_no", INT32),
+    pa.field("interface", STRING),
+]
+_BUS_KEYS = [*_KEYS, pa.field("bus", STRING), pa.field("bus_time_ns", INT64), _required("source", STRING)]
+
+INTERFACE = pa.struct(
+    [
+        pa.field("id", INT32),
+        pa.field("name", STRING),
+        pa.field("link_type", INT32),
+        pa.field("ts_resolution_ns", STRING),
+        pa.field("snaplen", INT64),
+    ]
+)
+ENDPOINT = pa.struct(
+    [pa.field("kind", STRING), pa.field("address", STRING), pa.field("port", INT32), pa.field("transport", STRING)]
+)
+COUNTS = pa.map_(STRING, INT64)
+
+
+def _table(name: str, *fields: list[pa.Field], key: tuple[str, ...] | None = None) -> TableSpec:
+    schema = pa.schema([field for group in fields for field in group])
+    return TableSpec(name=name, schema=schema) if key is None else TableSpec(name=name, schema=schema, key=key)
+
+
+CAPTURES = _table(
+    "captures",
+    _CAPTURE_KEYS,
+    [
+        _required("uri", STRING),
+        _required("etag", STRING),
+        _required("object_size", INT64),
+        pa.field("format", STRING),
+        pa.field("compression", STRING),
+        *_fields(INT64, "packets bytes first_ts_ns last_ts_ns"),
+        pa.field("link_types", pa.list_(INT32)),
+        pa.field("interfaces", pa.list_(INTERFACE)),
+        pa.field("sections", INT32),
+        pa.field("truncated", BOOL),
+        pa.field("faults", COUNTS),
+        pa.field("rows", COUNTS),
+        _required("outcome", STRING),
+        _required("decoder_version", STRING),
+        pa.field("profile", STRING),
+        _required("ingested_at", TIMESTAMP),
+    ],
+    key=("capture_id",),
+)
+PACKETS = _table(
+    "packets",
+    _KEYS,
+    [
+        *_fields(INT32, "link_type"),
+        _required("captured_len", INT64),
+        _required("original_len", INT64),
+        *_fields(STRING, "direction eth_src eth_dst"),
+        *_fields(INT32, "eth_type"),
+        pa.field("vlan_ids", pa.list_(INT32)),
+        *_fields(INT16, "vlan_pcp ip_version"),
+        *_fields(STRING, "ip_src ip_dst"),
+        *_fields(INT16, "ip_proto ip_ttl ip_dscp"),
+        *_fields(BOOL, "ip_fragment"),
+        *_fields(INT32, "src_port dst_port tcp_flags"),
+        *_fields(INT64, "tcp_seq tcp_ack"),
+        *_fields(INT32, "l4_payload_len"),
+        _required("protocol", STRING),
+        pa.field("raw", BINARY),
+    ],
+)
+FAULTS = _table(
+    "faults",
+    _KEYS,
+    [_required("layer", STRING), _required("reason", STRING), *_fields(INT64, "offset need have")],
+)
+CAN_FRAMES = _table(
+    "can_frames",
+    _BUS_KEYS,
+    [
+        *_fields(INT64, "can_id"),
+        *_fields(BOOL, "extended rtr error fd brs esi xl"),
+        *_fields(INT16, "dlc"),
+        _required("data_len", INT32),
+        *_fields(STRING, "direction"),
+        *_fields(INT64, "error_class"),
+        *_fields(INT16, "xl_sdu_type xl_vcid"),
+        *_fields(INT64, "xl_acceptance"),
+        _required("payload", BINARY),
+    ],
+)
+LIN_FRAMES = _table(
+    "lin_frames",
+    _BUS_KEYS,
+    [
+        *_fields(INT16, "lin_id parity checksum"),
+        *_fields(STRING, "checksum_type"),
+        *_fields(INT16, "errors"),
+        *_fields(INT64, "event"),
+        _required("payload", BINARY),
+    ],
+)
+SOMEIP_MESSAGES = _table(
+    "someip_messages",
+    _KEYS,
+    [
+        *_fields(STRING, "ip_src ip_dst"),
+        *_fields(INT32, "src_port dst_port"),
+        *_fields(STRING, "transport"),
+        *(_required(name, INT32) for name in ("service_id", "method_id", "client_id", "session_id")),
+        *(_required(name, INT16) for name in ("protocol_version", "interface_version", "message_type", "return_code")),
+        _required("is_event", BOOL),
+        _required("length", INT64),
+        pa.field("tp_segments", INT32),
+        pa.field("tp_complete", BOOL),
+        _required("payload", BINARY),
+    ],
+)
+SOMEIP_SD_ENTRIES = _table(
+    "someip_sd_entries",
+    _KEYS,
+    [
+        *_fields(STRING, "ip_src ip_dst"),
+        *_fields(BOOL, "reboot unicast"),
+        *_fields(INT32, "session_id"),
+        *_fields(STRING, "entry_type"),
+        *_fields(INT32, "service_id instance_id"),
+        *_fields(INT16, "major_version"),
+        *_fields(INT64, "minor_version"),
+        *_fields(INT32, "ttl eventgroup_id"),
+        *_fields(INT16, "counter"),
+        pa.field("endpoints", pa.list_(ENDPOINT)),
+        pa.field("configuration", pa.map_(STRING, STRING)),
+    ],
+)
+QUARANTINE = _table(
+    "quarantine",
+    _CAPTURE_KEYS,
+    [
+        _required("uri", STRING),
+        _required("stage", STRING),
+        _required("error", STRING),
+        pa.field("detail", STRING),
+        pa.field("offset", INT64),
+        pa.field("raw", BINARY),
+        _required("first_seen", TIMESTAMP),
+    ],
+    key=("capture_id", "offset"),
+)
+
+TABLES: dict[str, TableSpec] = {
+    spec.name: spec
+    for spec in (
+        CAPTURES,
+        PACKETS,
+        FAULTS,
+        CAN_FRAMES,
+        LIN_FRAMES,
+        SOMEIP_MESSAGES,
+        SOMEIP_SD_ENTRIES,
+        QUARANTINE,
+    )
+}

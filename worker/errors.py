@@ -1,0 +1,28 @@
+"""The three words that decide what happens next; adapters translate into them, the core imports no foreign exception.
+
+    Retryable   throttled, timed out, outcome unknown: keep the work, try again later
+    Poison      what the decoder itself calls not a capture: a quarantine row, then done
+    Fatal       bad settings, no permission, a lake of another kind: stop, say what to do, exit not 0
+"""
+
+from __future__ import annotations
+
+
+class PcaplakeError(Exception):
+    """The common ancestor of everything the worker raises on purpose."""
+
+
+class Retryable(PcaplakeError):
+    """It may work the next time."""
+
+
+class OutcomeUnknown(Retryable):
+    """The request may or may not have been carried out: look before doing it again."""
+
+
+class Poison(PcaplakeError):
+    """This one capture can never be decoded."""
+
+
+class Fatal(PcaplakeError):
+    """Nothing will work until somebody changes something; the message says what."""
