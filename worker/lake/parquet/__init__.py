@@ -1,0 +1,6 @@
+"""Record batches of one table to one Parquet file, with the statistics that its Delta log entry carries."""
+
+from .sink import ParquetSink
+from .statistics import Summary
+
+__all__ = ["ParquetSink", "Summary"]

@@ -1,0 +1,93 @@
+"""The sink of one table: batches are gathered into row groups, row groups become a Parquet file.
+
+Knows how rows are gathered; the bytes are written by `arrow.py`. Must not know where the bytes go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from .arrow import ArrowFile, Write
+from .statistics import Summary, delta_stats
+
+
+class ParquetSink:
+    """One Parquet file of a table's rows.
+
+    `write` gets the file's bytes in order, as `bytes` it may keep. `compression` is zstd, snappy or none.
+    Columns in `omit` (partition columns) are left out of the file. A row group has at most `row_group_rows` rows.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        write: Write,
+        *,
+        compression: str = "zstd",
+        level: int = 1,
+        row_group_rows: int = 262_144,
+        omit: Sequence[str] = ("date",),
+    ) -> None:
+        if row_group_rows < 1:
+            raise ValueError(f"row_group_rows is {row_group_rows}; give 1 or more")
+        self._schema = pa.schema([field for field in schema if field.name not in omit])
+        self._row_group_rows = row_group_rows
+        self._write = write
+        self._written = 0
+        self._rows = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+        self._file = ArrowFile(
+            self._schema, self._count, compression=compression, level=level if compression == "zstd" else None
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, and an estimate for the rows that wait for their row group."""
+        ratio = self._written / self._rows if self._rows else self._waiting_bytes / 4 / max(self._waiting_rows, 1)
+        return self._written + int(self._waiting_rows * ratio)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch: the table's columns, strings plain or as dictionary<int32, string>, nulls also as null type."""
+        batch = batch.select(self._schema.names)
+        for start in range(0, batch.num_rows, self._row_group_rows):
+            part = batch.slice(start, self._row_group_rows)
+            if self._waiting_rows + part.num_rows > self._row_group_rows:
+                self._flush()
+            self._waiting.append(part)
+            self._waiting_rows += part.num_rows
+            self._waiting_bytes += part.nbytes
+            if self._waiting_rows == self._row_group_rows:
+                self._flush()
+
+    def close(self) -> Summary:
+        """Write what waits and the footer."""
+        self._flush()
+        self._file.close()
+        stats = delta_stats(self._schema, self._rows, self._file.ranges)
+        return Summary(size=self._written, rows=self._rows, stats=stats)
+
+    def _count(self, data: bytes) -> None:
+        self._write(data)
+        self._written += len(data)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        columns = [_joined([batch.column(i) for batch in self._waiting], f) for i, f in enumerate(self._schema)]
+        rows = self._waiting_rows
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._file.write_group(columns)
+        self._rows += rows
+
+
+def _joined(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
+    """One array of several batches; dictionaries stay dictionaries."""
+    if len(arrays) == 1:
+        return arrays[0]
+    if all(pa.types.is_dictionary(array.type) for array in arrays):
+        return pa.chunked_array(arrays).unify_dictionaries().combine_chunks()
+    return pa.concat_arrays([array if array.type == field.type else array.cast(field.type) for array in arrays])

@@ -1,0 +1,108 @@
+"""What is known of a file's columns: ranges and null counts, and the words Delta has for them.
+
+Knows Arrow types and the Delta protocol's per-file statistics; knows no Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+
+INDEXED_COLUMNS = 32  # delta.dataSkippingNumIndexedCols
+TEXT_LIMIT = 32  # characters of a string bound, as Spark cuts them
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Value = int | str | bool | date
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A closed file: bytes, rows and the `stats` JSON of its Delta `add` action."""
+
+    size: int
+    rows: int
+    stats: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Nulls, least and greatest value of a column; None when all are null or the type has no order we keep.
+
+    Timestamps are integers of microseconds since 1970.
+    """
+
+    nulls: int = 0
+    low: Value | None = None
+    high: Value | None = None
+
+    def __or__(self, other: Range) -> Range:
+        if self.low is None or self.high is None:
+            low, high = other.low, other.high
+        elif other.low is None or other.high is None:
+            low, high = self.low, self.high
+        else:
+            low, high = min(self.low, other.low), max(self.high, other.high)
+        return Range(nulls=self.nulls + other.nulls, low=low, high=high)
+
+
+def has_range(kind: pa.DataType) -> bool:
+    """Whether Delta keeps minValues and maxValues for the type (strings, integers, dates, timestamps)."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    )
+
+
+def text_floor(text: str, limit: int = TEXT_LIMIT) -> str:
+    """A string of at most `limit` characters that is not above `text`."""
+    return text[:limit]
+
+
+def text_ceiling(text: str, limit: int = TEXT_LIMIT) -> str | None:
+    """A string of at most `limit` characters that is not below `text` in the order of UTF-8; None if there is none."""
+    if len(text) <= limit:
+        return text
+    for end in range(limit, 0, -1):
+        after = ord(text[end - 1]) + 1
+        if after <= 0x10FFFF:
+            return text[: end - 1] + chr(0xE000 if after == 0xD800 else after)  # surrogates are no characters
+    return None
+
+
+def _instant(microseconds: int) -> str:
+    instant = EPOCH + timedelta(milliseconds=microseconds // 1000)
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _bounds(kind: pa.DataType, low: Value, high: Value) -> tuple[object, object]:
+    if isinstance(low, str) and isinstance(high, str):
+        return text_floor(low), text_ceiling(high)
+    if pa.types.is_timestamp(kind) and isinstance(low, int) and isinstance(high, int):
+        try:
+            return _instant(low), _instant(high + 999)  # Delta has milliseconds: floored, raised
+        except OverflowError:
+            return None, None
+    if isinstance(low, date) and isinstance(high, date):
+        return low.isoformat(), high.isoformat()
+    return low, high
+
+
+def delta_stats(schema: pa.Schema, rows: int, ranges: Mapping[str, Range]) -> str:
+    """The `stats` of an `add` action (Delta protocol, Per-file Statistics) for the first 32 columns of `schema`."""
+    lows: dict[str, object] = {}
+    highs: dict[str, object] = {}
+    nulls: dict[str, int] = {}
+    for field in list(schema)[:INDEXED_COLUMNS]:
+        found = ranges[field.name]
+        nulls[field.name] = found.nulls
+        if has_range(field.type) and found.low is not None and found.high is not None:
+            low, high = _bounds(field.type, found.low, found.high)
+            if low is not None:
+                lows[field.name] = low
+            if high is not None:
+                highs[field.name] = high
+    found_stats = {"numRecords": rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
+    return json.dumps(found_stats, separators=(",", ":"), ensure_ascii=False)
