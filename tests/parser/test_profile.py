@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parser.errors import ProfileError
+from parser.profile import Profile
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def documented() -> str:
+    return re.findall(r"```yaml\n(.*?)```", (DOCS / "profile.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+
+
+def test_the_documented_example_is_read() -> None:
+    profile = Profile.parse(documented())
+    assert profile.udp_ports == {30501: "someip", 30502: "someip"}
+    assert profile.tcp_ports == {}
+    assert profile.interface_buses == {"can0": "powertrain", "can1": "chassis", "0": "body"}
+    assert profile.tecmp_buses == {16: "powertrain", 17: "chassis"}
+    assert profile.vehicle_id_of("file:///data/fleet/WDB-0042/2026-09-21-1.pcapng") == "WDB-0042"
+    assert profile.vehicle_id_of("nothing") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n# only a comment\n", "{}", "ports:\nbuses: {}\nvehicle_id:\n", "ports: {udp: }"]
+)
+def test_nothing_said_is_the_default(text: str) -> None:
+    assert Profile.parse(text, name="default") == Profile.default()
+
+
+def test_the_file_gives_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "truck.yaml"
+    path.write_text("ports: {udp: {30501: someip}}", encoding="utf-8")
+    profile = Profile.load(path)
+    assert profile.name == "truck"
+    assert str(profile) == f"truck@{profile.hash}"
+
+
+WRONG = [
+    ("port: {}", 1, ["no key 'port'", "did you mean 'ports'"]),
+    ("ports:\n  udp:\n    30501: someip\nspeed: 3", 4, ["no key 'speed'", "buses, ports, vehicle_id"]),
+    ("ports:\n  sctp: {}", 2, ["no key 'sctp'", "tcp, udp"]),
+    ("ports:\n  udp:\n    30501: sumip", 3, ["unknown protocol 'sumip'", "did you mean 'someip'"]),
+    ("ports:\n  udp:\n    30501: 7", 3, ["must be a text", "a number (7)", "quotes"]),
+    ("ports:\n  udp:\n    65536: someip", 3, ["0 to 65535", "65536"]),
+    ("ports:\n  tcp:\n    -1: someip", 3, ["0 to 65535"]),
+    ("ports:\n  udp:\n    http: someip", 3, ["0 to 65535", "http"]),
+    ("ports:\n  udp:\n    1:30: someip", 3, ["0 to 65535"]),
+    ("ports:\n  udp:\n    1.5: someip", 3, ["0 to 65535"]),
+    ("ports:\n  udp:\n    - 30501", 3, ["ports.udp must be a map", "a list"]),
+    ("ports:\n  udp: 30501", 2, ["ports.udp must be a map", "a number (30501)"]),
+    ("ports:\n  udp:\n    30501: someip\n    30501: someip", 4, ["30501 twice", "line 3"]),
+    ("ports:\n  udp:\n    30501: someip\n    0x7725: someip", 4, ["0x7725 twice", "line 3"]),
+    ("ports: {}\n\nports: {}", 3, ["ports twice", "line 1"]),
+    ("ports:\n  udp:\n    [1, 2]: someip", 3, ["plain word or number", "a list"]),
+    ("- ports", 1, ["the profile must be a map", "a list"]),
+    ("buses:\n  interfaces:\n    can0:", 3, ["buses.interfaces.can0 must be a text", "nothing"]),
+    ("buses:\n  interfaces:\n    can0: on", 3, ["truth value", "'on'"]),
+    ("buses:\n  interfaces:\n    can0: ''", 3, ["is empty"]),
+    ("buses:\n  tecmp:\n    can0: chassis", 3, ["0 to 4294967295"]),
+    ("vehicle_id: '('", 1, ["no regular expression"]),
+    ("ports: {}\nvehicle_id: '/([^/]+)/'", 2, ["(?P<vehicle_id>"]),
+    ("vehicle_id: [a]", 1, ["must be a text"]),
+    ("ports:\n\tudp: {}", 2, ["not YAML"]),
+    ("a: b\n---\nc: d", 2, ["not YAML"]),
+    ("ports: {}\nbuses: \x00", 2, ["does not allow"]),
+    ("ports: *nowhere", 1, ["not YAML"]),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "words"), WRONG)
+def test_an_error_says_what_where_and_what_instead(text: str, line: int, words: list[str]) -> None:
+    with pytest.raises(ProfileError) as caught:
+        Profile.parse(text)
+    assert caught.value.line == line
+    assert str(caught.value).startswith(f"line {line}: ")
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_protocols_can_be_handed_in() -> None:
+    assert Profile.parse("ports: {tcp: {13400: doip}}", protocols={"doip"}).tcp_ports == {13400: "doip"}
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="cannot read the profile"):
+        Profile.load(tmp_path / "absent.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"vehicle_id: \xe9")
+    with pytest.raises(ProfileError, match="UTF-8"):
+        Profile.load(tmp_path / "latin.yaml")
+    (tmp_path / "deep.yaml").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(ProfileError, match="too deeply"):
+        Profile.load(tmp_path / "deep.yaml")
+
+
+def test_the_hash_is_of_the_meaning() -> None:
+    one = Profile.parse("ports: {udp: {1: someip, 2: someip}} # a comment", name="one")
+    same = Profile.parse("ports:\n  udp:\n    2: someip\n    0x1: someip", name="same")
+    other = Profile.parse("ports: {tcp: {1: someip, 2: someip}}", name="one")
+    assert one.hash == same.hash != other.hash
+    assert Profile.default().hash not in (one.hash, other.hash)
+    assert re.fullmatch("[0-9a-f]{12}", one.hash)
+
+
+def test_an_empty_vehicle_id_is_none() -> None:
+    assert Profile.parse("vehicle_id: 'x(?P<vehicle_id>[0-9]*)'").vehicle_id_of("x") is None
+    assert Profile.parse("vehicle_id: '(?P<vehicle_id>[0-9]+)?x'").vehicle_id_of("x") is None
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_profile_or_a_profile_error(text: str) -> None:
+    line: int | None = 1
+    try:
+        Profile.parse(text)
+    except ProfileError as error:
+        line = error.line
+    assert line is None or 1 <= line <= len(re.split("\r\n|[\r\n\x85\u2028\u2029]", text)) + 1
+
+
+@given(
+    st.dictionaries(st.integers(0, 65535), st.just("someip")),
+    st.dictionaries(st.integers(0, 2**32 - 1), st.sampled_from(["powertrain", "chassis"])),
+)
+def test_ports_and_modules_come_back(ports: dict[int, str], modules: dict[int, str]) -> None:
+    lines = ["ports:", "  udp:", *(f"    {k}: {v}" for k, v in ports.items())]
+    lines += ["buses:", "  tecmp:", *(f"    {k}: {v}" for k, v in modules.items())]
+    profile = Profile.parse("\n".join(lines))
+    assert (profile.udp_ports, profile.tecmp_buses) == (ports, modules)
