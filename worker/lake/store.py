@@ -1,0 +1,417 @@
+"""Where a lake lives: one port over local files, memory, S3, GCS and Azure.
+
+Knows obstore and, for local files, the small durable put (obstore's LocalStore does not fsync). Translates every error
+into worker/errors.py. Must not know tables, logs or the ledger.
+
+Paths are relative to the root, with `/` between parts. A method raises
+
+    Retryable       nothing happened, or it was a read
+    OutcomeUnknown  a write may or may not have been carried out
+    Fatal           no permission, no such bucket, a setting the store does not take
+
+`asyncio.CancelledError` during a write leaves its outcome unknown as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import obstore
+from obstore import exceptions as obstore_errors
+from obstore.store import MemoryStore, from_url
+
+from worker.errors import Fatal, OutcomeUnknown, PcaplakeError, Retryable
+
+from . import durable
+
+Buffer = durable.Buffer
+
+_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az"}
+_SCHEMES |= {"abfs": "abfs", "abfss": "abfss", "memory": "memory", "file": "file"}
+_CLIENT_OPTIONS = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "read_timeout", "timeout"}
+)
+# A request gives up well within a commit's time, which then looks what came of it.
+_TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
+_RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+_PART_BYTES = 8 * 1024 * 1024
+
+# Memory stores of one name are one store within the process.
+_memories: dict[str, MemoryStore] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectMeta:
+    """What a store says about an object; `last_modified` is the store's clock, never ours."""
+
+    path: str
+    size: int
+    etag: str | None
+    last_modified: datetime
+
+
+Listing = list[ObjectMeta]
+
+
+class Upload(Protocol):
+    """One object being written by a worker thread. It appears whole, at `finish`; it has not a name before."""
+
+    def write(self, data: Buffer) -> None: ...
+
+    def finish(self) -> ObjectMeta:
+        """Durable when this returns. Raises Fatal when a local file of that name exists: names are unique."""
+        ...
+
+    def abort(self) -> None:
+        """Forget it; harmless after `finish`."""
+        ...
+
+
+class Store(ABC):
+    """The port. `uri` has no trailing slash; `local` is the folder of a local store, else None."""
+
+    uri: str
+    local: Path | None = None
+    options: Mapping[str, str]
+
+    @classmethod
+    def open(cls, uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
+        """`uri`: a path, or file://, memory:///, s3://, gs:// or az://; `options`: storage options as obstore's.
+
+        Nothing is read or made yet. Raises Fatal for a scheme or an option that nobody knows.
+        """
+        scheme, separator, rest = str(uri).partition("://")
+        if isinstance(uri, Path) or not separator:
+            return LocalStore(Path(uri))
+        if scheme not in _SCHEMES:
+            raise Fatal(f"{uri}: no store for {scheme}://; use a path, s3://, gs://, az:// or memory:///")
+        if scheme == "file":
+            return LocalStore(Path("/" + rest.lstrip("/")))
+        if not rest.strip("/"):
+            raise Fatal(f"{uri}: a bucket or a name is missing")
+        if scheme == "memory":
+            name = rest.strip("/")
+            return ObjectStore(f"memory:///{name}", _memories.setdefault(name, MemoryStore()), options)
+        plain = f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
+        return ObjectStore(plain, _remote(plain, options or {}), options)
+
+    @abstractmethod
+    async def put_if_absent(self, path: str, data: bytes) -> bool:
+        """True: made; False: it exists already."""
+
+    @abstractmethod
+    async def put(self, path: str, data: bytes) -> None:
+        """Make or replace."""
+
+    @abstractmethod
+    async def replace(self, path: str, data: bytes, etag: str) -> bool:
+        """Replace the version that has `etag`; False: it is another one by now, or gone."""
+
+    @abstractmethod
+    async def get(self, path: str) -> tuple[bytes, ObjectMeta] | None:
+        """All of it, or None."""
+
+    @abstractmethod
+    async def get_range(self, path: str, start: int, length: int) -> bytes:
+        """`length` bytes from `start`, fewer at the end of the object. Raises FileNotFoundError."""
+
+    @abstractmethod
+    async def head(self, path: str) -> ObjectMeta | None: ...
+
+    @abstractmethod
+    async def list(self, prefix: str, start_after: str | None = None) -> Listing:
+        """Everything below the folder `prefix` ("" is the root), sorted by path, after the path `start_after`."""
+
+    @abstractmethod
+    async def delete(self, path: str) -> None:
+        """An absent object is fine."""
+
+    @abstractmethod
+    def upload(self, path: str) -> Upload:
+        """Blocking, for worker threads."""
+
+
+def checked(path: str) -> str:
+    """A path inside the store, or ValueError."""
+    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError(f"not a path relative to the store: {path!r}")
+    return path
+
+
+class LocalStore(Store):
+    """A folder. The blocking calls run in threads, so that an fsync does not hold up the event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.local: Path = folder.resolve()
+        self.uri = f"file://{self.local}".rstrip("/")
+        self.options = {}
+
+    async def put_if_absent(self, path: str, data: bytes) -> bool:
+        return await asyncio.to_thread(self._create, self._path(path), data)
+
+    async def put(self, path: str, data: bytes) -> None:
+        await asyncio.to_thread(self._replace, self._path(path), data, None)
+
+    async def replace(self, path: str, data: bytes, etag: str) -> bool:
+        return await asyncio.to_thread(self._replace, self._path(path), data, etag)
+
+    async def get(self, path: str) -> tuple[bytes, ObjectMeta] | None:
+        return await asyncio.to_thread(self._get, self._path(path))
+
+    async def get_range(self, path: str, start: int, length: int) -> bytes:
+        return await asyncio.to_thread(self._get_range, self._path(path), start, length)
+
+    async def head(self, path: str) -> ObjectMeta | None:
+        return await asyncio.to_thread(self._head, self._path(path))
+
+    async def list(self, prefix: str, start_after: str | None = None) -> Listing:
+        folder = self.local / checked(prefix.rstrip("/")) if prefix.rstrip("/") else self.local
+        return await asyncio.to_thread(self._list, folder, start_after)
+
+    async def delete(self, path: str) -> None:
+        await asyncio.to_thread(self._delete, self._path(path))
+
+    def upload(self, path: str) -> Upload:
+        target = self._path(path)
+        with _os_errors(target):
+            return _LocalUpload(self, durable.NewFile(target, self.local))
+
+    def meta(self, target: Path, stat: os.stat_result) -> ObjectMeta:
+        return ObjectMeta(
+            path=target.relative_to(self.local).as_posix(),
+            size=stat.st_size,
+            etag=durable.etag(stat),
+            last_modified=datetime.fromtimestamp(stat.st_mtime, UTC),
+        )
+
+    def _path(self, path: str) -> Path:
+        return self.local / checked(path)
+
+    def _create(self, target: Path, data: bytes) -> bool:
+        with _os_errors(target):
+            return durable.create(target, self.local, data)
+
+    def _replace(self, target: Path, data: bytes, etag: str | None) -> bool:
+        with _os_errors(target):
+            return durable.replace(target, self.local, data, etag)
+
+    def _get(self, target: Path) -> tuple[bytes, ObjectMeta] | None:
+        with _os_errors(target):
+            try:
+                with target.open("rb") as file:
+                    return file.read(), self.meta(target, os.fstat(file.fileno()))
+            except FileNotFoundError:
+                return None
+
+    def _get_range(self, target: Path, start: int, length: int) -> bytes:
+        with _os_errors(target, FileNotFoundError), target.open("rb") as file:
+            return os.pread(file.fileno(), length, start)
+
+    def _head(self, target: Path) -> ObjectMeta | None:
+        with _os_errors(target):
+            try:
+                return self.meta(target, target.stat())
+            except FileNotFoundError:
+                return None
+
+    def _list(self, folder: Path, start_after: str | None) -> Listing:
+        found = []
+        with _os_errors(folder):
+            for parent, _, names in os.walk(folder):
+                for name in names:
+                    target = Path(parent, name)
+                    relative = target.relative_to(self.local).as_posix()
+                    if name.endswith(durable.TEMPORARY) or (start_after is not None and relative <= start_after):
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append(self.meta(target, target.stat()))
+        return sorted(found, key=lambda meta: meta.path)
+
+    def _delete(self, target: Path) -> None:
+        with _os_errors(target):
+            durable.delete(target)
+
+
+class _LocalUpload:
+    def __init__(self, store: LocalStore, file: durable.NewFile) -> None:
+        self._store, self._file = store, file
+
+    def write(self, data: Buffer) -> None:
+        with _os_errors(self._file.path):
+            self._file.write(data)
+
+    def finish(self) -> ObjectMeta:
+        with _os_errors(self._file.path):
+            if not self._file.finish():
+                raise Fatal(f"{self._file.path} exists already; a file is written once, under a name of its own")
+            return self._store.meta(self._file.path, self._file.path.stat())
+
+    def abort(self) -> None:
+        self._file.abort()
+
+
+class ObjectStore(Store):
+    """Anything that obstore opens: its conditional puts are the store's own (If-None-Match, If-Match)."""
+
+    def __init__(self, uri: str, inner: Any, options: Mapping[str, str] | None) -> None:
+        self.uri = uri
+        self.options = dict(options or {})
+        self._inner = inner
+
+    async def put_if_absent(self, path: str, data: bytes) -> bool:
+        with _writing(path):
+            try:
+                await obstore.put_async(self._inner, checked(path), data, mode="create", use_multipart=False)
+            except obstore_errors.AlreadyExistsError:
+                return False
+        return True
+
+    async def put(self, path: str, data: bytes) -> None:
+        with _writing(path):
+            await obstore.put_async(self._inner, checked(path), data, use_multipart=False)
+
+    async def replace(self, path: str, data: bytes, etag: str) -> bool:
+        with _writing(path):
+            try:
+                await obstore.put_async(self._inner, checked(path), data, mode={"e_tag": etag}, use_multipart=False)
+            except (obstore_errors.PreconditionError, FileNotFoundError):
+                return False
+        return True
+
+    async def get(self, path: str) -> tuple[bytes, ObjectMeta] | None:
+        with _reading(path):
+            try:
+                result = await obstore.get_async(self._inner, checked(path))
+                return bytes(await result.bytes_async()), _meta(result.meta)
+            except FileNotFoundError:
+                return None
+
+    async def get_range(self, path: str, start: int, length: int) -> bytes:
+        with _reading(path):
+            return bytes(await obstore.get_range_async(self._inner, checked(path), start=start, length=length))
+
+    async def head(self, path: str) -> ObjectMeta | None:
+        with _reading(path):
+            try:
+                return _meta(await obstore.head_async(self._inner, checked(path)))
+            except FileNotFoundError:
+                return None
+
+    async def list(self, prefix: str, start_after: str | None = None) -> Listing:
+        folder = checked(prefix.rstrip("/")) if prefix.rstrip("/") else None
+        with _reading(prefix):
+            found = [
+                _meta(each) async for chunk in obstore.list(self._inner, folder, offset=start_after) for each in chunk
+            ]
+        return sorted(found, key=lambda meta: meta.path)
+
+    async def delete(self, path: str) -> None:
+        with _writing(path), contextlib.suppress(FileNotFoundError):
+            await obstore.delete_async(self._inner, checked(path))
+
+    def upload(self, path: str) -> Upload:
+        return _ObjectUpload(self._inner, checked(path))
+
+
+class _ObjectUpload:
+    """Parts of 8 MiB; a writer that is dropped without `close` makes no object."""
+
+    def __init__(self, inner: Any, path: str) -> None:
+        self._inner, self._path = inner, path
+        with _reading(path):
+            self._writer: Any = obstore.open_writer(inner, path, buffer_size=_PART_BYTES)
+
+    def write(self, data: Buffer) -> None:
+        with _reading(self._path):
+            self._writer.write(data)
+
+    def finish(self) -> ObjectMeta:
+        with _writing(self._path):
+            self._writer.close()
+        self._writer = None
+        with _reading(self._path):
+            return _meta(obstore.head(self._inner, self._path))
+
+    def abort(self) -> None:
+        self._writer = None
+
+
+def _remote(uri: str, options: Mapping[str, str]) -> Any:
+    """A client's options may carry the prefix that deltalake wants, as in AWS_ALLOW_HTTP."""
+    config: dict[str, str] = {}
+    client: dict[str, Any] = dict(_TIMEOUTS)
+    for name, value in options.items():
+        plain = name.lower()
+        bare = plain.removeprefix("aws_").removeprefix("google_").removeprefix("azure_")
+        if bare in _CLIENT_OPTIONS:
+            client[bare] = value.lower() == "true" if bare.startswith("allow_") else value
+        else:
+            config[plain] = value
+    try:
+        return from_url(uri, config=config, client_options=client, retry_config=_RETRIES)  # type: ignore[call-overload]
+    except (obstore_errors.BaseError, ValueError, TypeError) as error:
+        raise Fatal(f"{uri}: {_first_line(error)}") from error
+
+
+def _meta(raw: Any) -> ObjectMeta:
+    return ObjectMeta(
+        path=raw["path"], size=raw["size"], etag=raw["e_tag"], last_modified=raw["last_modified"].astimezone(UTC)
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+_REFUSED = (
+    obstore_errors.PermissionDeniedError,
+    obstore_errors.UnauthenticatedError,
+    obstore_errors.UnknownConfigurationKeyError,
+    obstore_errors.NotSupportedError,
+    obstore_errors.InvalidPathError,
+)
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except _REFUSED as error:
+        raise Fatal(f"{path}: {_first_line(error)}") from error
+    except FileNotFoundError:
+        raise
+    except (obstore_errors.BaseError, OSError) as error:
+        raise Retryable(f"{path}: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """A failed write may have been carried out: the store's answer, not the request, may be what was lost."""
+    try:
+        with _reading(path):
+            yield
+    except FileNotFoundError as error:
+        raise Fatal(f"{path}: the store has no such bucket or container: {_first_line(error)}") from error
+    except Retryable as error:
+        raise OutcomeUnknown(str(error)) from error
+
+
+@contextlib.contextmanager
+def _os_errors(target: Path, *known: type[OSError]) -> Iterator[None]:
+    try:
+        yield
+    except (PcaplakeError, *known):
+        raise
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
+            raise Fatal(f"{target}: {error.strerror}") from error
+        raise Retryable(f"{target}: {error.strerror}") from error
