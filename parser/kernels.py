@@ -1,0 +1,706 @@
+"""The machines that touch every byte: `route` walks, `columns`, `texts`, `stamps` and `gather` fill.
+
+They know bytes and tables of integers, and no protocol. A *term* is seven integers: ((8 bytes at where[place] + offset)
+>> shift & mask) * mul + add. Every bound is checked in one place, on entry of a layer in `route`; every buffer has
+`SLACK` bytes behind its end. Array items go through `get` and `put`, which do not wrap negative indices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from .memory import SLACK, get, load, put, store8, store16, store32, store64, swap
+
+# -- a term: where it reads (a place index into `where`), then how --------------------------------------------------
+T_AT, T_OFFSET, T_SHIFT, T_MASK, T_BIG, T_MUL, T_ADD = range(7)
+TERM = 7
+
+# -- one row of a program: what `route` knows of a layer ------------------------------------------------------------
+LEAST, HEAD, TOTAL, TRAILER = 0, 1, 8, 15  # the declared header length; three terms
+MAX_KEYS, MAX_CHECKS = 5, 4
+N_KEYS, KEY, KEY_WIDTH = 22, 23, 9  # a term, then base and size of its part of the lookup table
+N_CHECKS, CHECK, CHECK_WIDTH = 68, 69, 10  # a term, its least and greatest good value, whether the path ends
+ALIGN, SOURCE, THEN, TAIL, FLAGS = 109, 110, 111, 112, 113
+RECORD = 114  # terms: high, low, interface, captured, original
+CLEARS, MAX_CLEARS = 149, 8  # layers whose starts a sibling of a chain must forget; -1 ends the list
+WIDTH = 158
+FLAG_NAMES = "head total trailer checks repeats padded then pauses record stacks measured options untimed tail big clears".split()
+(
+    F_HEAD,
+    F_TOTAL,
+    F_TRAILER,
+    F_CHECKS,
+    F_REPEATS,
+    F_PADDED,
+    F_THEN,
+    F_PAUSES,
+    F_RECORD,
+    F_STACKS,
+    F_MEASURED,
+    F_OPTIONS,
+    F_UNTIMED,
+    F_TAIL,
+    F_BIG,
+    F_CLEARS,
+) = (1 << i for i in range(16))
+F_CHAIN = F_REPEATS | F_THEN
+F_RARE = F_RECORD | F_STACKS | F_MEASURED | F_TAIL
+SPAN_KEY = -1  # as the T_AT of a key: the length of the span
+
+# -- the positions of `where`: place * layers + layer ---------------------------------------------------------------
+PLACES = 5  # start, first start in the packet, last of the first run, body, end of the body
+
+# -- why `route` came back ------------------------------------------------------------------------------------------
+DONE, MORE, FULL, PAUSED, BROKEN = range(5)
+
+# -- what can be wrong with a span ----------------------------------------------------------------------------------
+FAULTS = ("", "short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time")
+SHORT_HEADER, BAD_LENGTH, OVERRUN, BAD_VALUE, TOO_DEEP, BAD_TIME = range(1, 7)
+PADDING = 7  # not a fault: zero bytes behind a padded chain
+X_PACKET, X_LAYER, X_REASON, X_AT, X_NEED, X_HAVE = range(6)  # one row of `faults`
+
+# -- state that lasts between calls ---------------------------------------------------------------------------------
+POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES = range(6)
+
+# -- per packet, per row of a table, per row of a source ------------------------------------------------------------
+TIME, INTERFACE, CAPTURED, ORIGINAL, DIRECTION, DEEPEST, NAMED, LINK = range(8)
+PACKET_FIELDS = 8
+ORDINAL, SUB, BODY, BODY_END = range(4)
+TABLE_FIELDS = 4
+DEST, STARTS = 0, 1
+
+# -- clocks: one row per interface ----------------------------------------------------------------------------------
+C_MODE, C_FACTOR, C_OFFSET, C_FCS, C_SNAPLEN, C_NUMBER, C_NAMED, C_LINK = range(8)
+CLOCK_WIDTH = 8
+SECONDS_AND_PARTS, TICKS_TIMES, TICKS_OVER, TICKS_BINARY = range(4)
+NO_TIME = np.int64(-(2**63))
+BILLION = 1_000_000_000
+END_OF_TIME = 7_258_118_400  # 2200-01-01 in seconds: a later clock is a broken clock
+
+DEPTH = 32  # layers inside each other
+LONGEST = 262_144  # bytes of a record: the largest snaplen tcpdump and Wireshark know
+RESERVE = LONGEST // 4  # rows and faults that one record may give; chains that give rows have elements of >= 8 bytes
+
+
+@njit
+def _term(data, where, P, k):
+    """The value of the term at P[k:k + 7]. A constant is a term whose `mul` is 0: no branch."""
+    word = load(data, get(where, get(P, k)) + get(P, k + T_OFFSET))
+    if get(P, k + T_BIG):
+        word = swap(word)
+    return ((word >> get(P, k + T_SHIFT)) & get(P, k + T_MASK)) * get(P, k + T_MUL) + get(P, k + T_ADD)
+
+
+@njit
+def _time(high, low, mode, factor, offset):
+    """Nanoseconds since 1970 from the two 32-bit words of a record, floored; NO_TIME where that cannot be held."""
+    if mode == SECONDS_AND_PARTS:
+        ns = high * BILLION + low * factor
+    elif mode == TICKS_TIMES:
+        ticks = (high << 32) | low
+        if ticks < 0 or ticks > (np.int64(2**63 - 1)) // factor:
+            return NO_TIME
+        ns = ticks * factor
+    elif mode == TICKS_OVER:
+        ns = np.int64(((np.uint64(high) << np.uint64(32)) | np.uint64(low)) // np.uint64(factor))
+        if ns < 0:
+            return NO_TIME
+    else:
+        bits = np.uint64(factor)  # units of 2^-bits seconds
+        ticks = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
+        seconds = np.int64(ticks >> bits) if factor < 64 else np.int64(0)
+        part = ticks & ((np.uint64(1) << bits) - np.uint64(1)) if factor < 64 else ticks
+        if seconds < 0 or seconds > 2 * END_OF_TIME:
+            return NO_TIME
+        # part * 10^9 / 2^bits without 128-bit numbers: multiply both halves, then shift; floors nest
+        upper = (part >> np.uint64(32)) * np.uint64(BILLION) + (((part & np.uint64(0xFFFFFFFF)) * np.uint64(BILLION)) >> np.uint64(32))
+        if factor >= 32:
+            fraction = upper >> (bits - np.uint64(32)) if factor < 96 else np.uint64(0)
+        else:
+            fraction = (part * np.uint64(BILLION)) >> bits
+        ns = seconds * BILLION + np.int64(fraction)
+    seconds = ns // BILLION + offset
+    if seconds < 0 or seconds >= END_OF_TIME:
+        return NO_TIME
+    return ns + offset * BILLION
+
+
+@njit
+def _epb_flags(data, at, limit, big):
+    """The value of option 2 (epb_flags) among the pcapng options in data[at:limit], or 0."""
+    while limit - at >= 4:
+        word = load(data, at)
+        if big:
+            word = swap(word) >> 32
+            code, size, value = (word >> 16) & 0xFFFF, word & 0xFFFF, (swap(load(data, at + 4)) >> 32) & 0xFFFFFFFF
+        else:
+            code, size, value = word & 0xFFFF, (word >> 16) & 0xFFFF, (word >> 32) & 0xFFFFFFFF
+        if code == 0 or 4 + size > limit - at:
+            return np.int64(0)
+        if code == 2 and size == 4:
+            return np.int64(value)
+        at += 4 + ((size + 3) & -4)
+    return np.int64(0)
+
+
+@njit
+def _emit(tables, table, i, room_t, sources, s, j, room_s, slots, uses, where, record, ordinal, sub, body, body_end):
+    """Row i of the table and row j of source s. A start before the record is from an earlier one: absent."""
+    t = table * TABLE_FIELDS * room_t + i
+    put(tables, t, ordinal)
+    put(tables, t + room_t, sub)
+    put(tables, t + 2 * room_t, body)
+    put(tables, t + 3 * room_t, body_end)
+    r = s * slots * room_s + j
+    put(sources, r, i)
+    r += STARTS * room_s
+    u = s * slots
+    while True:
+        place = get(uses, u)
+        if place < 0:
+            break
+        start = get(where, place)
+        put(sources, r, start if start >= record else -1)
+        r += room_s
+        u += 1
+
+
+@njit(cache=True, nogil=True)
+def route(data, end, root, late, program, lut, uses, owner, clocks, state, tables, sources, table_rows, source_rows, packets, faults):
+    """Walk the records of data[state[POSITION]:end] and every layer inside them; return why it stopped.
+
+    data uint8[>= end + SLACK]; root: the layer of a record; late: the source of the one row per packet, or -1;
+    program int64[layers, WIDTH]; lut int16; uses int64[sources, slots] place indices, -1 ends; owner int64[sources] the
+    table of a source; clocks int64[interfaces, CLOCK_WIDTH]; tables int32[tables, TABLE_FIELDS, room];
+    sources int32[sources, slots, room]; packets int64[PACKET_FIELDS, packets]; faults int64[6, room].
+    """
+    n_layers = program.shape[0]
+    P, U, T, S, K = program.ravel(), uses.ravel(), tables.ravel(), sources.ravel(), packets.ravel()
+    C, X = clocks.ravel(), faults.ravel()
+    room_t, room_s, slots, room_k, room_x = tables.shape[2], sources.shape[2], uses.shape[1], packets.shape[1], faults.shape[1]
+    where = np.full(PLACES * n_layers, -1, np.int64)
+    stack = np.empty(5 * (DEPTH + 1), np.int64)
+    n_tables = table_rows.size
+    last = np.full(n_tables, -1, np.int64)  # the packet of a table's last row, and its number in that packet
+    subs = np.zeros(n_tables, np.int64)
+    pos, n_packets, n_faults, rows = state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS]
+    status = DONE
+    R = root * WIDTH
+    least, pausing = get(P, R + LEAST), get(P, R + FLAGS) & F_PAUSES
+    while pos < end:
+        if end - pos < least:
+            status = MORE
+            break
+        put(where, root, pos)
+        if pausing:  # a record that the capture reader must see first: before its length is believed
+            for i in range(2):
+                c = R + KEY + KEY_WIDTH * i
+                key = _term(data, where, P, c)
+                if 0 <= key < get(P, c + TERM + 1):
+                    child = get(lut, get(P, c + TERM) + key)
+                    if child >= 0 and get(P, child * WIDTH + FLAGS) & F_PAUSES:
+                        status = PAUSED
+            if status == PAUSED:
+                break
+        total = _term(data, where, P, R + TOTAL)
+        if total < least + get(P, R + TRAILER + T_ADD) or total > LONGEST:
+            status = BROKEN  # the chain is lost: nothing after here can be trusted without looking
+            break
+        if pos + total > end:
+            status = MORE
+            break
+        if pausing and pos != state[TRUSTED]:  # the length stands once more at the end of the block
+            echo = load(data, pos + total - 4)
+            echo = (swap(echo) >> 32 if get(P, R + FLAGS) & F_BIG else echo) & 0xFFFFFFFF
+            if echo != total or total & 3:
+                status = BROKEN
+                break
+        if rows + RESERVE > room_t or n_faults + RESERVE > room_x or n_packets >= room_k:
+            status = FULL
+            break
+        record, ordinal, depth, level, captured_row = pos, n_packets - 1, 0, 0, -1
+        late_body, late_end = pos, pos
+        layer, at, limit, deepest = root, pos, pos + total, root
+        while True:
+            # -- enter `layer` at data[at:limit]: the only place where a bound is checked
+            L = layer * WIDTH
+            fault, need, flags = 0, get(P, L + LEAST), get(P, L + FLAGS)
+            body, body_end, soft = at, at, False
+            if limit - at < need:
+                fault = SHORT_HEADER
+            elif level > DEPTH:
+                fault = TOO_DEEP
+            else:
+                put(where, layer, at)
+                if flags & F_CHECKS:
+                    c = L + CHECK
+                    for _ in range(get(P, L + N_CHECKS)):
+                        value = _term(data, where, P, c)
+                        if value < get(P, c + TERM) or value > get(P, c + TERM + 1):
+                            if get(P, c + TERM + 2):
+                                fault = BAD_VALUE
+                            else:
+                                soft = True
+                        c += CHECK_WIDTH
+                head, need, trailer = get(P, L + HEAD + T_ADD), get(P, L + TOTAL + T_ADD), get(P, L + TRAILER + T_ADD)
+                if flags & (F_HEAD | F_TOTAL | F_TRAILER):
+                    if flags & F_HEAD:
+                        head = _term(data, where, P, L + HEAD)
+                    if flags & F_TOTAL:
+                        need = _term(data, where, P, L + TOTAL)
+                    if flags & F_TRAILER:
+                        trailer = _term(data, where, P, L + TRAILER)
+                if need < 0:  # no length of its own: all that the carrier holds
+                    need = limit - at
+                if fault == 0:
+                    if need < head + trailer or (flags & F_HEAD and head < get(P, L + LEAST)):
+                        fault = BAD_LENGTH
+                    elif need > limit - at:  # lax: keep what is there, and say so
+                        fault = OVERRUN
+                        body, body_end = min(at + head, limit), limit
+                    else:
+                        body, body_end = at + head, at + need - trailer
+                    if flags & F_PADDED and need == head:
+                        fault = PADDING
+            if fault or soft:
+                if fault == SHORT_HEADER and flags & F_PADDED:
+                    fault = PADDING
+                if fault != PADDING and n_faults < room_x:
+                    put(X, n_faults, ordinal)
+                    put(X, n_faults + room_x, layer)
+                    put(X, n_faults + 2 * room_x, fault if fault else BAD_VALUE)
+                    put(X, n_faults + 3 * room_x, at)
+                    put(X, n_faults + 4 * room_x, need)
+                    put(X, n_faults + 5 * room_x, limit - at)
+                    n_faults += 1
+            if fault == 0 or fault == OVERRUN:
+                if get(where, n_layers + layer) < record:
+                    put(where, n_layers + layer, at)
+                deepest = layer
+                if flags & F_RARE:
+                    if flags & F_STACKS:
+                        run = 2 * n_layers + layer
+                        if get(where, run) < record or get(where, run) + get(P, L + LEAST) == at:
+                            put(where, run, at)
+                    if flags & F_TAIL:
+                        there = fault == 0 and trailer >= get(P, get(P, L + TAIL) * WIDTH)
+                        put(where, get(P, L + TAIL), body_end if there else -1)
+                    if flags & F_RECORD:
+                        ordinal = n_packets
+                        interface = _term(data, where, P, L + RECORD + 2 * TERM)
+                        original = _term(data, where, P, L + RECORD + 4 * TERM)
+                        captured = min(_term(data, where, P, L + RECORD + 3 * TERM), body_end - body)
+                        known = 0 <= interface < state[INTERFACES]
+                        c = (interface if known else 0) * CLOCK_WIDTH
+                        if flags & F_UNTIMED and known and get(C, c + C_SNAPLEN) > 0:
+                            captured = min(captured, get(C, c + C_SNAPLEN))
+                        time, direction, fcs = NO_TIME, np.int64(0), np.int64(0)
+                        wrong = 0
+                        if known:
+                            fcs = get(C, c + C_FCS)
+                            if not flags & F_UNTIMED:
+                                high = _term(data, where, P, L + RECORD)
+                                low = _term(data, where, P, L + RECORD + TERM)
+                                time = _time(high, low, get(C, c + C_MODE), get(C, c + C_FACTOR), get(C, c + C_OFFSET))
+                                if time == NO_TIME:
+                                    wrong, need = BAD_TIME, low
+                        else:
+                            wrong, need = BAD_VALUE, interface
+                        if wrong and n_faults < room_x:
+                            put(X, n_faults, ordinal)
+                            put(X, n_faults + room_x, layer)
+                            put(X, n_faults + 2 * room_x, wrong)
+                            put(X, n_faults + 3 * room_x, at)
+                            put(X, n_faults + 4 * room_x, 0)
+                            put(X, n_faults + 5 * room_x, need)
+                            n_faults += 1
+                        body_end = body + captured
+                        if flags & F_OPTIONS:
+                            after = body + ((captured + 3) & -4)
+                            if limit - after >= 8 and fault == 0:
+                                bits = _epb_flags(data, after, limit, flags & F_BIG)
+                                direction = bits & 3
+                                if (bits >> 5) & 15:
+                                    fcs = (bits >> 5) & 15
+                        late_body, late_end = body, body_end
+                        if fcs > 0:  # the frame check sequence ends the original frame, unless the snaplen cut it off
+                            body_end -= min(max(fcs - max(original - captured, 0), 0), captured)
+                        put(K, n_packets, time)
+                        put(K, n_packets + INTERFACE * room_k, get(C, c + C_NUMBER) if known else -1)
+                        put(K, n_packets + CAPTURED * room_k, captured)
+                        put(K, n_packets + ORIGINAL * room_k, original)
+                        put(K, n_packets + DIRECTION * room_k, direction)
+                        put(K, n_packets + NAMED * room_k, get(C, c + C_NAMED) if known else -1)
+                        put(K, n_packets + LINK * room_k, get(C, c + C_LINK) if known else -1)
+                        n_packets += 1
+                        captured_row = ordinal
+                    if flags & F_MEASURED:
+                        put(where, 3 * n_layers + layer, body)
+                        put(where, 4 * n_layers + layer, body_end)
+                source = get(P, L + SOURCE)
+                if source >= 0:
+                    table = get(owner, source)
+                    i, j = get(table_rows, table), get(source_rows, source)
+                    if i < room_t - 1:  # unreachable beyond: RESERVE; one row is kept for the packet's own
+                        sub = get(subs, table) + 1 if get(last, table) == ordinal else 0
+                        put(last, table, ordinal)
+                        put(subs, table, sub)
+                        _emit(T, table, i, room_t, S, source, j, room_s, slots, U, where, record, ordinal, sub, body, body_end)
+                        put(table_rows, table, i + 1)
+                        put(source_rows, source, j + 1)
+                        rows += 1
+                if flags & F_CHAIN and fault == 0 and layer != root and depth < DEPTH:
+                    align = get(P, L + ALIGN)
+                    after = at + need
+                    if align > 1:
+                        after = at + (need + align - 1) // align * align
+                    if after < limit:
+                        d = 5 * depth
+                        put(stack, d, layer if flags & F_REPEATS else get(P, L + THEN))
+                        put(stack, d + 1, after)
+                        put(stack, d + 2, limit)
+                        put(stack, d + 3, level)
+                        put(stack, d + 4, L if flags & F_CLEARS else -1)
+                        depth += 1
+                follow = np.int64(-1)
+                if body < body_end:
+                    c = L + KEY
+                    for _ in range(get(P, L + N_KEYS)):
+                        if get(P, c) == SPAN_KEY:
+                            key = limit - at
+                        else:
+                            key = _term(data, where, P, c)
+                        if 0 <= key < get(P, c + TERM + 1):
+                            follow = get(lut, get(P, c + TERM) + key)
+                            if follow >= 0:
+                                break
+                        c += KEY_WIDTH
+                if follow >= 0:
+                    layer, at, limit = follow, body, body_end
+                    level += 1
+                    continue
+            if depth == 0:
+                break
+            depth -= 1  # the next sibling of a chain
+            d = 5 * depth
+            layer, at, limit, level, clears = get(stack, d), get(stack, d + 1), get(stack, d + 2), get(stack, d + 3), get(stack, d + 4)
+            if clears >= 0:  # what lay inside the sibling before is not ours
+                c = clears + CLEARS
+                while get(P, c) >= 0:
+                    put(where, get(P, c), -1)
+                    c += 1
+        pos += total
+        if captured_row >= 0:
+            put(K, captured_row + DEEPEST * room_k, deepest)
+            if late >= 0:
+                table = get(owner, late)
+                i, j = get(table_rows, table), get(source_rows, late)
+                _emit(T, table, i, room_t, S, late, j, room_s, slots, U, where, record, captured_row, 0, late_body, late_end)
+                put(table_rows, table, i + 1)
+                put(source_rows, late, j + 1)
+                rows += 1
+    state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS] = pos, n_packets, n_faults, rows
+    return status
+
+
+# -- columns: one row per column that a source fills ----------------------------------------------------------------
+K_PLACE, K_BYTES, K_VALID, K_CASE, K_CASES, K_COLUMN = range(6)  # K_VALID: where the validity bytes lie, -1 required
+COLUMN_WIDTH = 6
+# one row per case: a slot of the source's row (below 0: field -1-slot of the packet), a term, a table, a condition
+# Q_TABLE: where its part of `lookup` begins; -1 none; -2 - i: the value is text of the i-th of TEXT_KINDS
+Q_SLOT, Q_KIND, Q_OFFSET, Q_SHIFT, Q_MASK, Q_BIG, Q_MUL, Q_ADD, Q_TABLE, Q_TABLE_SIZE = range(10)
+Q_IF_SLOT, Q_IF_OFFSET, Q_IF_SHIFT, Q_IF_MASK, Q_IF_BIG, Q_IF_MUL, Q_IF_ADD, Q_LEAST, Q_MOST = range(10, 19)
+CASE_WIDTH = 19
+BYTES_OF, LENGTH_OF, PACKET_OF, WIDE = range(4)  # Q_KIND; WIDE: 16 bytes, of which the term reads the first 8
+NO_SLOT = -(2**31)
+NULL = -(2**15)  # in a table of `via` or `names`
+TEXT_KINDS = ("mac", "ipv4", "ipv6", "decimal", "interface", "tecmp")
+
+
+def _filler(store):
+    @njit
+    def fill(data, S, dest, at, m, place, step, offset, shift, mask, big, mul, add, arena, valid):
+        if valid >= 0:  # the layer may be absent
+            for i in range(m):
+                start = get(S, at + i)
+                if start >= 0:
+                    word = load(data, start + offset)
+                    if big:
+                        word = swap(word)
+                    d = get(S, dest + i)
+                    store(arena, place + step * d, ((word >> shift) & mask) * mul + add)
+                    store8(arena, valid + d, 1)
+        elif big:
+            for i in range(m):
+                word = swap(load(data, get(S, at + i) + offset))
+                store(arena, place + step * get(S, dest + i), ((word >> shift) & mask) * mul + add)
+        else:
+            for i in range(m):
+                word = load(data, get(S, at + i) + offset)
+                store(arena, place + step * get(S, dest + i), ((word >> shift) & mask) * mul + add)
+
+    return fill
+
+
+_fill8, _fill16, _fill32, _fill64 = (_filler(store) for store in (store8, store16, store32, store64))
+
+
+@njit
+def _read(data, S, room, i, packets, room_k, ordinal, Q, q, slot_at):
+    """The value of the term at Q[q + slot_at] for row i, and whether it is there."""
+    slot = get(Q, q + slot_at)
+    if slot == NO_SLOT:
+        return np.int64(0), True
+    if slot_at == Q_SLOT:
+        kind, o = get(Q, q + Q_KIND), q + Q_OFFSET
+    else:
+        kind, o = np.int64(BYTES_OF), q + Q_IF_OFFSET
+    if slot < 0:
+        value = get(packets, (-1 - slot) * room_k + ordinal)
+        return value, value >= 0
+    start = get(S, slot * room + i)
+    if start < 0:
+        return np.int64(0), False
+    if kind == LENGTH_OF:
+        return get(S, (slot + 1) * room + i) - start, True
+    word = load(data, start + get(Q, o))
+    if get(Q, o + 3):
+        word = swap(word)
+    return ((word >> get(Q, o + 1)) & get(Q, o + 2)) * get(Q, o + 4) + get(Q, o + 5), True
+
+
+@njit
+def _case(data, S, room, i, packets, room_k, ordinal, Q, q, lookup):
+    """The value of one case for row i, and whether it holds."""
+    value, there = _read(data, S, room, i, packets, room_k, ordinal, Q, q, Q_SLOT)
+    if there and get(Q, q + Q_IF_SLOT) != NO_SLOT:
+        guard, there = _read(data, S, room, i, packets, room_k, ordinal, Q, q, Q_IF_SLOT)
+        there = there and get(Q, q + Q_LEAST) <= guard <= get(Q, q + Q_MOST)
+    if there and get(Q, q + Q_TABLE) >= 0:
+        if 0 <= value < get(Q, q + Q_TABLE_SIZE):
+            value = get(lookup, get(Q, q + Q_TABLE) + value)
+            there = value != NULL
+        else:
+            there = False
+    return value, there
+
+
+@njit(cache=True, nogil=True)
+def columns(data, source, m, base, rows, packets, ordinals, columns_, cases_, lookup, arena, live, filled):
+    """Fill m rows of every number column of a source, at row `base` + DEST of the batch in `arena`.
+
+    source int32[slots, room]; rows: how many rows the table gets in this morsel; ordinals int32[rows] the packet of each;
+    columns_ int64[n, COLUMN_WIDTH]; cases_ int64[n, CASE_WIDTH]; lookup int16; live, filled int64[columns of the table]:
+    how far the validity bytes are set, how many values there are.
+    """
+    S, room, K, room_k, Q = source.ravel(), source.shape[1], packets.ravel(), packets.shape[1], cases_.ravel()
+    slots = source.shape[0]
+    present = np.empty(slots, np.int64)
+    for slot in range(STARTS, slots):
+        seen = 0
+        for i in range(m):
+            seen += get(S, slot * room + i) >= 0
+        present[slot] = seen
+    for j in range(columns_.shape[0]):
+        step, column, n_cases = columns_[j, K_BYTES], columns_[j, K_COLUMN], columns_[j, K_CASES]
+        place, valid = columns_[j, K_PLACE] + base * step, columns_[j, K_VALID]
+        q = columns_[j, K_CASE] * CASE_WIDTH
+        while n_cases and Q[q] >= 0 and present[Q[q]] == 0:  # the layer of this case is nowhere in the morsel
+            q += CASE_WIDTH
+            n_cases -= 1
+        while n_cases > 1 and Q[q + (n_cases - 1) * CASE_WIDTH] >= 0 and present[Q[q + (n_cases - 1) * CASE_WIDTH]] == 0:
+            n_cases -= 1
+        if n_cases == 0:
+            continue
+        simple = Q[q + Q_TABLE] < 0 and Q[q + Q_IF_SLOT] == NO_SLOT and Q[q + Q_KIND] == BYTES_OF
+        simple = simple and (n_cases == 1 or present[Q[q]] == m)
+        if valid >= 0:
+            for i in range(live[column], base + rows):
+                store8(arena, valid + i, 0)
+            live[column] = base + rows
+            valid += base
+        if simple:
+            at, dest = Q[q] * room, DEST * room
+            offset, shift, mask, big, mul, add = Q[q + 2], Q[q + 3], Q[q + 4], Q[q + 5], Q[q + 6], Q[q + 7]
+            sparse = present[Q[q]] < m
+            if not sparse and valid >= 0:
+                for i in range(m):
+                    store8(arena, valid + get(S, i), 1)
+            v = valid if sparse else -1
+            if step == 1:
+                _fill8(data, S, dest, at, m, place, 1, offset, shift, mask, big, mul, add, arena, v)
+            elif step == 2:
+                _fill16(data, S, dest, at, m, place, 2, offset, shift, mask, big, mul, add, arena, v)
+            elif step == 4:
+                _fill32(data, S, dest, at, m, place, 4, offset, shift, mask, big, mul, add, arena, v)
+            else:
+                _fill64(data, S, dest, at, m, place, 8, offset, shift, mask, big, mul, add, arena, v)
+            filled[column] += present[Q[q]]
+            continue
+        for i in range(m):
+            d = get(S, i)
+            ordinal = get(ordinals, d)
+            for c in range(n_cases):
+                value, there = _case(data, S, room, i, K, room_k, ordinal, Q, q + c * CASE_WIDTH, lookup)
+                if there:
+                    if step == 1:
+                        store8(arena, place + d, value)
+                    elif step == 2:
+                        store16(arena, place + 2 * d, value)
+                    elif step == 4:
+                        store32(arena, place + 4 * d, value)
+                    else:
+                        store64(arena, place + 8 * d, value)
+                    if valid >= 0:
+                        store8(arena, valid + d, 1)
+                    filled[column] += 1
+                    break
+
+
+# -- texts: columns whose values are few distinct integers, shown as text -------------------------------------------
+@njit(cache=True, nogil=True)
+def texts(data, source, m, base, rows, packets, ordinals, column, cases_, lookup, arena, live, filled, known, slots):
+    """As `columns`, for one column of codes: intern (kind, high, low) by open addressing; return row to go on from.
+
+    known int64[room, 3], known[0, 0] the count, entries from row 1; slots int32[2^n] -1 when free. Comes back early
+    when `known` is full: the caller grows both and calls again from that row (kept in known[0, 1]).
+    """
+    S, room, K, room_k, Q = source.ravel(), source.shape[1], packets.ravel(), packets.shape[1], cases_.ravel()
+    place, valid, index = column[K_PLACE] + 4 * base, column[K_VALID], column[K_COLUMN]
+    q, n_cases = column[K_CASE] * CASE_WIDTH, column[K_CASES]
+    if valid >= 0:
+        for i in range(live[index], base + rows):
+            store8(arena, valid + i, 0)
+        live[index] = base + rows
+        valid += base
+    n, mask, hashed = known[0, 0], slots.size - 1, known.ravel()
+    before_kind, before_high, before_low, before_code = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
+    seen = 0
+    for i in range(known[0, 1], m):
+        d = get(S, i)
+        ordinal = get(ordinals, d)
+        for c in range(n_cases):
+            k = q + c * CASE_WIDTH
+            low, there = _case(data, S, room, i, K, room_k, ordinal, Q, k, lookup)
+            if not there:
+                continue
+            high, kind = np.int64(0), -2 - get(Q, k + Q_TABLE)
+            if get(Q, k + Q_KIND) == WIDE:
+                high = low
+                low = swap(load(data, get(S, get(Q, k) * room + i) + get(Q, k + Q_OFFSET) + 8))
+            if kind == before_kind and high == before_high and low == before_low:
+                code = before_code
+            else:
+                h = (((low ^ (high * np.int64(-7723592293110705685))) + kind) * np.int64(-7046029254386353131) >> 32) & mask
+                while True:
+                    code = get(slots, h)
+                    if code < 0:
+                        if n + 2 > known.shape[0]:
+                            known[0, 0], known[0, 1] = n, i
+                            filled[index] += seen
+                            return False
+                        code = n
+                        put(slots, h, code)
+                        put(hashed, 3 * (n + 1), kind)
+                        put(hashed, 3 * (n + 1) + 1, high)
+                        put(hashed, 3 * (n + 1) + 2, low)
+                        n += 1
+                        break
+                    e = 3 * (code + 1)
+                    if get(hashed, e + 2) == low and get(hashed, e + 1) == high and get(hashed, e) == kind:
+                        break
+                    h = (h + 1) & mask
+                before_kind, before_high, before_low, before_code = kind, high, low, code
+            store32(arena, place + 4 * d, code)
+            if valid >= 0:
+                store8(arena, valid + d, 1)
+            seen += 1
+            break
+    filled[index] += seen
+    known[0, 0], known[0, 1] = n, 0
+    return True
+
+
+@njit(cache=True, nogil=True)
+def rehash(known, slots):
+    """Put every entry of `known` into fresh `slots`."""
+    mask = slots.size - 1
+    slots[:] = -1
+    for code in range(known[0, 0]):
+        c, high, low = known[code + 1, 0], known[code + 1, 1], known[code + 1, 2]
+        h = (((low ^ (high * np.int64(-7723592293110705685))) + c) * np.int64(-7046029254386353131) >> 32) & mask
+        while slots[h] >= 0:
+            h = (h + 1) & mask
+        slots[h] = code
+
+
+@njit(cache=True, nogil=True)
+def stamps(table, m, first_no, times, micros, days, interfaces, ts_ns, ts, date, packet_no, sub_no, interface):
+    """The key columns of m rows: table int32[TABLE_FIELDS, room]; the per-packet arrays by ordinal; return null times."""
+    nulls = 0
+    for i in range(m):
+        o = table[ORDINAL, i]
+        time = get(times, o)
+        nulls += time == NO_TIME
+        put(ts_ns, i, time)
+        put(ts, i, get(micros, o))
+        put(packet_no, i, first_no + o)
+    for i in range(m):
+        put(sub_no, i, table[SUB, i])
+    if date.size:
+        for i in range(m):
+            put(date, i, get(days, table[ORDINAL, i]))
+    if interface.size:
+        for i in range(m):
+            put(interface, i, get(interfaces, table[ORDINAL, i]))
+    return nulls
+
+
+@njit(cache=True, nogil=True)
+def sizes(table, m):
+    """The bytes that m payloads need."""
+    size = 0
+    for i in range(m):
+        size += table[BODY_END, i] - table[BODY, i]
+    return size
+
+
+@njit(cache=True, nogil=True)
+def gather(data, table, m, offsets, filled, out):
+    """Copy m payloads side by side, 8 bytes at a time (both buffers have SLACK); return how far `out` is filled."""
+    for i in range(m):
+        s = np.int64(table[BODY, i])
+        n = np.int64(table[BODY_END, i]) - s
+        put(offsets, i, filled)
+        if n > 128:
+            out[filled : filled + n] = data[s : s + n]
+        else:
+            for k in range(0, n, SLACK):
+                store64(out, filled + k, load(data, s + k))
+        filled += n
+    return filled
+
+
+@njit(cache=True, nogil=True)
+def run_lengths(first, last, step, counts):
+    """How many stacked headers of `step` bytes lie from first[i] to last[i] (0 where first is -1); return their sum."""
+    total = 0
+    for i in range(first.size):
+        n = (last[i] - first[i]) // step + 1 if first[i] >= 0 else 0
+        counts[i] = n
+        total += n
+    return total
+
+
+@njit(cache=True, nogil=True)
+def run_values(data, first, counts, step, offset, shift, mask, big, out):
+    """One value of each stacked header, in order."""
+    k = 0
+    for i in range(first.size):
+        for j in range(counts[i]):
+            word = load(data, first[i] + j * step + offset)
+            if big:
+                word = swap(word)
+            out[k] = (word >> shift) & mask
+            k += 1

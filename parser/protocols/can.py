@@ -1,0 +1,169 @@
+"""CAN, CAN FD, CAN XL and error frames as SocketCAN writes them.
+
+LINKTYPE_CAN_SOCKETCAN 227 (libpcap pcap/can_socketcan.h): the identifier word is big-endian. Under LINUX_SLL it is in
+the order of the capturing host, in practice little-endian. The length of an XL frame is little-endian in both.
+Which kind a frame is (Wireshark packet-socketcan.c): the XL flag; the error bit; 72 captured bytes or the FDF flag make
+it FD; so do more than 8 data bytes, with a fault, because old kernels forget the flag; else it is classic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dpkt
+
+from .. import kernels
+from ..layer import SPAN, Keys, Layer, Rows, packet
+from .containers import LINKTYPE
+from .ethernet import SLL, SLL2, SLL_PROTOCOL
+
+XL_FLAG, ERROR_FLAG, FD_FLAG = Keys("CAN XL flag", 1), Keys("CAN error flag", 1), Keys("CAN FD flag", 1)
+CAPTURED, LENGTH = Keys("CAN captured bytes"), Keys("CAN length", 8)
+FD_BYTES = 72  # a captured CAN FD frame of the kernel, whatever its length
+FD_DLC = {**{n: n for n in range(9)}, 12: 9, 16: 10, 20: 11, 24: 12, 32: 13, 48: 14, 64: 15}  # ISO 11898-1
+_FIELDS = (("word", "I", 0), ("len", "B", 0), ("flags", "B", 0), ("reserved", "B", 0), ("len8_dlc", "B", 0))
+_BITS = {
+    "word": (("extended", 1), ("rtr", 1), ("error", 1), ("id", 29)),
+    "flags": (("_flags", 5), ("fdf", 1), ("esi", 1), ("brs", 1)),
+}
+
+
+class SocketCan(dpkt.Packet):
+    __hdr__ = _FIELDS
+    __bit_fields__ = _BITS
+
+
+class SocketCanHost(dpkt.Packet):
+    __byte_order__ = "<"
+    __hdr__ = _FIELDS
+    __bit_fields__ = _BITS
+
+
+class SocketCanXl(dpkt.Packet):
+    __byte_order__ = "<"
+    __hdr__ = (("word", "I", 0), ("flags", "B", 0x80), ("sdu_type", "B", 0), ("len", "H", 1), ("acceptance", "I", 0))
+
+
+def _gate(header: type[dpkt.Packet], name: str, under: Any, *, always_fd: bool = False) -> Layer:
+    """The identifier word in one byte order; it leaves all bytes to the kind of frame that it finds."""
+    return Layer(
+        header,
+        name=name,
+        under=[under],
+        header=lambda h: 0,
+        selects=[
+            XL_FLAG(lambda h: h.len >> 7),
+            ERROR_FLAG(lambda h: h.error),
+            CAPTURED(SPAN),
+            FD_FLAG((lambda h: 1) if always_fd else (lambda h: h.fdf)),
+            LENGTH(lambda h: h.len),
+        ],
+    )
+
+
+BIG = _gate(SocketCan, "socketcan", LINKTYPE[227])
+HOST = _gate(SocketCanHost, "socketcan_host", SLL_PROTOCOL[0x000C])
+HOST_FD = _gate(SocketCanHost, "socketcan_host_fd", SLL_PROTOCOL[0x000D], always_fd=True)
+GATES = (BIG, HOST, HOST_FD)
+CLASSIC = Layer(SocketCan, name="can", under=[LENGTH[:9]], total=lambda h: h.len + 8)
+FD = Layer(
+    SocketCan,
+    name="canfd",
+    under=[CAPTURED[FD_BYTES], FD_FLAG[1]],
+    total=lambda h: h.len + 8,
+    check=lambda h: h.len <= 64,
+)
+UNMARKED_FD = Layer(
+    SocketCan,
+    name="canfd_unmarked",
+    under=[LENGTH[9:]],
+    total=lambda h: h.len + 8,
+    check=lambda h: h.len <= 64,
+    expect=lambda h: h.fdf >= 1,
+)
+ERROR = Layer(SocketCan, name="can_error", under=[ERROR_FLAG[1]], total=lambda h: h.len + 8, check=lambda h: h.len <= 8)
+XL = Layer(
+    SocketCanXl,
+    name="canxl",
+    under=[XL_FLAG[1], SLL_PROTOCOL[0x000E]],
+    total=lambda h: h.len + 12,
+    check=lambda h: (h.flags >= 0x80) & (h.len >= 1) & (h.len <= 2048),
+)
+LAYERS = (*GATES, CLASSIC, FD, UNMARKED_FD, ERROR, XL)
+
+# pcapng tells the direction in epb_flags, SLL in its packet type (4: sent by this host)
+_SLL_TYPES = {**dict.fromkeys((0, 1, 2, 3), "in"), 4: "out"}
+DIRECTION = (SLL.type.names(_SLL_TYPES), SLL2.type.names(_SLL_TYPES), packet(kernels.DIRECTION).names({1: "in", 2: "out"}))
+_BUS = dict(
+    bus=packet(kernels.NAMED).text("interface"),
+    source=(BIG("socketcan"), HOST("sll"), HOST_FD("sll"), SLL("sll"), SLL2("sll")),
+    direction=DIRECTION,
+)
+_ID = dict(can_id=tuple(g.id for g in GATES), extended=tuple(g.extended for g in GATES))
+
+
+def _fd(layer: Layer) -> Rows:
+    return Rows(
+        "can_frames",
+        layer,
+        dict(
+            **_BUS,
+            **_ID,
+            error=layer(False),
+            fd=layer(True),
+            xl=layer(False),
+            brs=layer.brs,
+            esi=layer.esi,
+            dlc=layer.len.via(FD_DLC),
+            data_len=layer.len,
+        ),
+    )
+
+
+ROWS = (
+    Rows(
+        "can_frames",
+        CLASSIC,
+        dict(
+            **_BUS,
+            **_ID,
+            rtr=tuple(g.rtr for g in GATES),
+            error=CLASSIC(False),
+            fd=CLASSIC(False),
+            xl=CLASSIC(False),
+            dlc=(CLASSIC.len8_dlc.where(CLASSIC.len8_dlc.between(9, 15)), CLASSIC.len),
+            data_len=CLASSIC.len,
+        ),
+    ),
+    _fd(FD),
+    _fd(UNMARKED_FD),
+    Rows(
+        "can_frames",
+        ERROR,
+        dict(
+            **_BUS,
+            error=ERROR(True),
+            fd=ERROR(False),
+            xl=ERROR(False),
+            dlc=ERROR.len,
+            data_len=ERROR.len,
+            error_class=tuple(g.id for g in GATES),
+        ),
+    ),
+    Rows(
+        "can_frames",
+        XL,
+        dict(
+            **_BUS,
+            can_id=(*(g.word & 0x7FF for g in GATES), XL.word & 0x7FF),
+            extended=XL(False),
+            error=XL(False),
+            fd=XL(False),
+            xl=XL(True),
+            data_len=XL.len,
+            xl_sdu_type=XL.sdu_type,
+            xl_vcid=(*(g.word >> 16 & 0xFF for g in GATES), XL.word >> 16 & 0xFF),
+            xl_acceptance=XL.acceptance,
+        ),
+    ),
+)

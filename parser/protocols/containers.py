@@ -1,0 +1,120 @@
+"""pcap records and pcapng blocks: a file is one more chain of length-prefixed records, in either byte order.
+
+Sources: draft-ietf-opsawg-pcap-04 and draft-ietf-opsawg-pcapng-03; the 24-byte record header of Kuznetzov's pcap
+("modified", magic a1b2cd34) as Wireshark's wiretap/libpcap.h has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dpkt
+
+from ..layer import Keys, Layer, Record
+
+LINKTYPE = Keys("link type")
+INTERFACE = Keys("interface", stands_for=LINKTYPE)  # claimed while decoding, section by section
+BLOCK_LE, BLOCK_BE = Keys("pcapng block, little-endian"), Keys("pcapng block, big-endian")
+SECTION_LE, SECTION_BE = Keys("pcapng section, little-endian", 1), Keys("pcapng section, big-endian", 1)
+
+SECTION_HEADER, INTERFACE_DESCRIPTION, PACKET_BLOCK, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+TSRESOL, TSOFFSET, IF_NAME, IF_FCSLEN = 9, 14, 2, 13  # options of an interface description block
+_PCAP = (("tv_sec", "I", 0), ("tv_usec", "I", 0), ("caplen", "I", 0), ("len", "I", 0))
+_MODIFIED = (*_PCAP, ("ifindex", "I", 0), ("protocol", "H", 0), ("pkt_type", "B", 0), ("pad", "B", 0))
+_BLOCK = (("type", "I", 6), ("length", "I", 32))
+_ENHANCED = (("interface_id", "I", 0), ("ts_high", "I", 0), ("ts_low", "I", 0), ("caplen", "I", 0), ("len", "I", 0))
+_OBSOLETE = (
+    ("interface_id", "H", 0),
+    ("drops", "H", 0),
+    ("ts_high", "I", 0),
+    ("ts_low", "I", 0),
+    ("caplen", "I", 0),
+    ("len", "I", 0),
+)
+
+
+def _header(name: str, order: str, fields: tuple[Any, ...]) -> type[dpkt.Packet]:
+    return type(name, (dpkt.Packet,), {"__byte_order__": order, "__hdr__": fields})
+
+
+def _pcap(name: str, order: str, fields: tuple[Any, ...]) -> Layer:
+    packet = _header(name, order, fields)
+    size = packet.__hdr_len__
+    record = Record(
+        high=lambda h: h.tv_sec,
+        low=lambda h: h.tv_usec,
+        interface=lambda h: 0,
+        captured=lambda h: h.caplen,
+        original=lambda h: h.len,
+    )
+    return Layer(packet, name=name, total=lambda h: h.caplen + size, record=record, selects=[INTERFACE(lambda h: 0)])
+
+
+def _stamped(options: bool) -> Record:
+    return Record(
+        high=lambda h: h.ts_high,
+        low=lambda h: h.ts_low,
+        interface=lambda h: h.interface_id,
+        captured=lambda h: h.caplen,
+        original=lambda h: h.len,
+        options=options,
+    )
+
+
+def _blocks(suffix: str, order: str, space: Keys, section: Keys) -> tuple[Layer, ...]:
+    """The block chain of a section, and the three kinds of packet in it."""
+    block = Layer(
+        _header("block" + suffix, order, _BLOCK),
+        total=lambda h: h.length,
+        trailer=lambda h: 4,
+        pauses=True,
+        selects=[space(lambda h: h.type), section(lambda h: h.type - SECTION_HEADER)],
+    )
+    handed_back = Layer(
+        _header("pcapng" + suffix, order, (("first", "B", 0),)),
+        under=[section[0], space[INTERFACE_DESCRIPTION]],
+        header=lambda h: 0,
+        pauses=True,
+    )
+    by_interface = [INTERFACE(lambda h: h.interface_id)]
+    enhanced = Layer(
+        _header("epb" + suffix, order, _ENHANCED),
+        under=[space[ENHANCED_PACKET]],
+        total=lambda h: h.caplen + 20,
+        record=_stamped(options=True),
+        selects=by_interface,
+    )
+    obsolete = Layer(
+        _header("pb" + suffix, order, _OBSOLETE),
+        under=[space[PACKET_BLOCK]],
+        total=lambda h: h.caplen + 20,
+        record=_stamped(options=True),
+        selects=by_interface,
+    )
+    simple = Layer(
+        _header("spb" + suffix, order, (("len", "I", 0),)),
+        under=[space[SIMPLE_PACKET]],
+        record=Record(
+            high=lambda h: 0,
+            low=lambda h: 0,
+            interface=lambda h: 0,
+            captured=lambda h: h.len,
+            original=lambda h: h.len,
+            timed=False,
+        ),
+        selects=[INTERFACE(lambda h: 0)],
+    )
+    return block, handed_back, enhanced, obsolete, simple
+
+
+PCAP = {
+    "<": _pcap("pcap", "<", _PCAP),
+    ">": _pcap("pcap_be", ">", _PCAP),
+}
+MODIFIED_PCAP = {
+    "<": _pcap("pcap_modified", "<", _MODIFIED),
+    ">": _pcap("pcap_modified_be", ">", _MODIFIED),
+}
+_LE, _BE = _blocks("", "<", BLOCK_LE, SECTION_LE), _blocks("_be", ">", BLOCK_BE, SECTION_BE)
+BLOCK = {"<": _LE[0], ">": _BE[0]}
+LAYERS = (*PCAP.values(), *MODIFIED_PCAP.values(), *_LE, *_BE)

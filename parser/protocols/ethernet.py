@@ -1,0 +1,186 @@
+"""Ethernet to TCP and UDP, and the link types that lead there. dpkt's own header classes are the wire format.
+
+IEEE 802.3, 802.1Q, 802.1ad; RFC 791, 8200, 768, 9293, 4302; libpcap's link types NULL, LOOP, RAW, LINUX_SLL(2).
+A fragment is kept and marked: of the first one the ports are read, of later ones nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import dpkt
+
+from ..layer import Keys, Layer
+from .containers import LINKTYPE
+
+ETHERTYPE, IP_PROTOCOL, FIRST_FRAGMENT_OF = Keys("ethertype"), Keys("IP protocol", 8), Keys("first fragment of", 8)
+IP_FRAGMENT, IP6_FRAGMENT, IP_VERSION = Keys("IPv4 fragment", 14), Keys("IPv6 fragment"), Keys("IP version", 4)
+ADDRESS_FAMILY, SLL_PROTOCOL = Keys("address family"), Keys("SLL protocol")
+UDP_PORT, TCP_PORT = Keys("UDP port"), Keys("TCP port")
+EXTENSIONS = (0, 43, 60, 135, 139, 140)  # IPv6 extension headers of one shape: next, length in 8 bytes beyond the first 8
+
+
+class Empty(dpkt.Packet):
+    """One byte that must be there; the layer has no header of its own."""
+
+    __hdr__ = (("first", "B", 0),)
+
+
+class Version(dpkt.Packet):
+    __hdr__ = (("_v", "B", 0x45),)
+    __bit_fields__ = {"_v": (("v", 4), ("_low", 4))}
+
+
+class Vlan(dpkt.Packet):
+    __hdr__ = (("tci", "H", 0), ("type", "H", 0))
+    __bit_fields__ = {"tci": (("pcp", 3), ("dei", 1), ("id", 12))}
+
+
+class FamilyLE(dpkt.Packet):
+    __byte_order__ = "<"
+    __hdr__ = (("family", "I", 2),)
+
+
+class Family(dpkt.Packet):
+    __hdr__ = (("family", "I", 2),)
+
+
+class Sll2(dpkt.Packet):
+    __hdr__ = (
+        ("protocol", "H", 0),
+        ("reserved", "H", 0),
+        ("ifindex", "I", 0),
+        ("arphrd", "H", 0),
+        ("type", "B", 0),
+        ("halen", "B", 6),
+        ("address", "8s", bytes(8)),
+    )
+
+
+class IPv6(dpkt.Packet):
+    __hdr__ = (
+        ("word", "I", 0x60000000),
+        ("plen", "H", 0),
+        ("nxt", "B", 59),
+        ("hlim", "B", 0),
+        ("src", "16s", bytes(16)),
+        ("dst", "16s", bytes(16)),
+    )
+    __bit_fields__ = {"word": (("v", 4), ("tclass", 8), ("flow", 20))}
+
+
+class Extension(dpkt.Packet):
+    __hdr__ = (("nxt", "B", 59), ("len", "B", 0), ("data", "6s", bytes(6)))
+
+
+class Fragment6(dpkt.Packet):
+    __hdr__ = (("nxt", "B", 59), ("reserved", "B", 0), ("word", "H", 0), ("id", "I", 0))
+    __bit_fields__ = {"word": (("offset", 13), ("_res", 2), ("more", 1))}
+
+
+ETHERNET = Layer(dpkt.ethernet.Ethernet, under=[LINKTYPE[1]], selects=[ETHERTYPE(lambda h: h.type)])
+VLAN = Layer(
+    Vlan,
+    under=[ETHERTYPE[0x8100], ETHERTYPE[0x88A8], ETHERTYPE[0x9100]],
+    stacks=True,
+    selects=[ETHERTYPE(lambda h: h.type)],
+)
+# pkttype, hatype, halen, address, protocol: ARPHRD_CAN captures carry 0x000C and 0x000D here
+SLL = Layer(dpkt.sll.SLL, under=[LINKTYPE[113]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)])
+SLL2 = Layer(Sll2, under=[LINKTYPE[276]], selects=[SLL_PROTOCOL(lambda h: h.protocol), ETHERTYPE(lambda h: h.protocol)])
+# the family is in the byte order of the capturing host: the second key reads it the other way round
+NULL = Layer(
+    FamilyLE,
+    name="null",
+    under=[LINKTYPE[0]],
+    selects=[ADDRESS_FAMILY(lambda h: h.family), ADDRESS_FAMILY(lambda h: h.family >> 24)],
+)
+LOOP = Layer(Family, name="loop", under=[LINKTYPE[108]], selects=[ADDRESS_FAMILY(lambda h: h.family)])
+RAW_IP = Layer(
+    Version,
+    name="raw_ip",
+    under=[LINKTYPE[12], LINKTYPE[14], LINKTYPE[101]],
+    header=lambda h: 0,
+    selects=[IP_VERSION(lambda h: h.v)],
+)
+IPV4 = Layer(
+    dpkt.ip.IP,
+    under=[ETHERTYPE[0x0800], ADDRESS_FAMILY[2], IP_VERSION[4], LINKTYPE[228]],
+    header=lambda h: h.hl * 4,
+    total=lambda h: h.len,
+    check=lambda h: h.v == 4,
+    selects=[IP_FRAGMENT(lambda h: h._flags_offset & 0x3FFF), IP_PROTOCOL(lambda h: h.p)],
+)
+IPV4_FIRST = Layer(
+    Empty, name="ip_first_fragment", under=[IP_FRAGMENT[0x2000]], header=lambda h: 0, selects=[FIRST_FRAGMENT_OF(lambda h: IPV4.p)]
+)
+IPV4_LATER = Layer(
+    Empty, name="ip_fragment", under=[IP_FRAGMENT[1:0x2000], IP_FRAGMENT[0x2001:]], header=lambda h: 0
+)
+IPV6 = Layer(
+    IPv6,
+    under=[ETHERTYPE[0x86DD], ADDRESS_FAMILY[10], ADDRESS_FAMILY[24], ADDRESS_FAMILY[28], ADDRESS_FAMILY[30], IP_VERSION[6], LINKTYPE[229]],
+    total=lambda h: h.plen + 40,
+    check=lambda h: h.v == 6,
+    selects=[IP_PROTOCOL(lambda h: h.nxt)],
+)
+EXTENSION = Layer(
+    Extension,
+    name="ip6_extension",
+    under=[IP_PROTOCOL[n] for n in EXTENSIONS],
+    header=lambda h: h.len * 8 + 8,
+    selects=[IP_PROTOCOL(lambda h: h.nxt)],
+)
+AUTHENTICATION = Layer(
+    Extension, name="ah", under=[IP_PROTOCOL[51]], header=lambda h: h.len * 4 + 8, selects=[IP_PROTOCOL(lambda h: h.nxt)]
+)
+FRAGMENT6 = Layer(
+    Fragment6,
+    name="ip6_fragment_header",
+    under=[IP_PROTOCOL[44]],
+    selects=[IP6_FRAGMENT(lambda h: h.word & 0xFFF9), IP_PROTOCOL(lambda h: h.nxt)],
+)
+IPV6_FIRST = Layer(
+    Empty, name="ip6_first_fragment", under=[IP6_FRAGMENT[1]], header=lambda h: 0, selects=[FIRST_FRAGMENT_OF(lambda h: FRAGMENT6.nxt)]
+)
+IPV6_LATER = Layer(Empty, name="ip6_fragment", under=[IP6_FRAGMENT[2:]], header=lambda h: 0)
+UDP = Layer(
+    dpkt.udp.UDP,
+    under=[IP_PROTOCOL[17]],
+    total=lambda h: h.ulen,
+    measured=True,
+    selects=[UDP_PORT(lambda h: h.dport), UDP_PORT(lambda h: h.sport)],
+)
+UDP_FIRST = Layer(dpkt.udp.UDP, name="udp_first_fragment", under=[FIRST_FRAGMENT_OF[17]], measured=True)
+TCP = Layer(
+    dpkt.tcp.TCP,
+    under=[IP_PROTOCOL[6]],
+    header=lambda h: h.off * 4,
+    measured=True,
+    selects=[TCP_PORT(lambda h: h.dport), TCP_PORT(lambda h: h.sport)],
+)
+TCP_FIRST = Layer(
+    dpkt.tcp.TCP, name="tcp_first_fragment", under=[FIRST_FRAGMENT_OF[6]], header=lambda h: h.off * 4, measured=True
+)
+LAYERS = (
+    ETHERNET,
+    VLAN,
+    SLL,
+    SLL2,
+    NULL,
+    LOOP,
+    RAW_IP,
+    IPV4,
+    IPV4_FIRST,
+    IPV4_LATER,
+    IPV6,
+    EXTENSION,
+    AUTHENTICATION,
+    FRAGMENT6,
+    IPV6_FIRST,
+    IPV6_LATER,
+    UDP,
+    UDP_FIRST,
+    TCP,
+    TCP_FIRST,
+)
+IP_SRC = (IPV4.src.text("ipv4"), IPV6.src.text("ipv6"))
+IP_DST = (IPV4.dst.text("ipv4"), IPV6.dst.text("ipv6"))

@@ -1,0 +1,71 @@
+"""The table `packets`: one row per captured packet, whatever it carries. Addresses and ports are the outermost ones."""
+
+from __future__ import annotations
+
+from .. import kernels as k
+from ..layer import Rows, packet
+from .can import DIRECTION
+from .ethernet import (
+    AUTHENTICATION,
+    ETHERNET,
+    EXTENSION,
+    FRAGMENT6,
+    IP_DST,
+    IP_SRC,
+    IPV4,
+    IPV4_FIRST,
+    IPV4_LATER,
+    IPV6,
+    IPV6_FIRST,
+    IPV6_LATER,
+    SLL,
+    SLL2,
+    TCP,
+    TCP_FIRST,
+    UDP,
+    UDP_FIRST,
+    VLAN,
+)
+
+_FRAGMENTS = (IPV4_FIRST, IPV4_LATER, IPV6_FIRST, IPV6_LATER)
+ETHERTYPES = 0x0600  # below, the field is a length (IEEE 802.3)
+_TYPE = ETHERNET.type.where(ETHERNET.type >= ETHERTYPES)
+ROWS = (
+    Rows(
+        "packets",
+        None,
+        dict(
+            link_type=packet(k.LINK),
+            captured_len=packet(k.CAPTURED),
+            original_len=packet(k.ORIGINAL),
+            direction=DIRECTION,
+            eth_src=ETHERNET.src.text("mac"),
+            eth_dst=ETHERNET.dst.text("mac"),
+            eth_type=(VLAN.type.last, _TYPE, SLL.ethtype, SLL2.protocol),
+            vlan_ids=VLAN.id.run,
+            vlan_pcp=VLAN.pcp,
+            ip_version=(IPV4(4), IPV6(6)),
+            ip_src=IP_SRC,
+            ip_dst=IP_DST,
+            ip_proto=(
+                IPV4.p,
+                UDP(17),
+                TCP(6),
+                FRAGMENT6.nxt,
+                AUTHENTICATION.nxt.latest,
+                EXTENSION.nxt.latest,
+                IPV6.nxt,
+            ),
+            ip_ttl=(IPV4.ttl, IPV6.hlim),
+            ip_dscp=(IPV4.tos >> 2, IPV6.tclass >> 2),
+            ip_fragment=(*(layer(True) for layer in _FRAGMENTS), IPV4(False), IPV6(False)),
+            src_port=(UDP.sport, TCP.sport, UDP_FIRST.sport, TCP_FIRST.sport),
+            dst_port=(UDP.dport, TCP.dport, UDP_FIRST.dport, TCP_FIRST.dport),
+            tcp_flags=(TCP.flags, TCP_FIRST.flags),
+            tcp_seq=(TCP.seq, TCP_FIRST.seq),
+            tcp_ack=(TCP.ack, TCP_FIRST.ack),
+            l4_payload_len=(UDP.body_len, TCP.body_len, UDP_FIRST.body_len, TCP_FIRST.body_len),
+            protocol=packet(k.DEEPEST).names({}),
+        ),
+    ),
+)

@@ -1,0 +1,227 @@
+"""SOME/IP and its service discovery over UDP and TCP; several messages in one datagram.
+
+AUTOSAR PRS_SOMEIPProtocol (header, TP segments) and PRS_SOMEIPServiceDiscovery (entries, options).
+A TP segment is a row of its own; the 4 bytes of its TP header are no payload.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from functools import lru_cache
+from typing import Any
+
+import dpkt
+
+from ..layer import Keys, Layer, Rows
+from .ethernet import IP_DST, IP_SRC, TCP, UDP, UDP_PORT
+
+SERVICE_DISCOVERY, SD_BODY, SD_OPTION_LIST = Keys("SOME/IP-SD message", 1), Keys("SOME/IP-SD", 1), Keys("SOME/IP-SD options", 1)
+SD_MESSAGE_ID = 0xFFFF_8100
+FIND, OFFER, SUBSCRIBE, ACK = 0x00, 0x01, 0x06, 0x07
+
+
+class SomeIp(dpkt.Packet):
+    __hdr__ = (
+        ("message_id", "I", 0),
+        ("length", "I", 8),
+        ("client_id", "H", 0),
+        ("session_id", "H", 0),
+        ("protocol_version", "B", 1),
+        ("interface_version", "B", 1),
+        ("message_type", "B", 0),
+        ("return_code", "B", 0),
+    )
+    __bit_fields__ = {"message_id": (("service_id", 16), ("method_id", 16))}
+
+
+class Sd(dpkt.Packet):
+    __hdr__ = (("flags", "I", 0), ("entries_len", "I", 0))
+    __bit_fields__ = {"flags": (("reboot", 1), ("unicast", 1), ("explicit_initial", 1), ("_reserved", 29))}
+
+
+class SdEntry(dpkt.Packet):
+    __hdr__ = (
+        ("type", "B", 0),
+        ("index1", "B", 0),
+        ("index2", "B", 0),
+        ("counts", "B", 0),
+        ("service_id", "H", 0),
+        ("instance_id", "H", 0),
+        ("major_ttl", "I", 0),
+        ("minor", "I", 0),
+    )
+    __bit_fields__ = {
+        "major_ttl": (("major", 8), ("ttl", 24)),
+        "minor": (("_reserved", 12), ("counter", 4), ("eventgroup", 16)),
+    }
+
+
+class SdOptions(dpkt.Packet):
+    __hdr__ = (("options_len", "I", 0),)
+
+
+class SdOption(dpkt.Packet):
+    __hdr__ = (("len", "H", 1), ("type", "B", 0))
+
+
+SOMEIP = Layer(
+    SomeIp,
+    under=[UDP_PORT[30490]],
+    header=lambda h: (h.message_type >> 5 & 1) * 4 + 16,
+    total=lambda h: h.length + 8,
+    check=lambda h: (h.length >= 8) & (h.protocol_version == 1),
+    repeats=True,
+    measured=True,
+    selects=[SERVICE_DISCOVERY(lambda h: h.message_id - SD_MESSAGE_ID)],
+)
+SD_OPTIONS = Layer(
+    SdOptions, name="someip_sd_options", total=lambda h: h.options_len + 4, selects=[SD_OPTION_LIST(lambda h: 0)]
+)
+SD = Layer(
+    Sd,
+    name="someip_sd",
+    under=[SERVICE_DISCOVERY[0]],
+    total=lambda h: h.entries_len + 8,
+    then=SD_OPTIONS,
+    selects=[SD_BODY(lambda h: 0)],
+)
+SD_ENTRY = Layer(SdEntry, name="someip_sd_entry", under=[SD_BODY[0]], total=lambda h: 16, repeats=True)
+SD_OPTION = Layer(SdOption, name="someip_sd_option", under=[SD_OPTION_LIST[0]], total=lambda h: h.len + 3, repeats=True)
+LAYERS = (SOMEIP, SD, SD_ENTRY, SD_OPTIONS, SD_OPTION)
+
+# -- options: few, irregular, and the same bytes again and again ---------------------------------------------------
+_ENDPOINTS = {
+    0x04: ("endpoint", socket.AF_INET),
+    0x06: ("endpoint", socket.AF_INET6),
+    0x14: ("multicast", socket.AF_INET),
+    0x16: ("multicast", socket.AF_INET6),
+    0x24: ("sd_endpoint", socket.AF_INET),
+    0x26: ("sd_endpoint", socket.AF_INET6),
+}
+_TRANSPORTS = {6: "tcp", 17: "udp"}
+CONFIGURATION = 0x01
+
+
+@lru_cache(maxsize=4096)
+def _options(data: bytes) -> tuple[tuple[str, Any], ...]:
+    """("endpoint", {...}), ("configuration", ((key, value), ...)) or ("other", None) for each option, in order."""
+    found: list[tuple[str, Any]] = []
+    at = 0
+    while len(data) - at >= 3:
+        size, kind = struct.unpack_from(">HB", data, at)
+        body, at = data[at + 4 : at + 3 + size], at + 3 + size
+        if at > len(data) or size < 1:
+            break  # the walk has reported it
+        if kind in _ENDPOINTS:
+            found.append(("endpoint", _endpoint(kind, body)))
+        elif kind == CONFIGURATION:
+            found.append(("configuration", tuple(_configuration(body))))
+        else:
+            found.append(("other", None))
+    return tuple(found)
+
+
+def _endpoint(kind: int, body: bytes) -> dict[str, Any] | None:
+    name, family = _ENDPOINTS[kind]
+    size = 4 if family == socket.AF_INET else 16
+    if len(body) < size + 4:
+        return None
+    protocol, port = struct.unpack_from(">xBH", body, size)
+    address = socket.inet_ntop(family, body[:size])
+    return {"kind": name, "address": address, "port": port, "transport": _TRANSPORTS.get(protocol, str(protocol))}
+
+
+def _configuration(body: bytes) -> list[tuple[str, str]]:
+    """Length-prefixed `key=value` texts as in DNS-SD (RFC 6763); the first of a repeated key counts."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(body) and body[at]:
+        key, _, value = body[at + 1 : at + 1 + body[at]].decode("utf-8", "replace").partition("=")
+        found.setdefault(key, value)
+        at += 1 + body[at]
+    return list(found.items())
+
+
+@lru_cache(maxsize=8192)
+def _referred(runs: bytes, options: bytes) -> tuple[list[dict[str, Any]] | None, list[tuple[str, str]] | None]:
+    """What an entry refers to: runs are its index1, index2 and counts bytes."""
+    known = _options(options)
+    first, second, counts = runs
+    chosen = [*known[first : first + (counts >> 4)], *known[second : second + (counts & 15)]]
+    endpoints = [value for kind, value in chosen if kind == "endpoint" and value is not None]
+    configuration = {key: text for kind, value in reversed(chosen) if kind == "configuration" for key, text in value}
+    return endpoints or None, list(configuration.items()) or None
+
+
+def _resolve(data: Any, starts: Any, begins: Any, ends: Any) -> dict[str, list[Any]]:
+    """endpoints and configuration of entries at starts[i], whose SD payload is data[begins[i]:ends[i]]."""
+    endpoints, configurations = [], []
+    before, options = None, b""
+    for start, begin, end in zip(starts.tolist(), begins.tolist(), ends.tolist(), strict=True):
+        if begin != before:
+            payload = data[begin:end].tobytes()
+            at = 8 + int.from_bytes(payload[4:8], "big")
+            size = int.from_bytes(payload[at : at + 4], "big")
+            before, options = begin, payload[at + 4 : at + 4 + size]
+        listed, configured = _referred(data[start + 1 : start + 4].tobytes(), options)
+        endpoints.append(listed)
+        configurations.append(configured)
+    return {"endpoints": endpoints, "configuration": configurations}
+
+
+PORTS = dict(src_port=(UDP.sport, TCP.sport), dst_port=(UDP.dport, TCP.dport))
+_SERVICE = SD_ENTRY.type.between(FIND, OFFER)
+_EVENTGROUP = SD_ENTRY.type.between(SUBSCRIBE, ACK)
+ROWS = (
+    Rows(
+        "someip_messages",
+        SOMEIP,
+        dict(
+            ip_src=IP_SRC,
+            ip_dst=IP_DST,
+            **PORTS,
+            transport=(UDP("udp"), TCP("tcp")),
+            service_id=SOMEIP.service_id,
+            method_id=SOMEIP.method_id,
+            client_id=SOMEIP.client_id,
+            session_id=SOMEIP.session_id,
+            protocol_version=SOMEIP.protocol_version,
+            interface_version=SOMEIP.interface_version,
+            message_type=SOMEIP.message_type,
+            return_code=SOMEIP.return_code,
+            is_event=SOMEIP.method_id >> 15,
+            length=SOMEIP.length,
+            tp_complete=(SOMEIP.message_type >> 5 & 1).via({1: 0}),
+        ),
+    ),
+    Rows(
+        "someip_sd_entries",
+        SD_ENTRY,
+        dict(
+            ip_src=IP_SRC,
+            ip_dst=IP_DST,
+            reboot=SD.reboot,
+            unicast=SD.unicast,
+            session_id=SOMEIP.session_id,
+            entry_type=(
+                SD_ENTRY.type.names(
+                    {OFFER: "StopOfferService", SUBSCRIBE: "StopSubscribeEventgroup", ACK: "SubscribeEventgroupNack"}
+                ).where(SD_ENTRY.ttl == 0),
+                SD_ENTRY.type.names(
+                    {FIND: "FindService", OFFER: "OfferService", SUBSCRIBE: "SubscribeEventgroup", ACK: "SubscribeEventgroupAck"}
+                ),
+            ),
+            service_id=SD_ENTRY.service_id,
+            instance_id=SD_ENTRY.instance_id,
+            major_version=SD_ENTRY.major,
+            minor_version=SD_ENTRY.minor.where(_SERVICE),
+            ttl=SD_ENTRY.ttl,
+            eventgroup_id=SD_ENTRY.eventgroup.where(_EVENTGROUP),
+            counter=SD_ENTRY.counter.where(_EVENTGROUP),
+        ),
+        body=False,
+        within=SOMEIP,
+        finish=_resolve,
+    ),
+)

@@ -1,0 +1,130 @@
+"""TECMP: capture modules wrap bus frames in Ethernet (ethertype 0x99FE; Wireshark packet-tecmp.c).
+
+One packet carries a chain of entries of one data type. Zero bytes, or an entry of no length, end the chain.
+"""
+
+from __future__ import annotations
+
+import dpkt
+
+from ..layer import Keys, Layer, Rows
+from .can import FD_DLC
+from .ethernet import ETHERTYPE
+
+MESSAGE, DATA, LIN_LENGTH = Keys("TECMP message type", 8), Keys("TECMP data type"), Keys("TECMP LIN length", 8)
+LOGGING_STREAM, CAN, CAN_FD, LIN = 3, 2, 3, 4
+
+
+class Tecmp(dpkt.Packet):
+    __hdr__ = (
+        ("device", "H", 0),
+        ("counter", "H", 0),
+        ("version", "B", 3),
+        ("message_type", "B", LOGGING_STREAM),
+        ("data_type", "H", CAN),
+        ("reserved", "H", 0),
+        ("flags", "H", 0),
+    )
+
+
+class Entry(dpkt.Packet):
+    __hdr__ = (("interface", "I", 0), ("time", "Q", 0), ("length", "H", 0), ("flags", "H", 0))
+    __bit_fields__ = {
+        "flags": (
+            ("overflow", 1),
+            ("transmitted", 1),
+            ("_flags", 9),
+            ("brs", 1),  # CAN FD
+            ("error", 1),
+            ("ide", 1),
+            ("rtr_esi", 1),  # RTR of CAN, ESI of CAN FD
+            ("ack", 1),
+        )
+    }
+
+
+class CanEntry(dpkt.Packet):
+    __hdr__ = (("word", "I", 0), ("len", "B", 0))
+    __bit_fields__ = {"word": (("extended", 1), ("_word", 2), ("id", 29))}
+
+
+class LinEntry(dpkt.Packet):
+    __hdr__ = (("pid", "B", 0), ("len", "B", 0))
+    __bit_fields__ = {"pid": (("parity", 2), ("id", 6))}
+
+
+class Checksum(dpkt.Packet):
+    __hdr__ = (("checksum", "B", 0),)
+
+
+TECMP = Layer(Tecmp, under=[ETHERTYPE[0x99FE], ETHERTYPE[0x2090]], selects=[MESSAGE(lambda h: h.message_type)])
+ENTRY = Layer(
+    Entry,
+    name="tecmp_entry",
+    under=[MESSAGE[LOGGING_STREAM]],
+    total=lambda h: h.length + 16,
+    repeats="padded",
+    selects=[DATA(lambda h: TECMP.data_type)],
+)
+TECMP_CAN = Layer(CanEntry, name="tecmp_can", under=[DATA[CAN]], total=lambda h: h.len + 5, check=lambda h: h.len <= 8)
+TECMP_CAN_FD = Layer(CanEntry, name="tecmp_canfd", under=[DATA[CAN_FD]], total=lambda h: h.len + 5, check=lambda h: h.len <= 64)
+LIN_CHECKSUM = Layer(Checksum, name="tecmp_lin_checksum")
+LIN_GATE = Layer(
+    LinEntry, name="tecmp_lin_header", under=[DATA[LIN]], header=lambda h: 0, selects=[LIN_LENGTH(lambda h: h.len)]
+)
+TECMP_LIN = Layer(
+    LinEntry,
+    name="tecmp_lin",
+    under=[LIN_LENGTH[1:]],
+    total=lambda h: h.len + 3,
+    trailer=lambda h: 1,
+    check=lambda h: h.len <= 8,
+    tail=LIN_CHECKSUM,
+)
+LIN_NO_RESPONSE = Layer(LinEntry, name="tecmp_lin_no_response", under=[LIN_LENGTH[0]], total=lambda h: 2)
+LAYERS = (TECMP, ENTRY, TECMP_CAN, TECMP_CAN_FD, LIN_CHECKSUM, LIN_GATE, TECMP_LIN, LIN_NO_RESPONSE)
+
+_BUS = dict(bus=ENTRY.interface.text("tecmp"), bus_time_ns=ENTRY.time & 0x3FFF_FFFF_FFFF_FFFF, source=ENTRY("tecmp"))
+_DIRECTION = ENTRY.transmitted.names({0: "in", 1: "out"})
+
+ROWS = (
+    Rows(
+        "can_frames",
+        TECMP_CAN,
+        dict(
+            **_BUS,
+            can_id=TECMP_CAN.id,
+            extended=TECMP_CAN.extended,
+            rtr=ENTRY.rtr_esi,
+            error=ENTRY.error,
+            fd=TECMP_CAN(False),
+            xl=TECMP_CAN(False),
+            dlc=TECMP_CAN.len,
+            data_len=TECMP_CAN.len,
+            direction=_DIRECTION,
+        ),
+    ),
+    Rows(
+        "can_frames",
+        TECMP_CAN_FD,
+        dict(
+            **_BUS,
+            can_id=TECMP_CAN_FD.id,
+            extended=TECMP_CAN_FD.extended,
+            error=ENTRY.error,
+            fd=TECMP_CAN_FD(True),
+            xl=TECMP_CAN_FD(False),
+            brs=ENTRY.brs,
+            esi=ENTRY.rtr_esi,
+            dlc=TECMP_CAN_FD.len.via(FD_DLC),
+            data_len=TECMP_CAN_FD.len,
+            direction=_DIRECTION,
+        ),
+    ),
+    Rows(
+        "lin_frames",
+        TECMP_LIN,
+        dict(**_BUS, lin_id=TECMP_LIN.id, parity=TECMP_LIN.parity, checksum=LIN_CHECKSUM.checksum),
+    ),
+    Rows("lin_frames", LIN_NO_RESPONSE, dict(**_BUS, lin_id=LIN_NO_RESPONSE.id, parity=LIN_NO_RESPONSE.parity)),
+)
