@@ -16,6 +16,7 @@ from . import kernels as k
 from .batch import FORMATTERS, NO_DAY, Batch, Bytes, Formatter, Layout
 from .layer import Layer
 from .program import Program
+from .protocols.containers import INTERFACE, LINKTYPE
 from .tables import FAULTS, TABLES
 
 DAY_NS = 86_400 * k.BILLION
@@ -75,6 +76,12 @@ class Decoder:
         self._fault_parts: list[dict[str, Any]] = []
         self._fault_count = 0
         self._fault_packet = (-1, 0)  # the last packet that had faults, and how many
+
+    def claim_interface(self, number: int, link_type: int | None) -> None:
+        """From now on packets of the section's interface start with what the link type says; None: with nothing known."""
+        base = self.program.base
+        known = link_type is not None and link_type < 1 << LINKTYPE.bits
+        self.lut[base[INTERFACE] + number] = self.program.lut[base[LINKTYPE] + link_type] if known else -1  # type: ignore[operator]
 
     # -- walking --------------------------------------------------------------------------------------------------
     def feed(self, data: Bytes, position: int, end: int, root: Layer, base: int, *, trusted: int = -1) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -704,3 +704,26 @@ def run_values(data, first, counts, step, offset, shift, mask, big, out):
                 word = swap(word)
             out[k] = (word >> shift) & mask
             k += 1
+
+
+@njit(cache=True, nogil=True)
+def find_block(data, start, end, big, least, longest, types):
+    """The first position from `start` where a pcapng block of one of `types` lies whole, both its lengths equal; or -1."""
+    for at in range(start, end - least + 1):
+        word = load(data, at)
+        if big:
+            word = swap(word)
+            kind, size = (word >> 32) & 0xFFFFFFFF, word & 0xFFFFFFFF
+        else:
+            kind, size = word & 0xFFFFFFFF, (word >> 32) & 0xFFFFFFFF
+        if size < least or size > longest or size & 3 or at + size > end:
+            continue
+        known = False
+        for k in range(types.size):
+            known = known or types[k] == kind
+        if known:
+            echo = load(data, at + size - 4)
+            echo = (swap(echo) >> 32 if big else echo) & 0xFFFFFFFF
+            if echo == size:
+                return at
+    return -1

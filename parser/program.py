@@ -135,8 +135,8 @@ class Program:
             least = layer.header(layer)
             if layer.repeats and isinstance(least, int) and least < 1:
                 raise CannotCompile(f"{layer.name} repeats and has no header: a chain of nothing never ends")
-        headless = {layer for layer in self.layers if layer.header(layer) == 0} if self.layers else set()
-        headless = {layer for layer in headless if isinstance(layer.header(layer), int)}
+        # a header that is computed is at least the declared one: the walk checks it
+        headless = {layer for layer in self.layers if isinstance(size := layer.header(layer), int) and size < 1}
         for start in headless:
             seen, todo = set[Layer](), [start]
             while todo:
