@@ -152,7 +152,7 @@ def _emit(tables, table, i, room_t, sources, s, j, room_s, slots, uses, where, r
     put(tables, t + room_t, sub)
     put(tables, t + 2 * room_t, body)
     put(tables, t + 3 * room_t, body_end)
-    r = s * slots * room_s + j
+    r = s * (slots + STARTS) * room_s + j
     put(sources, r, i)
     r += STARTS * room_s
     u = s * slots
