@@ -62,7 +62,8 @@ class Decoder:
         self.source_room = np.empty((len(program.sources), k.STARTS + program.uses.shape[1], room), np.int32)
         self.packet_room = np.empty((k.PACKET_FIELDS, morsel_rows), np.int64)
         self.fault_room = np.empty((6, room), np.int64)
-        self.state = np.zeros(6, np.int64)
+        self.state = np.zeros(7, np.int64)
+        self.state[k.LATE_USED] = program.late_used
         self.clocks = np.zeros((1, k.CLOCK_WIDTH), np.int64)
         self.layouts: dict[str, Layout] = {}
         self.open: dict[str, Batch] = {}
@@ -105,6 +106,7 @@ class Decoder:
                     p.program,
                     self.lut,
                     p.uses,
+                    p.late_slots,
                     p.owner,
                     self.clocks,
                     state,

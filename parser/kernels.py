@@ -16,12 +16,12 @@ from .memory import SLACK, get, load, put, store8, store16, store32, store64, sw
 T_AT, T_OFFSET, T_SHIFT, T_MASK, T_BIG, T_MUL, T_ADD = range(7)
 TERM = 7
 
-# -- one row of a program: what `route` knows of a layer ------------------------------------------------------------
-LEAST, HEAD, TOTAL, TRAILER = 0, 1, 8, 15  # the declared header length; three terms
+# -- one row of a program: what `route` knows of a layer, the often read first ---------------------------------------
+LEAST, FLAGS, SOURCE, N_KEYS, N_CHECKS, ALIGN, THEN, TAIL = range(8)
+HEAD, TOTAL, TRAILER = 8, 15, 22  # three terms
 MAX_KEYS, MAX_CHECKS = 5, 4
-N_KEYS, KEY, KEY_WIDTH = 22, 23, 9  # a term, then base and size of its part of the lookup table
-N_CHECKS, CHECK, CHECK_WIDTH = 68, 69, 10  # a term, its least and greatest good value, whether the path ends
-ALIGN, SOURCE, THEN, TAIL, FLAGS = 109, 110, 111, 112, 113
+KEY, KEY_WIDTH = 29, 9  # a term, then base and size of its part of the lookup table
+CHECK, CHECK_WIDTH = 74, 10  # a term, its least and greatest good value, whether the path ends
 RECORD = 114  # terms: high, low, interface, captured, original
 CLEARS, MAX_CLEARS = 149, 8  # layers whose starts a sibling of a chain must forget; -1 ends the list
 WIDTH = 158
@@ -61,7 +61,7 @@ PADDING = 7  # not a fault: zero bytes behind a padded chain
 X_PACKET, X_LAYER, X_REASON, X_AT, X_NEED, X_HAVE = range(6)  # one row of `faults`
 
 # -- state that lasts between calls ---------------------------------------------------------------------------------
-POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES = range(6)
+POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES, LATE_USED = range(7)  # LATE_USED: slots of a late row
 
 # -- per packet, per row of a table, per row of a source ------------------------------------------------------------
 TIME, INTERFACE, CAPTURED, ORIGINAL, DIRECTION, DEEPEST, NAMED, LINK = range(8)
@@ -167,11 +167,12 @@ def _emit(tables, table, i, room_t, sources, s, j, room_s, slots, uses, where, r
 
 
 @njit(cache=True, nogil=True)
-def route(data, end, root, late, program, lut, uses, owner, clocks, state, tables, sources, table_rows, source_rows, packets, faults):
+def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, state, tables, sources, table_rows, source_rows, packets, faults):
     """Walk the records of data[state[POSITION]:end] and every layer inside them; return why it stopped.
 
     data uint8[>= end + SLACK]; root: the layer of a record; late: the source of the one row per packet, or -1;
-    program int64[layers, WIDTH]; lut int16; uses int64[sources, slots] place indices, -1 ends; owner int64[sources] the
+    program int64[layers, WIDTH]; lut int16; uses int64[sources, slots] place indices, -1 ends; late_slots
+    int64[layers, 2 * PLACES] (slot, place) pairs of each layer in a row of `late`, 0 ends; owner int64[sources] the
     table of a source; clocks int64[interfaces, CLOCK_WIDTH]; tables int32[tables, TABLE_FIELDS, room];
     sources int32[sources, slots, room]; packets int64[PACKET_FIELDS, packets]; faults int64[6, room].
     """
@@ -184,6 +185,8 @@ def route(data, end, root, late, program, lut, uses, owner, clocks, state, table
     n_tables = table_rows.size
     last = np.full(n_tables, -1, np.int64)  # the packet of a table's last row, and its number in that packet
     subs = np.zeros(n_tables, np.int64)
+    touched, W = np.empty(n_layers, np.int64), late_slots.ravel()  # the layers of the packet, each once
+    late_width, late_used = late_slots.shape[1], state[LATE_USED]
     pos, n_packets, n_faults, rows = state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS]
     status = DONE
     R = root * WIDTH
@@ -220,7 +223,7 @@ def route(data, end, root, late, program, lut, uses, owner, clocks, state, table
             status = FULL
             break
         record, ordinal, depth, level, captured_row = pos, n_packets - 1, 0, 0, -1
-        late_body, late_end = pos, pos
+        late_body, late_end, n_touched = pos, pos, 0
         layer, at, limit, deepest = root, pos, pos + total, root
         while True:
             # -- enter `layer` at data[at:limit]: the only place where a bound is checked
@@ -277,6 +280,8 @@ def route(data, end, root, late, program, lut, uses, owner, clocks, state, table
             if fault == 0 or fault == OVERRUN:
                 if get(where, n_layers + layer) < record:
                     put(where, n_layers + layer, at)
+                    put(touched, n_touched, layer)
+                    n_touched += 1
                 deepest = layer
                 if flags & F_RARE:
                     if flags & F_STACKS:
@@ -396,7 +401,21 @@ def route(data, end, root, late, program, lut, uses, owner, clocks, state, table
             if late >= 0:
                 table = get(owner, late)
                 i, j = get(table_rows, table), get(source_rows, late)
-                _emit(T, table, i, room_t, S, late, j, room_s, slots, U, where, record, captured_row, 0, late_body, late_end)
+                t = table * TABLE_FIELDS * room_t + i
+                put(T, t, captured_row)
+                put(T, t + room_t, 0)
+                put(T, t + 2 * room_t, late_body)
+                put(T, t + 3 * room_t, late_end)
+                r = late * (slots + STARTS) * room_s + j
+                put(S, r, i)
+                for slot in range(STARTS, late_used):
+                    put(S, r + slot * room_s, -1)
+                for k in range(n_touched):
+                    w = get(touched, k) * late_width
+                    while get(W, w) > 0:
+                        start = get(where, get(W, w + 1))
+                        put(S, r + get(W, w) * room_s, start if start >= record else -1)
+                        w += 2
                 put(table_rows, table, i + 1)
                 put(source_rows, late, j + 1)
                 rows += 1
@@ -421,7 +440,10 @@ TEXT_KINDS = ("mac", "ipv4", "ipv6", "decimal", "interface", "tecmp")
 def _filler(store):
     @njit
     def fill(data, S, dest, at, m, place, step, offset, shift, mask, big, mul, add, arena, valid):
-        if valid >= 0:  # the layer may be absent
+        if valid < 0 and mul == 0:
+            for i in range(m):
+                store(arena, place + step * get(S, dest + i), add)
+        elif valid >= 0:  # the layer may be absent
             for i in range(m):
                 start = get(S, at + i)
                 if start >= 0:
@@ -447,43 +469,102 @@ _fill8, _fill16, _fill32, _fill64 = (_filler(store) for store in (store8, store1
 
 
 @njit
-def _read(data, S, room, i, packets, room_k, ordinal, Q, q, slot_at):
-    """The value of the term at Q[q + slot_at] for row i, and whether it is there."""
-    slot = get(Q, q + slot_at)
-    if slot == NO_SLOT:
-        return np.int64(0), True
-    if slot_at == Q_SLOT:
-        kind, o = get(Q, q + Q_KIND), q + Q_OFFSET
-    else:
-        kind, o = np.int64(BYTES_OF), q + Q_IF_OFFSET
+def _term_of_rows(data, S, room, m, K, room_k, ordinals, slot, kind, Q, o, values, there):
+    """The term at Q[o:o + 6] for each of m rows of a source, and whether it is there (uint8)."""
+    offset, shift, mask, big, mul, add = get(Q, o), get(Q, o + 1), get(Q, o + 2), get(Q, o + 3), get(Q, o + 4), get(Q, o + 5)
     if slot < 0:
-        value = get(packets, (-1 - slot) * room_k + ordinal)
-        return value, value >= 0
-    start = get(S, slot * room + i)
-    if start < 0:
-        return np.int64(0), False
+        field = (-1 - slot) * room_k
+        for i in range(m):
+            value = get(K, field + get(ordinals, get(S, i)))
+            put(values, i, value)
+            put(there, i, value >= 0)
+        return
+    at = slot * room
     if kind == LENGTH_OF:
-        return get(S, (slot + 1) * room + i) - start, True
-    word = load(data, start + get(Q, o))
-    if get(Q, o + 3):
-        word = swap(word)
-    return ((word >> get(Q, o + 1)) & get(Q, o + 2)) * get(Q, o + 4) + get(Q, o + 5), True
+        for i in range(m):
+            start = get(S, at + i)
+            put(values, i, get(S, at + room + i) - start)
+            put(there, i, start >= 0)
+    elif mul == 0:
+        for i in range(m):
+            put(values, i, add)
+            put(there, i, get(S, at + i) >= 0)
+    else:
+        for i in range(m):
+            start = get(S, at + i)
+            if start >= 0:
+                word = load(data, start + offset)
+                if big:
+                    word = swap(word)
+                put(values, i, ((word >> shift) & mask) * mul + add)
+            put(there, i, start >= 0)
 
 
 @njit
-def _case(data, S, room, i, packets, room_k, ordinal, Q, q, lookup):
-    """The value of one case for row i, and whether it holds."""
-    value, there = _read(data, S, room, i, packets, room_k, ordinal, Q, q, Q_SLOT)
-    if there and get(Q, q + Q_IF_SLOT) != NO_SLOT:
-        guard, there = _read(data, S, room, i, packets, room_k, ordinal, Q, q, Q_IF_SLOT)
-        there = there and get(Q, q + Q_LEAST) <= guard <= get(Q, q + Q_MOST)
-    if there and get(Q, q + Q_TABLE) >= 0:
-        if 0 <= value < get(Q, q + Q_TABLE_SIZE):
-            value = get(lookup, get(Q, q + Q_TABLE) + value)
-            there = value != NULL
-        else:
-            there = False
-    return value, there
+def _case_of_rows(data, S, room, m, K, room_k, ordinals, Q, q, lookup, values, there, guard, guarded):
+    """As `_term_of_rows`, with the condition and the table of a case."""
+    _term_of_rows(data, S, room, m, K, room_k, ordinals, get(Q, q + Q_SLOT), get(Q, q + Q_KIND), Q, q + Q_OFFSET, values, there)
+    if get(Q, q + Q_IF_SLOT) != NO_SLOT:
+        slot, least, most = get(Q, q + Q_IF_SLOT), get(Q, q + Q_LEAST), get(Q, q + Q_MOST)
+        _term_of_rows(data, S, room, m, K, room_k, ordinals, slot, BYTES_OF, Q, q + Q_IF_OFFSET, guard, guarded)
+        for i in range(m):
+            value = get(guard, i)
+            put(there, i, get(there, i) & get(guarded, i) & (least <= value) & (value <= most))
+    table, size = get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE)
+    if table >= 0:
+        for i in range(m):
+            if get(there, i):
+                value = get(values, i)
+                value = get(lookup, table + value) if 0 <= value < size else NULL
+                put(values, i, value)
+                put(there, i, value != NULL)
+
+
+@njit
+def _merge(values, there, done, best, m):
+    """Keep the values of rows that no case before has filled; return how many are new."""
+    new = 0
+    for i in range(m):
+        take = get(there, i) & (get(done, i) ^ 1)
+        if take:
+            put(best, i, get(values, i))
+            put(done, i, 1)
+        new += take
+    return new
+
+
+@njit
+def _presence(S, room, slots, m):
+    """How many of m rows have a start in each slot."""
+    present = np.empty(slots, np.int64)
+    for slot in range(STARTS, slots):
+        seen = 0
+        for i in range(m):
+            seen += get(S, slot * room + i) >= 0
+        present[slot] = seen
+    return present
+
+
+@njit
+def _narrow(Q, q, n_cases, present):
+    """The cases without those at the ends whose layer is nowhere in the morsel: (first, how many)."""
+    while n_cases and get(Q, q) >= 0 and present[get(Q, q)] == 0:
+        q += CASE_WIDTH
+        n_cases -= 1
+    while n_cases > 1:
+        slot = get(Q, q + (n_cases - 1) * CASE_WIDTH)
+        if slot < 0 or present[slot] > 0:
+            break
+        n_cases -= 1
+    return q, n_cases
+
+
+@njit
+def _no_values_yet(arena, valid, live, column, until):
+    """From `live` on rows have no value until somebody says so."""
+    for i in range(live[column], until):
+        store8(arena, valid + i, 0)
+    live[column] = until
 
 
 @njit(cache=True, nogil=True)
@@ -495,32 +576,20 @@ def columns(data, source, m, base, rows, packets, ordinals, columns_, cases_, lo
     how far the validity bytes are set, how many values there are.
     """
     S, room, K, room_k, Q = source.ravel(), source.shape[1], packets.ravel(), packets.shape[1], cases_.ravel()
-    slots = source.shape[0]
-    present = np.empty(slots, np.int64)
-    for slot in range(STARTS, slots):
-        seen = 0
-        for i in range(m):
-            seen += get(S, slot * room + i) >= 0
-        present[slot] = seen
+    present = _presence(S, room, source.shape[0], m)
+    values, guard, best = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
+    there, guarded, done = np.empty(m, np.uint8), np.empty(m, np.uint8), np.empty(m, np.uint8)
     for j in range(columns_.shape[0]):
-        step, column, n_cases = columns_[j, K_BYTES], columns_[j, K_COLUMN], columns_[j, K_CASES]
+        step, column = columns_[j, K_BYTES], columns_[j, K_COLUMN]
         place, valid = columns_[j, K_PLACE] + base * step, columns_[j, K_VALID]
-        q = columns_[j, K_CASE] * CASE_WIDTH
-        while n_cases and Q[q] >= 0 and present[Q[q]] == 0:  # the layer of this case is nowhere in the morsel
-            q += CASE_WIDTH
-            n_cases -= 1
-        while n_cases > 1 and Q[q + (n_cases - 1) * CASE_WIDTH] >= 0 and present[Q[q + (n_cases - 1) * CASE_WIDTH]] == 0:
-            n_cases -= 1
+        q, n_cases = _narrow(Q, columns_[j, K_CASE] * CASE_WIDTH, columns_[j, K_CASES], present)
         if n_cases == 0:
             continue
-        simple = Q[q + Q_TABLE] < 0 and Q[q + Q_IF_SLOT] == NO_SLOT and Q[q + Q_KIND] == BYTES_OF
-        simple = simple and (n_cases == 1 or present[Q[q]] == m)
         if valid >= 0:
-            for i in range(live[column], base + rows):
-                store8(arena, valid + i, 0)
-            live[column] = base + rows
+            _no_values_yet(arena, valid, live, column, base + rows)
             valid += base
-        if simple:
+        simple = Q[q + Q_TABLE] < 0 and Q[q + Q_IF_SLOT] == NO_SLOT and Q[q + Q_KIND] == BYTES_OF
+        if simple and (n_cases == 1 or present[Q[q]] == m):
             at, dest = Q[q] * room, DEST * room
             offset, shift, mask, big, mul, add = Q[q + 2], Q[q + 3], Q[q + 4], Q[q + 5], Q[q + 6], Q[q + 7]
             sparse = present[Q[q]] < m
@@ -538,85 +607,100 @@ def columns(data, source, m, base, rows, packets, ordinals, columns_, cases_, lo
                 _fill64(data, S, dest, at, m, place, 8, offset, shift, mask, big, mul, add, arena, v)
             filled[column] += present[Q[q]]
             continue
+        done[:] = 0
+        new = 0
+        for c in range(n_cases):
+            _case_of_rows(data, S, room, m, K, room_k, ordinals, Q, q + c * CASE_WIDTH, lookup, values, there, guard, guarded)
+            new += _merge(values, there, done, best, m)
+            if new == m:
+                break
+        filled[column] += new
         for i in range(m):
-            d = get(S, i)
-            ordinal = get(ordinals, d)
-            for c in range(n_cases):
-                value, there = _case(data, S, room, i, K, room_k, ordinal, Q, q + c * CASE_WIDTH, lookup)
-                if there:
-                    if step == 1:
-                        store8(arena, place + d, value)
-                    elif step == 2:
-                        store16(arena, place + 2 * d, value)
-                    elif step == 4:
-                        store32(arena, place + 4 * d, value)
-                    else:
-                        store64(arena, place + 8 * d, value)
-                    if valid >= 0:
-                        store8(arena, valid + d, 1)
-                    filled[column] += 1
-                    break
+            if get(done, i):
+                d = get(S, i)
+                if step == 1:
+                    store8(arena, place + d, get(best, i))
+                elif step == 2:
+                    store16(arena, place + 2 * d, get(best, i))
+                elif step == 4:
+                    store32(arena, place + 4 * d, get(best, i))
+                else:
+                    store64(arena, place + 8 * d, get(best, i))
+                if valid >= 0:
+                    store8(arena, valid + d, 1)
 
 
 # -- texts: columns whose values are few distinct integers, shown as text -------------------------------------------
+@njit
+def _hash(kind, high, low, mask):
+    return (((low ^ (high * np.int64(-7723592293110705685))) + kind) * np.int64(-7046029254386353131) >> 32) & mask
+
+
 @njit(cache=True, nogil=True)
 def texts(data, source, m, base, rows, packets, ordinals, column, cases_, lookup, arena, live, filled, known, slots):
-    """As `columns`, for one column of codes: intern (kind, high, low) by open addressing; return row to go on from.
+    """As `columns`, for one column of codes: intern (kind, high, low) by open addressing; whether all rows are done.
 
     known int64[room, 3], known[0, 0] the count, entries from row 1; slots int32[2^n] -1 when free. Comes back early
-    when `known` is full: the caller grows both and calls again from that row (kept in known[0, 1]).
+    when `known` is full: the caller grows both and calls again, and it goes on from the row kept in known[0, 1].
     """
     S, room, K, room_k, Q = source.ravel(), source.shape[1], packets.ravel(), packets.shape[1], cases_.ravel()
     place, valid, index = column[K_PLACE] + 4 * base, column[K_VALID], column[K_COLUMN]
-    q, n_cases = column[K_CASE] * CASE_WIDTH, column[K_CASES]
+    present = _presence(S, room, source.shape[0], m)
+    q, n_cases = _narrow(Q, column[K_CASE] * CASE_WIDTH, column[K_CASES], present)
+    if n_cases == 0:
+        return True
     if valid >= 0:
-        for i in range(live[index], base + rows):
-            store8(arena, valid + i, 0)
-        live[index] = base + rows
+        _no_values_yet(arena, valid, live, index, base + rows)
         valid += base
-    n, mask, hashed = known[0, 0], slots.size - 1, known.ravel()
-    before_kind, before_high, before_low, before_code = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
-    seen = 0
+    values, guard = np.empty(m, np.int64), np.empty(m, np.int64)
+    lows, highs, kinds = np.empty(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
+    there, guarded, done = np.empty(m, np.uint8), np.empty(m, np.uint8), np.zeros(m, np.uint8)
+    for c in range(n_cases):
+        k = q + c * CASE_WIDTH
+        _case_of_rows(data, S, room, m, K, room_k, ordinals, Q, k, lookup, values, there, guard, guarded)
+        wide, at = get(Q, k + Q_KIND) == WIDE, get(Q, k) * room
+        for i in range(m):
+            if get(there, i) and not get(done, i):
+                low = get(values, i)
+                if wide:  # the second 8 of 16 bytes
+                    put(highs, i, low)
+                    low = swap(load(data, get(S, at + i) + get(Q, k + Q_OFFSET) + 8))
+                put(lows, i, low)
+                put(kinds, i, -2 - get(Q, k + Q_TABLE))
+                put(done, i, 1)
+    n, mask, hashed = known[0, 0], np.int64(slots.size - 1), known.ravel()
+    last_kind, last_high, last_low, code = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
+    seen, room_known = 0, 3 * known.shape[0]
     for i in range(known[0, 1], m):
+        if not get(done, i):
+            continue
+        kind, high, low = get(kinds, i), get(highs, i), get(lows, i)
+        if kind != last_kind or high != last_high or low != last_low:
+            h = _hash(kind, high, low, mask)
+            while True:
+                code = get(slots, h)
+                if code < 0:
+                    if 3 * (n + 2) > room_known:
+                        known[0, 0], known[0, 1] = n, i
+                        filled[index] += seen
+                        return False
+                    code = n
+                    put(slots, h, code)
+                    put(hashed, 3 * (n + 1), kind)
+                    put(hashed, 3 * (n + 1) + 1, high)
+                    put(hashed, 3 * (n + 1) + 2, low)
+                    n += 1
+                    break
+                e = 3 * (code + 1)
+                if get(hashed, e + 2) == low and get(hashed, e + 1) == high and get(hashed, e) == kind:
+                    break
+                h = (h + 1) & mask
+            last_kind, last_high, last_low = kind, high, low
         d = get(S, i)
-        ordinal = get(ordinals, d)
-        for c in range(n_cases):
-            k = q + c * CASE_WIDTH
-            low, there = _case(data, S, room, i, K, room_k, ordinal, Q, k, lookup)
-            if not there:
-                continue
-            high, kind = np.int64(0), -2 - get(Q, k + Q_TABLE)
-            if get(Q, k + Q_KIND) == WIDE:
-                high = low
-                low = swap(load(data, get(S, get(Q, k) * room + i) + get(Q, k + Q_OFFSET) + 8))
-            if kind == before_kind and high == before_high and low == before_low:
-                code = before_code
-            else:
-                h = (((low ^ (high * np.int64(-7723592293110705685))) + kind) * np.int64(-7046029254386353131) >> 32) & mask
-                while True:
-                    code = get(slots, h)
-                    if code < 0:
-                        if n + 2 > known.shape[0]:
-                            known[0, 0], known[0, 1] = n, i
-                            filled[index] += seen
-                            return False
-                        code = n
-                        put(slots, h, code)
-                        put(hashed, 3 * (n + 1), kind)
-                        put(hashed, 3 * (n + 1) + 1, high)
-                        put(hashed, 3 * (n + 1) + 2, low)
-                        n += 1
-                        break
-                    e = 3 * (code + 1)
-                    if get(hashed, e + 2) == low and get(hashed, e + 1) == high and get(hashed, e) == kind:
-                        break
-                    h = (h + 1) & mask
-                before_kind, before_high, before_low, before_code = kind, high, low, code
-            store32(arena, place + 4 * d, code)
-            if valid >= 0:
-                store8(arena, valid + d, 1)
-            seen += 1
-            break
+        store32(arena, place + 4 * d, code)
+        if valid >= 0:
+            store8(arena, valid + d, 1)
+        seen += 1
     filled[index] += seen
     known[0, 0], known[0, 1] = n, 0
     return True
@@ -628,8 +712,7 @@ def rehash(known, slots):
     mask = slots.size - 1
     slots[:] = -1
     for code in range(known[0, 0]):
-        c, high, low = known[code + 1, 0], known[code + 1, 1], known[code + 1, 2]
-        h = (((low ^ (high * np.int64(-7723592293110705685))) + c) * np.int64(-7046029254386353131) >> 32) & mask
+        h = _hash(known[code + 1, 0], known[code + 1, 1], known[code + 1, 2], mask)
         while slots[h] >= 0:
             h = (h + 1) & mask
         slots[h] = code

@@ -88,6 +88,13 @@ class Program:
             self.uses[i, : len(source.uses)] = source.uses
             if source.rows.layer is not None:
                 self.program[self.number[source.rows.layer], k.SOURCE] = i
+        self.late_slots = np.zeros((len(self.layers), 2 * k.PLACES + 2), np.int64)
+        if self.late >= 0:
+            for slot, place in enumerate(self.sources[self.late].uses, k.STARTS):
+                pairs = self.late_slots[place % len(self.layers)]
+                free = int(np.flatnonzero(pairs == 0)[0]) // 2 * 2
+                pairs[free : free + 2] = slot, place
+        self.late_used = k.STARTS + len(self.sources[self.late].uses) if self.late >= 0 else 0
         self.owner = np.array([s.table for s in self.sources], np.int64)
         self.lookup_table = np.array([*self.lookup, 0], np.int16)
 
