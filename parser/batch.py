@@ -158,12 +158,13 @@ class Batch:
             if not count:
                 continue
             rows = sources[number]
+            present = np.empty(len(rows), np.int64)
+            k.presence(rows, count, present)
+            common = (data, rows, count, base, m, packets, ordinals, present)
             if len(numbers):
-                k.columns(
-                    data, rows, count, base, m, packets, ordinals, numbers, cases, lookup, self.data, self.live, self.filled
-                )
+                k.columns(*common, numbers, cases, lookup, self.data, self.live, self.filled)
             for plan in texts:
-                self._texts(data, rows, count, m, packets, ordinals, plan, cases)
+                self._texts(common, plan, cases)
             for name, (first, last, term) in source.runs.items():
                 if name in layout.wanted:
                     self._run(data, name, rows, count, m, (first, last), term)
@@ -173,17 +174,12 @@ class Batch:
             self._gather(data, table, m)
         self.n += m
 
-    def _texts(self, data: Bytes, rows: Any, count: int, m: int, packets: Any, ordinals: Any, plan: Any, cases: Any) -> None:
-        column = int(plan[k.K_COLUMN])
+    def _texts(self, common: tuple[Any, ...], plan: Any, cases: Any) -> None:
+        column, lookup = int(plan[k.K_COLUMN]), self.layout.program.lookup_table
         if column not in self.known:
             self.known[column] = (np.zeros((KNOWN, 3), np.int64), np.full(4 * KNOWN, -1, np.int32))
-        lookup = self.layout.program.lookup_table
-        while True:
-            known, slots = self.known[column]
-            if k.texts(
-                data, rows, count, self.n, m, packets, ordinals, plan, cases, lookup, self.data, self.live, self.filled, known, slots
-            ):
-                return
+        while not k.texts(*common, plan, cases, lookup, self.data, self.live, self.filled, *self.known[column]):
+            known, _ = self.known[column]
             wider = np.zeros((4 * len(known), 3), np.int64)
             wider[: len(known)] = known
             self.known[column] = (wider, np.empty(16 * len(known), np.int32))

@@ -71,8 +71,8 @@ TABLE_FIELDS = 4
 DEST, STARTS = 0, 1
 
 # -- clocks: one row per interface ----------------------------------------------------------------------------------
-C_MODE, C_FACTOR, C_OFFSET, C_FCS, C_SNAPLEN, C_NUMBER, C_NAMED, C_LINK = range(8)
-CLOCK_WIDTH = 8
+C_MODE, C_FACTOR, C_OFFSET, C_FCS, C_SNAPLEN, C_NUMBER, C_NAMED, C_LINK, C_MOST = range(9)
+CLOCK_WIDTH = 9  # C_MOST: the greatest count of ticks whose product with the factor fits into 63 bits
 SECONDS_AND_PARTS, TICKS_TIMES, TICKS_OVER, TICKS_BINARY = range(4)
 NO_TIME = np.int64(-(2**63))
 BILLION = 1_000_000_000
@@ -93,13 +93,13 @@ def _term(data, where, P, k):
 
 
 @njit
-def _time(high, low, mode, factor, offset):
+def _time(high, low, mode, factor, offset, most):
     """Nanoseconds since 1970 from the two 32-bit words of a record, floored; NO_TIME where that cannot be held."""
     if mode == SECONDS_AND_PARTS:
         ns = high * BILLION + low * factor
     elif mode == TICKS_TIMES:
         ticks = (high << 32) | low
-        if ticks < 0 or ticks > (np.int64(2**63 - 1)) // factor:
+        if ticks < 0 or ticks > most:
             return NO_TIME
         ns = ticks * factor
     elif mode == TICKS_OVER:
@@ -196,16 +196,6 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
             status = MORE
             break
         put(where, root, pos)
-        if pausing:  # a record that the capture reader must see first: before its length is believed
-            for i in range(2):
-                c = R + KEY + KEY_WIDTH * i
-                key = _term(data, where, P, c)
-                if 0 <= key < get(P, c + TERM + 1):
-                    child = get(lut, get(P, c + TERM) + key)
-                    if child >= 0 and get(P, child * WIDTH + FLAGS) & F_PAUSES:
-                        status = PAUSED
-            if status == PAUSED:
-                break
         total = _term(data, where, P, R + TOTAL)
         if total < least + get(P, R + TRAILER + T_ADD) or total > LONGEST:
             status = BROKEN  # the chain is lost: nothing after here can be trusted without looking
@@ -307,7 +297,7 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                             if not flags & F_UNTIMED:
                                 high = _term(data, where, P, L + RECORD)
                                 low = _term(data, where, P, L + RECORD + TERM)
-                                time = _time(high, low, get(C, c + C_MODE), get(C, c + C_FACTOR), get(C, c + C_OFFSET))
+                                time = _time(high, low, get(C, c + C_MODE), get(C, c + C_FACTOR), get(C, c + C_OFFSET), get(C, c + C_MOST))
                                 if time == NO_TIME:
                                     wrong, need = BAD_TIME, low
                         else:
@@ -382,6 +372,9 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                                 break
                         c += KEY_WIDTH
                 if follow >= 0:
+                    if pausing and get(P, follow * WIDTH + FLAGS) & F_PAUSES:
+                        status = PAUSED  # the capture reader takes this record as a whole; it has given nothing yet
+                        break
                     layer, at, limit = follow, body, body_end
                     level += 1
                     continue
@@ -395,6 +388,8 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                 while get(P, c) >= 0:
                     put(where, get(P, c), -1)
                     c += 1
+        if status == PAUSED:
+            break
         pos += total
         if captured_row >= 0:
             put(K, captured_row + DEEPEST * room_k, deepest)
@@ -440,27 +435,34 @@ TEXT_KINDS = ("mac", "ipv4", "ipv6", "decimal", "interface", "tecmp")
 def _filler(store):
     @njit
     def fill(data, S, dest, at, m, place, step, offset, shift, mask, big, mul, add, arena, valid):
-        if valid < 0 and mul == 0:
-            for i in range(m):
-                store(arena, place + step * get(S, dest + i), add)
-        elif valid >= 0:  # the layer may be absent
+        """dest: where S holds the row of each value, -1 when they go side by side; valid: -1 when none is absent."""
+        if valid >= 0:
             for i in range(m):
                 start = get(S, at + i)
                 if start >= 0:
                     word = load(data, start + offset)
                     if big:
                         word = swap(word)
-                    d = get(S, dest + i)
+                    d = get(S, dest + i) if dest >= 0 else i
                     store(arena, place + step * d, ((word >> shift) & mask) * mul + add)
                     store8(arena, valid + d, 1)
+        elif dest >= 0:
+            for i in range(m):
+                word = load(data, get(S, at + i) + offset)
+                if big:
+                    word = swap(word)
+                store(arena, place + step * get(S, dest + i), ((word >> shift) & mask) * mul + add)
+        elif mul == 0:
+            for i in range(m):
+                store(arena, place + step * i, add)
         elif big:
             for i in range(m):
                 word = swap(load(data, get(S, at + i) + offset))
-                store(arena, place + step * get(S, dest + i), ((word >> shift) & mask) * mul + add)
+                store(arena, place + step * i, ((word >> shift) & mask) * mul + add)
         else:
             for i in range(m):
                 word = load(data, get(S, at + i) + offset)
-                store(arena, place + step * get(S, dest + i), ((word >> shift) & mask) * mul + add)
+                store(arena, place + step * i, ((word >> shift) & mask) * mul + add)
 
     return fill
 
@@ -534,18 +536,6 @@ def _merge(values, there, done, best, m):
 
 
 @njit
-def _presence(S, room, slots, m):
-    """How many of m rows have a start in each slot."""
-    present = np.empty(slots, np.int64)
-    for slot in range(STARTS, slots):
-        seen = 0
-        for i in range(m):
-            seen += get(S, slot * room + i) >= 0
-        present[slot] = seen
-    return present
-
-
-@njit
 def _narrow(Q, q, n_cases, present):
     """The cases without those at the ends whose layer is nowhere in the morsel: (first, how many)."""
     while n_cases and get(Q, q) >= 0 and present[get(Q, q)] == 0:
@@ -560,23 +550,45 @@ def _narrow(Q, q, n_cases, present):
 
 
 @njit
-def _no_values_yet(arena, valid, live, column, until):
-    """From `live` on rows have no value until somebody says so."""
-    for i in range(live[column], until):
+def _validity(arena, valid, live, column, base, rows, whole, S, m):
+    """Where the validity bytes of the morsel begin: set to 1 for all (whole) or for m rows of a source, else to 0."""
+    for i in range(live[column], base):
         store8(arena, valid + i, 0)
-    live[column] = until
+    here = valid + base
+    if whole:
+        for i in range(rows):
+            store8(arena, here + i, 1)
+    else:
+        for i in range(max(live[column] - base, 0), rows):
+            store8(arena, here + i, 0)
+        for i in range(m):
+            store8(arena, here + get(S, i), 1)
+    live[column] = base + rows
+    return here
 
 
 @njit(cache=True, nogil=True)
-def columns(data, source, m, base, rows, packets, ordinals, columns_, cases_, lookup, arena, live, filled):
+def presence(source, m, present):
+    """present[slot] = how many of m rows of a source int32[slots, room] have a start in that slot."""
+    S, room = source.ravel(), source.shape[1]
+    for slot in range(STARTS, source.shape[0]):
+        seen = 0
+        for i in range(slot * room, slot * room + m):
+            seen += get(S, i) >= 0
+        put(present, slot, seen)
+
+
+@njit(cache=True, nogil=True)
+def columns(data, source, m, base, rows, packets, ordinals, present, columns_, cases_, lookup, arena, live, filled):
     """Fill m rows of every number column of a source, at row `base` + DEST of the batch in `arena`.
 
-    source int32[slots, room]; rows: how many rows the table gets in this morsel; ordinals int32[rows] the packet of each;
+    source int32[slots, room]; rows: how many rows the table gets in this morsel (m: this source alone gives them, in
+    order); ordinals int32[rows] the packet of each; present int64[slots] of `presence`;
     columns_ int64[n, COLUMN_WIDTH]; cases_ int64[n, CASE_WIDTH]; lookup int16; live, filled int64[columns of the table]:
     how far the validity bytes are set, how many values there are.
     """
     S, room, K, room_k, Q = source.ravel(), source.shape[1], packets.ravel(), packets.shape[1], cases_.ravel()
-    present = _presence(S, room, source.shape[0], m)
+    straight = m == rows
     values, guard, best = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
     there, guarded, done = np.empty(m, np.uint8), np.empty(m, np.uint8), np.empty(m, np.uint8)
     for j in range(columns_.shape[0]):
@@ -585,18 +597,14 @@ def columns(data, source, m, base, rows, packets, ordinals, columns_, cases_, lo
         q, n_cases = _narrow(Q, columns_[j, K_CASE] * CASE_WIDTH, columns_[j, K_CASES], present)
         if n_cases == 0:
             continue
-        if valid >= 0:
-            _no_values_yet(arena, valid, live, column, base + rows)
-            valid += base
         simple = Q[q + Q_TABLE] < 0 and Q[q + Q_IF_SLOT] == NO_SLOT and Q[q + Q_KIND] == BYTES_OF
-        if simple and (n_cases == 1 or present[Q[q]] == m):
-            at, dest = Q[q] * room, DEST * room
+        dense = simple and present[Q[q]] == m
+        if valid >= 0:
+            valid = _validity(arena, valid, live, column, base, rows, dense and straight, S, m if dense else 0)
+        if dense or (simple and n_cases == 1):
+            at, dest = Q[q] * room, -1 if straight else DEST * room
             offset, shift, mask, big, mul, add = Q[q + 2], Q[q + 3], Q[q + 4], Q[q + 5], Q[q + 6], Q[q + 7]
-            sparse = present[Q[q]] < m
-            if not sparse and valid >= 0:
-                for i in range(m):
-                    store8(arena, valid + get(S, i), 1)
-            v = valid if sparse else -1
+            v = -1 if dense else valid
             if step == 1:
                 _fill8(data, S, dest, at, m, place, 1, offset, shift, mask, big, mul, add, arena, v)
             elif step == 2:
@@ -637,7 +645,7 @@ def _hash(kind, high, low, mask):
 
 
 @njit(cache=True, nogil=True)
-def texts(data, source, m, base, rows, packets, ordinals, column, cases_, lookup, arena, live, filled, known, slots):
+def texts(data, source, m, base, rows, packets, ordinals, present, column, cases_, lookup, arena, live, filled, known, slots):
     """As `columns`, for one column of codes: intern (kind, high, low) by open addressing; whether all rows are done.
 
     known int64[room, 3], known[0, 0] the count, entries from row 1; slots int32[2^n] -1 when free. Comes back early
@@ -645,36 +653,46 @@ def texts(data, source, m, base, rows, packets, ordinals, column, cases_, lookup
     """
     S, room, K, room_k, Q = source.ravel(), source.shape[1], packets.ravel(), packets.shape[1], cases_.ravel()
     place, valid, index = column[K_PLACE] + 4 * base, column[K_VALID], column[K_COLUMN]
-    present = _presence(S, room, source.shape[0], m)
     q, n_cases = _narrow(Q, column[K_CASE] * CASE_WIDTH, column[K_CASES], present)
     if n_cases == 0:
         return True
-    if valid >= 0:
-        _no_values_yet(arena, valid, live, index, base + rows)
-        valid += base
+    simple = Q[q + Q_IF_SLOT] == NO_SLOT and Q[q] >= 0 and present[Q[q]] == m
+    resumed, straight = known[0, 1], m == rows
+    if valid >= 0 and resumed == 0:
+        _validity(arena, valid, live, index, base, rows, simple and straight, S, m if simple else 0)
+    valid += base
     values, guard = np.empty(m, np.int64), np.empty(m, np.int64)
     lows, highs, kinds = np.empty(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
     there, guarded, done = np.empty(m, np.uint8), np.empty(m, np.uint8), np.zeros(m, np.uint8)
-    for c in range(n_cases):
+    first, at = -2 - Q[q + Q_TABLE], Q[q] * room
+    offset, shift, mask_, big = Q[q + Q_OFFSET], Q[q + Q_SHIFT], Q[q + Q_MASK], Q[q + Q_BIG]
+    plain = simple and Q[q + Q_KIND] == BYTES_OF  # one case for all rows: the values are read where they are needed
+    for c in range(0 if plain else n_cases):
         k = q + c * CASE_WIDTH
         _case_of_rows(data, S, room, m, K, room_k, ordinals, Q, k, lookup, values, there, guard, guarded)
-        wide, at = get(Q, k + Q_KIND) == WIDE, get(Q, k) * room
+        wide, at_wide = get(Q, k + Q_KIND) == WIDE, get(Q, k) * room
         for i in range(m):
             if get(there, i) and not get(done, i):
                 low = get(values, i)
                 if wide:  # the second 8 of 16 bytes
                     put(highs, i, low)
-                    low = swap(load(data, get(S, at + i) + get(Q, k + Q_OFFSET) + 8))
+                    low = swap(load(data, get(S, at_wide + i) + get(Q, k + Q_OFFSET) + 8))
                 put(lows, i, low)
                 put(kinds, i, -2 - get(Q, k + Q_TABLE))
                 put(done, i, 1)
     n, mask, hashed = known[0, 0], np.int64(slots.size - 1), known.ravel()
     last_kind, last_high, last_low, code = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     seen, room_known = 0, 3 * known.shape[0]
-    for i in range(known[0, 1], m):
-        if not get(done, i):
+    for i in range(resumed, m):
+        if plain:
+            word = load(data, get(S, at + i) + offset)
+            if big:
+                word = swap(word)
+            kind, high, low = first, np.int64(0), (word >> shift) & mask_
+        elif get(done, i):
+            kind, high, low = get(kinds, i), get(highs, i), get(lows, i)
+        else:
             continue
-        kind, high, low = get(kinds, i), get(highs, i), get(lows, i)
         if kind != last_kind or high != last_high or low != last_low:
             h = _hash(kind, high, low, mask)
             while True:
@@ -696,9 +714,9 @@ def texts(data, source, m, base, rows, packets, ordinals, column, cases_, lookup
                     break
                 h = (h + 1) & mask
             last_kind, last_high, last_low = kind, high, low
-        d = get(S, i)
+        d = i if straight else get(S, i)
         store32(arena, place + 4 * d, code)
-        if valid >= 0:
+        if not simple and valid >= base:
             store8(arena, valid + d, 1)
         seen += 1
     filled[index] += seen

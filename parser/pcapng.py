@@ -63,7 +63,8 @@ class Interface:
         # an Ethernet FCS has 4 bytes; writers count it in bytes, in 16-bit words or in bits
         fcs = ETHERNET_FCS if self.fcs and self.link_type == 1 else 0
         offset = max(-(1 << 34), min(self.offset, 1 << 34))
-        return [mode, factor, offset, fcs, self.snaplen, number, number if self.bus is not None else -1, self.link_type]
+        named = number if self.bus is not None else -1
+        return [mode, factor, offset, fcs, self.snaplen, number, named, self.link_type, (2**63 - 1) // factor]
 
 
 class Blocks:
@@ -103,11 +104,12 @@ class Blocks:
             while True:
                 yield from d.feed(buffer, at, end, containers.BLOCK[self.order], self.capture.base, trusted=trusted)
                 at = d.position
-                if d.status != k.BROKEN or not self._believable(buffer, at, end, ended):
+                if d.status != k.BROKEN or self._is_section(buffer, at) or not self._believable(buffer, at, end, ended):
                     break
                 trusted = at
                 d.fault("block", "bad_length", self.capture.base + at)
-            if d.status == k.PAUSED:
+            # the length of a section header counts in its own byte order: the walk cannot know
+            if d.status == k.PAUSED or (end - at >= BLOCK_LEAST and self._is_section(buffer, at)):
                 size = self._block(buffer, at, end)
                 if size > 0:
                     at += size
@@ -151,6 +153,10 @@ class Blocks:
         self.capture.lost_region(self.lost_at, length, self.lost_raw)
         self.lost_at = None
 
+    @staticmethod
+    def _is_section(buffer: Any, at: int) -> bool:
+        return int(struct.unpack_from("<I", buffer, at)[0]) == containers.SECTION_HEADER
+
     def _lengths(self, buffer: Any, at: int) -> tuple[int, int]:
         kind, length = struct.unpack_from(self.order + "II", buffer, at)
         return int(kind), int(length)
@@ -180,7 +186,7 @@ class Blocks:
         """Read the handed-back block at `at`; its length, 0 when it is not whole yet, below 0 when it is garbage."""
         if end - at < BLOCK_LEAST:
             return 0
-        is_section = struct.unpack_from("<I", buffer, at)[0] == containers.SECTION_HEADER
+        is_section = self._is_section(buffer, at)
         order = self.order
         if is_section:
             found = BYTE_ORDER.get(buffer[at + 8 : at + 12].tobytes())
