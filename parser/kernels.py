@@ -12,20 +12,21 @@ from numba import njit
 
 from .memory import SLACK, get, load, put, store8, store16, store32, store64, swap
 
-# -- a term: where it reads (a place index into `where`), then how --------------------------------------------------
-T_AT, T_OFFSET, T_SHIFT, T_MASK, T_BIG, T_MUL, T_ADD = range(7)
-TERM = 7
+# -- a term of the walk: how to read (packed), mask, factor, summand; a constant has the factor 0 ---------------------
+T_READ, T_MASK, T_MUL, T_ADD = range(4)
+TERM = 4
+# T_READ: offset in bits 0-15, shift in 16-23, then two flags, then the place of `where` for a carrier's field
+R_BIG, R_CARRIER, R_SHIFT, R_PLACE = 1 << 24, 1 << 25, 16, 32
 
 # -- one row of a program: what `route` knows of a layer, the often read first ---------------------------------------
 LEAST, FLAGS, SOURCE, N_KEYS, N_CHECKS, ALIGN, THEN, TAIL = range(8)
-HEAD, TOTAL, TRAILER = 8, 15, 22  # three terms
+HEAD, TOTAL, TRAILER = 8, 12, 16  # three terms
 MAX_KEYS, MAX_CHECKS = 5, 4
-KEY, KEY_WIDTH = 29, 9  # a term, then base and size of its part of the lookup table
-CHECK, CHECK_WIDTH = 74, 10  # a term, its least and greatest good value, whether the path ends
-RECORD = 114  # terms: high, low, interface, captured, original
-CLEARS, MAX_CLEARS = 149, 8  # layers whose starts a sibling of a chain must forget; -1 ends the list
-WIDTH = 158
-FLAG_NAMES = "head total trailer checks repeats padded then pauses record stacks measured options untimed tail big clears".split()
+KEY, KEY_WIDTH = 20, 6  # a term, then base and size of its part of the lookup table
+CHECK, CHECK_WIDTH = 50, 7  # a term, its least and greatest good value, whether the path ends
+RECORD = 78  # terms: high, low, interface, captured, original
+CLEARS, MAX_CLEARS = 98, 8  # places that a sibling of a chain must forget; -1 ends the list
+WIDTH = 106
 (
     F_HEAD,
     F_TOTAL,
@@ -46,7 +47,7 @@ FLAG_NAMES = "head total trailer checks repeats padded then pauses record stacks
 ) = (1 << i for i in range(16))
 F_CHAIN = F_REPEATS | F_THEN
 F_RARE = F_RECORD | F_STACKS | F_MEASURED | F_TAIL
-SPAN_KEY = -1  # as the T_AT of a key: the length of the span
+SPAN_KEY = -1  # as the T_READ of a key: the length of the span
 
 # -- the positions of `where`: place * layers + layer ---------------------------------------------------------------
 PLACES = 5  # start, first start in the packet, last of the first run, body, end of the body
@@ -84,12 +85,14 @@ RESERVE = LONGEST // 4  # rows and faults that one record may give; chains that 
 
 
 @njit
-def _term(data, where, P, k):
-    """The value of the term at P[k:k + 7]. A constant is a term whose `mul` is 0: no branch."""
-    word = load(data, get(where, get(P, k)) + get(P, k + T_OFFSET))
-    if get(P, k + T_BIG):
+def _term(data, where, at, P, k):
+    """The value of the term at P[k:k + TERM] for the layer that begins at `at`."""
+    read = get(P, k)
+    start = get(where, read >> R_PLACE) if read & R_CARRIER else at
+    word = load(data, start + (read & 0xFFFF))
+    if read & R_BIG:
         word = swap(word)
-    return ((word >> get(P, k + T_SHIFT)) & get(P, k + T_MASK)) * get(P, k + T_MUL) + get(P, k + T_ADD)
+    return ((word >> ((read >> R_SHIFT) & 63)) & get(P, k + T_MASK)) * get(P, k + T_MUL) + get(P, k + T_ADD)
 
 
 @njit
@@ -195,8 +198,7 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
         if end - pos < least:
             status = MORE
             break
-        put(where, root, pos)
-        total = _term(data, where, P, R + TOTAL)
+        total = _term(data, where, pos, P, R + TOTAL)
         if total < least + get(P, R + TRAILER + T_ADD) or total > LONGEST:
             status = BROKEN  # the chain is lost: nothing after here can be trusted without looking
             break
@@ -229,7 +231,7 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                 if flags & F_CHECKS:
                     c = L + CHECK
                     for _ in range(get(P, L + N_CHECKS)):
-                        value = _term(data, where, P, c)
+                        value = _term(data, where, at, P, c)
                         if value < get(P, c + TERM) or value > get(P, c + TERM + 1):
                             if get(P, c + TERM + 2):
                                 fault = BAD_VALUE
@@ -239,11 +241,11 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                 head, need, trailer = get(P, L + HEAD + T_ADD), get(P, L + TOTAL + T_ADD), get(P, L + TRAILER + T_ADD)
                 if flags & (F_HEAD | F_TOTAL | F_TRAILER):
                     if flags & F_HEAD:
-                        head = _term(data, where, P, L + HEAD)
+                        head = _term(data, where, at, P, L + HEAD)
                     if flags & F_TOTAL:
-                        need = _term(data, where, P, L + TOTAL)
+                        need = _term(data, where, at, P, L + TOTAL)
                     if flags & F_TRAILER:
-                        trailer = _term(data, where, P, L + TRAILER)
+                        trailer = _term(data, where, at, P, L + TRAILER)
                 if need < 0:  # no length of its own: all that the carrier holds
                     need = limit - at
                 if fault == 0:
@@ -283,9 +285,9 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                         put(where, get(P, L + TAIL), body_end if there else -1)
                     if flags & F_RECORD:
                         ordinal = n_packets
-                        interface = _term(data, where, P, L + RECORD + 2 * TERM)
-                        original = _term(data, where, P, L + RECORD + 4 * TERM)
-                        captured = min(_term(data, where, P, L + RECORD + 3 * TERM), body_end - body)
+                        interface = _term(data, where, at, P, L + RECORD + 2 * TERM)
+                        original = _term(data, where, at, P, L + RECORD + 4 * TERM)
+                        captured = min(_term(data, where, at, P, L + RECORD + 3 * TERM), body_end - body)
                         known = 0 <= interface < state[INTERFACES]
                         c = (interface if known else 0) * CLOCK_WIDTH
                         if flags & F_UNTIMED and known and get(C, c + C_SNAPLEN) > 0:
@@ -295,8 +297,8 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                         if known:
                             fcs = get(C, c + C_FCS)
                             if not flags & F_UNTIMED:
-                                high = _term(data, where, P, L + RECORD)
-                                low = _term(data, where, P, L + RECORD + TERM)
+                                high = _term(data, where, at, P, L + RECORD)
+                                low = _term(data, where, at, P, L + RECORD + TERM)
                                 time = _time(high, low, get(C, c + C_MODE), get(C, c + C_FACTOR), get(C, c + C_OFFSET), get(C, c + C_MOST))
                                 if time == NO_TIME:
                                     wrong, need = BAD_TIME, low
@@ -365,7 +367,7 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                         if get(P, c) == SPAN_KEY:
                             key = limit - at
                         else:
-                            key = _term(data, where, P, c)
+                            key = _term(data, where, at, P, c)
                         if 0 <= key < get(P, c + TERM + 1):
                             follow = get(lut, get(P, c + TERM) + key)
                             if follow >= 0:

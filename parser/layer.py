@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import dpkt
+import numpy as np
 
 from .errors import CannotCompile
 
-Claim = tuple["Keys", range]
+Claim = tuple["Keys", Sequence[int]]
 Select = tuple["Keys", Callable[[Any], Any]]
 START, FIRST, RUN_END, BODY, BODY_END, PACKET, LATEST = range(7)  # which position of a layer a term reads from
 
@@ -192,6 +193,10 @@ class Keys:
 
     def __getitem__(self, value: int | slice) -> Claim:
         return self, range(2**self.bits)[value] if isinstance(value, slice) else range(value, value + 1)
+
+    def where(self, holds: Callable[[Any], Any]) -> Claim:
+        """The values for which `holds`, called once with an int array of all of them, is true."""
+        return self, np.flatnonzero(holds(np.arange(2**self.bits))).tolist()
 
     def __call__(self, expression: Callable[[Any], Any]) -> Select:
         return self, expression

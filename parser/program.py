@@ -101,10 +101,8 @@ class Program:
     def claim(self, lut: np.ndarray, claim: Claim, layer: Layer) -> None:  # type: ignore[type-arg]
         """From now on these values of the key space lead to `layer`."""
         keys, values = claim
-        if keys not in self.base:
-            return  # nobody selects from it: the layer cannot be reached that way
-        base = self.base[keys]
-        lut[base + values.start : base + values.stop : values.step] = self.number[layer]
+        if keys in self.base:  # else nobody selects from it: the layer cannot be reached that way
+            lut[self.base[keys] + np.asarray(values)] = self.number[layer]
 
     # -- the graph: who may carry whom ------------------------------------------------------------------------------
     def _find_children(self, layer: Layer, claims: Sequence[tuple[Claim, Layer]]) -> Iterator[Layer]:
@@ -201,7 +199,7 @@ class Program:
         for i, (keys, expression) in enumerate(layer.selects):
             at = k.KEY + k.KEY_WIDTH * i
             spanned = expression is SPAN
-            term = (k.SPAN_KEY, 0, 0, 0, 0, 0, 0) if spanned else self._term(layer, expression(layer))
+            term = (k.SPAN_KEY, 0, 0, 0) if spanned else self._term(layer, expression(layer))
             row[at : at + k.KEY_WIDTH] = (*term, self.base[keys], 1 << keys.bits)
         checks = [(t, True) for t in self._ranges(layer, layer.check)] + [(t, False) for t in self._ranges(layer, layer.expect)]
         if len(checks) > k.MAX_CHECKS:
@@ -254,21 +252,17 @@ class Program:
 
     def _term(self, layer: Layer, value: object) -> tuple[int, ...]:
         if isinstance(value, int) and not isinstance(value, bool):
-            return self.number[layer], 0, 0, 0, 0, 0, value
+            return 0, 0, 0, value
         if not isinstance(value, Term):
             raise CannotCompile(f"{layer.name}: {value!r} is not one term")
         if value.layer is not layer and value.layer not in self._above[layer]:
             raise CannotCompile(f"{layer.name} reads {value.layer}, which is not on every path to it")
         if value.place != START:
             raise CannotCompile(f"{layer.name}: the walk reads the header it is in, no other occurrence")
-        return self._bytes(value, START)
-
-    def _bytes(self, term: Term, place: int) -> tuple[int, ...]:
-        assert term.layer is not None  # noqa: S101 - the callers have checked
-        if term.layer not in self.number:
-            raise CannotCompile(f"{term.layer} is read but not listed")
-        at = place * len(self.layers) + self.number[term.layer]
-        return at, term.offset, term.shift, _signed(term.mask), int(term.big), term.mul, term.add
+        read = value.offset | value.shift << k.R_SHIFT | (k.R_BIG if value.big else 0)
+        if value.layer is not layer:
+            read |= k.R_CARRIER | self.number[value.layer] << k.R_PLACE  # type: ignore[index]
+        return read, _signed(value.mask), value.mul, value.add
 
     # -- one source of rows -----------------------------------------------------------------------------------------
     def _source(self, rows: Rows) -> Source:
@@ -350,8 +344,8 @@ class Program:
             return source.slot(BODY * n + number, BODY_END * n + number), k.LENGTH_OF, (0, 0, 0, 0, 1, 0)
         place = FIRST if source.rows.layer is None and term.place == START else term.place
         place = START if place == LATEST else place
-        at, *read = self._bytes(term, place)
-        return source.slot(at), k.WIDE if wide else k.BYTES_OF, tuple(read)
+        read = (term.offset, term.shift, _signed(term.mask), int(term.big), term.mul, term.add)
+        return source.slot(place * n + number), k.WIDE if wide else k.BYTES_OF, read
 
 
 def _signed(mask: int) -> int:

@@ -8,35 +8,36 @@ it FD; so do more than 8 data bytes, with a fault, because old kernels forget th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dpkt
 
 from .. import kernels
-from ..layer import SPAN, Keys, Layer, Rows, packet
+from ..layer import SPAN, Claim, Keys, Layer, Rows, packet
 from .containers import LINKTYPE
 from .ethernet import SLL, SLL2, SLL_PROTOCOL
 
-XL_FLAG, ERROR_FLAG, FD_FLAG = Keys("CAN XL flag", 1), Keys("CAN error flag", 1), Keys("CAN FD flag", 1)
-CAPTURED, LENGTH = Keys("CAN captured bytes"), Keys("CAN length", 8)
+XL_FLAG, ERROR_FLAG, SLL_FD = Keys("CAN XL flag", 1), Keys("CAN error flag", 1), Keys("CAN FD under SLL", 1)
+CAPTURED = Keys("CAN captured bytes")
+KIND, KIND_HOST = Keys("CAN length and flags"), Keys("CAN flags and length")  # one 16-bit word, in either byte order
 FD_BYTES = 72  # a captured CAN FD frame of the kernel, whatever its length
+FDF, XLF = 0x04, 0x80
 FD_DLC = {**{n: n for n in range(9)}, 12: 9, 16: 10, 20: 11, 24: 12, 32: 13, 48: 14, 64: 15}  # ISO 11898-1
-_FIELDS = (("word", "I", 0), ("len", "B", 0), ("flags", "B", 0), ("reserved", "B", 0), ("len8_dlc", "B", 0))
-_BITS = {
-    "word": (("extended", 1), ("rtr", 1), ("error", 1), ("id", 29)),
-    "flags": (("_flags", 5), ("fdf", 1), ("esi", 1), ("brs", 1)),
-}
+_WORD = (("extended", 1), ("rtr", 1), ("error", 1), ("id", 29))
+_FLAGS = (("_flags", 5), ("fdf", 1), ("esi", 1), ("brs", 1))
+_FIELDS = (("word", "I", 0), ("kind", "H", 0), ("reserved", "B", 0), ("len8_dlc", "B", 0))
 
 
 class SocketCan(dpkt.Packet):
     __hdr__ = _FIELDS
-    __bit_fields__ = _BITS
+    __bit_fields__ = {"word": _WORD, "kind": (("len", 8), *_FLAGS)}
 
 
 class SocketCanHost(dpkt.Packet):
     __byte_order__ = "<"
     __hdr__ = _FIELDS
-    __bit_fields__ = _BITS
+    __bit_fields__ = {"word": _WORD, "kind": (*_FLAGS, ("len", 8))}
 
 
 class SocketCanXl(dpkt.Packet):
@@ -44,39 +45,54 @@ class SocketCanXl(dpkt.Packet):
     __hdr__ = (("word", "I", 0), ("flags", "B", 0x80), ("sdu_type", "B", 0), ("len", "H", 1), ("acceptance", "I", 0))
 
 
-def _gate(header: type[dpkt.Packet], name: str, under: Any, *, always_fd: bool = False) -> Layer:
+def _of(holds: Callable[[Any, Any], Any]) -> list[Claim]:
+    """The values of both spellings of length and flags for which holds(length, flags)."""
+    return [KIND.where(lambda v: holds(v >> 8, v & 255)), KIND_HOST.where(lambda v: holds(v & 255, v >> 8))]
+
+
+def _gate(header: type[dpkt.Packet], name: str, under: Claim, kind: Keys, *, always_fd: bool = False) -> Layer:
     """The identifier word in one byte order; it leaves all bytes to the kind of frame that it finds."""
+    by_kind = XL_FLAG(lambda h: h.len >> 7), SLL_FD(lambda h: 0)
     return Layer(
         header,
         name=name,
         under=[under],
         header=lambda h: 0,
         selects=[
-            XL_FLAG(lambda h: h.len >> 7),
             ERROR_FLAG(lambda h: h.error),
-            CAPTURED(SPAN),
-            FD_FLAG((lambda h: 1) if always_fd else (lambda h: h.fdf)),
-            LENGTH(lambda h: h.len),
+            *(by_kind if always_fd else (CAPTURED(SPAN), kind(lambda h: h.kind))),
         ],
     )
 
 
-BIG = _gate(SocketCan, "socketcan", LINKTYPE[227])
-HOST = _gate(SocketCanHost, "socketcan_host", SLL_PROTOCOL[0x000C])
-HOST_FD = _gate(SocketCanHost, "socketcan_host_fd", SLL_PROTOCOL[0x000D], always_fd=True)
+BIG = _gate(SocketCan, "socketcan", LINKTYPE[227], KIND)
+HOST = _gate(SocketCanHost, "socketcan_host", SLL_PROTOCOL[0x000C], KIND_HOST)
+HOST_FD = _gate(SocketCanHost, "socketcan_host_fd", SLL_PROTOCOL[0x000D], KIND_HOST, always_fd=True)
 GATES = (BIG, HOST, HOST_FD)
-CLASSIC = Layer(SocketCan, name="can", under=[LENGTH[:9]], total=lambda h: h.len + 8)
+LONG = Layer(  # 72 captured bytes: XL may be as long
+    SocketCan,
+    name="socketcan_72",
+    under=[CAPTURED[FD_BYTES]],
+    header=lambda h: 0,
+    selects=[XL_FLAG(lambda h: h.len >> 7), SLL_FD(lambda h: 0)],
+)
+CLASSIC = Layer(
+    SocketCan,
+    name="can",
+    under=_of(lambda length, flags: (length <= 8) & (flags & FDF == 0)),
+    total=lambda h: h.len + 8,
+)
 FD = Layer(
     SocketCan,
     name="canfd",
-    under=[CAPTURED[FD_BYTES], FD_FLAG[1]],
+    under=[SLL_FD[0], *_of(lambda length, flags: (length & XLF == 0) & (flags & FDF != 0))],
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,
 )
 UNMARKED_FD = Layer(
     SocketCan,
     name="canfd_unmarked",
-    under=[LENGTH[9:]],
+    under=_of(lambda length, flags: (length > 8) & (length & XLF == 0) & (flags & FDF == 0)),
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,
     expect=lambda h: h.fdf >= 1,
@@ -85,11 +101,11 @@ ERROR = Layer(SocketCan, name="can_error", under=[ERROR_FLAG[1]], total=lambda h
 XL = Layer(
     SocketCanXl,
     name="canxl",
-    under=[XL_FLAG[1], SLL_PROTOCOL[0x000E]],
+    under=[XL_FLAG[1], SLL_PROTOCOL[0x000E], *_of(lambda length, flags: length & XLF != 0)],
     total=lambda h: h.len + 12,
     check=lambda h: (h.flags >= 0x80) & (h.len >= 1) & (h.len <= 2048),
 )
-LAYERS = (*GATES, CLASSIC, FD, UNMARKED_FD, ERROR, XL)
+LAYERS = (*GATES, LONG, CLASSIC, FD, UNMARKED_FD, ERROR, XL)
 
 # pcapng tells the direction in epb_flags, SLL in its packet type (4: sent by this host)
 _SLL_TYPES = {**dict.fromkeys((0, 1, 2, 3), "in"), 4: "out"}
