@@ -170,6 +170,8 @@ class Batch:
                     self._run(data, name, rows, count, m, (first, last), term)
             if source.rows.finish is not None:
                 self._objects(data, source, rows, count, m)
+            if number == layout.program.late:
+                k.forget(rows, count, present)
         if self.body:
             self._gather(data, table, m)
         self.n += m

@@ -62,7 +62,7 @@ class Decoder:
         self.source_room = np.empty((len(program.sources), k.STARTS + program.uses.shape[1], room), np.int32)
         self.packet_room = np.empty((k.PACKET_FIELDS, morsel_rows), np.int64)
         self.fault_room = np.empty((6, room), np.int64)
-        self.state = np.zeros(7, np.int64)
+        self.state = np.zeros(8, np.int64)
         self.state[k.LATE_USED] = program.late_used
         self.clocks = np.zeros((1, k.CLOCK_WIDTH), np.int64)
         self.layouts: dict[str, Layout] = {}
@@ -157,21 +157,19 @@ class Decoder:
 
     def _packets(self, n: int) -> Packets:
         """Times, dates and interfaces of the morsel's packets; keeps the capture's own figures."""
-        k_ = self.packet_room
-        times = k_[k.TIME, :n].copy()
-        self.bytes += int(k_[k.CAPTURED, :n].sum())
-        known = times[times != k.NO_TIME]
-        if known.size:
-            low, high = int(known.min()), int(known.max())
+        times, micros = self.packet_room[k.TIME, :n], np.empty(n, np.int64)
+        interfaces, span = np.empty(n, np.int32), np.zeros(4, np.int64)
+        k.packet_times(self.packet_room, n, micros, interfaces, span)
+        low, high, known, size = span.tolist()
+        self.bytes += size
+        if known:
             self.first_ns = low if self.first_ns is None else min(low, self.first_ns)
             self.last_ns = high if self.last_ns is None else max(high, self.last_ns)
-            if low // DAY_NS == high // DAY_NS and known.size == n:
-                days = np.full(n, self._day(low // DAY_NS), np.int32)
-            else:
-                days = self._days(times)
+        if known == n and n and low // DAY_NS == high // DAY_NS:
+            days = np.full(n, self._day(low // DAY_NS), np.int32)
         else:
-            days = np.full(n, NO_DAY, np.int32)
-        return Packets(times, times // 1000, days, k_[k.INTERFACE, :n].astype(np.int32))
+            days = self._days(times) if known else np.full(n, NO_DAY, np.int32)
+        return Packets(times, micros, days, interfaces)
 
     def _day(self, day: int) -> int:
         """The date partition of a day: the day itself, or NO_DAY when the capture has too many."""

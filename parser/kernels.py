@@ -62,7 +62,8 @@ PADDING = 7  # not a fault: zero bytes behind a padded chain
 X_PACKET, X_LAYER, X_REASON, X_AT, X_NEED, X_HAVE = range(6)  # one row of `faults`
 
 # -- state that lasts between calls ---------------------------------------------------------------------------------
-POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES, LATE_USED = range(7)  # LATE_USED: slots of a late row
+POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES, LATE_USED, LATE_CLEAN = range(8)
+# LATE_USED: slots of a late row; LATE_CLEAN: how many late rows were prepared once
 
 # -- per packet, per row of a table, per row of a source ------------------------------------------------------------
 TIME, INTERFACE, CAPTURED, ORIGINAL, DIRECTION, DEEPEST, NAMED, LINK = range(8)
@@ -189,7 +190,7 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
     last = np.full(n_tables, -1, np.int64)  # the packet of a table's last row, and its number in that packet
     subs = np.zeros(n_tables, np.int64)
     touched, W = np.empty(n_layers, np.int64), late_slots.ravel()  # the layers of the packet, each once
-    late_width, late_used = late_slots.shape[1], state[LATE_USED]
+    late_width, late_used, late_clean = late_slots.shape[1], state[LATE_USED], state[LATE_CLEAN]
     pos, n_packets, n_faults, rows = state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS]
     status = DONE
     R = root * WIDTH
@@ -405,8 +406,10 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                 put(T, t + 3 * room_t, late_end)
                 r = late * (slots + STARTS) * room_s + j
                 put(S, r, i)
-                for slot in range(STARTS, late_used):
-                    put(S, r + slot * room_s, -1)
+                if j >= late_clean:  # `forget` leaves the rows of a morsel as they were: all absent
+                    for slot in range(STARTS, late_used):
+                        put(S, r + slot * room_s, -1)
+                    late_clean = j + 1
                 for k in range(n_touched):
                     w = get(touched, k) * late_width
                     while get(W, w) > 0:
@@ -417,6 +420,7 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                 put(source_rows, late, j + 1)
                 rows += 1
     state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS] = pos, n_packets, n_faults, rows
+    state[LATE_CLEAN] = late_clean
     return status
 
 
@@ -581,6 +585,16 @@ def presence(source, m, present):
 
 
 @njit(cache=True, nogil=True)
+def forget(source, m, present):
+    """Make m late rows absent again, for the next morsel."""
+    S, room = source.ravel(), source.shape[1]
+    for slot in range(STARTS, source.shape[0]):
+        if get(present, slot):
+            for i in range(slot * room, slot * room + m):
+                put(S, i, -1)
+
+
+@njit(cache=True, nogil=True)
 def columns(data, source, m, base, rows, packets, ordinals, present, columns_, cases_, lookup, arena, live, filled):
     """Fill m rows of every number column of a source, at row `base` + DEST of the batch in `arena`.
 
@@ -736,6 +750,21 @@ def rehash(known, slots):
         while slots[h] >= 0:
             h = (h + 1) & mask
         slots[h] = code
+
+
+@njit(cache=True, nogil=True)
+def packet_times(packets, n, micros, interfaces, span):
+    """us (floored) and interface of n packets; span int64[4]: least and greatest time, how many have one, their bytes."""
+    K, room = packets.ravel(), packets.shape[1]
+    low, high, known, size = np.int64(2**63 - 1), np.int64(NO_TIME), 0, np.int64(0)
+    for i in range(n):
+        time = get(K, i)
+        put(micros, i, time // 1000)
+        put(interfaces, i, get(K, INTERFACE * room + i))
+        size += get(K, CAPTURED * room + i)
+        if time != NO_TIME:
+            low, high, known = min(low, time), max(high, time), known + 1
+    span[0], span[1], span[2], span[3] = low, high, known, size
 
 
 @njit(cache=True, nogil=True)
