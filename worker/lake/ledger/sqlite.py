@@ -75,8 +75,8 @@ class SqliteLedger:
     def _connect(self, create: bool) -> None:
         if not create and not self.path.exists():
             raise Fatal(
-                f"the ledger {self.path} is not there, but the lake has one: put it back, name the right one with --ledger, "
-                "or let a new one be built from the lake's manifests with --adopt"
+                f"the ledger {self.path} is not there, but the lake has one: put it back, name the right one with "
+                "--ledger, or let a new one be built from the lake's manifests with --adopt"
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._db = sqlite3.connect(self.path, isolation_level=None, timeout=_BUSY_SECONDS)

@@ -1,0 +1,408 @@
+"""Stages -> batch -> one transaction per table. The steps are numbered as they are in docs/exactly-once.md.
+
+    1 recover   2 compose   3a manifest put   3b stages marked   4 commit, table by table   5 flag   6 advance
+
+Any process may run one. Safety rests on three things: a capture is in one stage (the ledger's condition), a stage is
+in one manifest (marked before the next is composed, and a manifest can be put once), a manifest is in a table once
+(`txn`). The lease only keeps two from doing the same work. Knows no captures' bytes, no queue, no wall clock: ages are
+the store's time now minus the store's time when a stage's first file was put.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from ..errors import Fatal, Retryable
+from .delta import AddFile, LogStore, SchemaConflict, TableBlocked, Txn
+from .delta.actions import Json
+from .delta.schema import evolve
+from .identity import Current
+from .knobs import Knobs
+from .lease import Leadership
+from .ledger import Ledger
+from .manifest import Capture, Manifest, Stage, manifest_path
+from .store import Store
+
+APP_ID = "pcaplake"
+CLOCK = "_pcaplake/clock"  # put to learn the store's time
+HOUR_MS = 3_600_000
+CHECK_AFTER_MS = 24 * HOUR_MS  # older: every file must still be there
+RETURN_AFTER_MS = 5 * 24 * HOUR_MS  # older: a VACUUM may be near; its captures are decoded again
+BLOCKED_RETRY_SECONDS = 10.0
+HURRY_SECONDS = 0.02
+_HEADS_AT_ONCE = 64
+_CACHED = 16
+log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Who can read captures again."""
+
+    async def replay(self, captures: Sequence[Capture]) -> None:
+        """Decode and stage these again; durable, as far as the source is, when it returns."""
+
+    async def remake(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+        """New files with all rows of these captures in one table; None when the captures are gone."""
+
+
+class FilesMissing(Retryable):
+    """Files that a batch needs were deleted, and cannot be made again."""
+
+
+class Committer:
+    """`run` until cancelled. `blocked`: table -> why it cannot be written; `hurry`: close every batch at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        log_store: LogStore,
+        ledger: Ledger,
+        current: Current,
+        source: Source,
+        *,
+        tables: Iterable[str],
+        knobs: Knobs,
+        leadership: Leadership,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+        step: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._store, self._log, self._ledger, self._current, self._source = store, log_store, ledger, current, source
+        self._knobs, self._leadership, self._clock, self._step = knobs, leadership, clock, step
+        self._rng = rng or random.Random()
+        self._poll = knobs.max_batch_age / 10
+        self.hurry = False
+        self.blocked: dict[str, str] = {}
+        self._retry_at: dict[str, float] = {}
+        self._own_tables = frozenset(tables)
+        self._tables = self._own_tables  # every table the lake has had
+        self._batch: int | None = None  # the last manifest; None: recover first
+        self._generation = 0  # of that manifest
+        self._open: dict[int, frozenset[str]] = {}  # manifests above head -> tables they touch
+        self._done: dict[str, int] = {}  # table -> its txn
+        self._given_back: set[int] = set()
+        self._manifests: dict[int, Manifest] = {}
+        self._first_seen: dict[str, float] = {}
+        self._reloaded_at = float("-inf")
+        self._chores: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Lead when nobody does, and then turn after turn. Ends by cancellation or with Fatal."""
+        failures = 0
+        beating = asyncio.create_task(self._leadership.keep())
+        try:
+            while True:
+                try:
+                    if await self._leadership.lead(self._take_over):
+                        await self.turn()
+                    failures = 0
+                    await asyncio.sleep(HURRY_SECONDS if self.hurry else self._poll)
+                except Retryable as error:
+                    self._batch = None
+                    failures += 1
+                    log.warning("commit: %s; trying again", error)
+                    await asyncio.sleep(self._rng.uniform(0, min(0.1 * 2 ** min(failures, 8), 10.0)))
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, *self._chores.values(), return_exceptions=True)
+            await self._leadership.release()
+
+    async def _take_over(self) -> None:
+        self._batch = None
+        await self._ledger.release(self._current.generation)
+
+    async def turn(self) -> None:
+        """Recover if need be, make one batch of what waits, and drive everything above head as far as it goes."""
+        if self._batch is None:
+            await self._recover()
+        manifest = await self._compose()
+        if manifest is not None and not await self._fix(manifest):
+            await self._recover()
+        if self._open:
+            await self._drive()
+
+    # 1
+    async def _recover(self) -> None:
+        with self._at("commit.1"):
+            self._batch = None
+            done = await self._transactions(self._own_tables)
+            head, marked = await self._ledger.head(), await self._ledger.marked()
+            last = await self._load(head) if head >= 0 else None
+            if head >= 0 and last is None:
+                raise Fatal(_lost(head, f"head is {head}, and its manifest is gone"))
+            batch, opened = head, {}
+            while (manifest := await self._load(batch + 1)) is not None:
+                batch += 1
+                if batch > marked:
+                    await self._ledger.mark(manifest)
+                last, opened[batch] = manifest, manifest.touched
+            tables = self._own_tables | frozenset(() if last is None else last.tables)
+            done |= await self._transactions(tables - self._own_tables)
+            ahead = {table: version for table, version in done.items() if version > batch and table in self._own_tables}
+            if ahead:
+                raise Fatal(_lost(batch, f"the last manifest is {batch}, and tables are ahead of it: {ahead}"))
+            self._tables, self._done, self._open = tables, done, opened
+            self._given_back &= opened.keys()
+            self._generation = 0 if last is None else last.generation
+            self._batch = batch
+
+    async def _transactions(self, tables: Iterable[str]) -> dict[str, int]:
+        """Read before the manifests, so that a table ahead of them means that manifests were lost."""
+        names = sorted(tables)
+        return dict(zip(names, await asyncio.gather(*(self._log.txn(name, APP_ID) for name in names)), strict=True))
+
+    async def _load(self, batch: int) -> Manifest | None:
+        if batch in self._manifests:
+            return self._manifests[batch]
+        found = await self._store.get(manifest_path(batch))
+        if found is None:
+            return None
+        manifest = self._manifests[batch] = Manifest.from_json(found[0])
+        for old in list(self._manifests)[:-_CACHED]:
+            del self._manifests[old]
+        return manifest
+
+    # 2
+    async def _compose(self) -> Manifest | None:
+        assert self._batch is not None
+        generation = await self._generation_now()
+        waiting = await self._ledger.pending(generation, self._knobs.max_batch_adds)
+        opens = generation > self._generation
+        if not (waiting and self._closes(waiting)) and not (opens and self.hurry and not waiting):
+            return None
+        with self._at("commit.2"):
+            items = await self._ledger.stages(generation, waiting)
+            gone = [one for one in waiting if one not in items or items[one].batch is not None]
+            if gone:
+                await self._ledger.unpend(generation, gone)
+            stages: list[Stage] = []
+            returned: list[Stage] = []
+            schemas: dict[str, Json] = {}
+            now = await self._store_now() if len(gone) < len(waiting) else 0
+            for one in waiting:
+                item = items.get(one)
+                if item is None or item.batch is not None or item.stage is None:
+                    continue
+                if item.displaced or await self._too_old(item.stage, now):
+                    returned.append(item.stage)
+                elif await self._fits(item.stage, schemas):
+                    stages.append(item.stage)
+                if sum(stage.add_count for stage in stages) >= self._knobs.max_batch_adds:
+                    break
+            if not (stages or returned or opens):
+                return None
+            return Manifest(
+                batch=self._batch + 1,
+                generation=generation,
+                opens=opens,
+                tables=tuple(sorted(self._tables.union(schemas))),
+                stages=tuple(stages),
+                returned=tuple(returned),
+                schemas=schemas,
+            )
+
+    async def _generation_now(self) -> int:
+        if self.hurry or self._clock() - self._reloaded_at >= self._knobs.max_batch_age:
+            await self._current.reload()
+            self._reloaded_at = self._clock()
+        if self._generation > self._current.generation:
+            await self._current.reload()
+        return self._current.generation
+
+    def _closes(self, waiting: Sequence[str]) -> bool:
+        """Nothing more came since the last look, or the oldest waits long enough, or it is enough."""
+        now = self._clock()
+        grown = any(one not in self._first_seen for one in waiting)
+        self._first_seen = {one: self._first_seen.get(one, now) for one in waiting}
+        oldest = min(self._first_seen.values())
+        full = len(waiting) * len(self._tables) >= self._knobs.max_batch_adds
+        return self.hurry or full or not grown or now - oldest >= self._knobs.max_batch_age
+
+    async def _too_old(self, stage: Stage, now: int) -> bool:
+        age = now - stage.written_at
+        return age > RETURN_AFTER_MS or (age > CHECK_AFTER_MS and bool(await self._missing(stage.paths)))
+
+    async def _fits(self, stage: Stage, schemas: dict[str, Json]) -> bool:
+        """Its schemas can be written, on top of those of the batch, which then grow; else it is held."""
+        grown: dict[str, Json] = {}
+        try:
+            for table, wanted in stage.schemas.items():
+                base = schemas.get(table) or await self._struct(table)
+                grown[table] = wanted if base is None else (evolve(table, base, wanted) or base)
+        except SchemaConflict as conflict:
+            log.error("stage %s is held: %s", stage.stage_id, conflict)
+            await self._ledger.hold(stage.generation, stage.stage_id, str(conflict))
+            return False
+        schemas.update(grown)
+        return True
+
+    async def _struct(self, table: str) -> Mapping[str, object] | None:
+        try:
+            return await self._log.schema(table)
+        except TableBlocked:
+            return None  # its turn comes when it is free
+
+    # 3
+    async def _fix(self, manifest: Manifest) -> bool:
+        """False: somebody else leads too; what was composed is thrown away and theirs is read."""
+        batch = manifest.batch
+        self._batch = None  # until both halves are known to have happened
+        with self._at("commit.3a"):
+            if not await self._store.put_if_absent(manifest_path(batch), manifest.to_json()):
+                return False
+        with self._at("commit.3b"):
+            await self._ledger.mark(manifest)
+        self._manifests[batch] = manifest
+        self._open[batch] = manifest.touched
+        self._tables = self._tables.union(manifest.tables)
+        self._generation = manifest.generation
+        self._batch = batch
+        return True
+
+    # 4, 5, 6
+    async def _drive(self) -> None:
+        for batch in sorted(self._open.keys() - self._given_back):
+            await self._give_back(batch)
+        now = self._clock()
+        tables = {
+            table
+            for batch, touched in self._open.items()
+            for table in touched
+            if self._done.get(table, -1) < batch and self._retry_at.get(table, now) <= now
+        }
+        if tables:
+            with self._at("commit.4"):
+                store_now = await self._store_now()
+                results = await asyncio.gather(
+                    *(self._commit(table, store_now) for table in sorted(tables)), return_exceptions=True
+                )
+                for error in results:
+                    if error is not None:
+                        raise error
+        for batch, touched in sorted(self._open.items()):
+            if not self._landed(batch, touched):
+                break
+            manifest = await self._manifest(batch)
+            with self._at("commit.5"):
+                await self._ledger.flag(manifest)
+            with self._at("commit.6"):
+                await self._ledger.advance(batch)
+            del self._open[batch]
+            self._given_back.discard(batch)
+
+    def _landed(self, batch: int, touched: Iterable[str]) -> bool:
+        return all(self._done.get(table, -1) >= batch for table in touched)
+
+    async def _manifest(self, batch: int) -> Manifest:
+        manifest = await self._load(batch)
+        if manifest is None:
+            raise Fatal(_lost(batch, f"manifest {batch} is gone"))
+        return manifest
+
+    async def _give_back(self, batch: int) -> None:
+        """Delete the capture items of returned stages, then have the captures read again; in that order."""
+        manifest = await self._manifest(batch)
+        if manifest.returned:
+            captures = await self._ledger.unstage(manifest)
+            if captures:
+                log.warning("%d captures of batch %d must be read again", len(captures), batch)
+                await self._source.replay(captures)
+        self._given_back.add(batch)
+
+    async def _commit(self, table: str, now: int) -> None:
+        """Every batch that one table lacks, in order; a table that is blocked stops only itself."""
+        try:
+            for batch, touched in sorted(self._open.items()):
+                if table in touched and batch > self._done.get(table, -1):
+                    with self._at(f"commit.4 {table}"):
+                        await self._commit_one(table, await self._manifest(batch), now)
+                    self._done[table] = batch
+        except (TableBlocked, SchemaConflict, FilesMissing) as error:
+            log.error("table %s is blocked: %s", table, error)
+            self.blocked[table] = str(error)
+            self._retry_at[table] = self._clock() + BLOCKED_RETRY_SECONDS
+        else:
+            self.blocked.pop(table, None)
+            self._retry_at.pop(table, None)
+
+    async def _commit_one(self, table: str, manifest: Manifest, now: int) -> None:
+        adds: list[AddFile] = []
+        for stage in manifest.stages:
+            adds += await self._adds(stage, table, now)
+        schema = manifest.schemas.get(table)
+        if schema is None and await self._log.version(table) < 0:
+            return  # opened empty, and nobody ever made it
+        commit = await self._log.commit(
+            table, adds, txn=Txn(app_id=APP_ID, version=manifest.batch), schema=schema, overwrite=manifest.opens
+        )
+        if not commit.already and commit.version > 0 and commit.version % self._knobs.checkpoint_interval == 0:
+            self._chore(table)
+
+    async def _adds(self, stage: Stage, table: str, now: int) -> Sequence[AddFile]:
+        """A stage's Adds for a table; made again when they are old and one of their files is gone."""
+        adds = stage.adds.get(table, ())
+        if not adds or now - stage.written_at <= CHECK_AFTER_MS:
+            return adds
+        missing = await self._missing([f"{table}/{add.path}" for add in adds])
+        if not missing:
+            return adds
+        made = await self._source.remake(table, stage.captures)
+        if made is None:
+            raise FilesMissing(
+                f"{table}: files_missing: {', '.join(missing)} of stage {stage.stage_id} are gone, and so are its "
+                f"captures: put back the files, or {', '.join(capture.uri for capture in stage.captures)}"
+            )
+        return made
+
+    async def _missing(self, paths: Sequence[str]) -> list[str]:
+        gone: list[str] = []
+        for start in range(0, len(paths), _HEADS_AT_ONCE):
+            some = paths[start : start + _HEADS_AT_ONCE]
+            found = await asyncio.gather(*(self._store.head(path) for path in some))
+            gone += [path for path, meta in zip(some, found, strict=True) if meta is None]
+        return gone
+
+    async def _store_now(self) -> int:
+        """The store's clock, epoch ms."""
+        await self._store.put(CLOCK, b"")
+        meta = await self._store.head(CLOCK)
+        if meta is None:
+            raise Retryable(f"{CLOCK} was deleted under us")
+        return round(meta.last_modified.timestamp() * 1000)
+
+    @property
+    def stuck(self) -> bool:
+        """All that is left to do is in tables that are blocked."""
+        left = {t for batch, touched in self._open.items() for t in touched if self._done.get(t, -1) < batch}
+        return self._batch is not None and bool(left) and left <= self.blocked.keys()
+
+    def _chore(self, table: str) -> None:
+        """Checkpoint and clean-up in the background; the next one may try again, so a failure is only told."""
+        if table not in self._chores or self._chores[table].done():
+            self._chores[table] = asyncio.create_task(self._tidy(table))
+
+    async def _tidy(self, table: str) -> None:
+        try:
+            await self._log.checkpoint(table)
+            await self._log.clean(table)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, commits must go on
+            log.warning("checkpoint of %s: %s", table, error)
+
+    @contextmanager
+    def _at(self, name: str) -> Iterator[None]:
+        self._step(f"before {name}")
+        yield
+        self._step(f"after {name}")
+
+
+def _lost(batch: int, what: str) -> str:
+    return (
+        f"{what}: the ledger or the manifests after batch {batch} were lost or are an old copy. Stop all processes on "
+        "this lake and put them back; if only the ledger is lost, let it be rebuilt from the manifests with --adopt"
+    )
