@@ -30,23 +30,23 @@ class Killed(BaseException):
 
 
 class Faults:
-    """Named points: `store.get a/b`, `ledger.stage s1`; a pattern may end in `*`. Without rules nothing ever fails."""
+    """Named points: `store.get a/b`, `ledger.stage s1`; patterns are the shell's. Without rules nothing ever fails."""
 
     def __init__(self) -> None:
-        self._rules: list[tuple[str, Kind]] = []
+        self.waiting: list[tuple[str, Kind]] = []
         self.seen: list[str] = []
 
     def at(self, pattern: str, kind: Kind, times: int = 1) -> None:
         """The next `times` points that match: `error` nothing happens, `lost` it happens and the answer is lost."""
-        self._rules += [(pattern, kind)] * times
+        self.waiting += [(pattern, kind)] * times
 
     async def around(self, point: str, effect: Callable[[], T]) -> T:
         """Carry out `effect`, which never awaits, as one step that others see whole or not at all."""
         self.seen.append(point)
-        kind = next((kind for pattern, kind in self._rules if fnmatchcase(point, pattern)), None)
-        if kind is not None:
-            self._rules.remove(next(rule for rule in self._rules if fnmatchcase(point, rule[0])))
-        return fail(point, kind, effect)
+        rule = next((rule for rule in self.waiting if fnmatchcase(point, rule[0])), None)
+        if rule is not None:
+            self.waiting.remove(rule)
+        return fail(point, rule and rule[1], effect)
 
 
 def fail(point: str, kind: Kind | None, effect: Callable[[], T]) -> T:

@@ -14,14 +14,14 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from ..errors import Fatal, Retryable
+from .compose import Composer
 from .delta import AddFile, LogStore, SchemaConflict, TableBlocked, Txn
-from .delta.actions import Json
-from .delta.schema import evolve
+from .files import Files
 from .identity import Current
 from .knobs import Knobs
 from .lease import Leadership
@@ -30,13 +30,8 @@ from .manifest import Capture, Manifest, Stage, manifest_path
 from .store import Store
 
 APP_ID = "pcaplake"
-CLOCK = "_pcaplake/clock"  # put to learn the store's time
-HOUR_MS = 3_600_000
-CHECK_AFTER_MS = 24 * HOUR_MS  # older: every file must still be there
-RETURN_AFTER_MS = 5 * 24 * HOUR_MS  # older: a VACUUM may be near; its captures are decoded again
 BLOCKED_RETRY_SECONDS = 10.0
 HURRY_SECONDS = 0.02
-_HEADS_AT_ONCE = 64
 _CACHED = 16
 log = logging.getLogger(__name__)
 
@@ -75,6 +70,8 @@ class Committer:
     ) -> None:
         self._store, self._log, self._ledger, self._current, self._source = store, log_store, ledger, current, source
         self._knobs, self._leadership, self._clock, self._step = knobs, leadership, clock, step
+        self._files = Files(store)
+        self._composer = Composer(log_store, ledger, current, self._files, knobs=knobs, clock=clock, at=self._at)
         self._rng = rng or random.Random()
         self._poll = knobs.max_batch_age / 10
         self.hurry = False
@@ -88,8 +85,6 @@ class Committer:
         self._done: dict[str, int] = {}  # table -> its txn
         self._given_back: set[int] = set()
         self._manifests: dict[int, Manifest] = {}
-        self._first_seen: dict[str, float] = {}
-        self._reloaded_at = float("-inf")
         self._chores: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -171,82 +166,9 @@ class Committer:
     # 2
     async def _compose(self) -> Manifest | None:
         assert self._batch is not None
-        generation = await self._generation_now()
-        waiting = await self._ledger.pending(generation, self._knobs.max_batch_adds)
-        opens = generation > self._generation
-        if not (waiting and self._closes(waiting)) and not (opens and self.hurry and not waiting):
-            return None
-        with self._at("commit.2"):
-            items = await self._ledger.stages(generation, waiting)
-            gone = [one for one in waiting if one not in items or items[one].batch is not None]
-            if gone:
-                await self._ledger.unpend(generation, gone)
-            stages: list[Stage] = []
-            returned: list[Stage] = []
-            schemas: dict[str, Json] = {}
-            now = await self._store_now() if len(gone) < len(waiting) else 0
-            for one in waiting:
-                item = items.get(one)
-                if item is None or item.batch is not None or item.stage is None:
-                    continue
-                if item.displaced or await self._too_old(item.stage, now):
-                    returned.append(item.stage)
-                elif await self._fits(item.stage, schemas):
-                    stages.append(item.stage)
-                if sum(stage.add_count for stage in stages) >= self._knobs.max_batch_adds:
-                    break
-            if not (stages or returned or opens):
-                return None
-            return Manifest(
-                batch=self._batch + 1,
-                generation=generation,
-                opens=opens,
-                tables=tuple(sorted(self._tables.union(schemas))),
-                stages=tuple(stages),
-                returned=tuple(returned),
-                schemas=schemas,
-            )
-
-    async def _generation_now(self) -> int:
-        if self.hurry or self._clock() - self._reloaded_at >= self._knobs.max_batch_age:
-            await self._current.reload()
-            self._reloaded_at = self._clock()
-        if self._generation > self._current.generation:
-            await self._current.reload()
-        return self._current.generation
-
-    def _closes(self, waiting: Sequence[str]) -> bool:
-        """Nothing more came since the last look, or the oldest waits long enough, or it is enough."""
-        now = self._clock()
-        grown = any(one not in self._first_seen for one in waiting)
-        self._first_seen = {one: self._first_seen.get(one, now) for one in waiting}
-        oldest = min(self._first_seen.values())
-        full = len(waiting) * len(self._tables) >= self._knobs.max_batch_adds
-        return self.hurry or full or not grown or now - oldest >= self._knobs.max_batch_age
-
-    async def _too_old(self, stage: Stage, now: int) -> bool:
-        age = now - stage.written_at
-        return age > RETURN_AFTER_MS or (age > CHECK_AFTER_MS and bool(await self._missing(stage.paths)))
-
-    async def _fits(self, stage: Stage, schemas: dict[str, Json]) -> bool:
-        """Its schemas can be written, on top of those of the batch, which then grow; else it is held."""
-        grown: dict[str, Json] = {}
-        try:
-            for table, wanted in stage.schemas.items():
-                base = schemas.get(table) or await self._struct(table)
-                grown[table] = wanted if base is None else (evolve(table, base, wanted) or base)
-        except SchemaConflict as conflict:
-            log.error("stage %s is held: %s", stage.stage_id, conflict)
-            await self._ledger.hold(stage.generation, stage.stage_id, str(conflict))
-            return False
-        schemas.update(grown)
-        return True
-
-    async def _struct(self, table: str) -> Mapping[str, object] | None:
-        try:
-            return await self._log.schema(table)
-        except TableBlocked:
-            return None  # its turn comes when it is free
+        return await self._composer.compose(
+            after=self._batch, generation=self._generation, tables=self._tables, hurry=self.hurry
+        )
 
     # 3
     async def _fix(self, manifest: Manifest) -> bool:
@@ -278,7 +200,7 @@ class Committer:
         }
         if tables:
             with self._at("commit.4"):
-                store_now = await self._store_now()
+                store_now = await self._files.now()
                 results = await asyncio.gather(
                     *(self._commit(table, store_now) for table in sorted(tables)), return_exceptions=True
                 )
@@ -347,9 +269,9 @@ class Committer:
     async def _adds(self, stage: Stage, table: str, now: int) -> Sequence[AddFile]:
         """A stage's Adds for a table; made again when they are old and one of their files is gone."""
         adds = stage.adds.get(table, ())
-        if not adds or now - stage.written_at <= CHECK_AFTER_MS:
+        if not adds or not self._files.to_check(stage, now):
             return adds
-        missing = await self._missing([f"{table}/{add.path}" for add in adds])
+        missing = await self._files.missing([f"{table}/{add.path}" for add in adds])
         if not missing:
             return adds
         made = await self._source.remake(table, stage.captures)
@@ -359,22 +281,6 @@ class Committer:
                 f"captures: put back the files, or {', '.join(capture.uri for capture in stage.captures)}"
             )
         return made
-
-    async def _missing(self, paths: Sequence[str]) -> list[str]:
-        gone: list[str] = []
-        for start in range(0, len(paths), _HEADS_AT_ONCE):
-            some = paths[start : start + _HEADS_AT_ONCE]
-            found = await asyncio.gather(*(self._store.head(path) for path in some))
-            gone += [path for path, meta in zip(some, found, strict=True) if meta is None]
-        return gone
-
-    async def _store_now(self) -> int:
-        """The store's clock, epoch ms."""
-        await self._store.put(CLOCK, b"")
-        meta = await self._store.head(CLOCK)
-        if meta is None:
-            raise Retryable(f"{CLOCK} was deleted under us")
-        return round(meta.last_modified.timestamp() * 1000)
 
     @property
     def stuck(self) -> bool:

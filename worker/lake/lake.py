@@ -87,6 +87,7 @@ class Lake:
         sink: NewSink = ParquetSink,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
+        lease_timeout: float = 2.0,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.store, self.log, self.ledger, self.knobs = store, log_store, ledger, knobs
@@ -104,7 +105,9 @@ class Lake:
             self.source,
             tables=schemas,
             knobs=knobs,
-            leadership=Leadership(ledger, owner=f"{self._rng.getrandbits(64):016x}", clock=clock),
+            leadership=Leadership(
+                ledger, owner=f"{self._rng.getrandbits(64):016x}", timeout=lease_timeout, clock=clock
+            ),
             clock=clock,
             rng=self._rng,
             step=step,
@@ -125,6 +128,7 @@ class Lake:
         adopt: bool = False,
         source: Source | None = None,
         decoder_version: str = DECODER_VERSION,
+        lease_timeout: float = 2.0,
         step: Callable[[str], None] = lambda name: None,
     ) -> Self:
         """Open or set up a lake, with its tables.
@@ -132,7 +136,8 @@ class Lake:
         `options`: storage options. `ledger`: a state folder on this machine; None puts the ledger into a local lake.
         `auto_create=False`: missing tables are Fatal. `partition_columns`, `properties`: for what is new.
         `overwrite`: what is staged from now on replaces everything. `adopt`: make this ledger the lake's and rebuild
-        it from the manifests, with all processes stopped. Fatal when something does not belong together.
+        it from the manifests, with all processes stopped. `lease_timeout`: seconds until another process takes over
+        the committing from one that died. Fatal when something does not belong together.
         """
         knobs = knobs or Knobs()
         store = Store.open(uri, options)
@@ -159,6 +164,7 @@ class Lake:
             knobs=knobs,
             source=source,
             decoder_version=decoder_version,
+            lease_timeout=lease_timeout,
             step=step,
         )
 

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 
-from worker.errors import Fatal, Retryable
-from worker.lake import committer as committer_module
+from worker.errors import Fatal, PcaplakeError, Retryable
+from worker.lake import files
 from worker.lake.committer import Committer
 from worker.lake.delta import AddFile, LogStore
 from worker.lake.identity import LAKE_JSON, Current, open_lake
@@ -44,12 +44,12 @@ SCHEMAS = {"captures": SCHEMA, "packets": SCHEMA}
 ROWS = {"captures": [0], "packets": [1, 2, 3]}
 CAPTURES = ["a", "b", "c", "d"]
 ODD = "odd"  # its decoder brings a column of another type: held
-SCHEDULES = 1000
+SCHEDULES = 2000
 TENDER = (
     *(f"ledger.{name} " for name in ("stage", "mark", "unstage", "flag", "advance")),
     *(f"store.put_if_absent {name}/" for name in ("_pcaplake/batches", "packets/_delta_log", "captures/_delta_log")),
 )  # requests between which a fault can hurt; the others are mostly looks
-logging.getLogger("worker.lake.committer").setLevel(logging.CRITICAL)
+logging.getLogger("worker.lake").setLevel(logging.CRITICAL)
 KNOBS = Knobs(max_batch_age=4.0, commit_timeout=20.0, checkpoint_interval=1_000_000)
 
 
@@ -364,9 +364,8 @@ class World:
             async with asyncio.TaskGroup() as group:
                 group.create_task(lake.committer.run())
                 group.create_task(self.work(lake))
-        except Exception as error:
-            self.broken.append(error)
-            raise
+        except* Exception as group:  # noqa: BLE001 -- told at the end
+            self.broken += group.exceptions
 
     async def work(self, lake: Lake) -> None:
         while True:
@@ -429,7 +428,8 @@ class World:
             await asyncio.sleep(self.rng.random() * 3)
             if self.rng.random() < 0.3 or self.processes - len(self.dead) < 1:
                 tasks += self.spawn()
-        assert not self.broken, self.broken
+        for error in self.broken:
+            raise error
         self.calm = True
         self.frozen.clear()
         self.unblock()
@@ -513,7 +513,7 @@ def survive(seed: int, lake_class: type[Lake] = OddLake) -> Counter[str]:
     world = World(seed, lake_class)
     try:
         world.run()
-    except Exception as error:
+    except (AssertionError, PcaplakeError) as error:
         raise AssertionError(f"seed {seed}: {error!r}\n" + "\n".join(world.history)) from error
     return world.counts + Counter(batches=world.ledger.shared.head + 1, picks=world.picks)
 
@@ -586,18 +586,6 @@ def the_last_stager_wins(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def a_late_repeat_of_a_returned_stage_is_taken(patch: pytest.MonkeyPatch) -> None:
-    real = MemoryLedger.stage
-
-    async def stage(self: MemoryLedger, stage: Stage) -> dict[str, str]:
-        if not self._holders(stage):
-            self.shared.stages.pop((stage.generation, stage.stage_id), None)
-        return await real(self, stage)
-
-    patch.setattr(MemoryLedger, "stage", stage)
-
-
-@mutant
 def head_does_not_wait_for_all_tables(patch: pytest.MonkeyPatch) -> None:
     def landed(self: Committer, batch: int, touched: frozenset[str]) -> bool:
         return any(self._done.get(table, -1) >= batch for table in touched)
@@ -639,7 +627,7 @@ def overwriting_appends(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def old_files_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(committer_module, "CHECK_AFTER_MS", 10**15)
+    patch.setattr(files, "CHECK_AFTER_MS", 10**15)
 
 
 @mutant
@@ -664,5 +652,5 @@ def a_lost_manifest_is_driven_all_the_same(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_model_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    with pytest.raises(AssertionError, match=r"twice|lost|gone"):
-        list(map(survive, range(2 * SCHEDULES)))
+    with pytest.raises(AssertionError, match="seed"):
+        list(map(survive, range(SCHEDULES)))

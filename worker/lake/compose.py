@@ -1,0 +1,125 @@
+"""Step 2 of the committer: which of the waiting stages make the next batch, which are held, which are given back.
+
+Knows the work list, ages and schemas. Writes nothing but what moves a stage off the work list.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from .delta import LogStore, SchemaConflict, TableBlocked
+from .delta.actions import Json
+from .delta.schema import evolve
+from .files import RETURN_AFTER_MS, Files
+from .identity import Current
+from .knobs import Knobs
+from .ledger import Ledger
+from .manifest import Manifest, Stage
+
+log = logging.getLogger(__name__)
+
+
+class Composer:
+    """`at` brackets the step for who watches steps."""
+
+    def __init__(
+        self,
+        log_store: LogStore,
+        ledger: Ledger,
+        current: Current,
+        files: Files,
+        *,
+        knobs: Knobs,
+        clock: Callable[[], float],
+        at: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self._log, self._ledger, self._current, self._files = log_store, ledger, current, files
+        self._knobs, self._clock, self._at = knobs, clock, at
+        self._first_seen: dict[str, float] = {}
+        self._reloaded_at = float("-inf")
+
+    async def compose(self, *, after: int, generation: int, tables: frozenset[str], hurry: bool) -> Manifest | None:
+        """The batch that follows `after`, or None: nothing waits, or more may come.
+
+        `generation` is that of the batch before, `tables` every table up to it. Every stage of the batches up to
+        `after` is marked.
+        """
+        last_generation = generation
+        generation = await self._generation_now(last_generation, hurry)
+        waiting = await self._ledger.pending(generation, self._knobs.max_batch_adds)
+        opens = generation > last_generation
+        if not self._closes(waiting, tables, hurry) if waiting else not (opens and hurry):
+            return None
+        with self._at("commit.2"):
+            items = await self._ledger.stages(generation, waiting)
+            gone = [one for one in waiting if one not in items or items[one].batch is not None]
+            if gone:
+                await self._ledger.unpend(generation, gone)
+            stages: list[Stage] = []
+            returned: list[Stage] = []
+            schemas: dict[str, Json] = {}
+            now = await self._files.now() if len(gone) < len(waiting) else 0
+            for one in waiting:
+                item = items.get(one)
+                if item is None or item.batch is not None or item.stage is None:
+                    continue
+                if item.displaced or await self._too_old(item.stage, now):
+                    returned.append(item.stage)
+                elif await self._fits(item.stage, schemas):
+                    stages.append(item.stage)
+                if sum(stage.add_count for stage in stages) >= self._knobs.max_batch_adds:
+                    break
+            if not (stages or returned or opens):
+                return None
+            return Manifest(
+                batch=after + 1,
+                generation=generation,
+                opens=opens,
+                tables=tuple(sorted(tables.union(schemas))),
+                stages=tuple(stages),
+                returned=tuple(returned),
+                schemas=schemas,
+            )
+
+    async def _generation_now(self, last: int, hurry: bool) -> int:
+        """The lake's, never lower than that of the batch before."""
+        if hurry or last > self._current.generation or self._clock() - self._reloaded_at >= self._knobs.max_batch_age:
+            await self._current.reload()
+            self._reloaded_at = self._clock()
+        return self._current.generation
+
+    def _closes(self, waiting: Sequence[str], tables: frozenset[str], hurry: bool) -> bool:
+        """Nothing more came since the last look, or the oldest waits long enough, or it is enough."""
+        now = self._clock()
+        grown = any(one not in self._first_seen for one in waiting)
+        self._first_seen = {one: self._first_seen.get(one, now) for one in waiting}
+        oldest = min(self._first_seen.values())
+        full = len(waiting) * len(tables) >= self._knobs.max_batch_adds
+        return hurry or full or not grown or now - oldest >= self._knobs.max_batch_age
+
+    async def _too_old(self, stage: Stage, now: int) -> bool:
+        if now - stage.written_at > RETURN_AFTER_MS:
+            return True
+        return self._files.to_check(stage, now) and bool(await self._files.missing(stage.paths))
+
+    async def _fits(self, stage: Stage, schemas: dict[str, Json]) -> bool:
+        """Its schemas can be written, on top of those of the batch, which then grow; else it is held."""
+        grown: dict[str, Json] = {}
+        try:
+            for table, wanted in stage.schemas.items():
+                base = schemas.get(table) or await self._struct(table)
+                grown[table] = wanted if base is None else (evolve(table, base, wanted) or base)
+        except SchemaConflict as conflict:
+            log.error("stage %s is held: %s", stage.stage_id, conflict)
+            await self._ledger.hold(stage.generation, stage.stage_id, str(conflict))
+            return False
+        schemas.update(grown)
+        return True
+
+    async def _struct(self, table: str) -> Json | None:
+        try:
+            return await self._log.schema(table)
+        except TableBlocked:
+            return None  # its turn comes when it is free
