@@ -84,6 +84,7 @@ class Committer:
         self._open: dict[int, frozenset[str]] = {}  # manifests above head -> tables they touch
         self._done: dict[str, int] = {}  # table -> its txn
         self._given_back: set[int] = set()
+        self._versions: dict[str, int] = {}
         self._manifests: dict[int, Manifest] = {}
         self._chores: dict[str, asyncio.Task[None]] = {}
 
@@ -150,7 +151,13 @@ class Committer:
     async def _transactions(self, tables: Iterable[str]) -> dict[str, int]:
         """Read before the manifests, so that a table ahead of them means that manifests were lost."""
         names = sorted(tables)
-        return dict(zip(names, await asyncio.gather(*(self._log.txn(name, APP_ID) for name in names)), strict=True))
+        return dict(zip(names, await asyncio.gather(*(self._transaction(name) for name in names)), strict=True))
+
+    async def _transaction(self, table: str) -> int:
+        try:
+            return await self._log.txn(table, APP_ID)
+        except TableBlocked:
+            return -1  # a lower bound; what is in already is found out when it is free again
 
     async def _load(self, batch: int) -> Manifest | None:
         if batch in self._manifests:
@@ -263,7 +270,9 @@ class Committer:
         commit = await self._log.commit(
             table, adds, txn=Txn(app_id=APP_ID, version=manifest.batch), schema=schema, overwrite=manifest.opens
         )
-        if not commit.already and commit.version > 0 and commit.version % self._knobs.checkpoint_interval == 0:
+        every, before = self._knobs.checkpoint_interval, self._versions.get(table, commit.version - 1)
+        self._versions[table] = commit.version
+        if commit.version // every > before // every:
             self._chore(table)
 
     async def _adds(self, stage: Stage, table: str, now: int) -> Sequence[AddFile]:

@@ -18,6 +18,7 @@ from .knobs import Knobs
 from .ledger import Ledger
 from .manifest import Manifest, Stage
 
+_STAGES_AT_ONCE = 100
 log = logging.getLogger(__name__)
 
 
@@ -53,24 +54,21 @@ class Composer:
         if not self._closes(waiting, tables, hurry) if waiting else not (opens and hurry):
             return None
         with self._at("commit.2"):
-            items = await self._ledger.stages(generation, waiting)
-            gone = [one for one in waiting if one not in items or items[one].batch is not None]
-            if gone:
-                await self._ledger.unpend(generation, gone)
             stages: list[Stage] = []
             returned: list[Stage] = []
             schemas: dict[str, Json] = {}
-            now = await self._files.now() if len(gone) < len(waiting) else 0
-            for one in waiting:
-                item = items.get(one)
-                if item is None or item.batch is not None or item.stage is None:
-                    continue
-                if item.displaced or await self._too_old(item.stage, now):
-                    returned.append(item.stage)
-                elif await self._fits(item.stage, schemas):
-                    stages.append(item.stage)
-                if sum(stage.add_count for stage in stages) >= self._knobs.max_batch_adds:
-                    break
+            now = await self._files.now()
+            adds = 0
+            while waiting and adds < self._knobs.max_batch_adds:
+                chunk, waiting = waiting[:_STAGES_AT_ONCE], waiting[_STAGES_AT_ONCE:]
+                for stage, displaced in await self._unmarked(generation, chunk):
+                    if adds >= self._knobs.max_batch_adds:
+                        break
+                    if displaced or await self._too_old(stage, now):
+                        returned.append(stage)
+                    elif await self._fits(stage, schemas):
+                        stages.append(stage)
+                        adds += stage.add_count
             if not (stages or returned or opens):
                 return None
             return Manifest(
@@ -82,6 +80,15 @@ class Composer:
                 returned=tuple(returned),
                 schemas=schemas,
             )
+
+    async def _unmarked(self, generation: int, stage_ids: Sequence[str]) -> list[tuple[Stage, bool]]:
+        """Those of these stages that are in no batch yet, and whether displaced; the others leave the work list."""
+        items = await self._ledger.stages(generation, stage_ids)
+        found = [(one, items.get(one)) for one in stage_ids]
+        gone = [one for one, item in found if item is None or item.batch is not None]
+        if gone:
+            await self._ledger.unpend(generation, gone)
+        return [(item.stage, item.displaced) for _, item in found if item and item.batch is None and item.stage]
 
     async def _generation_now(self, last: int, hurry: bool) -> int:
         """The lake's, never lower than that of the batch before."""
