@@ -228,7 +228,6 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
             elif level > DEPTH:
                 fault = TOO_DEEP
             else:
-                put(where, layer, at)
                 if flags & F_CHECKS:
                     c = L + CHECK
                     for _ in range(get(P, L + N_CHECKS)):
@@ -271,6 +270,7 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                     put(X, n_faults + 5 * room_x, limit - at)
                     n_faults += 1
             if fault == 0 or fault == OVERRUN:
+                put(where, layer, at)
                 if get(where, n_layers + layer) < record:
                     put(where, n_layers + layer, at)
                     put(touched, n_touched, layer)
