@@ -265,8 +265,8 @@ class Lake:
         generation = await self._current.reload()
         head = await self.ledger.head()
         held = await self.ledger.held(generation)
-        items = await self.ledger.stages(generation, waiting)
-        if any(item.batch is None or item.batch > head for one, item in items.items() if one not in held):
+        items = await self.ledger.stages(generation, waiting - held.keys())
+        if any(item.batch is None or item.batch > head for item in items.values()):
             return True
         if await self.store.head(manifest_path(head + 1)) is not None:
             return True
@@ -298,8 +298,9 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
         except TableNotFoundError:
             return None
         adds = pa.table(table.get_add_actions(flatten=True))
+        rows = adds["num_records"]  # a file that somebody else added may have none
         return TableCounts(
-            rows=sum(adds["num_records"].to_pylist()),
+            rows=table.count() if rows.null_count else sum(rows.to_pylist()),
             files=adds.num_rows,
             bytes=sum(adds["size_bytes"].to_pylist()),
             version=table.version(),

@@ -441,6 +441,44 @@ async def test_who_lost_captures_to_another_stage_decodes_the_rest_again() -> No
 
 
 @story
+async def test_a_ledger_that_does_not_answer_is_asked_again_until_the_time_is_up() -> None:
+    bench = await Bench(commit_timeout=60.0).start()
+    bench.faults.at("ledger.stage *", "error", times=2)
+    bench.faults.at("ledger.stage *", "lost")
+    await bench.staged("a")
+    assert not bench.faults.waiting
+    bench.faults.at("ledger.stage *", "lost", times=2)
+    bench.lake.knobs = Knobs(commit_timeout=0.0)
+    with pytest.raises(OutcomeUnknown):
+        await bench.staged("b")
+    bench.faults.waiting.clear()
+    assert set(await bench.lake.seen(["a", "b"])) == {"a", "b"}
+
+
+@story
+async def test_checkpoints_are_made_when_an_interval_is_crossed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when somebody else made the version that is the multiple; a failure stops nobody."""
+    made: list[int] = []
+
+    async def checkpoint(self: LogStore, table: str) -> None:
+        made.append(await self.version(table))
+        raise OSError("no room")
+
+    monkeypatch.setattr(LogStore, "checkpoint", checkpoint)
+    bench = await Bench(checkpoint_interval=4).start()
+    for name in "abc":
+        await bench.staged(name, tables=["packets"])
+        await bench.turn()
+    assert made == []
+    bench.foreign("packets")
+    await bench.staged("d", tables=["packets"])
+    await bench.turn()
+    await asyncio.gather(*bench.lake.committer._chores.values())
+    assert made == [5]
+    assert bench.head == 3
+
+
+@story
 async def test_lost_manifests_are_fatal() -> None:
     bench = await Bench().start()
     await bench.staged("a")
