@@ -1,0 +1,239 @@
+"""The actions of a Delta log and the JSON lines they are.
+
+Knows the Delta transaction protocol, section "Actions". Must not know stores, versions or what is in a table.
+Paths here are file names; in the log they are URIs (RFC 2396), percent-encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote
+
+Json = dict[str, Any]
+
+# RFC 2396: `unreserved`, and of `reserved` what may stand in a path. ":" is encoded, so that nobody takes the first
+# part of a relative path for a scheme.
+_BARE = "/-_.!~*'()@&=+$,"
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_NUM_RECORDS = re.compile(r'"numRecords"\s*:\s*(\d+)')
+
+
+def encode_path(path: str) -> str:
+    """A file name below the table's folder -> the URI that stands in the log."""
+    return quote(path, safe=_BARE)
+
+
+def decode_path(uri: str) -> str:
+    return unquote(uri)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddFile:
+    """A Parquet file that is part of the table from this version on.
+
+    `path`: relative to the table, not encoded. `size`: bytes. `partition_values`: one entry per partition column, as
+    the protocol's strings (a date is `2026-11-21`), None for null. `modification_time`: ms since 1970, of the store.
+    `stats`: the protocol's JSON text (numRecords, minValues, maxValues, nullCount).
+    """
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    modification_time: int
+    stats: str
+    data_change: bool = True
+
+    @property
+    def rows(self) -> int | None:
+        """numRecords of the stats, if it is there."""
+        match = _NUM_RECORDS.search(self.stats)
+        return int(match[1]) if match else None
+
+    def to_json(self) -> Json:
+        return {
+            "path": encode_path(self.path),
+            "partitionValues": dict(self.partition_values),
+            "size": self.size,
+            "modificationTime": self.modification_time,
+            "dataChange": self.data_change,
+            "stats": self.stats,
+        }
+
+    @classmethod
+    def from_json(cls, action: Mapping[str, Any]) -> AddFile:
+        return cls(
+            path=decode_path(action["path"]),
+            size=action["size"],
+            partition_values=dict(action["partitionValues"]),
+            modification_time=action["modificationTime"],
+            stats=action.get("stats") or "",
+            data_change=action["dataChange"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """A file that is no part of the table any more; VACUUM deletes it a retention after `deletion_timestamp` (ms).
+
+    `uri` is the path as the Add spelt it, encoded: a removal that spells it another way may miss it.
+    """
+
+    uri: str
+    deletion_timestamp: int
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    size: int | None = None
+    data_change: bool = True
+
+    def to_json(self) -> Json:
+        return {
+            "path": self.uri,
+            "deletionTimestamp": self.deletion_timestamp,
+            "dataChange": self.data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(self.partition_values),
+            "size": self.size,
+        }
+
+    @classmethod
+    def from_json(cls, action: Mapping[str, Any]) -> RemoveFile:
+        return cls(
+            uri=action["path"],
+            deletion_timestamp=action.get("deletionTimestamp") or 0,
+            partition_values=dict(action.get("partitionValues") or {}),
+            size=action.get("size"),
+            data_change=action["dataChange"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Txn:
+    """The last transaction of an application; atomic with the Adds beside it."""
+
+    app_id: str
+    version: int
+
+    def to_json(self) -> Json:
+        return {"appId": self.app_id, "version": self.version}
+
+    @classmethod
+    def from_json(cls, action: Mapping[str, Any]) -> Txn:
+        return cls(app_id=action["appId"], version=action["version"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """What a reader and a writer must understand."""
+
+    reader: int
+    writer: int
+
+    def to_json(self) -> Json:
+        return {"minReaderVersion": self.reader, "minWriterVersion": self.writer}
+
+    @classmethod
+    def from_json(cls, action: Mapping[str, Any]) -> Protocol:
+        return cls(reader=action["minReaderVersion"], writer=action["minWriterVersion"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """`fields` is the parsed schemaString: everything in it is kept, also what we do not know."""
+
+    id: str
+    schema: Mapping[str, Any]
+    partition_columns: Sequence[str]
+    configuration: Mapping[str, str]
+    created_time: int | None = None
+    name: str | None = None
+    description: str | None = None
+    provider: str = "parquet"
+
+    def to_json(self) -> Json:
+        optional = {"name": self.name, "description": self.description, "createdTime": self.created_time}
+        return {
+            "id": self.id,
+            "format": {"provider": self.provider, "options": {}},
+            "schemaString": _encode(self.schema),
+            "partitionColumns": list(self.partition_columns),
+            "configuration": dict(self.configuration),
+        } | {key: value for key, value in optional.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, action: Mapping[str, Any]) -> Metadata:
+        return cls(
+            id=action["id"],
+            schema=json.loads(action["schemaString"]),
+            partition_columns=tuple(action.get("partitionColumns") or ()),
+            configuration=dict(action.get("configuration") or {}),
+            created_time=action.get("createdTime"),
+            name=action.get("name"),
+            description=action.get("description"),
+            provider=action["format"]["provider"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """Who made a version. `txn_id` names the attempt: whose N.json it is, is read from it. `timestamp`: ms."""
+
+    txn_id: str
+    timestamp: int
+    operation: str
+    engine_info: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    blind_append: bool = False
+
+    def to_json(self) -> Json:
+        return {
+            "timestamp": self.timestamp,
+            "operation": self.operation,
+            "operationParameters": dict(self.parameters),
+            "isBlindAppend": self.blind_append,
+            "operationMetrics": dict(self.metrics),
+            "engineInfo": self.engine_info,
+            "txnId": self.txn_id,
+        }
+
+    @classmethod
+    def from_json(cls, action: Mapping[str, Any]) -> CommitInfo:
+        return cls(
+            txn_id=action.get("txnId") or "",
+            timestamp=action.get("timestamp") or 0,
+            operation=action.get("operation") or "",
+            engine_info=action.get("engineInfo") or "",
+            parameters=dict(action.get("operationParameters") or {}),
+            metrics=dict(action.get("operationMetrics") or {}),
+            blind_append=bool(action.get("isBlindAppend")),
+        )
+
+
+Action = AddFile | RemoveFile | Txn | Protocol | Metadata | CommitInfo
+
+_NAMES: dict[type[Action], str] = {
+    AddFile: "add",
+    RemoveFile: "remove",
+    Txn: "txn",
+    Protocol: "protocol",
+    Metadata: "metaData",
+    CommitInfo: "commitInfo",
+}
+
+
+def to_lines(actions: Iterable[Action]) -> bytes:
+    """The content of one N.json: a JSON object per line."""
+    return "".join(_encode({_NAMES[type(action)]: action.to_json()}) + "\n" for action in actions).encode()
+
+
+def from_lines(data: bytes) -> list[Action]:
+    """The actions of one N.json; those that have no type here (cdc, domainMetadata, ...) are left out."""
+    return [kind.from_json(line[name]) for line in raw_lines(data) for kind, name in _NAMES.items() if line.get(name)]
+
+
+def raw_lines(data: bytes) -> list[Json]:
+    """The JSON objects of one N.json. Raises ValueError when a line is none."""
+    return [json.loads(line) for line in data.split(b"\n") if line.strip()]
