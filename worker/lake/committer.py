@@ -20,7 +20,9 @@ from typing import Protocol
 
 from ..errors import Fatal, Retryable
 from .compose import Composer
-from .delta import AddFile, LogStore, SchemaConflict, TableBlocked, Txn
+from .delta.actions import AddFile, Txn
+from .delta.errors import SchemaConflict, TableBlocked
+from .delta.log import LogStore
 from .files import Files
 from .identity import Current
 from .knobs import Knobs

@@ -6,11 +6,12 @@ Knows the work list, ages and schemas. Writes nothing but what moves a stage off
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
-from .delta import LogStore, SchemaConflict, TableBlocked
-from .delta.actions import Json
+from .delta.errors import SchemaConflict, TableBlocked
+from .delta.log import LogStore
 from .delta.schema import evolve
 from .files import RETURN_AFTER_MS, Files
 from .identity import Current
@@ -56,7 +57,7 @@ class Composer:
         with self._at("commit.2"):
             stages: list[Stage] = []
             returned: list[Stage] = []
-            schemas: dict[str, Json] = {}
+            schemas: dict[str, Mapping[str, Any]] = {}
             now = await self._files.now()
             adds = 0
             while waiting and adds < self._knobs.max_batch_adds:
@@ -111,9 +112,9 @@ class Composer:
             return True
         return self._files.to_check(stage, now) and bool(await self._files.missing(stage.paths))
 
-    async def _fits(self, stage: Stage, schemas: dict[str, Json]) -> bool:
+    async def _fits(self, stage: Stage, schemas: dict[str, Mapping[str, Any]]) -> bool:
         """Its schemas can be written, on top of those of the batch, which then grow; else it is held."""
-        grown: dict[str, Json] = {}
+        grown: dict[str, Mapping[str, Any]] = {}
         try:
             for table, wanted in stage.schemas.items():
                 base = schemas.get(table) or await self._struct(table)
@@ -125,7 +126,7 @@ class Composer:
         schemas.update(grown)
         return True
 
-    async def _struct(self, table: str) -> Json | None:
+    async def _struct(self, table: str) -> Mapping[str, Any] | None:
         try:
             return await self._log.schema(table)
         except TableBlocked:

@@ -23,7 +23,8 @@ from parser.tables import TABLES
 from ..errors import Fatal, Retryable
 from . import identity
 from .committer import HURRY_SECONDS, Committer, Source
-from .delta import AddFile, LogStore
+from .delta.actions import AddFile
+from .delta.log import LogStore
 from .knobs import Knobs
 from .lease import Leadership
 from .ledger import Ledger
@@ -149,7 +150,7 @@ class Lake:
                 await identity.adopt(store, book)
             columns = None if partition_columns is None else tuple(partition_columns)
             lake = await identity.open_lake(store, book, partition_columns=columns)
-            log_store = LogStore(store)
+            log_store = LogStore(store, commit_timeout=knobs.commit_timeout)
             await _create(log_store, lake.partition_columns, properties, auto_create)
             if overwrite:
                 lake = await identity.raise_generation(store)

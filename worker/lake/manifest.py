@@ -44,7 +44,7 @@ class Stage:
     generation: int
     decoder_version: str
     captures: tuple[Capture, ...]
-    schemas: Mapping[str, Json]
+    schemas: Mapping[str, Mapping[str, Any]]
     adds: Mapping[str, tuple[AddFile, ...]]
     written_at: int
 
@@ -92,7 +92,7 @@ class Manifest:
     tables: tuple[str, ...]
     stages: tuple[Stage, ...]
     returned: tuple[Stage, ...] = ()
-    schemas: Mapping[str, Json] = field(default_factory=dict)
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def touched(self) -> frozenset[str]:

@@ -20,7 +20,8 @@ import pytest
 from deltalake import DeltaTable
 
 from worker.errors import Fatal, OutcomeUnknown, Retryable
-from worker.lake.delta import AddFile, LogStore
+from worker.lake.delta.actions import AddFile
+from worker.lake.delta.log import LogStore
 from worker.lake.files import CHECK_AFTER_MS, HOUR_MS, RETURN_AFTER_MS
 from worker.lake.identity import LAKE_JSON, Current, open_lake, raise_generation
 from worker.lake.knobs import Knobs

@@ -25,7 +25,8 @@ import pytest
 from worker.errors import Fatal, PcaplakeError, Retryable
 from worker.lake import files
 from worker.lake.committer import Committer
-from worker.lake.delta import AddFile, LogStore
+from worker.lake.delta.actions import AddFile
+from worker.lake.delta.log import LogStore
 from worker.lake.identity import LAKE_JSON, Current, open_lake
 from worker.lake.knobs import Knobs
 from worker.lake.lake import Lake
@@ -343,6 +344,9 @@ class World:
             store, ledger = store.as_process(gates), ledger.as_process(gates)
         current = Current(store, await open_lake(self.store, self.ledger))
 
+        rng = random.Random(self.rng.getrandbits(64))
+        log = LogStore(store, commit_timeout=20.0, clock=self.loop.time, rng=rng, now=lambda: EPOCH + self.loop.now)
+
         def step(name: str) -> None:
             if name == "before commit.4":
                 self.in_commit[process] += 1
@@ -350,8 +354,8 @@ class World:
                 self.in_commit[process] = 0
 
         return self.lake_class(
-            store, LogStore(store), ledger, current, knobs=KNOBS, schemas=SCHEMAS, source=self, sink=JsonSink,
-            clock=self.loop.time, rng=random.Random(self.rng.getrandbits(64)), step=step,
+            store, log, ledger, current, knobs=KNOBS, schemas=SCHEMAS, source=self, sink=JsonSink,
+            clock=self.loop.time, rng=rng, step=step,
         )  # fmt: skip
 
     def spawn(self) -> list[asyncio.Task[None]]:
