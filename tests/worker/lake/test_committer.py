@@ -674,6 +674,7 @@ STEPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", STEPS)
 def test_a_process_killed_at_any_step_is_completed_by_the_next(where: str, tmp_path: Path) -> None:
     here = Path(__file__)

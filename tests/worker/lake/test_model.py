@@ -45,7 +45,7 @@ SCHEMAS = {"captures": SCHEMA, "packets": SCHEMA}
 ROWS = {"captures": [0], "packets": [1, 2, 3]}
 CAPTURES = ["a", "b", "c", "d"]
 ODD = "odd"  # its decoder brings a column of another type: held
-SCHEDULES = 2000
+SCHEDULES = 1000
 TENDER = (
     *(f"ledger.{name} " for name in ("stage", "mark", "unstage", "flag", "advance")),
     *(f"store.put_if_absent {name}/" for name in ("_pcaplake/batches", "packets/_delta_log", "captures/_delta_log")),
@@ -522,6 +522,7 @@ def survive(seed: int, lake_class: type[Lake] = OddLake) -> Counter[str]:
     return world.counts + Counter(batches=world.ledger.shared.head + 1, picks=world.picks)
 
 
+@pytest.mark.slow
 def test_every_row_once_in_every_schedule() -> None:
     total: Counter[str] = Counter()
     for seed in range(SCHEDULES):
@@ -653,8 +654,9 @@ def a_lost_manifest_is_driven_all_the_same(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryStore, "put_if_absent", put_if_absent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_model_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError, match="seed"):
-        list(map(survive, range(SCHEDULES)))
+        list(map(survive, range(3 * SCHEDULES)))
