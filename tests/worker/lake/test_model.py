@@ -45,7 +45,7 @@ SCHEMAS = {"captures": SCHEMA, "packets": SCHEMA}
 ROWS = {"captures": [0], "packets": [1, 2, 3]}
 CAPTURES = ["a", "b", "c", "d"]
 ODD = "odd"  # its decoder brings a column of another type: held
-SCHEDULES = 1000
+SCHEDULES = 1500
 TENDER = (
     *(f"ledger.{name} " for name in ("stage", "mark", "unstage", "flag", "advance")),
     *(f"store.put_if_absent {name}/" for name in ("_pcaplake/batches", "packets/_delta_log", "captures/_delta_log")),
