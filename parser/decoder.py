@@ -21,6 +21,7 @@ from .tables import FAULTS, TABLES
 
 DAY_NS = 86_400 * k.BILLION
 MAX_DATES = 8  # dates of one capture; the rest goes to the null partition
+TOO_MANY_DATES = "too_many_dates"
 MAX_BATCH_BYTES = 24 << 20  # payload bytes after which a batch leaves before it is full of rows
 FAULT_ROWS = 65_536
 
@@ -190,49 +191,53 @@ class Decoder:
 
     # -- faults ---------------------------------------------------------------------------------------------------
     def _collect_faults(self, n: int, by_packet: Packets, base: int) -> None:
-        count = int(self.state[k.N_FAULTS])
-        if n and len(self.dates) >= MAX_DATES:
-            self._too_many_dates(by_packet)
-        if not count:
-            return
-        found = self.fault_room[:, :count].copy()
+        found = self.fault_room[:, : int(self.state[k.N_FAULTS])].copy()
         found[k.X_AT] += base
+        reasons = [k.FAULTS[i] for i in found[k.X_REASON].tolist()]
+        layers = [self.program.layers[i].name for i in found[k.X_LAYER].tolist()]
         ordinals = found[k.X_PACKET]
-        reasons, layers = found[k.X_REASON], found[k.X_LAYER]
-        for reason, times in zip(*np.unique(reasons, return_counts=True), strict=True):
-            self.faults[k.FAULTS[int(reason)]] = self.faults.get(k.FAULTS[int(reason)], 0) + int(times)
-        inside = np.where(ordinals >= 0, ordinals, 0)
-        there = ordinals >= 0
+        numbers = self.packets + np.where(ordinals >= 0, 1 + ordinals, -1 - ordinals)
+        lost = self._first_lost_date(by_packet)
+        if lost >= 0:  # one fault per capture, behind the others of its packet
+            at = int(np.searchsorted(numbers, self.packets + 1 + lost, side="right"))
+            found = np.insert(found, at, [lost, 0, 0, -1, MAX_DATES, MAX_DATES + 1], axis=1)
+            numbers = np.insert(numbers, at, self.packets + 1 + lost)
+            reasons.insert(at, TOO_MANY_DATES)
+            layers.insert(at, "capture")
+        if not reasons:
+            return
+        for reason in reasons:
+            self.faults[reason] = self.faults.get(reason, 0) + 1
+        there = found[k.X_PACKET] >= 0
+        inside = np.where(there, found[k.X_PACKET], 0)
 
         def of_packet(values: Any, missing: int) -> Any:
-            return np.where(there, values[inside], missing) if n else np.full(count, missing)
+            return np.where(there, values[inside], missing) if n else np.full(len(reasons), missing)
 
         self._add_faults(
-            packet_no=self.packets + 1 + ordinals,
+            packet_no=numbers,
             ts_ns=of_packet(by_packet.times, int(k.NO_TIME)),
             day=of_packet(by_packet.days, int(NO_DAY)),
             interface=of_packet(by_packet.interfaces, -1),
-            layer=[self.program.layers[i].name for i in layers.tolist()],
-            reason=[k.FAULTS[i] for i in reasons.tolist()],
+            layer=layers,
+            reason=reasons,
             offset=found[k.X_AT],
             need=found[k.X_NEED],
             have=found[k.X_HAVE],
         )
 
-    def _too_many_dates(self, by_packet: Packets) -> None:
-        """One fault per capture, at the first packet whose date has no partition of its own."""
+    def _first_lost_date(self, by_packet: Packets) -> int:
+        """The first packet of the capture whose date has no partition of its own, if it is in this morsel; or -1."""
+        if len(self.dates) < MAX_DATES or TOO_MANY_DATES in self.faults:
+            return -1
         lost = np.flatnonzero((by_packet.days == NO_DAY) & (by_packet.times != k.NO_TIME))
-        if lost.size and "too_many_dates" not in self.faults:
-            at = int(lost[0])
-            self.fault("capture", "too_many_dates", None, MAX_DATES, MAX_DATES + 1, packet_no=self.packets + 1 + at)
+        return int(lost[0]) if lost.size else -1
 
-    def fault(
-        self, layer: str, reason: str, offset: int | None, need: int = 0, have: int = 0, *, packet_no: int | None = None
-    ) -> None:
+    def fault(self, layer: str, reason: str, offset: int | None, need: int = 0, have: int = 0) -> None:
         """A fault of the file itself; it stands at the last packet before it (0 when there is none)."""
         self.faults[reason] = self.faults.get(reason, 0) + 1
         self._add_faults(
-            packet_no=np.array([self.packets if packet_no is None else packet_no]),
+            packet_no=np.array([self.packets]),
             ts_ns=np.array([int(k.NO_TIME)]),
             day=np.array([int(NO_DAY)]),
             interface=np.array([-1]),

@@ -60,6 +60,7 @@ FAULTS = ("", "short_header", "bad_length", "overrun", "bad_value", "too_deep", 
 SHORT_HEADER, BAD_LENGTH, OVERRUN, BAD_VALUE, TOO_DEEP, BAD_TIME = range(1, 7)
 PADDING = 7  # not a fault: zero bytes behind a padded chain
 X_PACKET, X_LAYER, X_REASON, X_AT, X_NEED, X_HAVE = range(6)  # one row of `faults`
+# X_PACKET: the packet's ordinal; before a record is known to be one, -1 - how many packets there were
 
 # -- state that lasts between calls ---------------------------------------------------------------------------------
 POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES, LATE_USED, LATE_CLEAN = range(8)
@@ -215,7 +216,7 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
         if rows + RESERVE > room_t or n_faults + RESERVE > room_x or n_packets >= room_k:
             status = FULL
             break
-        record, ordinal, depth, level, captured_row = pos, n_packets - 1, 0, 0, -1
+        record, ordinal, depth, level, captured_row = pos, -1 - n_packets, 0, 0, -1
         late_body, late_end, n_touched = pos, pos, 0
         layer, at, limit, deepest = root, pos, pos + total, root
         while True:
@@ -262,7 +263,8 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                 if fault == SHORT_HEADER and flags & F_PADDED:
                     fault = PADDING
                 if fault != PADDING and n_faults < room_x:
-                    put(X, n_faults, ordinal)
+                    here = n_packets if flags & F_RECORD and (fault == 0 or fault == OVERRUN) else ordinal
+                    put(X, n_faults, here)
                     put(X, n_faults + room_x, layer)
                     put(X, n_faults + 2 * room_x, fault if fault else BAD_VALUE)
                     put(X, n_faults + 3 * room_x, at)

@@ -58,13 +58,15 @@ class Interface:
                 mode, factor = k.TICKS_BINARY, exponent
             elif exponent <= 9:
                 mode, factor = k.TICKS_TIMES, 10 ** (9 - exponent)
-            else:  # beyond 10^18 ticks a nanosecond no 64-bit counter reaches one
-                mode, factor = k.TICKS_OVER, 10 ** min(exponent - 9, 18)
+            elif exponent <= 27:
+                mode, factor = k.TICKS_OVER, 10 ** (exponent - 9)
+            else:  # no 64-bit counter of such ticks gets past the first nanosecond
+                mode, factor = k.TICKS_BINARY, 127
         # an Ethernet FCS has 4 bytes; writers count it in bytes, in 16-bit words or in bits
         fcs = ETHERNET_FCS if self.fcs and self.link_type == 1 else 0
         offset = max(-(1 << 34), min(self.offset, 1 << 34))
         named = number if self.bus is not None else -1
-        return [mode, factor, offset, fcs, self.snaplen, number, named, self.link_type, (2**63 - 1) // factor]
+        return [mode, factor, offset, fcs, self.snaplen, number, named, self.link_type, (2**63 - 1) // max(factor, 1)]
 
 
 class Blocks:

@@ -68,7 +68,7 @@ class IPv6(dpkt.Packet):
 
 
 class Extension(dpkt.Packet):
-    __hdr__ = (("nxt", "B", 59), ("len", "B", 0), ("data", "6s", bytes(6)))
+    __hdr__ = (("nxt", "B", 59), ("len", "B", 0), ("body", "6s", bytes(6)))
 
 
 class Fragment6(dpkt.Packet):

@@ -1,0 +1,60 @@
+"""Running the engine on bytes, and saying where two sets of rows differ."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from parser import Profile, Summary, open_capture
+
+Rows = Mapping[str, list[dict[str, Any]]]
+PROFILE = Profile.parse(
+    "ports: {udp: {30501: someip}, tcp: {30501: someip}}\n"
+    "buses: {interfaces: {can0: powertrain, '2': body}, tecmp: {7: seven, 0xFFFFFFFF: last}}"
+)
+
+
+def read(data: bytes, *, chunk: int | None = None, **options: Any) -> tuple[dict[str, list[dict[str, Any]]], Summary]:
+    """All rows of a capture by table, and its summary. `chunk`: bytes of the reading buffer, even below the least."""
+    options = {"profile": PROFILE, "raw": True, **options}
+    with open_capture(io.BytesIO(data), **options) as capture:
+        if chunk is not None:
+            capture._chunk = chunk
+        rows = decoded(capture.batches())
+    assert capture.summary is not None
+    assert {table: len(found) for table, found in rows.items()} == {t: n for t, n in capture.summary.rows.items() if n}
+    return rows, capture.summary
+
+
+def decoded(batches: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, list[dict[str, Any]]]:
+    """Plain values in the reference's shape: `ts` in us, `date` in days. Every batch is checked by Arrow."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for table, batch in batches:
+        batch.validate(full=True)
+        arrays = {}
+        for name in batch.schema.names:
+            array = batch.column(name)
+            if name in ("capture_id", "vehicle_id"):
+                continue
+            if name in ("ts", "date"):
+                array = array.cast(pa.int64() if name == "ts" else pa.int32())
+            arrays[name] = array.to_pylist()
+        rows = zip(*arrays.values(), strict=True)
+        found.setdefault(table, []).extend(dict(zip(arrays, row, strict=True)) for row in rows)
+    return found
+
+
+def difference(want: Rows, got: Rows) -> str | None:
+    """The first row that differs and how, or None."""
+    for table in {**want, **got}:
+        wanted, found = want.get(table, []), got.get(table, [])
+        for i, (a, b) in enumerate(zip(wanted, found, strict=False)):
+            if a != b:
+                unlike = {name: (a.get(name), b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name)}
+                return f"{table} row {i} (packet {a['packet_no']}): wanted, found {unlike}"
+        if len(wanted) != len(found):
+            return f"{table}: {len(wanted)} rows wanted, {len(found)} found"
+    return None

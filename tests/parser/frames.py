@@ -1,0 +1,240 @@
+"""Frames of every protocol and link type, from a seeded `random.Random`: good ones, and ways to spoil them.
+
+The bytes are written with `struct` from the layouts of the standards, never with the parser's own declarations.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from random import Random
+
+LENGTHS = (0, 1, 7, 8, 9, 11, 12, 15, 16, 20, 63, 64, 65, 72, 127, 128, 129, 255)
+WORDS = (*LENGTHS, 256, 1500, 0x7FFF, 0x8000, 0x8100, 0xFFFF)
+LONGS = (*WORDS, 1 << 16, 262_144, 2**31 - 1, 2**31, 2**32 - 1)
+CAN_LENGTHS = (0, 1, 7, 8)
+FD_LENGTHS = (0, 1, 7, 8, 12, 16, 20, 24, 32, 48, 64)
+UDP_PORTS = (30490, 30501, 30501, 5353, 0, 65535)  # SD, SOME/IP by the tests' profile, and others
+
+
+def some(r: Random, bits: int) -> int:
+    """A value of so many bits, often one at a boundary."""
+    values = LENGTHS if bits <= 8 else WORDS if bits <= 16 else LONGS
+    return r.choice(values) & (1 << bits) - 1 if r.random() < 0.3 else r.getrandbits(bits)
+
+
+# -- bus frames -----------------------------------------------------------------------------------------------------
+def can_id(r: Random) -> int:
+    extended = r.random() < 0.3
+    return (extended << 31) | (r.random() < 0.1) << 30 | (some(r, 29) if extended else some(r, 11))
+
+
+def socketcan(r: Random, order: str = ">", *, fd_type: bool = False) -> bytes:
+    """Classic, FD (marked, unmarked, padded to 72 bytes) or error frame."""
+    kind = "fd" if fd_type else r.choice(("classic", "classic", "padded", "fd", "fd72", "unmarked", "error"))
+    if kind in ("classic", "padded"):
+        n = r.choice(CAN_LENGTHS)
+        data = r.randbytes(n).ljust(8 if kind == "padded" else n, b"\0")
+        return struct.pack(order + "I4B", can_id(r), n, 0, 0, r.choice((0, 9, 15, 16))) + data
+    if kind == "error":
+        return struct.pack(order + "I4B", 1 << 29 | some(r, 29), 8, 0, 0, 0) + r.randbytes(8)
+    n = r.choice(FD_LENGTHS[5:] if kind == "unmarked" else FD_LENGTHS)
+    flags = r.choice((0, 1, 2, 3)) | (4 if kind == "fd" else 0)
+    word = can_id(r) & ~(1 << 30)
+    return struct.pack(order + "I4B", word, n, flags, 0, 0) + r.randbytes(n).ljust(64 if kind == "fd72" else n, b"\0")
+
+
+def canxl(r: Random, order: str = ">") -> bytes:
+    n = r.choice((1, 8, 60, 64, 65, 2048, some(r, 11) or 1))
+    word = struct.pack(order + "I", some(r, 8) << 16 | some(r, 11))
+    return word + struct.pack("<BBHI", 0x80 | r.getrandbits(1), some(r, 8), n, some(r, 32)) + r.randbytes(n)
+
+
+def bus_frame(r: Random, order: str = ">") -> bytes:
+    return canxl(r, order) if r.random() < 0.15 else socketcan(r, order)
+
+
+# -- SOME/IP --------------------------------------------------------------------------------------------------------
+def someip(r: Random, payload: bytes | None = None, *, message_id: int | None = None) -> bytes:
+    body = r.randbytes(r.choice((0, 1, 7, 8, 9, 63, 130))) if payload is None else payload
+    kind = (
+        r.choice((0, 1, 2, 0x80, 0x81, 0x40))
+        if payload is not None or r.random() < 0.8
+        else r.choice((0x20, 0x22, 0xA0))
+    )
+    if kind & 0x20:
+        body = struct.pack(">I", some(r, 28) << 4 | r.getrandbits(1)) + body
+    ident = some(r, 32) if message_id is None else message_id
+    return (
+        struct.pack(">IIHHBBBB", ident, len(body) + 8, some(r, 16), some(r, 16), 1, some(r, 8), kind, some(r, 8)) + body
+    )
+
+
+def sd_option(r: Random) -> bytes:
+    kind = r.choice((0x01, 0x02, 0x04, 0x06, 0x14, 0x16, 0x24, 0x26, 0x99))
+    if kind == 0x01:
+        body = b"".join(bytes([len(t)]) + t for t in r.sample((b"a=1", b"b", b"c=", b"a=2", b"\xff=x"), 2)) + b"\0"
+    elif kind == 0x02:
+        body = struct.pack(">HH", some(r, 16), some(r, 16))
+    else:
+        body = r.randbytes(16 if kind & 2 else 4) + struct.pack(">BBH", 0, r.choice((6, 17, 99)), some(r, 16))
+    return struct.pack(">HBB", len(body) + 1, kind, 0) + body
+
+
+def sd_entry(r: Random) -> bytes:
+    kind, ttl = r.choice((0, 1, 6, 7, 0x55)), r.choice((0, 1, 3, 0xFFFFFF))
+    runs = some(r, 2), some(r, 2), r.choice((0, 0x10, 0x11, 0x21, 0x0F))
+    return struct.pack(">B3BHHII", kind, *runs, some(r, 16), some(r, 16), some(r, 8) << 24 | ttl, some(r, 32))
+
+
+def sd(r: Random) -> bytes:
+    entries = b"".join(sd_entry(r) for _ in range(r.choice((0, 1, 2, 3))))
+    options = b"".join(sd_option(r) for _ in range(r.choice((0, 1, 2, 4))))
+    payload = struct.pack(">II", r.choice((0x80, 0x40, 0xC0, 0xE0)) << 24, len(entries)) + entries
+    return someip(r, payload + struct.pack(">I", len(options)) + options, message_id=0xFFFF8100)
+
+
+def someip_datagram(r: Random) -> bytes:
+    parts = [sd(r) if r.random() < 0.3 else someip(r) for _ in range(r.choice((1, 1, 2, 3)))]
+    return b"".join(parts) + (b"" if r.random() < 0.9 else r.randbytes(r.choice((1, 15, 17))))
+
+
+# -- IP -------------------------------------------------------------------------------------------------------------
+def udp(r: Random, payload: bytes, dport: int | None = None) -> bytes:
+    ports = [some(r, 16), r.choice(UDP_PORTS) if dport is None else dport]
+    r.shuffle(ports)
+    return struct.pack(">HHHH", *ports, (len(payload) + 8) & 0xFFFF, 0) + payload
+
+
+def tcp(r: Random, payload: bytes) -> bytes:
+    options = r.randbytes(4 * r.choice((0, 0, 3, 10)))
+    flags = (5 + len(options) // 4) << 12 | r.getrandbits(9)
+    ports = some(r, 16), r.choice((30501, 80))
+    return struct.pack(">HHIIHHHH", *ports, some(r, 32), some(r, 32), flags, some(r, 16), 0, 0) + options + payload
+
+
+def transport(r: Random) -> tuple[int, bytes]:
+    choice = r.random()
+    if choice < 0.6:
+        return 17, udp(r, someip_datagram(r))
+    if choice < 0.85:
+        return 6, tcp(r, r.randbytes(some(r, 8)) if r.random() < 0.5 else someip_datagram(r))
+    return r.choice((1, 2, 50, 89)), r.randbytes(r.choice((0, 1, 40)))
+
+
+def ipv4(r: Random) -> bytes:
+    protocol, body = transport(r)
+    options = r.randbytes(4 * r.choice((0, 0, 0, 1, 10)))
+    fragment = r.choice((0, 0, 0, 0x4000, 0x2000, 0x2001, 0x0001, 0x1FFF, 0x3FFF, 0x8000))
+    total = 20 + len(options) + len(body)
+    head = (0x40 | (5 + len(options) // 4), some(r, 8), total & 0xFFFF, some(r, 16), fragment, some(r, 8), protocol, 0)
+    return struct.pack(">BBHHHBBH", *head) + r.randbytes(8) + options + body
+
+
+def ipv6(r: Random) -> bytes:
+    following, body = transport(r)
+    for _ in range(r.choice((0, 0, 0, 1, 2, 3))):
+        kind = r.choice((0, 43, 44, 51, 60, 135, 139, 140))
+        if kind == 44:
+            fragment = r.choice((0, 1, 8, 9, 6, 0xFFF8, 0xFFF9))
+            body = struct.pack(">BBHI", following, 0, fragment, some(r, 32)) + body
+        else:
+            size = r.choice((0, 0, 1, 2))
+            body = struct.pack(">BB", following, size) + r.randbytes(6 + size * (4 if kind == 51 else 8)) + body
+        following = kind
+    return (
+        struct.pack(">IHBB", 6 << 28 | some(r, 28), len(body) & 0xFFFF, following, some(r, 8)) + r.randbytes(32) + body
+    )
+
+
+def ip(r: Random) -> tuple[int, bytes]:
+    return (0x0800, ipv4(r)) if r.random() < 0.65 else (0x86DD, ipv6(r))
+
+
+# -- TECMP ----------------------------------------------------------------------------------------------------------
+def tecmp_entry(r: Random, kind: int) -> bytes:
+    if kind == 4:
+        n = r.choice((0, 1, 8))
+        data = struct.pack(">BB", some(r, 8), n) + (r.randbytes(n + 1) if n else b"")
+    else:
+        n = r.choice(FD_LENGTHS if kind == 3 else CAN_LENGTHS)
+        data = struct.pack(">IB", r.getrandbits(1) << 31 | some(r, 29), n) + r.randbytes(n + r.choice((0, 0, 2, 3)))
+    time = some(r, 32) << 32 | r.getrandbits(32)
+    return struct.pack(">IQHH", some(r, 32), time, len(data), r.choice((0, 1, 2, 3, 8, 0x12, 0x4001, 0xE01F))) + data
+
+
+def tecmp(r: Random) -> bytes:
+    kind = r.choice((2, 2, 3, 3, 4, 4, 8, 0x80))
+    entries = [tecmp_entry(r, kind) for _ in range(r.choice((0, 1, 1, 2, 5)))]
+    padding = bytes(r.choice((0, 0, 1, 15, 16, 17, 40)))
+    head = struct.pack(">HHBBHHH", some(r, 16), some(r, 16), 3, r.choice((3, 3, 3, 3, 1)), kind, 0, some(r, 16))
+    return head + b"".join(entries) + padding
+
+
+# -- link types -----------------------------------------------------------------------------------------------------
+def network(r: Random) -> tuple[int, bytes]:
+    """(ethertype, bytes) of something that Ethernet and SLL carry."""
+    choice = r.random()
+    if choice < 0.7:
+        return ip(r)
+    if choice < 0.9:
+        return r.choice((0x99FE, 0x2090)), tecmp(r)
+    return r.choice((0x0806, 0x88F7, 0x05FF, 0x0600, 0, 0xFFFF)), r.randbytes(r.choice((0, 1, 46)))
+
+
+def ethernet(r: Random) -> bytes:
+    kind, body = network(r)
+    frame = r.randbytes(12)
+    for _ in range(r.choice((0, 0, 1, 1, 2, 3, 5))):
+        frame += struct.pack(">HH", r.choice((0x8100, 0x88A8, 0x9100)), some(r, 16))
+    frame += struct.pack(">H", kind) + body
+    return frame.ljust(60, b"\0") if r.random() < 0.3 else frame
+
+
+def sll(r: Random) -> bytes:
+    kind, body = r.choice(
+        ((0x000C, bus_frame(r, "<")), (0x000D, socketcan(r, "<", fd_type=True)), (0x000E, canxl(r, "<")), network(r))
+    )
+    return struct.pack(">HHH8sH", r.choice((0, 1, 3, 4, 5)), 280, 6, r.randbytes(8), kind) + body
+
+
+def sll2(r: Random) -> bytes:
+    kind, body = r.choice(
+        ((0x000C, bus_frame(r, "<")), (0x000D, socketcan(r, "<", fd_type=True)), (0x000E, canxl(r, "<")), network(r))
+    )
+    return struct.pack(">HHIHBB8s", kind, 0, some(r, 32), 280, r.choice((0, 2, 4, 9)), 6, r.randbytes(8)) + body
+
+
+def family(r: Random, order: str) -> bytes:
+    six = r.random() < 0.4
+    kind = r.choice((10, 24, 28, 30)) if six else r.choice((2, 2, 2, 7))
+    return struct.pack(order + "I", kind) + (ipv6(r) if six else ipv4(r))
+
+
+MAKERS: dict[int, Callable[[Random], bytes]] = {
+    1: ethernet,
+    227: bus_frame,
+    113: sll,
+    276: sll2,
+    0: lambda r: family(r, r.choice("<>")),
+    108: lambda r: family(r, ">"),
+    101: lambda r: ip(r)[1],
+    12: lambda r: ip(r)[1],
+    14: lambda r: ip(r)[1],
+    228: ipv4,
+    229: ipv6,
+}
+
+
+def spoil(r: Random, frame: bytes) -> bytes:
+    """A few bytes set to boundary values, mostly near the beginning; sometimes cut."""
+    data = bytearray(frame)
+    for _ in range(r.choice((0, 1, 1, 2, 4))):
+        if data:
+            at = r.randrange(min(len(data), r.choice((8, 20, 60, 2000))))
+            size = r.choice((1, 1, 1, 2, 4))
+            new = some(r, 8 * size).to_bytes(size, r.choice(("big", "little")))
+            data[at : at + size] = new[: len(data) - at]
+    if r.random() < 0.4:
+        del data[r.randrange(len(data) + 1) :]
+    return bytes(data)

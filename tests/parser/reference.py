@@ -1,0 +1,456 @@
+"""The one-packet reference: dpkt unpacks each header, the declarations' lambdas run on it as plain Python.
+
+It shares the declarations (`parser.layer`) with the engine, and neither compiler, machine, bit arithmetic nor clocks.
+It reads whole captures as long as their containers are good; a file may end inside a record. Slow and plain on purpose.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import dpkt
+import numpy as np
+import pyarrow as pa
+
+from parser import protocols
+from parser.layer import BODY, LATEST, PACKET, RUN_END, SPAN, Case, Claim, Keys, Layer, Rows, Run, Term, cases
+from parser.profile import Profile
+from parser.protocols import containers
+from parser.protocols.ethernet import TCP_PORT, UDP_PORT
+from parser.tables import TABLES
+
+LONGEST, DEPTH, DATES = 262_144, 32, 8
+END_OF_TIME_NS = 7_258_118_400 * 10**9  # 2200-01-01
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Wire:
+    """An interface: `tick` in seconds (None: pcap, whose second word counts `unit` ns)."""
+
+    link_type: int
+    number: int | None = None
+    name: str | None = None
+    bus: str | None = None
+    tick: Fraction | None = None
+    unit: int = 1000
+    offset: int = 0
+    fcs: int = 0
+    snaplen: int = 0
+
+    @property
+    def shown(self) -> str | None:
+        return self.name if self.name is not None or self.number is None else str(self.number)
+
+    def time(self, high: int, low: int) -> int | None:
+        if self.tick is None:
+            ns = high * 10**9 + low * self.unit
+        else:
+            ns = int(((high << 32) + low) * self.tick * 10**9 // 1) + self.offset * 10**9
+        return ns if 0 <= ns < END_OF_TIME_NS else None
+
+
+@dataclass(slots=True, eq=False)
+class Met:
+    """A header that was met: where it began, what dpkt made of it, its body."""
+
+    layer: Layer
+    at: int
+    header: dpkt.Packet
+    body: int = 0
+    end: int = 0
+
+
+@dataclass(slots=True)
+class Packet:
+    """What rows take from their packet."""
+
+    no: int
+    time: int | None
+    wire: Wire | None
+    captured: int
+    original: int
+    direction: int
+    whole: bytes
+    deepest: Layer
+
+
+@dataclass(slots=True)
+class Reading:
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    packets: int = 0
+
+
+class Reference:
+    def __init__(
+        self,
+        profile: Profile | None = None,
+        *,
+        layers: Sequence[Layer] = protocols.LAYERS,
+        rows: Sequence[Rows] = protocols.ROWS,
+        claims: Sequence[tuple[Claim, Layer]] = (),
+    ) -> None:
+        self.profile = profile or Profile.default()
+        ports = ((UDP_PORT, self.profile.udp_ports), (TCP_PORT, self.profile.tcp_ports))
+        claims = [*claims, *((space[p], protocols.PORT_PROTOCOLS[n]) for space, m in ports for p, n in m.items())]
+        under = [(claim, layer) for layer in layers for claim in layer.under]
+        self.children = {(keys, v): layer for (keys, values), layer in [*under, *claims] for v in values}
+        self.by_layer = {r.layer: r for r in rows if r.layer is not None}
+        self.by_packet = next((r for r in rows if r.layer is None), None)
+        self.wires: list[Wire] = []
+
+    # -- captures ---------------------------------------------------------------------------------------------------
+    def read(self, data: bytes) -> Reading:
+        """All rows of a capture by table, keys and faults included; every column of a table, absent ones as None."""
+        self.reading, self.dates, self.lost_dates = Reading(), [], False
+        self.reading.rows = {name: [] for name in TABLES if name not in ("captures", "quarantine")}
+        self._pcapng(data) if data[:4] == b"\n\r\r\n" else self._pcap(data)
+        number(self.reading.rows["faults"])
+        return self.reading
+
+    def _pcap(self, data: bytes) -> None:
+        magics = {0xA1B2C3D4: (containers.PCAP, 1000), 0xA1B23C4D: (containers.PCAP, 1)}
+        magics[0xA1B2CD34] = (containers.MODIFIED_PCAP, 1000)
+        order = next(o for o in "<>" if struct.unpack(o + "I", data[:4])[0] in magics)
+        magic, _, _, _, _, snaplen, network = struct.unpack(order + "IHHiIII", data[:24])
+        layers, unit = magics[magic]
+        fcs = network >> 28 if network & 1 << 26 else 0
+        self.wires = [Wire(network & 0xFFFF, unit=unit, fcs=fcs, snaplen=snaplen)]
+        root = layers[order]
+        at = 24
+        while at < len(data):
+            if len(data) - at < root.least:
+                return self._cut(at, len(data))
+            (captured,) = struct.unpack(order + "I", data[at + 8 : at + 12])
+            if at + root.least + captured > len(data):
+                return self._cut(at, len(data))
+            size = root.least + captured
+            assert size <= LONGEST
+            self._walk(data[at : at + size], root, at)
+            at += size
+        return None
+
+    def _pcapng(self, data: bytes) -> None:
+        at, order, section = 0, "<", 0
+        while at < len(data):
+            if len(data) - at < 12:
+                return self._cut(at, len(data))
+            if data[at : at + 4] == b"\n\r\r\n":
+                order = "<" if data[at + 8 : at + 12] == b"\x4d\x3c\x2b\x1a" else ">"
+            kind, size = struct.unpack(order + "II", data[at : at + 8])
+            if at + size > len(data):
+                return self._cut(at, len(data))
+            assert 12 <= size <= LONGEST
+            assert size % 4 == 0
+            block = data[at : at + size]
+            if kind == 0x0A0D0D0A:
+                self.wires, section = [], section + 1
+            elif kind == 1:
+                self.wires.append(self._interface(block[8:-4], order))
+            else:
+                self._walk(block, containers.BLOCK[order], at)
+            at += size
+        return None
+
+    def _interface(self, body: bytes, order: str) -> Wire:
+        link_type, _, snaplen = struct.unpack(order + "HHI", body[:8])
+        found = options(body[8:], order, {9: 1, 13: 1, 14: 8})
+        wire = Wire(link_type, number=len(self.wires), snaplen=snaplen)
+        if 2 in found:
+            wire.name = found[2].rstrip(b"\0").decode("utf-8", "replace") or None
+        resolution = found.get(9, b"\6")[0]
+        wire.tick = Fraction(1, 2 ** (resolution & 127) if resolution & 128 else 10**resolution)
+        (wire.offset,) = struct.unpack(order + "q", found.get(14, bytes(8)))
+        wire.fcs = 4 if found.get(13, b"\0")[0] and link_type == 1 else 0
+        buses = self.profile.interface_buses
+        wire.bus = buses.get(str(wire.number)) if wire.name is None else buses.get(wire.name) or wire.name
+        return wire
+
+    def _cut(self, at: int, end: int) -> None:
+        self._fault(None, "capture", "truncated", at, 0, end - at)
+
+    def _date(self, packet: Packet | None) -> int | None:
+        if packet is None or packet.time is None:
+            return None
+        day = packet.time // 86_400_000_000_000
+        if day not in self.dates and len(self.dates) < DATES:
+            self.dates.append(day)
+        return day if day in self.dates else None
+
+    # -- one packet -------------------------------------------------------------------------------------------------
+    def _walk(self, data: bytes, root: Layer, offset: int) -> None:
+        self.data, self.offset, self.packet = data, offset, None
+        self.met: list[Met] = []
+        self.given: list[tuple[Rows, dict[Layer, Met], Met]] = []
+        self._enter(root, 0, len(data), {}, 0)
+        packet: Packet | None = self.packet
+        if packet is None:
+            return
+        day = self._date(packet)
+        if packet.time is not None and day is None and not self.lost_dates:
+            self.lost_dates = True
+            self._fault(packet, "capture", "too_many_dates", None, DATES, DATES + 1)
+        subs: dict[str, int] = {}
+        for rows, path, here in self.given:
+            sub = subs[rows.table] = subs.get(rows.table, -1) + 1
+            self._row(rows, packet, sub, path, here)
+        if self.by_packet is not None:
+            self._row(self.by_packet, packet, 0, {}, None)
+
+    def _enter(self, layer: Layer, at: int, limit: int, path: dict[Layer, Met], level: int) -> None:
+        """The layer at data[at:limit] and all that follows it there. `path`: the last header of each kind above it."""
+        above = path
+        while True:
+            have, padded = limit - at, layer.repeats == "padded"
+            if have < layer.least:
+                if not padded:
+                    self._fault_at(layer, "short_header", at, layer.least, have)
+                return None
+            if level > DEPTH:
+                return self._fault_at(layer, "too_deep", at, layer.least, have)
+            h = layer.packet.__new__(layer.packet)
+            dpkt.Packet.unpack(h, self.data[at : at + layer.least])  # never the subclass: it would go on into the body
+            here = Met(layer, at, h)
+            path = {**above, layer: here}
+
+            def value(of: Any, path: dict[Layer, Met] = path) -> int:
+                return int(term_value(of, path[of.layer])) if isinstance(of, Term) else int(of)
+
+            head, total, trailer = value(layer.header(h)), value(layer.total(h)), value(layer.trailer(h))
+            total = have if total < 0 else total
+            good = layer.check is None or layer.check(h)
+            if not good:
+                return self._fault_at(layer, "bad_value", at, total, have)
+            if total < head + trailer or head < (layer.least if variable(layer) else 0):
+                return self._fault_at(layer, "bad_length", at, total, have)
+            if padded and total == head:
+                return None
+            over = total > have
+            here.body, here.end = (min(at + head, limit), limit) if over else (at + head, at + total - trailer)
+            wrong = self._record(here, limit, over) if layer.record is not None else None
+            if over:
+                self._fault_at(layer, "overrun", at, total, have)
+            elif layer.expect is not None and not layer.expect(h):
+                self._fault_at(layer, "bad_value", at, total, have)
+            if wrong is not None:
+                self._fault_at(layer, wrong[0], at, 0, wrong[1])
+            self.met.append(here)
+            if layer.tail is not None and not over and trailer >= layer.tail.least:
+                behind = layer.tail.packet.__new__(layer.tail.packet)
+                dpkt.Packet.unpack(behind, self.data[here.end : here.end + layer.tail.least])
+                path[layer.tail] = Met(layer.tail, here.end, behind)
+            if self.packet is not None:
+                self.packet.deepest = layer
+            if layer in self.by_layer:
+                self.given.append((self.by_layer[layer], dict(path), here))
+            if here.body < here.end:
+                for keys, expression in layer.selects:
+                    key = limit - at if expression is SPAN else value(expression(h))
+                    child = self._child(keys, key)
+                    if child is not None:
+                        self._enter(child, here.body, here.end, path, level + 1)
+                        break
+            at += -(-total // layer.align) * layer.align
+            if over or at >= limit or level == 0:
+                return None
+            if layer.then is not None:
+                return self._enter(layer.then, at, limit, above, level)
+            if not layer.repeats:
+                return None
+
+    def _child(self, keys: Keys, key: int) -> Layer | None:
+        if keys.stands_for is not None:
+            keys, key = keys.stands_for, self.wires[key].link_type if key < len(self.wires) else -1
+        return self.children.get((keys, key))
+
+    def _record(self, here: Met, limit: int, over: bool) -> tuple[str, int] | None:
+        """A captured packet begins; what is wrong with its record, if anything."""
+        record, h = here.layer.record, here.header
+        assert record is not None
+        interface, original = record.interface(h), record.original(h)
+        captured = min(record.captured(h), here.end - here.body)
+        wire = self.wires[interface] if interface < len(self.wires) else None
+        if wire is not None and not record.timed and wire.snaplen:
+            captured = min(captured, wire.snaplen)
+        high, low = record.high(h), record.low(h)
+        time = wire.time(high, low) if wire is not None and record.timed else None
+        direction, fcs = 0, wire.fcs if wire is not None else 0
+        if record.options and not over:
+            order = "<" if here.layer.packet.__hdr_fmt__[0] == "<" else ">"
+            found = options(self.data[here.body + (captured + 3 & ~3) : limit], order, {2: 4})
+            (bits,) = struct.unpack(order + "I", found.get(2, bytes(4)))
+            direction, fcs = bits & 3, bits >> 5 & 15 or fcs
+        whole = self.data[here.body : here.body + captured]
+        self.reading.packets += 1
+        self.packet = Packet(self.reading.packets, time, wire, captured, original, direction, whole, here.layer)
+        here.end = here.body + captured
+        if fcs:  # the last bytes of the original frame, as far as they were captured
+            here.end -= min(captured, max(0, fcs - max(0, original - captured)))
+        if wire is None:
+            return "bad_value", interface
+        return ("bad_time", low) if record.timed and time is None else None
+
+    def _fault_at(self, layer: Layer, reason: str, at: int, need: int, have: int) -> None:
+        self._fault(self.packet, layer.name, reason, self.offset + at, need, have)
+
+    def _fault(self, packet: Packet | None, layer: str, reason: str, offset: int | None, need: int, have: int) -> None:
+        """A fault of the file stands at the last packet before it, and has no time."""
+        row = {"layer": layer, "reason": reason, "offset": offset, "need": need, "have": have}
+        no = packet.no if packet is not None else self.reading.packets
+        self.reading.rows["faults"].append({**self._keys(packet, no, 0), **row})
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+    def _keys(self, packet: Packet | None, no: int, sub: int) -> Row:
+        time = packet.time if packet is not None else None
+        return {
+            "date": self._date(packet),
+            "ts": None if time is None else time // 1000,
+            "ts_ns": time,
+            "packet_no": no,
+            "sub_no": sub,
+            "interface": packet.wire.shown if packet is not None and packet.wire is not None else None,
+        }
+
+    def _row(self, rows: Rows, packet: Packet, sub: int, path: Mapping[Layer, Met], here: Met | None) -> None:
+        schema = TABLES[rows.table].schema
+        row = dict.fromkeys(set(schema.names) - {"capture_id", "vehicle_id"})
+        row |= self._keys(packet, packet.no, sub)
+        for name, column in rows.columns.items():
+            kind = schema.field(name).type
+            row[name] = (
+                self._run(column) if isinstance(column, Run) else self._column(cases(column), kind, packet, path, here)
+            )
+        if here is None:
+            row["raw"] = packet.whole
+        elif rows.body and "payload" in row:
+            row["payload"] = self.data[here.body : here.end]
+        if rows.finish is not None and rows.within is not None and here is not None:
+            outer = path[rows.within]
+            spans = (np.array([x]) for x in (here.at, outer.body, outer.end))
+            row |= {k: v[0] for k, v in rows.finish(np.frombuffer(self.data, np.uint8), *spans).items()}
+        self.reading.rows[rows.table].append(row)
+
+    def _run(self, run: Run) -> list[int] | None:
+        stacked = [m for m in self.met if m.layer is run.term.layer]
+        first = [m for i, m in enumerate(stacked) if i == 0 or m.at == stacked[0].at + i * m.layer.least]
+        return [int(term_value(run.term, m)) for m in first] or None
+
+    def _column(
+        self, column: tuple[Case, ...], kind: pa.DataType, packet: Packet, path: Mapping[Layer, Met], here: Met | None
+    ) -> Any:
+        for case in column:
+            found = self._value(case.term, packet, path, here)
+            if found is None:
+                continue
+            if case.when is not None:
+                ((guard, least, most),) = case.when.terms
+                held = self._value(guard, packet, path, here)
+                if held is None or not least <= held <= most:
+                    continue
+            if case.table is not None:
+                found = case.table.get(found)
+            elif case.names is not None and case.term.place == PACKET and not case.names:
+                found = packet.deepest.name
+            elif case.names is not None:
+                found = case.names.get(found)
+            elif case.kind is not None:
+                found = self._text(case.kind, found, packet)
+            if found is not None:
+                return wrap(found, kind)
+        return None
+
+    def _value(self, term: Term, packet: Packet, path: Mapping[Layer, Met], here: Met | None) -> Any:
+        if term.place == PACKET:
+            wire = packet.wire
+            facts = {2: packet.captured, 3: packet.original, 4: packet.direction, 5: 0}  # kernels.CAPTURED and on
+            facts |= {
+                6: None if wire is None or wire.bus is None else 0,
+                7: wire.link_type if wire is not None else None,
+            }
+            return facts[term.offset]
+        if here is not None:
+            met = path.get(term.layer)  # type: ignore[arg-type]
+        else:  # of a whole packet: the first such header, or the last one
+            every = [m for m in self.met if m.layer is term.layer]
+            run = [m for i, m in enumerate(every) if i == 0 or m.at == every[0].at + i * m.layer.least]
+            chosen = every if term.place in (LATEST, BODY) else run if term.place == RUN_END else every[:1]
+            met = chosen[-1] if chosen else None
+        if met is None:
+            return None
+        return met.end - met.body if term.place == BODY else term_value(term, met)
+
+    def _text(self, kind: str, value: Any, packet: Packet) -> str:
+        if kind == "mac":
+            return dpkt.utils.mac_to_str(value)
+        if kind in ("ipv4", "ipv6"):
+            return dpkt.utils.inet_to_str(value)
+        if kind == "interface":
+            assert packet.wire is not None
+            assert packet.wire.bus is not None
+            return packet.wire.bus
+        return self.profile.tecmp_buses.get(value, str(value)) if kind == "tecmp" else str(value)
+
+
+def term_value(term: Term, met: Met) -> Any:
+    """The term from the attribute of the dpkt object that holds its bits; an address as bytes."""
+    if term.mul == 0:
+        return term.add
+    order = met.layer.packet.__hdr_fmt__[0]
+    sizes = [struct.calcsize(order + code) for _, code, _ in met.layer.packet.__hdr__]
+    index = [sum(sizes[:i]) for i in range(len(sizes))].index(term.offset)
+    name, code, _ = met.layer.packet.__hdr__[index]
+    size, whole = sizes[index], getattr(met.header, name)
+    if isinstance(whole, bytes):
+        if (term.mul, term.add) == (1, 0) and size in (4, 6, 16):
+            return whole
+        whole = int.from_bytes(whole, "big")
+    assert term.big == (order in ">!") or code.endswith("s")
+    low = term.shift - (64 - 8 * size if term.big else 0)  # the lowest bit of the term in its field
+    width = min((term.mask & (1 << 64) - 1).bit_length(), 8 * size - low)
+    left = 8 * size
+    for part, bits in (getattr(met.layer.packet, "__bit_fields__", None) or {}).get(name, ()):
+        left -= bits
+        if left <= low and low + width <= left + bits and not part.startswith("_"):
+            whole, low = getattr(met.header, part), low - left
+            break
+    return (whole >> low & term.mask) * term.mul + term.add
+
+
+def variable(layer: Layer) -> bool:
+    """Whether the header's length is computed."""
+    return isinstance(layer.header(layer), Term)
+
+
+def wrap(value: Any, kind: pa.DataType) -> Any:
+    """An unsigned value as the column's signed type of the same bits."""
+    if isinstance(value, str):
+        return value
+    if pa.types.is_boolean(kind):
+        return bool(value)
+    bits = kind.bit_width
+    return ((value + (1 << bits - 1)) & (1 << bits) - 1) - (1 << bits - 1)
+
+
+def options(data: bytes, order: str, sizes: Mapping[int, int]) -> dict[int, bytes]:
+    """pcapng options: the first of each code that has its proper size."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at + 4 <= len(data):
+        code, size = struct.unpack(order + "HH", data[at : at + 4])
+        if code == 0 or at + 4 + size > len(data):
+            break
+        if sizes.get(code, size) == size:
+            found.setdefault(code, data[at + 4 : at + 4 + size])
+        at += 4 + (size + 3 & ~3)
+    return found
+
+
+def number(faults: list[Row]) -> None:
+    """sub_no of faults: dense per packet, in the order in which they were found."""
+    counts: dict[int, int] = {}
+    for row in faults:
+        row["sub_no"] = counts[row["packet_no"]] = counts.get(row["packet_no"], -1) + 1
