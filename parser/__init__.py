@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from .capture import Capture, Region, Summary, open_capture
+from .capture import Capture, Region, Summary, is_capture, open_capture
 from .errors import CannotCompile, CaptureError, ParserError, ProfileError
 from .profile import Profile
 from .tables import TABLES, TableSpec
@@ -23,5 +23,6 @@ __all__ = [
     "Region",
     "Summary",
     "TableSpec",
+    "is_capture",
     "open_capture",
 ]

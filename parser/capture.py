@@ -290,6 +290,13 @@ def _wanted(table: str, columns: Sequence[str] | None, *, timed: bool, raw: bool
     return [c for c in known if c in columns or (timed and c == "ts_ns")]
 
 
+def is_capture(file: BinaryIO) -> bool:
+    """Whether the first bytes (of what is inside, when they are packed) are those of a pcap or pcapng capture."""
+    head = bytearray(4)
+    Stream(file).fill(memoryview(head))
+    return bytes(head) in (PCAPNG_MAGIC, *PCAP_MAGICS)
+
+
 def open_capture(
     source: str | Path | BinaryIO,
     table: str | None = None,

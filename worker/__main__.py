@@ -1,0 +1,5 @@
+"""`python -m worker` is `pcaplake`."""
+
+from .cli import main
+
+main()

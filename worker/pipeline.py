@@ -1,0 +1,175 @@
+"""The story of one capture: open it, decode it, collect its rows in a merge window.
+
+Knows the decoder, the window and the two tables that packets do not give: `captures` (one row each) and `quarantine`.
+Must not know where the bytes come from, when a window closes, nor what the time is: the clock is passed in.
+
+What is no capture leaves a row in `captures` (outcome `quarantined`) and one in `quarantine` (stage `open`). A region
+that cannot be read leaves a row in `quarantine` (stage `decode`); the capture is `ok`, and so are its other rows.
+`date` of both tables is the UTC date of the capture's first packet, null where no packet has a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from parser import TABLES, CaptureError, Profile, Summary, open_capture
+from parser.capture import DECODED, RAW_BYTES
+
+from .lake.manifest import Capture
+from .lake.stage import Window
+
+OK, QUARANTINED = "ok", "quarantined"
+_NS = 1_000_000_000
+
+
+class Stopped(Exception):
+    """Somebody asked to stop while a capture was being read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """How captures are read. `now` dates rows, epoch seconds; `raw` keeps the bytes of every packet."""
+
+    profile: Profile
+    decoder_version: str
+    now: Callable[[], float]
+    raw: bool = False
+    tables: Collection[str] = tuple(TABLES)
+
+    def read(
+        self, file: BinaryIO, capture: Capture, window: Window, stopped: Callable[[], bool] = lambda: False
+    ) -> Summary | None:
+        """All rows of a capture into a window -> its summary, None when it is no capture and is quarantined.
+
+        `stopped` is asked between batches: True raises Stopped. After any exception the window is only to abandon.
+        """
+        window.begin(capture)
+        wanted = [name for name in DECODED if name in self.tables]
+        summary, head = None, _Head(file)
+        try:
+            opened = open_capture(
+                head,  # type: ignore[arg-type]
+                tables=wanted,
+                profile=self.profile,
+                capture_id=capture.capture_id,
+                uri=capture.uri,
+                raw=self.raw and "packets" in wanted,
+            )
+        except CaptureError as error:
+            self._write(window, "quarantine", [self._bad(capture, "open", error.reason, error.detail, 0, head.first, None)])
+        else:
+            for table, batch in opened.batches():
+                if stopped():
+                    raise Stopped
+                window.write(table, _whole(table, batch))
+            summary = opened.summary
+            assert summary is not None
+            self._write(window, "quarantine", self._regions(capture, summary))
+        self._write(window, "captures", [self._row(capture, summary, window.rows)])
+        window.end(QUARANTINED if summary is None else OK)
+        return summary
+
+    def _write(self, window: Window, table: str, rows: list[dict[str, Any]]) -> None:
+        if rows and table in self.tables:
+            window.write(table, pa.RecordBatch.from_pylist(rows, TABLES[table].schema))
+
+    def _regions(self, capture: Capture, summary: Summary) -> list[dict[str, Any]]:
+        day = _day(summary)
+        return [
+            self._bad(capture, "decode", "unreadable", _length(one.length), one.offset, one.raw, day)
+            for one in summary.regions
+        ]
+
+    def _bad(
+        self, capture: Capture, stage: str, error: str, detail: str, offset: int, raw: bytes, day: date | None
+    ) -> dict[str, Any]:
+        return {
+            "capture_id": capture.capture_id,
+            "vehicle_id": self.profile.vehicle_id_of(capture.uri),
+            "date": day,
+            "uri": capture.uri,
+            "stage": stage,
+            "error": error,
+            "detail": detail,
+            "offset": offset,
+            "raw": raw,
+            "first_seen": self._instant(),
+        }
+
+    def _row(self, capture: Capture, summary: Summary | None, rows: dict[str, int]) -> dict[str, Any]:
+        row = {
+            "capture_id": capture.capture_id,
+            "vehicle_id": self.profile.vehicle_id_of(capture.uri),
+            "uri": capture.uri,
+            "etag": capture.etag,
+            "object_size": capture.size,
+            "rows": sorted(rows.items()),
+            "outcome": QUARANTINED if summary is None else OK,
+            "decoder_version": self.decoder_version,
+            "profile": str(self.profile),
+            "ingested_at": self._instant(),
+        }
+        if summary is None:
+            return row
+        names = ("format", "compression", "packets", "bytes", "first_ts_ns", "last_ts_ns", "sections", "truncated")
+        return {
+            **row,
+            **{name: getattr(summary, name) for name in names},
+            "date": _day(summary),
+            "link_types": list(summary.link_types),
+            "interfaces": [
+                {
+                    "id": one.id,
+                    "name": one.name,
+                    "link_type": one.link_type,
+                    "ts_resolution_ns": one.resolution_ns,
+                    "snaplen": one.snaplen,
+                }
+                for one in summary.interfaces
+            ],
+            "faults": sorted(summary.faults.items()),
+        }
+
+    def _instant(self) -> datetime:
+        return datetime.fromtimestamp(self.now(), UTC)
+
+
+class _Head:
+    """A file that remembers its first 4 KB, for the quarantine."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.first = file, b""
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        if len(self.first) < RAW_BYTES:
+            self.first += data[: RAW_BYTES - len(self.first)]
+        return data
+
+    def readinto(self, out: Any) -> int:
+        count = self._file.readinto(out)  # type: ignore[attr-defined]
+        if len(self.first) < RAW_BYTES:
+            self.first += bytes(out[: min(count, RAW_BYTES - len(self.first))])
+        return int(count)
+
+
+def _whole(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With the columns that were not decoded (`raw`) as nulls."""
+    for field in TABLES[table].schema:
+        if field.name not in batch.schema.names:
+            batch = batch.append_column(field.name, pa.nulls(batch.num_rows))
+    return batch
+
+
+def _day(summary: Summary) -> date | None:
+    first = summary.first_ts_ns
+    return None if first is None else datetime.fromtimestamp(first // _NS, UTC).date()
+
+
+def _length(length: int) -> str:
+    return "to the end of the capture" if length < 0 else f"{length} bytes"

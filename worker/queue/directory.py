@@ -1,0 +1,94 @@
+"""Files, folders, globs and URIs -> the captures they may be.
+
+Knows how captures are named on a command line. Must not know what is in a file: that is looked at when its turn comes.
+
+What is named, by itself or by a glob, is explicit; what lies in a folder or below a prefix is not. Nothing below the
+lake itself is ever found, and nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ..lake.store import Store
+from ..source import ObjectRef, Sources, is_remote, local
+
+_MAGIC = frozenset("*?[")
+
+
+class NotThere(ValueError):
+    """What was named does not exist; the message says it."""
+
+
+async def find(names: Sequence[str], sources: Sources, lake: Store) -> list[ObjectRef]:
+    """Everything that was named, in that order; folders sorted by name. NotThere for a name that stands for nothing."""
+    found: dict[str, ObjectRef] = {}
+    for name in names:
+        if is_remote(name):
+            some = await _remote(name, sources)
+        else:
+            some = await asyncio.to_thread(lambda name=name: list(_local(name.removeprefix("file://"))))
+        for ref in some:
+            known = found.setdefault(ref.uri, ref)
+            if ref.explicit and not known.explicit:
+                found[ref.uri] = ref
+    return [ref for ref in found.values() if not ref.uri.startswith(f"{lake.uri}/")]
+
+
+def _local(name: str) -> Iterator[ObjectRef]:
+    path = Path(name)
+    if path.exists():
+        yield from _named(path)
+        return
+    matches = sorted(glob.glob(name, recursive=True)) if _MAGIC & set(name) else []
+    if not matches:
+        raise NotThere(f"{name} does not exist" if not _MAGIC & set(name) else f"{name} matches nothing")
+    for match in matches:
+        yield from _named(Path(match))
+
+
+def _named(path: Path) -> Iterator[ObjectRef]:
+    if not path.is_dir():
+        yield local(path, explicit=True)
+        return
+    for parent, folders, files in os.walk(path.resolve(), onerror=_unreadable):
+        folders.sort()
+        for one in sorted(files):
+            inside = Path(parent, one)
+            try:
+                if stat.S_ISREG(inside.stat().st_mode):
+                    yield local(inside, explicit=False)
+            except OSError:  # a link to nowhere, or gone in the meantime
+                continue
+
+
+def _unreadable(error: OSError) -> None:
+    raise NotThere(f"the folder {error.filename} cannot be read: {error.strerror}")
+
+
+async def _remote(uri: str, sources: Sources) -> list[ObjectRef]:
+    store, key = sources.store(uri)
+
+    def ref(path: str, size: int, *, explicit: bool) -> ObjectRef:
+        return ObjectRef(uri=f"{store.uri}/{path}", size=size, explicit=explicit)
+
+    meta = await store.head(key) if key and not key.endswith("/") else None
+    if meta is not None:
+        return [ref(meta.path, meta.size, explicit=True)]
+    if _MAGIC & set(key):
+        fixed = key[: min(key.index(one) for one in _MAGIC & set(key))]
+        inside = await store.list(fixed.rpartition("/")[0])
+        some = [ref(one.path, one.size, explicit=True) for one in inside if fnmatchcase(one.path, key)]
+        if not some:
+            raise NotThere(f"{uri} matches nothing")
+        return some
+    inside = await store.list(key)
+    if not inside:
+        raise NotThere(f"{uri} does not exist, as an object or as a prefix")
+    return [ref(one.path, one.size, explicit=False) for one in inside]

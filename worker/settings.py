@@ -1,0 +1,142 @@
+"""Every setting of a command, and the only reader of the environment (`PCAPLAKE_<NAME>`); the command line wins.
+
+Knows names, units and limits. Must not know what is done with them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from parser import Profile, ProfileError
+from parser.tables import TABLES
+
+from .errors import Fatal
+from .lake.knobs import Knobs
+from .lake.store import Store
+
+PREFIX = "PCAPLAKE_"
+_SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?")
+
+
+class WrongSetting(ValueError):
+    """A setting that cannot be used; the message names it and says what to write."""
+
+
+def size(value: Any) -> Any:
+    """`128MB` -> bytes. A unit is a power of 1024."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise ValueError(f"{value!r} is no size; write for example 128MB")
+        return int(float(match[1]) * _SIZES[match[2].upper()])
+    return value
+
+
+def seconds(value: Any) -> Any:
+    """`90s`, `1.5m` or `90` -> seconds."""
+    if isinstance(value, str):
+        match = _TIME.fullmatch(value.strip())
+        if match is None:
+            raise ValueError(f"{value!r} is no time; write for example 60s or 2m")
+        return float(match[1]) * _TIMES[match[2] or ""]
+    return value
+
+
+def pairs(values: Any) -> Any:
+    """`["KEY=VALUE", ...]` -> a map."""
+    if isinstance(values, (list, tuple)):
+        parts = [str(value).partition("=") for value in values]
+        for key, equals, _ in parts:
+            if not (key and equals):
+                raise ValueError(f"{key!r} is no KEY=VALUE")
+        return {key: value for key, _, value in parts}
+    return values
+
+
+Size = Annotated[int, BeforeValidator(size), Field(ge=1 << 16)]
+Seconds = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
+Pairs = Annotated[dict[str, str], BeforeValidator(pairs)]
+
+
+class Settings(BaseSettings):
+    """What `ingest` needs; the other commands read some of it. Defaults that are knobs are those of `Knobs`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    lake: str
+    profile: Path | None = None
+    threads: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024)
+    ledger: Path | None = None
+    storage_option: Pairs = {}
+    table_property: Pairs = {}
+    partition_by: tuple[str, ...] | None = None
+    create: bool = True
+    mode: Literal["append", "overwrite"] = "append"
+    raw: bool = False
+
+    target_file_size: Size = Knobs().target_file_size
+    max_records: int = Field(Knobs().max_records, ge=1)
+    flush_interval: Seconds = 60.0
+    max_batch_adds: int = Field(Knobs().max_batch_adds, ge=1)
+    max_batch_age: Seconds = Knobs().max_batch_age
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
+    compression_level: int = Field(Knobs().compression_level, ge=1, le=22)
+    row_group_rows: int = Field(Knobs().row_group_rows, ge=1)
+    checkpoint_interval: int = Field(Knobs().checkpoint_interval, ge=1)
+    commit_timeout: Seconds = Knobs().commit_timeout
+
+    @classmethod
+    def load(cls, **given: Any) -> Self:
+        """The settings, `given` (where not None) before the environment. WrongSetting says what is wrong."""
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else ""
+            raise WrongSetting(_explained(name, first["type"], first["msg"])) from error
+        except SettingsError as error:
+            raise WrongSetting(f"a {PREFIX}... variable cannot be read: {error}") from error
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        known = {name for spec in TABLES.values() for name in spec.schema.names}
+        for column in self.partition_by or ():
+            if column not in known:
+                raise ValueError(f"--partition-by: no table has a column {column!r}")
+        try:
+            store = Store.open(self.lake, self.storage_option)
+        except Fatal as error:
+            raise ValueError(f"--lake: {error}") from error
+        if store.local is not None and store.local.exists() and not store.local.is_dir():
+            raise ValueError(f"--lake: {store.local} is a file; name a folder")
+        return self
+
+    def knobs(self) -> Knobs:
+        """The knobs of the lake."""
+        return Knobs(**{name: getattr(self, name) for name in Knobs.__slots__})
+
+    def vehicle_profile(self) -> Profile:
+        """The profile that was named, or the default. WrongSetting when it cannot be used."""
+        if self.profile is None:
+            return Profile.default()
+        try:
+            return Profile.load(self.profile)
+        except ProfileError as error:
+            raise WrongSetting(f"--profile {self.profile}: {error}") from error
+
+
+def _explained(name: str, kind: str, message: str) -> str:
+    option = f"--{name.replace('_', '-')}"
+    if kind == "missing":
+        return f"{option} is missing: give it, or set {PREFIX}{name.upper()}"
+    plain = message.removeprefix("Value error, ")
+    return f"{option}: {plain}" if name else plain
