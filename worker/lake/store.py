@@ -29,7 +29,7 @@ import obstore
 from obstore import exceptions as obstore_errors
 from obstore.store import MemoryStore, from_url
 
-from worker.errors import Fatal, OutcomeUnknown, PcaplakeError, Retryable
+from worker.errors import Fatal, OutcomeUnknown, Retryable
 
 from . import durable
 
@@ -37,9 +37,7 @@ Buffer = durable.Buffer
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az"}
 _SCHEMES |= {"abfs": "abfs", "abfss": "abfss", "memory": "memory", "file": "file"}
-_CLIENT_OPTIONS = frozenset(
-    {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "read_timeout", "timeout"}
-)
+_CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout"})
 # A request gives up well within a commit's time, which then looks what came of it.
 _TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
 _RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
@@ -409,9 +407,9 @@ def _writing(path: str) -> Iterator[None]:
 def _os_errors(target: Path, *known: type[OSError]) -> Iterator[None]:
     try:
         yield
-    except (PcaplakeError, *known):
-        raise
     except OSError as error:
+        if isinstance(error, known):
+            raise
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
             raise Fatal(f"{target}: {error.strerror}") from error
         raise Retryable(f"{target}: {error.strerror}") from error
