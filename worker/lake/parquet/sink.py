@@ -1,6 +1,6 @@
 """The sink of one table: batches are gathered into row groups, row groups become a Parquet file.
 
-Knows how rows are gathered; the bytes are written by `arrow.py`. Must not know where the bytes go.
+Knows how rows are gathered; the bytes are written by `pages.py`, or by `arrow.py` where columns are nested. Must not know where the bytes go.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from .arrow import ArrowFile, Write
+from .pages import PageFile, is_flat
 from .statistics import Summary, delta_stats
 
 
@@ -40,7 +41,8 @@ class ParquetSink:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0
-        self._file = ArrowFile(
+        kind = PageFile if is_flat(self._schema) else ArrowFile
+        self._file: PageFile | ArrowFile = kind(
             self._schema, self._count, compression=compression, level=level if compression == "zstd" else None
         )
 

@@ -1,0 +1,227 @@
+"""The encodings of Parquet column chunks, as kernels. They know arrays of integers, and neither pages nor Arrow.
+
+Source: Encodings.md of Apache Parquet. Every output buffer is given by the caller with room for the worst case and 16
+spare bytes, so that packing may store whole 8-byte words. All kernels release the GIL.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from parser.memory import get, put, store8, store64
+
+BLOCK, MINIBLOCKS, MINI = 128, 4, 32  # of DELTA_BINARY_PACKED, as every reader expects them
+SPARE = 16
+
+
+@njit(cache=True, nogil=True)
+def span(values, out):
+    """out[:2] = least and greatest of values (int32 or int64, at least one)."""
+    low = high = np.int64(values[0])
+    for i in range(values.size):
+        value = np.int64(values[i])
+        low, high = min(low, value), max(high, value)
+    out[0], out[1] = low, high
+
+
+@njit(cache=True, nogil=True)
+def compact(values, bitmap, out):
+    """out = the values whose bit in `bitmap` (LSB first) is set; return how many. Both have the same dtype."""
+    n = 0
+    for i in range(values.size):
+        out[n] = values[i]
+        n += (bitmap[i >> 3] >> (i & 7)) & 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def codes_by_range(values, low, table, codes, dictionary):
+    """Dictionary codes of values low <= v < low + table.size, in order of appearance.
+
+    table int32, all -1; codes int32[values.size]; dictionary of values' dtype. Return how many distinct values there
+    are, -1 when `dictionary` is too small.
+    """
+    n = 0
+    for i in range(values.size):
+        at = np.int64(values[i]) - low
+        code = get(table, at)
+        if code < 0:
+            if n == dictionary.size:
+                return -1
+            code = n
+            put(table, at, code)
+            dictionary[n] = values[i]
+            n += 1
+        put(codes, i, code)
+    return n
+
+
+@njit(cache=True, nogil=True)
+def codes_by_hash(values, slots, codes, dictionary):
+    """As `codes_by_range` for any values; slots int32[2^k], all -1, at least twice as many as dictionary entries."""
+    n, mask = 0, np.int64(slots.size - 1)
+    last, code = np.int64(0), np.int64(-1)
+    for i in range(values.size):
+        value = np.int64(values[i])
+        if code < 0 or value != last:
+            at = ((value * np.int64(-7046029254386353131)) >> 32) & mask
+            while True:
+                code = get(slots, at)
+                if code < 0:
+                    if n == dictionary.size:
+                        return -1
+                    code = np.int64(n)
+                    put(slots, at, code)
+                    dictionary[n] = values[i]
+                    n += 1
+                    break
+                if np.int64(dictionary[code]) == value:
+                    break
+                at = (at + 1) & mask
+            last = value
+        put(codes, i, code)
+    return n
+
+
+@njit(cache=True, nogil=True)
+def used(codes, seen):
+    """seen[c] = 1 for every code that occurs."""
+    for i in range(codes.size):
+        put(seen, np.int64(codes[i]), 1)
+
+
+@njit
+def _pack(values, start, count, width, out, at):
+    """Bit-pack `count` unsigned values from `start`, LSB first, at byte `at` of out; count * width is whole bytes."""
+    word, bits = np.uint64(0), 0
+    for i in range(start, start + count):
+        value = np.uint64(values[i])
+        word |= value << np.uint64(bits)
+        bits += width
+        if bits >= 64:
+            store64(out, at, np.int64(word))
+            at += 8
+            bits -= 64
+            word = value >> np.uint64(width - bits) if bits else np.uint64(0)
+    while bits > 0:
+        store8(out, at, np.int64(word & np.uint64(0xFF)))
+        word >>= np.uint64(8)
+        at += 1
+        bits -= 8
+    return at
+
+
+@njit(cache=True, nogil=True)
+def pack(codes, width, out):
+    """Bit-pack codes (int32 or uint8, >= 0) in `width` bits each, padded with zeros to eight values; return the bytes."""
+    whole = codes.size // 8 * 8
+    at = _pack(codes, 0, whole, width, out, 0)
+    left = codes.size - whole
+    if left:
+        tail = np.zeros(8, np.int64)
+        for i in range(left):
+            tail[i] = codes[whole + i]
+        at = _pack(tail, 0, 8, width, out, at)
+    return at
+
+
+@njit
+def _varint(out, at, value):
+    value = np.uint64(value)
+    while value > np.uint64(0x7F):
+        store8(out, at, np.int64((value & np.uint64(0x7F)) | np.uint64(0x80)))
+        value >>= np.uint64(7)
+        at += 1
+    store8(out, at, np.int64(value))
+    return at + 1
+
+
+@njit
+def _zigzag(out, at, value):
+    return _varint(out, at, (value << 1) ^ (value >> 63))
+
+
+@njit
+def _width(bits):
+    """How many bits the highest set one needs."""
+    width = 0
+    if bits >> np.uint64(32):
+        width, bits = 32, bits >> np.uint64(32)
+    if bits >> np.uint64(16):
+        width, bits = width + 16, bits >> np.uint64(16)
+    if bits >> np.uint64(8):
+        width, bits = width + 8, bits >> np.uint64(8)
+    while bits:
+        width, bits = width + 1, bits >> np.uint64(1)
+    return width
+
+
+def delta_room(count: int, size: int) -> int:
+    """Bytes that `delta` may need for `count` values of `size` bytes."""
+    blocks = count // BLOCK + 2
+    return 40 + blocks * (10 + MINIBLOCKS + BLOCK * size) + SPARE
+
+
+@njit(cache=True, nogil=True)
+def delta(values, wide, out):
+    """DELTA_BINARY_PACKED of values: int64 (wide) or int32, whose differences wrap in 32 bits; return the bytes."""
+    n = values.size
+    at = _varint(out, 0, BLOCK)
+    at = _varint(out, at, MINIBLOCKS)
+    at = _varint(out, at, n)
+    at = _zigzag(out, at, np.int64(values[0]) if n else np.int64(0))
+    deltas = np.empty(BLOCK, np.int64)
+    limit = np.uint64(0xFFFFFFFFFFFFFFFF) if wide else np.uint64(0xFFFFFFFF)
+    for start in range(1, n, BLOCK):
+        count = min(BLOCK, n - start)
+        least = np.int64(2**63 - 1)
+        for i in range(count):
+            step = np.int64(values[start + i]) - np.int64(values[start + i - 1])
+            if not wide:
+                step = np.int64(np.int32(step))
+            deltas[i] = step
+            least = min(least, step)
+        at = _zigzag(out, at, least)
+        for i in range(count):
+            deltas[i] = np.int64(np.uint64(deltas[i] - least) & limit)
+        for i in range(count, BLOCK):
+            deltas[i] = 0
+        widths = at
+        at += MINIBLOCKS
+        for mini in range(MINIBLOCKS):
+            seen = np.uint64(0)
+            for i in range(mini * MINI, mini * MINI + MINI):
+                seen |= np.uint64(deltas[i])
+            width = _width(seen)
+            if mini * MINI >= count:
+                width = 0  # nothing here, and nothing is written
+            store8(out, widths + mini, width)
+            if width:
+                at = _pack(deltas, mini * MINI, MINI, width, out, at)
+    return at
+
+
+@njit(cache=True, nogil=True)
+def lengths(offsets, out):
+    """out[i] = offsets[i + 1] - offsets[i]."""
+    for i in range(out.size):
+        out[i] = offsets[i + 1] - offsets[i]
+
+
+@njit(cache=True, nogil=True)
+def list_levels(offsets, bitmap, nullable, repetition, definition):
+    """Levels of list<optional item> whose items are all there: definition 0 null, 1 empty, 3 item; return how many."""
+    n = 0
+    for i in range(offsets.size - 1):
+        size = offsets[i + 1] - offsets[i]
+        if nullable and not (bitmap[i >> 3] >> (i & 7)) & 1:
+            repetition[n], definition[n] = 0, 0
+            n += 1
+        elif size == 0:
+            repetition[n], definition[n] = 0, 1
+            n += 1
+        for j in range(size if not (nullable and not (bitmap[i >> 3] >> (i & 7)) & 1) else 0):
+            repetition[n], definition[n] = j > 0, 3
+            n += 1
+    return n

@@ -1,0 +1,482 @@
+"""Row groups written page by page: for the large tables with flat columns. One array becomes one column chunk.
+
+The encoding of a chunk is chosen from its values: one value is a dictionary of one and a run of a few bytes, few values
+are bit-packed dictionary codes, rising numbers are DELTA_BINARY_PACKED, payloads are DELTA_LENGTH_BYTE_ARRAY over the
+Arrow buffer as it lies. A chunk is compressed where a sample says that it pays.
+
+Rules kept for readers (parquet-mr, Spark's vectorised reader, DuckDB, Polars, arrow-rs): data pages V1, dictionary pages
+PLAIN, runs of the RLE hybrid as Encodings.md has them, blocks of 128 and miniblocks of 32 deltas, no BYTE_STREAM_SPLIT,
+statistics in min_value/max_value with a column order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import zstandard
+
+from . import encodings as e
+from .statistics import Range
+from .thrift import BINARY, BOOL, BYTE, I16, I32, I64, LIST, STRUCT, Struct, encode, varint
+
+Write = Callable[[bytes], object]
+Array = np.ndarray[Any, Any]
+
+MAGIC = b"PAR1"
+BOOLEAN, INT32, INT64, BYTE_ARRAY = 0, 1, 2, 6
+REQUIRED, OPTIONAL, REPEATED = 0, 1, 2
+PLAIN, RLE, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, RLE_DICTIONARY = 0, 3, 5, 6, 8
+UNCOMPRESSED, SNAPPY, ZSTD = 0, 1, 6
+CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "zstd": ZSTD}
+DATA_PAGE, DICTIONARY_PAGE = 0, 2
+PAGE_BYTES = 1 << 20  # of payload in a page
+MAX_DICTIONARY = 1 << 15  # entries of a dictionary of numbers
+SAMPLE = 8192  # bytes that decide whether a chunk is compressed
+PAYS = 0.9  # compressed to uncompressed
+LONGEST_BOUND = 256  # bytes of a text that may stand in the statistics
+
+
+def is_flat(schema: pa.Schema) -> bool:
+    """Whether `PageFile` can write all columns of the schema."""
+    return all(_physical(f.type) is not None or _is_number_list(f.type) for f in schema)
+
+
+def _is_number_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) and kind.value_type == pa.int32())
+
+
+def _physical(kind: pa.DataType) -> int | None:
+    if pa.types.is_boolean(kind):
+        return BOOLEAN
+    if kind in (pa.int16(), pa.int32()) or pa.types.is_date32(kind):
+        return INT32
+    if kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit == "us"):
+        return INT64
+    return BYTE_ARRAY if kind in (pa.string(), pa.binary()) else None
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """A column chunk being built: its pages, not yet compressed, and what the footer says of it."""
+
+    name: Sequence[str]
+    kind: int
+    values: int = 0
+    encodings: list[int] = field(default_factory=list)
+    dictionary: tuple[bytes, int] | None = None  # page body and number of entries
+    pages: list[tuple[list[Any], int, int]] = field(default_factory=list)  # parts of the body, values, encoding
+    low: bytes | None = None
+    high: bytes | None = None
+    nulls: int = 0
+
+    def page(self, parts: list[Any], values: int, encoding: int) -> None:
+        self.pages.append((parts, values, encoding))
+        self.values += values
+
+
+class PageFile:
+    """One Parquet file of flat columns; `write` gets its bytes in order."""
+
+    def __init__(self, schema: pa.Schema, write: Write, *, compression: str, level: int | None) -> None:
+        if compression not in CODECS:
+            raise ValueError(f"compression {compression!r}: choose from {', '.join(CODECS)}")
+        self._schema, self._write, self._at = schema, write, 0
+        self._codec = CODECS[compression]
+        self._compress = _compressor(compression, level)
+        self._groups: list[Struct] = []
+        self._rows = 0
+        self.ranges = {f.name: Range() for f in schema}
+        self._put(MAGIC)
+
+    def _put(self, data: bytes) -> int:
+        self._write(data)
+        self._at += len(data)
+        return len(data)
+
+    # -- a row group ----------------------------------------------------------------------------------------------
+    def write_group(self, columns: Sequence[pa.Array]) -> None:
+        """Write one row group: an array per field of the schema, of the field's type or a dictionary of it."""
+        rows, start, chunks, size = len(columns[0]), self._at, [], 0
+        for array, entry in zip(columns, self._schema, strict=True):
+            chunk, found = _column(array, entry)
+            self.ranges[entry.name] |= found
+            described, uncompressed = self._flush(chunk)
+            chunks.append(((2, I64, 0), (3, STRUCT, described)))
+            size += uncompressed
+        self._groups.append(
+            (
+                (1, LIST, chunks),
+                (2, I64, size),
+                (3, I64, rows),
+                (5, I64, start),
+                (6, I64, self._at - start),
+                (7, I16, len(self._groups)),
+            )
+        )
+        self._rows += rows
+
+    def _flush(self, chunk: _Chunk) -> tuple[Struct, int]:
+        """Write the pages of a chunk; its ColumnMetaData, and its bytes before compression."""
+        bodies = [b"".join(parts) if len(parts) > 1 else bytes(parts[0]) for parts, _, _ in chunk.pages]
+        codec = self._codec if self._pays(chunk, bodies) else UNCOMPRESSED
+        start, raw, dictionary_at = self._at, 0, None
+        if chunk.dictionary is not None:
+            dictionary_at = self._at
+            body, count = chunk.dictionary
+            header = (7, STRUCT, ((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
+            raw += self._page(DICTIONARY_PAGE, body, codec, header)
+        data_at = self._at
+        for body, (_, values, encoding) in zip(bodies, chunk.pages, strict=True):
+            header = (5, STRUCT, ((1, I32, values), (2, I32, encoding), (3, I32, RLE), (4, I32, RLE)))
+            raw += self._page(DATA_PAGE, body, codec, header)
+        statistics = ((3, I64, chunk.nulls), (5, BINARY, chunk.high), (6, BINARY, chunk.low))
+        return (
+            (1, I32, chunk.kind),
+            (2, LIST, sorted({RLE, *chunk.encodings, *([PLAIN] if chunk.dictionary else [])})),
+            (3, LIST, list(chunk.name)),
+            (4, I32, codec),
+            (5, I64, chunk.values),
+            (6, I64, raw),
+            (7, I64, self._at - start),
+            (9, I64, data_at),
+            (11, I64, dictionary_at),
+            (12, STRUCT, statistics),
+        ), raw
+
+    def _pays(self, chunk: _Chunk, bodies: list[bytes]) -> bool:
+        if self._codec == UNCOMPRESSED:
+            return False
+        total = sum(len(body) for body in bodies) + (len(chunk.dictionary[0]) if chunk.dictionary else 0)
+        if total < 256:
+            return False
+        body = max(bodies, key=len)
+        middle = max(0, (len(body) - SAMPLE) // 2)
+        sample = body[middle : middle + SAMPLE]
+        return len(self._compress(sample)) < PAYS * len(sample)
+
+    def _page(self, kind: int, body: bytes, codec: int, header: tuple[int, int, Struct]) -> int:
+        packed = body if codec == UNCOMPRESSED else self._compress(body)
+        head = encode(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
+        self._put(head)
+        self._put(packed)
+        return len(head) + len(body)
+
+    def close(self) -> None:
+        """Write the footer."""
+        columns = [leaf for f in self._schema for leaf in _leaves(f)]
+        footer = encode(
+            (
+                (1, I32, 2),
+                (
+                    2,
+                    LIST,
+                    [
+                        ((4, BINARY, "schema"), (5, I32, len(self._schema))),
+                        *(s for f in self._schema for s in _elements(f)),
+                    ],
+                ),
+                (3, I64, self._rows),
+                (4, LIST, self._groups),
+                (6, BINARY, "pcaplake version 1.0.0 (build 0)"),
+                (7, LIST, [((1, STRUCT, ()),) for _ in columns]),
+            )
+        )
+        self._put(footer + len(footer).to_bytes(4, "little") + MAGIC)
+
+
+def _compressor(compression: str, level: int | None) -> Callable[[Any], bytes]:
+    if compression == "zstd":
+        context = zstandard.ZstdCompressor(level=1 if level is None else level, write_checksum=False)
+        return context.compress
+    if compression == "snappy":
+        codec = pa.Codec("snappy")
+        return lambda data: codec.compress(data, asbytes=True)  # type: ignore[no-any-return]
+    return bytes
+
+
+# -- schema -----------------------------------------------------------------------------------------------------------
+def _leaves(entry: pa.Field) -> list[Sequence[str]]:
+    return [(entry.name, "list", "element")] if pa.types.is_list(entry.type) else [(entry.name,)]
+
+
+def _elements(entry: pa.Field) -> list[Struct]:
+    """The SchemaElements of a column."""
+    repetition = OPTIONAL if entry.nullable else REQUIRED
+    if pa.types.is_list(entry.type):
+        group = (
+            (3, I32, repetition),
+            (4, BINARY, entry.name),
+            (5, I32, 1),
+            (6, I32, 3),
+            (10, STRUCT, ((3, STRUCT, ()),)),
+        )
+        repeated = ((3, I32, REPEATED), (4, BINARY, "list"), (5, I32, 1))
+        return [group, repeated, ((1, I32, INT32), (3, I32, OPTIONAL), (4, BINARY, "element"))]
+    converted, logical = _logical(entry.type)
+    return [
+        (
+            (1, I32, _physical(entry.type)),
+            (3, I32, repetition),
+            (4, BINARY, entry.name),
+            (6, I32, converted),
+            (10, STRUCT, logical),
+        )
+    ]
+
+
+def _logical(kind: pa.DataType) -> tuple[int | None, Struct | None]:
+    """Converted and logical type."""
+    if kind == pa.string():
+        return 0, ((1, STRUCT, ()),)
+    if kind == pa.int16():
+        return 16, ((10, STRUCT, ((1, BYTE, 16), (2, BOOL, True))),)
+    if pa.types.is_date32(kind):
+        return 6, ((6, STRUCT, ()),)
+    if pa.types.is_timestamp(kind):
+        return 10, ((8, STRUCT, ((1, BOOL, kind.tz is not None), (2, STRUCT, ((2, STRUCT, ()),)))),)
+    return None, None
+
+
+# -- one column -------------------------------------------------------------------------------------------------------
+def _column(array: pa.Array, entry: pa.Field) -> tuple[_Chunk, Range]:
+    """The pages of an array, and its range for Delta's statistics."""
+    if pa.types.is_list(entry.type):
+        return _number_list(array, entry)
+    n, nulls, kind = len(array), array.null_count, _physical(entry.type)
+    assert kind is not None
+    if nulls and not entry.nullable:
+        raise ValueError(f"column {entry.name} is required and has {nulls} nulls")
+    chunk = _Chunk((entry.name,), kind, nulls=nulls)
+    if nulls == n:
+        chunk.encodings = [PLAIN]
+        chunk.page([_levels(_run(n, 0, 1))] if entry.nullable else [b""], n, PLAIN)
+        return chunk, Range(nulls=n)
+    if array.offset:
+        array = pa.concat_arrays([array, array[:0]])
+    bitmap = _buffer(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else None
+    head = _definition(n, bitmap) if entry.nullable else []
+    if entry.type == pa.string():
+        return chunk, _texts(chunk, array, head, bitmap)
+    if entry.type == pa.binary():
+        _payloads(chunk, array, entry, bitmap)
+        return chunk, Range(nulls=nulls)
+    if kind == BOOLEAN:
+        return chunk, _bools(chunk, array, head, bitmap)
+    return chunk, _numbers(chunk, array, head, bitmap, entry.type)
+
+
+def _levels(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "little") + data
+
+
+def _run(count: int, value: int, width: int) -> bytes:
+    """An RLE run: `count` times the same value of `width` bits."""
+    return varint(count << 1) + value.to_bytes((width + 7) // 8, "little")
+
+
+def _packed(codes: Array, width: int) -> list[Any]:
+    """A bit-packed run of all codes."""
+    out = np.empty((codes.size + 8) * width // 8 + e.SPARE + 8, np.uint8)
+    size = e.pack(codes, width, out)
+    return [varint((codes.size + 7) // 8 << 1 | 1), out[:size].data]
+
+
+def _definition(n: int, bitmap: Array | None) -> list[Any]:
+    """Definition levels of an optional column: Arrow's validity bits are the bit-packed run as they lie."""
+    if bitmap is None:
+        return [_levels(_run(n, 1, 1))]
+    size = (n + 7) // 8
+    head = varint(size << 1 | 1)
+    return [(len(head) + size).to_bytes(4, "little"), head, bitmap[:size].data]
+
+
+class _Pointer:
+    """Memory of a read-only buffer, said to be writable: numba compiles another kernel for read-only arrays."""
+
+    def __init__(self, values: Array) -> None:
+        self.values = values
+        self.__array_interface__ = {**values.__array_interface__, "data": (values.ctypes.data, False)}
+
+
+def _buffer(buffer: pa.Buffer, dtype: Any, count: int) -> Array:
+    """An array over a buffer of Arrow's; only for kernels that do not write to it."""
+    values = np.frombuffer(buffer, dtype, count)
+    return np.asarray(_Pointer(values))
+
+
+def _present(values: Array, bitmap: Array | None) -> Array:
+    """The values that are not null."""
+    if bitmap is None:
+        return values
+    out = np.empty(values.size + 1, values.dtype)
+    return out[: e.compact(values, bitmap, out)]
+
+
+def _numbers(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None, kind: pa.DataType) -> Range:
+    n, width = len(array), kind.bit_width // 8
+    values = _present(_buffer(array.buffers()[1], f"i{width}", n), bitmap)
+    if width == 2:
+        values = values.astype(np.int32)
+    found = np.empty(2, np.int64)
+    e.span(values, found)
+    low, high = found.tolist()
+    chunk.low, chunk.high = (v.to_bytes(values.itemsize, "little", signed=True) for v in (low, high))
+    codes, dictionary = _dictionary_of(values, low, high)
+    if codes is not None:
+        _coded(chunk, head, n, codes, dictionary.tobytes(), dictionary.size)
+    else:
+        out = np.empty(e.delta_room(values.size, values.itemsize), np.uint8)
+        size = e.delta(values, values.itemsize == 8, out)
+        chunk.encodings = [DELTA_BINARY_PACKED]
+        chunk.page([*head, out[:size].data], n, DELTA_BINARY_PACKED)
+    if pa.types.is_date32(kind):
+        return Range(nulls=chunk.nulls, low=_DAY_0 + timedelta(days=low), high=_DAY_0 + timedelta(days=high))
+    return Range(nulls=chunk.nulls, low=low, high=high)
+
+
+def _dictionary_of(values: Array, low: int, high: int) -> tuple[Array | None, Array]:
+    """Codes and dictionary, or None where the values are too many for a dictionary to pay."""
+    if low == high:
+        return np.zeros(0, np.int32), values[:1]
+    room = min(MAX_DICTIONARY, max(values.size // 8, 16))
+    dictionary, codes = np.empty(room, values.dtype), np.empty(values.size, np.int32)
+    if high - low < 1 << 16:
+        count = e.codes_by_range(values, low, np.full(high - low + 1, -1, np.int32), codes, dictionary)
+    else:
+        slots = np.full(1 << (2 * room).bit_length(), -1, np.int32)
+        count = e.codes_by_hash(values, slots, codes, dictionary)
+    return (None, dictionary) if count < 0 else (codes, dictionary[:count])
+
+
+def _coded(chunk: _Chunk, head: list[Any], n: int, codes: Array, dictionary: bytes, count: int) -> None:
+    """A dictionary page and one page of codes; no codes: all values are the dictionary's only one."""
+    chunk.encodings, chunk.dictionary = [RLE_DICTIONARY], (dictionary, count)
+    width = (count - 1).bit_length()
+    if not codes.size:
+        run = _run(n - chunk.nulls, 0, 1)
+        chunk.page([*head, b"\x01", run], n, RLE_DICTIONARY)
+        return
+    width = max(width, 1)
+    chunk.page([*head, bytes([width]), *_packed(codes, width)], n, RLE_DICTIONARY)
+
+
+def _texts(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None) -> Range:
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    dictionary, indices = array.dictionary, array.indices
+    codes = _present(_buffer(indices.buffers()[1], np.int32, len(array)), bitmap)
+    seen = np.zeros(len(dictionary), np.uint8)
+    if len(dictionary) == 1:
+        seen[0] = 1
+        codes = codes[:0]
+    else:
+        e.used(codes, seen)
+    texts = [text for text, there in zip(dictionary.to_pylist(), seen.tolist(), strict=True) if there]
+    low, high = min(texts), max(texts)  # by code points, which is the order of UTF-8
+    if len(texts) < len(dictionary):  # readers may trust that every entry occurs
+        codes = (np.cumsum(seen, dtype=np.int32) - 1)[codes]
+        if len(texts) == 1:
+            codes = codes[:0]
+    encoded = [text.encode() for text in texts]
+    body = b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
+    if max(len(low.encode()), len(high.encode())) <= LONGEST_BOUND:
+        chunk.low, chunk.high = low.encode(), high.encode()
+    _coded(chunk, head, len(array), codes, body, len(texts))
+    return Range(nulls=chunk.nulls, low=low, high=high)
+
+
+def _bools(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None) -> Range:
+    n = len(array)
+    bits = np.frombuffer(array.buffers()[1], np.uint8)[: (n + 7) // 8]
+    if bitmap is not None:
+        values = np.unpackbits(bits, count=n, bitorder="little")
+        there = np.unpackbits(bitmap[: (n + 7) // 8], count=n, bitorder="little")
+        bits = np.packbits(values[there.view(np.bool_)], bitorder="little")
+    chunk.encodings = [PLAIN]
+    chunk.page([*head, bits.data], n, PLAIN)
+    return Range(nulls=chunk.nulls)
+
+
+def _payloads(chunk: _Chunk, array: pa.Array, entry: pa.Field, bitmap: Array | None) -> None:
+    """DELTA_LENGTH_BYTE_ARRAY: packed lengths, then Arrow's own bytes; pages of about a megabyte."""
+    n = len(array)
+    offsets = _buffer(array.buffers()[1], np.int32, n + 1)
+    data = array.buffers()[2]
+    if bitmap is not None:  # null slots may hold bytes: only an array without nulls lies side by side
+        array = array.drop_null()
+        array = pa.concat_arrays([array, array[:0]])
+        every, data = _buffer(array.buffers()[1], np.int32, len(array) + 1), array.buffers()[2]
+    else:
+        every = offsets
+    sizes = np.empty(every.size - 1, np.int32)
+    e.lengths(every, sizes)
+    chunk.encodings = [DELTA_LENGTH_BYTE_ARRAY]
+    content = memoryview(data) if data is not None else memoryview(b"")
+    total = int(every[-1]) - int(every[0])
+    rows = max(8, PAGE_BYTES * n // max(total, 1) // 8 * 8)
+    at = 0  # among the values that are not null
+    for start in range(0, n, rows):
+        count = min(rows, n - start)
+        part = bitmap[start // 8 : (start + count + 7) // 8] if bitmap is not None else None
+        there = count if part is None else int(np.unpackbits(part, count=count, bitorder="little").sum())
+        out = np.empty(e.delta_room(there, 4), np.uint8)
+        size = e.delta(sizes[at : at + there], False, out)
+        head = _definition(count, part) if entry.nullable else []
+        body = content[int(every[at]) : int(every[at + there])]
+        chunk.page([*head, out[:size].data, body], count, DELTA_LENGTH_BYTE_ARRAY)
+        at += there
+
+
+def _number_list(array: pa.Array, entry: pa.Field) -> tuple[_Chunk, Range]:
+    """list<int32>: repetition levels of 1 bit, definition levels of 2 (0 null, 1 empty, 2 null item, 3 item)."""
+    n, nulls = len(array), array.null_count
+    chunk = _Chunk((entry.name, "list", "element"), INT32)
+    if nulls == n:
+        chunk.encodings, chunk.nulls = [PLAIN], n
+        chunk.page([_levels(_run(n, 0, 1)), _levels(_run(n, 0, 2))], n, PLAIN)
+        return chunk, Range(nulls=n)
+    if array.offset:
+        array = pa.concat_arrays([array, array[:0]])
+    items = array.flatten()
+    if items.null_count:
+        raise ValueError(f"column {entry.name}: items of a list must not be null")
+    offsets = _buffer(array.buffers()[1], np.int32, n + 1)
+    bitmap = _buffer(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else np.zeros(1, np.uint8)
+    room = n + len(items)
+    repetition, definition = np.empty(room, np.uint8), np.empty(room, np.uint8)
+    count = e.list_levels(offsets, bitmap, bool(nulls), repetition, definition)
+    levels = []
+    for values, width in ((repetition[:count], 1), (definition[:count], 2)):
+        packed = b"".join(_packed(values, width))
+        levels.append(_levels(packed))
+    chunk.nulls = count - len(items)
+    if not len(items):
+        chunk.encodings = [PLAIN]
+        chunk.page(levels, count, PLAIN)
+        return chunk, Range(nulls=nulls)
+    if items.offset:
+        items = pa.concat_arrays([items, items[:0]])
+    values = _buffer(items.buffers()[1], np.int32, len(items))
+    found = np.empty(2, np.int64)
+    e.span(values, found)
+    low, high = found.tolist()
+    chunk.low, chunk.high = (v.to_bytes(4, "little", signed=True) for v in (low, high))
+    codes, dictionary = _dictionary_of(values, low, high)
+    if codes is None:
+        out = np.empty(e.delta_room(values.size, 4), np.uint8)
+        size = e.delta(values, False, out)
+        chunk.encodings = [DELTA_BINARY_PACKED]
+        chunk.page([*levels, out[:size].data], count, DELTA_BINARY_PACKED)
+    else:
+        nulls_of_items, chunk.nulls = chunk.nulls, count - len(items)
+        _coded(chunk, levels, count, codes, dictionary.tobytes(), dictionary.size)
+        chunk.nulls = nulls_of_items
+    return chunk, Range(nulls=nulls)
+
+
+_DAY_0 = date(1970, 1, 1)
