@@ -43,33 +43,34 @@ class Term:
     add: int = 0
     place: int = START
 
-    def _plain(self, what: str) -> Term:
+    def _plain(self, what: str, number: object) -> Term:
+        _number(number)
         if (self.mul, self.add) != (1, 0):
             raise CannotCompile(f"{what} after * or +: put the mask first")
         return self
 
     def __and__(self, mask: int) -> Term:
-        return dataclasses.replace(self._plain("&"), mask=self.mask & mask)
+        return dataclasses.replace(self._plain("&", mask), mask=self.mask & mask)
 
     def __rshift__(self, bits: int) -> Term:
-        plain = self._plain(">>")
+        plain = self._plain(">>", bits)
         # the mask is over 64 unsigned bits, so the shift of an all-ones mask must not copy its sign
         return dataclasses.replace(plain, shift=self.shift + bits, mask=(self.mask & (1 << 64) - 1) >> bits)
 
     def __mul__(self, factor: int) -> Term:
-        return dataclasses.replace(self, mul=self.mul * factor, add=self.add * factor)
+        return dataclasses.replace(self, mul=self.mul * _number(factor), add=self.add * factor)
 
     def __add__(self, value: int) -> Term:
-        return dataclasses.replace(self, add=self.add + value)
+        return dataclasses.replace(self, add=self.add + _number(value))
 
     def __sub__(self, value: int) -> Term:
-        return self + -value
+        return self + -_number(value)
 
     def __ge__(self, least: int) -> Range:
-        return Range(((self, least, 2**62),))
+        return Range(((self, _number(least), 2**62),))
 
     def __le__(self, most: int) -> Range:
-        return Range(((self, -(2**62), most),))
+        return Range(((self, -(2**62), _number(most)),))
 
     def __eq__(self, value: object) -> Range:  # type: ignore[override]
         if not isinstance(value, int):
@@ -128,6 +129,12 @@ class Term:
         """A constant, where the term's layer is present."""
         constant = dataclasses.replace(self, mask=0, mul=0, add=0 if isinstance(value, str) else int(value))
         return Case(constant, names={0: value}) if isinstance(value, str) else Case(constant)
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int):
+        raise CannotCompile(f"one field and numbers make a term, not {value!r}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,8 @@ class Keys:
     stands_for: Keys | None = None
 
     def __getitem__(self, value: int | slice) -> Claim:
+        if isinstance(value, int) and not 0 <= value < 2**self.bits:
+            raise CannotCompile(f"{self.name} has {self.bits} bits, {value:#x} has more")
         return self, range(2**self.bits)[value] if isinstance(value, slice) else range(value, value + 1)
 
     def where(self, holds: Callable[[Any], Any]) -> Claim:
@@ -313,8 +322,9 @@ class Layer:
 class Rows:
     """The rows that a layer gives to a table: column name -> how to fill it; what is not named is null.
 
+    A table's `payload` is what the layer carries.
+
     layer     None: one row per captured packet, written when the whole packet has been walked
-    body      what the layer carries is the table's `payload`
     finish    finish(data, starts, begins, ends) -> {column: list}, in plain Python, for what is rare and has no
               columnar shape (SOME/IP-SD options): the starts of the rows' layer and the bodies of `within` in `data`
     """
@@ -322,6 +332,5 @@ class Rows:
     table: str
     layer: Layer | None
     columns: Mapping[str, Column | Run]
-    body: bool = True
     within: Layer | None = None
     finish: Callable[..., Mapping[str, list[Any]]] | None = None

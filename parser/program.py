@@ -59,6 +59,8 @@ class Program:
         self.number = {layer: i for i, layer in enumerate(self.layers)}
         if len(self.number) != len(self.layers) or len({layer.name for layer in layers}) != len(self.layers):
             raise CannotCompile("a layer, or the name of one, is listed twice")
+        if len({r.layer for r in rows}) != len(rows):
+            raise CannotCompile("a layer gives the rows of one table, once")
         self.tables = list(dict.fromkeys(r.table for r in rows))
         self._spaces = dict.fromkeys(keys for layer in layers for keys, _ in (*layer.under, *layer.selects))
         self.base: dict[Keys, int] = {}
@@ -68,6 +70,7 @@ class Program:
         self.lut = np.full(size + 1, -1, np.int16)
         for layer in layers:
             for claim in layer.under:
+                self._refuse_claimed(claim, layer)
                 self.claim(self.lut, claim, layer)
         for claim, layer in claims:
             self.claim(self.lut, claim, layer)
@@ -103,6 +106,13 @@ class Program:
         keys, values = claim
         if keys in self.base:  # else nobody selects from it: the layer cannot be reached that way
             lut[self.base[keys] + np.asarray(values)] = self.number[layer]
+
+    def _refuse_claimed(self, claim: Claim, layer: Layer) -> None:
+        keys, values = claim
+        held = self.lut[self.base[keys] + np.asarray(values)]
+        if (held >= 0).any():
+            other = self.layers[held.max()]
+            raise CannotCompile(f"{layer.name} claims values of {keys.name} that {other.name} has claimed")
 
     # -- the graph: who may carry whom ------------------------------------------------------------------------------
     def _find_children(self, layer: Layer, claims: Sequence[tuple[Claim, Layer]]) -> Iterator[Layer]:
@@ -270,6 +280,9 @@ class Program:
         schema = TABLES[rows.table].schema
         if rows.layer is not None and rows.layer not in self.number:
             raise CannotCompile(f"{rows.layer.name} gives rows but is not listed")
+        for entry in schema:
+            if not entry.nullable and entry.name not in (*KEY_COLUMNS, *rows.columns, "payload"):
+                raise CannotCompile(f"rows of {rows.table} need the column {entry.name}")
         for name, column in rows.columns.items():
             if name in KEY_COLUMNS or name not in schema.names:
                 raise CannotCompile(f"{rows.table} has no column {name!r} to fill")

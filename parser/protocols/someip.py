@@ -220,7 +220,6 @@ ROWS = (
             eventgroup_id=SD_ENTRY.eventgroup.where(_EVENTGROUP),
             counter=SD_ENTRY.counter.where(_EVENTGROUP),
         ),
-        body=False,
         within=SOMEIP,
         finish=_resolve,
     ),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+import parser.batch
+import parser.decoder
 import parser.kernels
+import parser.pcapng
 from parser.memory import SLACK
 
 _MASK = (1 << 64) - 1
@@ -57,9 +62,12 @@ def put(array: Any, i: int, value: int) -> None:
     array.reshape(-1)[int(i)] = value
 
 
-def checked_kernels() -> ModuleType:
-    """A module with the names of `parser.kernels`, interpreted and checked; integers do not wrap by accident."""
+def checked_kernels(old: str = "", new: str = "") -> ModuleType:
+    """A module with the names of `parser.kernels`, interpreted and checked; with `new` for `old`, which stands once."""
     source = Path(parser.kernels.__file__).read_text(encoding="utf-8")
+    if old:
+        assert source.count(old) == 1, f"stands {source.count(old)} times in the kernels: {old}"
+        source = source.replace(old, new)
     source = re.sub(r"^from numba import njit$", "def njit(f=None, **_): return f or (lambda g: g)", source, flags=re.M)
     source = re.sub(r"^from \.memory import .*$", "", source, flags=re.M)
     module = ModuleType("checked_kernels")
@@ -68,3 +76,17 @@ def checked_kernels() -> ModuleType:
     module.__dict__["__file__"] = parser.kernels.__file__
     exec(compile(source, parser.kernels.__file__, "exec"), module.__dict__)
     return module
+
+
+@contextmanager
+def in_place(kernels: ModuleType) -> Iterator[None]:
+    """Everything is decoded with these kernels."""
+    users = (parser.decoder, parser.batch, parser.pcapng)
+    for user in users:
+        user.k = kernels  # type: ignore[attr-defined]
+    try:
+        with np.errstate(over="ignore"):
+            yield
+    finally:
+        for user in users:
+            user.k = parser.kernels  # type: ignore[attr-defined]

@@ -326,7 +326,7 @@ class Reference:
             )
         if here is None:
             row["raw"] = packet.whole
-        elif rows.body and "payload" in row:
+        elif "payload" in row:
             row["payload"] = self.data[here.body : here.end]
         if rows.finish is not None and rows.within is not None and here is not None:
             outer = path[rows.within]

@@ -1,0 +1,76 @@
+"""A protocol for the tests: a chain whose entries carry a leaf directly or inside an optional layer.
+
+entry (a chain) -> leaf
+entry (a chain) -> inner (optional) -> leaf
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import dpkt
+import pytest
+
+from parser import capture
+from parser.layer import Keys, Layer, Rows
+from parser.program import Program
+from parser.protocols import containers, packets
+from parser.protocols.containers import LINKTYPE
+
+KIND, NEXT = Keys("entry kind"), Keys("next")
+USER0 = 147  # a link type that nobody declares
+
+
+class Entry(dpkt.Packet):
+    __hdr__ = (("kind", "I", 0), ("length", "I", 0))
+
+
+class Inner(dpkt.Packet):
+    __hdr__ = (("id", "H", 0), ("next", "H", 0))
+
+
+class Leaf(dpkt.Packet):
+    __hdr__ = (("value", "H", 0),)
+
+
+ENTRY = Layer(
+    Entry,
+    name="entry",
+    under=[LINKTYPE[USER0]],
+    total=lambda h: h.length + 8,
+    repeats=True,
+    selects=[KIND(lambda h: h.kind)],
+)
+INNER = Layer(Inner, name="inner", under=[KIND[1], NEXT[1]], selects=[NEXT(lambda h: h.next)])
+LEAF = Layer(Leaf, name="leaf", under=[KIND[2], NEXT[2]])
+LAYERS = (*containers.LAYERS, ENTRY, INNER, LEAF)
+ROWS = (
+    Rows(
+        "can_frames",
+        LEAF,
+        {"can_id": LEAF.value, "source": ENTRY("tecmp"), "data_len": ENTRY.length, "error_class": INNER.id},
+    ),
+)
+PACKETS = Rows("packets", None, {n: packets.ROWS[0].columns[n] for n in ("captured_len", "original_len", "protocol")})
+
+
+def entry(kind: int, body: bytes) -> bytes:
+    return struct.pack(">II", kind, len(body)) + body
+
+
+def inner(ident: int, following: int, body: bytes) -> bytes:
+    return struct.pack(">HH", ident, following) + body
+
+
+def leaf(value: int) -> bytes:
+    return struct.pack(">H", value)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, layers: Any = LAYERS, rows: Any = (*ROWS, PACKETS)) -> Program:
+    """From now on `open_capture` decodes with these declarations."""
+    program = Program(layers, rows)
+    compiled: Callable[..., Program] = lambda *_, **__: program  # noqa: E731
+    monkeypatch.setattr(capture, "program_for", compiled)
+    return program

@@ -1,0 +1,299 @@
+"""What the compiler refuses, and that what it accepts cannot read a stale or a foreign byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import dpkt
+import pytest
+
+from parser import CannotCompile, protocols
+from parser import kernels as k
+from parser.layer import Keys, Layer, Rows
+from parser.program import Program
+from parser.protocols.containers import LINKTYPE
+from tests.parser import captures, nested
+from tests.parser.compare import difference, read
+from tests.parser.nested import KIND, LEAF, NEXT, USER0, entry, inner, leaf
+from tests.parser.reference import Reference
+
+
+class Head(dpkt.Packet):
+    __hdr__ = (("length", "I", 0), ("pad", "I", 0))
+
+
+class Nothing(dpkt.Packet):
+    __hdr__ = (("first", "B", 0),)
+
+
+OTHER, LOWER = Keys("other", 8), Keys("lower", 8)
+
+
+def build(*layers: Layer, rows: Sequence[Rows] = ()) -> Program:
+    return Program((*protocols.containers.LAYERS, *layers), rows)
+
+
+def frame_rows(layer: Layer, **columns: Any) -> Rows:
+    return Rows("can_frames", layer, {"source": layer("tecmp"), "data_len": layer(0), **columns})
+
+
+def head(**facts: Any) -> Layer:
+    return Layer(Head, **{"name": "head", "under": [LINKTYPE[USER0]], **facts})
+
+
+# -- expressions that are no term -------------------------------------------------------------------------------------
+UNREADABLE: dict[str, tuple[dict[str, Callable[[Any], Any]], str]] = {
+    "two fields in one expression": ({"total": lambda h: h.length + h.pad}, "one field and numbers"),
+    "a product of two fields": ({"total": lambda h: h.length * h.pad}, "one field and numbers"),
+    "a mask by a field": ({"total": lambda h: h.length & h.pad}, "one field and numbers"),
+    "if": ({"total": lambda h: 8 if h.length else 9}, "branch"),
+    "and": ({"check": lambda h: h.length >= 1 and h.pad >= 1}, "`and`/`or`"),
+    "or": ({"check": lambda h: h.length >= 1 or h.pad >= 1}, "`and`/`or`"),
+    "not": ({"check": lambda h: not h.length}, "branch"),
+    "an interval in Python's way": ({"check": lambda h: 1 <= h.length <= 2}, "`and`/`or`"),
+    "a check that compares nothing": ({"check": lambda h: h.length}, "check must compare"),
+    "an expectation that compares nothing": ({"expect": lambda h: True}, "check must compare"),
+    "a comparison of two fields": ({"check": lambda h: h.length == h.pad}, "number"),
+    "an order of two fields": ({"check": lambda h: h.length >= h.pad}, "one field and numbers"),
+    "a shift by a field": ({"total": lambda h: h.length >> h.pad}, "one field and numbers"),
+    "a mask after a sum": ({"total": lambda h: (h.length + 8) & 0xFF}, "mask first"),
+    "a shift after a product": ({"total": lambda h: h.length * 4 >> 1}, "mask first"),
+    "a text": ({"total": lambda h: "8"}, "not one term"),
+    "a truth value": ({"total": lambda h: True}, "not one term"),
+    "another occurrence": ({"total": lambda h: h.length.last}, "no other occurrence"),
+    "division": ({"total": lambda h: h.length // 2}, "unsupported operand"),
+    "a length": ({"total": lambda h: len(h)}, "has no len"),
+    "a field that is not declared": ({"total": lambda h: h.size}, "declares no field"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_is_no_term_is_refused(name: str) -> None:
+    facts, message = UNREADABLE[name]
+    with pytest.raises((CannotCompile, TypeError, AttributeError), match=message):
+        build(head(**facts))
+
+
+# -- layers that are not there ----------------------------------------------------------------------------------------
+def test_a_carrier_that_is_not_on_every_path() -> None:
+    """`leaf` is also carried without `inner`: its header may not be read there."""
+    bad = Layer(nested.Leaf, name="leaf", under=[KIND[2], NEXT[2]], total=lambda h: nested.INNER.id)
+    with pytest.raises(CannotCompile, match="inner, which is not on every path"):
+        build(nested.ENTRY, nested.INNER, bad)
+
+
+def test_a_carrier_on_every_path_may_be_read() -> None:
+    good = Layer(nested.Leaf, name="leaf", under=[KIND[2], NEXT[2]], total=lambda h: nested.ENTRY.length & 3)
+    build(nested.ENTRY, nested.INNER, good)
+
+
+def test_a_layer_behind_another_is_not_carried_by_it() -> None:
+    """What follows by `then` has the carriers of its forerunner, not the forerunner itself."""
+    bad = Layer(Head, name="second", total=lambda h: LOWERED.length)
+    LOWERED = head(then=bad, selects=[OTHER(lambda h: h.length)])
+    with pytest.raises(CannotCompile, match="not on every path"):
+        build(LOWERED, bad)
+
+
+def test_a_claim_makes_a_new_path() -> None:
+    """A port that a profile gives to a protocol counts as a path to it."""
+    carrier = head(selects=[OTHER(lambda h: h.length)])
+    port = Layer(Head, name="port", under=[OTHER[1]], selects=[LOWER(lambda h: h.length)])
+    child = Layer(Head, name="child", under=[LOWER[1]], total=lambda h: port.length)
+    layers = (*protocols.containers.LAYERS, carrier, port, child)
+    Program(layers, ())
+    with pytest.raises(CannotCompile, match="not on every path"):
+        Program(layers, (), claims=[(OTHER[2], child)])
+
+
+def test_a_layer_that_is_not_listed() -> None:
+    with pytest.raises(CannotCompile, match="leaf gives rows but is not listed"):
+        build(nested.ENTRY, rows=[frame_rows(LEAF)])
+    with pytest.raises(CannotCompile, match="inner is read but not listed"):
+        build(nested.ENTRY, LEAF, rows=[frame_rows(LEAF, can_id=nested.INNER.id)])
+
+
+# -- loops without end ------------------------------------------------------------------------------------------------
+def test_a_chain_without_a_header() -> None:
+    with pytest.raises(CannotCompile, match="never ends"):
+        build(Layer(Nothing, name="chain", under=[LINKTYPE[USER0]], header=lambda h: 0, repeats=True))
+
+
+def test_a_layer_that_carries_itself_without_a_byte() -> None:
+    with pytest.raises(CannotCompile, match="carry itself"):
+        build(
+            Layer(
+                Nothing,
+                name="loop",
+                under=[LINKTYPE[USER0], OTHER[1]],
+                header=lambda h: 0,
+                selects=[OTHER(lambda h: h.first)],
+            )
+        )
+
+
+def test_a_cycle_of_layers_without_headers() -> None:
+    there = Layer(
+        Nothing, name="there", under=[LINKTYPE[USER0], OTHER[1]], header=lambda h: 0, selects=[LOWER(lambda h: h.first)]
+    )
+    back = Layer(Nothing, name="back", under=[LOWER[1]], header=lambda h: 0, selects=[OTHER(lambda h: h.first)])
+    with pytest.raises(CannotCompile, match="carry itself"):
+        build(there, back)
+    solid = Layer(Nothing, name="back", under=[LOWER[1]], selects=[OTHER(lambda h: h.first)])
+    build(there, solid)
+
+
+def test_a_chain_of_small_elements_gives_no_rows() -> None:
+    """The rooms of the walk are measured by it: a record of 262,144 bytes gives at most 32,768 rows of a chain."""
+    small = Layer(nested.Inner, name="small", under=[LINKTYPE[USER0]], repeats=True)
+    build(small)
+    with pytest.raises(CannotCompile, match="8 bytes"):
+        build(small, rows=[frame_rows(small)])
+
+
+def test_either_a_chain_or_a_follower() -> None:
+    follower = Layer(Head, name="follower")
+    with pytest.raises(CannotCompile, match="repeats or is followed"):
+        build(head(repeats=True, then=follower), follower)
+
+
+def test_too_many_keys_and_checks() -> None:
+    with pytest.raises(CannotCompile, match="key spaces"):
+        build(head(selects=[Keys(f"k{i}", 4)(lambda h: h.length) for i in range(k.MAX_KEYS + 1)]))
+    with pytest.raises(CannotCompile, match="checks"):
+        build(head(check=lambda h: (h.pad >= 0) & (h.pad >= 1) & (h.pad >= 2) & (h.pad >= 3) & (h.pad >= 4)))
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
+def test_columns_that_cannot_be() -> None:
+    source = head(measured=False)
+    for columns, message in (
+        ({"colour": source.length}, "no column 'colour'"),
+        ({"packet_no": source.length}, "no column 'packet_no'"),
+        ({"can_id": source.length.names({1: "one"})}, "no string column"),
+        ({"direction": source.length}, "string column"),
+        ({"can_id": source.length.run}, "stacks"),
+        ({"direction": (source.length.names({1: "in"}), source.pad.text("decimal"))}, "mixes"),
+    ):
+        with pytest.raises(CannotCompile, match=message):
+            build(source, rows=[frame_rows(source, **columns)])
+    with pytest.raises(CannotCompile, match="measured"):
+        source.body_len  # noqa: B018
+    with pytest.raises(CannotCompile, match="measured"):
+        build(source, rows=[dataclasses.replace(frame_rows(source), within=source)])
+    with pytest.raises(CannotCompile, match="one condition"):
+        source.length.where(source.length >= 1).where(source.length >= 2)
+    with pytest.raises(CannotCompile, match="one condition"):
+        source.length.where((source.length >= 1) & (source.pad >= 1))
+
+
+def test_a_required_column_is_filled() -> None:
+    source = head()
+    with pytest.raises(CannotCompile, match="need the column source"):
+        build(source, rows=[Rows("can_frames", source, {"can_id": source.length})])
+
+
+def test_a_layer_gives_rows_once() -> None:
+    source = head()
+    with pytest.raises(CannotCompile, match="once"):
+        build(source, rows=[frame_rows(source), Rows("lin_frames", source, {"source": source("tecmp")})])
+    with pytest.raises(CannotCompile, match="once"):
+        build(rows=[nested.PACKETS, nested.PACKETS])
+
+
+def test_a_value_is_claimed_once() -> None:
+    with pytest.raises(CannotCompile, match="entry claims values of link type that head has claimed"):
+        build(head(), nested.ENTRY)
+    with pytest.raises(CannotCompile, match="8 bits"):
+        OTHER[256]
+    with pytest.raises(CannotCompile, match="8 bits"):
+        OTHER[-1]
+
+
+def test_a_name_is_listed_once() -> None:
+    with pytest.raises(CannotCompile, match="twice"):
+        build(nested.ENTRY, nested.ENTRY)
+    with pytest.raises(CannotCompile, match="twice"):
+        build(nested.ENTRY, head(name="entry", under=[]))
+
+
+def test_a_payload_is_no_number() -> None:
+    class Long(dpkt.Packet):
+        __hdr__ = (("blob", "9s", bytes(9)),)
+
+    with pytest.raises(CannotCompile, match="payload"):
+        Layer(Long, name="long").blob  # noqa: B018
+
+
+# -- what runs --------------------------------------------------------------------------------------------------------
+def entries(r: Random) -> bytes:
+    made = b""
+    for _ in range(r.choice((1, 2, 3, 5))):
+        body = leaf(r.getrandbits(16)) + bytes(r.choice((0, 3)))
+        direct = r.random() < 0.5
+        if not direct:
+            for depth in range(r.choice((1, 1, 2, 40))):
+                body = inner(r.getrandbits(16), 1 if depth else r.choice((2, 2, 2, 9)), body)
+        made += entry(r.choice((1, 2, 7)) if r.random() < 0.2 else 1 + direct, body)
+    return made
+
+
+def test_an_optional_carrier_under_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lay inside one sibling is not read for the next one."""
+    nested.use(monkeypatch)
+    frame = entry(1, inner(0x77, 2, leaf(5))) + entry(2, leaf(6)) + entry(1, inner(0x78, 2, leaf(7)))
+    rows, _ = read(captures.pcap([frame, entry(2, leaf(8))], USER0))
+    assert [(row["can_id"], row["error_class"]) for row in rows["can_frames"]] == [
+        (5, 0x77),
+        (6, None),
+        (7, 0x78),
+        (8, None),
+    ]
+    assert [row["sub_no"] for row in rows["can_frames"]] == [0, 1, 2, 0]
+
+
+def test_nested_declarations_equal_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    nested.use(monkeypatch)
+    reference = Reference(layers=nested.LAYERS, rows=(*nested.ROWS, nested.PACKETS))
+    r = Random(3)
+    data = captures.pcap([entries(r)[: r.choice((None, r.randrange(60)))] for _ in range(400)], USER0)
+    rows, summary = read(data)
+    assert (unlike := difference(reference.read(data).rows, rows)) is None, unlike
+    assert {"too_deep", "short_header", "overrun"} <= set(summary.faults)
+
+
+def test_too_deep_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 layers inside a record are read, the 33rd is a fault; its siblings are read all the same."""
+    nested.use(monkeypatch)
+
+    def deep(layers: int) -> bytes:
+        body = leaf(1)
+        for i in range(layers):
+            body = inner(i, 1 if i else 2, body)
+        return entry(1, body)
+
+    # below the record: entry 1, the inner ones, leaf
+    for layers, faults in ((k.DEPTH - 2, []), (k.DEPTH - 1, ["leaf"]), (k.DEPTH, ["inner"]), (200, ["inner"])):
+        rows, _ = read(captures.pcap([deep(layers) + entry(2, leaf(9))], USER0))
+        assert [f["layer"] for f in rows.get("faults", []) if f["reason"] == "too_deep"] == faults
+        assert [row["can_id"] for row in rows["can_frames"]] == ([9] if faults else [1, 9])
+
+
+def test_a_chain_of_the_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of the greatest length, full of the smallest elements: no row is lost."""
+    nested.use(
+        monkeypatch,
+        rows=[*nested.ROWS, Rows("lin_frames", nested.ENTRY, {"source": nested.ENTRY("tecmp")}), nested.PACKETS],
+    )
+    frame = entry(5, b"") * ((k.LONGEST - 16) // 8)
+    rows, _ = read(captures.pcap([frame, frame], USER0))
+    assert len(rows["lin_frames"]) == 2 * ((k.LONGEST - 16) // 8)
+    assert rows["lin_frames"][-1]["sub_no"] == (k.LONGEST - 16) // 8 - 1
+    cut = struct.pack(">II", 5, 1) * ((k.LONGEST - 16) // 8)
+    rows, summary = read(captures.pcap([cut, frame], USER0))
+    assert summary.packets == 2
+    assert len(rows["lin_frames"]) > (k.LONGEST - 16) // 8
