@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from parser import ProfileError
 
-from .commands import ingest, screen
+from . import VERSION
+from .commands import ingest, inspect, maintain, sample, screen, tables
 from .errors import PcaplakeError
 from .queue.directory import NotThere
-from .settings import WrongSetting
+from .settings import WrongSetting, debug
 
 USAGE, FATAL, INTERRUPTED = 2, 3, 130
 
@@ -25,16 +26,28 @@ app = typer.Typer(
     name="pcaplake",
     help="Vehicle network captures (pcap, pcapng) to Delta tables, each row exactly once.",
     epilog="Begin with:  pcaplake sample drive/ --mix drive --seconds 10;  pcaplake ingest drive/ --lake lake/",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(ingest.ingest)
+app.command()(inspect.inspect)
+app.command()(tables.tables)
+app.command()(sample.sample)
+app.command()(maintain.maintain)
 
 
-@app.callback()
-def pcaplake() -> None:
+@app.callback(invoke_without_command=True)
+def pcaplake(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
     """Vehicle network captures (pcap, pcapng) to Delta tables, each row exactly once."""
+    if version:
+        screen.out.print(f"pcaplake {VERSION}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(USAGE)
 
 
 def main() -> NoReturn:
@@ -45,24 +58,22 @@ def main() -> NoReturn:
 def _run() -> int:
     try:
         return app(standalone_mode=False) or 0
-    except click.exceptions.Exit as exit_:
-        return exit_.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+    except TyperException as error:
+        screen.say(f"pcaplake: {error.format_message()} See pcaplake --help, or --help of the command.")
+        return USAGE
     except (WrongSetting, NotThere, ProfileError) as error:
         screen.say(f"pcaplake: {error}")
         return USAGE
     except PcaplakeError as error:
         screen.say(f"pcaplake: {error}")
         return FATAL
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:  # of `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # noqa: BLE001 -- people get no traceback
+    except Exception as error:
         screen.say(f"pcaplake: unexpected {type(error).__name__}: {error}; PCAPLAKE_DEBUG=1 shows where")
-        if os.environ.get("PCAPLAKE_DEBUG"):
+        if debug():
             raise
         return FATAL

@@ -25,7 +25,7 @@ from .lake.delta import AddFile
 from .lake.lake import Lake
 from .lake.manifest import Capture
 from .lake.stage import Window
-from .pipeline import QUARANTINED, Reader, Stopped
+from .pipeline import Reader, Stopped
 from .source import ObjectRef, Sources
 
 ATTEMPTS = 2

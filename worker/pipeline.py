@@ -61,7 +61,9 @@ class Reader:
                 raw=self.raw and "packets" in wanted,
             )
         except CaptureError as error:
-            self._write(window, "quarantine", [self._bad(capture, "open", error.reason, error.detail, 0, head.first, None)])
+            self._write(
+                window, "quarantine", [self._bad(capture, "open", error.reason, error.detail, 0, head.first, None)]
+            )
         else:
             for table, batch in opened.batches():
                 if stopped():

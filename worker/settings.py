@@ -31,6 +31,11 @@ class WrongSetting(ValueError):
     """A setting that cannot be used; the message names it and says what to write."""
 
 
+def debug() -> bool:
+    """PCAPLAKE_DEBUG: show where an unexpected error came from."""
+    return bool(os.environ.get(f"{PREFIX}DEBUG"))
+
+
 def size(value: Any) -> Any:
     """`128MB` -> bytes. A unit is a power of 1024."""
     if isinstance(value, str):
@@ -138,5 +143,5 @@ def _explained(name: str, kind: str, message: str) -> str:
     option = f"--{name.replace('_', '-')}"
     if kind == "missing":
         return f"{option} is missing: give it, or set {PREFIX}{name.upper()}"
-    plain = message.removeprefix("Value error, ")
+    plain = message.removeprefix("Value error, ").replace("Input should be", "must be")
     return f"{option}: {plain}" if name else plain

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from numba.core.dispatcher import Dispatcher
 
@@ -42,7 +42,7 @@ def kernels() -> Iterator[Any]:
     for package in PACKAGES:
         for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for one in vars(importlib.import_module(info.name)).values():
-                if isinstance(one, Dispatcher) and hasattr(one._cache, "_cache_file") and one not in seen:
+                if isinstance(one, Dispatcher) and hasattr(cast(Any, one)._cache, "_cache_file") and one not in seen:
                     seen.add(one)
                     yield one
 

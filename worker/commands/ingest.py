@@ -14,8 +14,9 @@ import typer
 
 from parser.tables import TABLES
 
+from .. import VERSION
 from ..ingest import Ingest, Tally
-from ..lake.lake import DECODER_VERSION, Lake
+from ..lake.lake import Lake
 from ..lake.store import Store
 from ..pipeline import Reader
 from ..queue.directory import find
@@ -26,9 +27,12 @@ from . import screen
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
 KNOBS = "Knobs"
 
-Names = Annotated[list[str], typer.Argument(metavar="PATH|URI...", help="Files, folders, globs, s3:// gs:// az:// URIs.")]
+Names = Annotated[
+    list[str], typer.Argument(metavar="PATH|URI...", help="Files, folders, globs, s3:// gs:// az:// URIs.")
+]
 LakeUri = Annotated[
-    str | None, typer.Option("--lake", metavar="URI", help="The lake: a folder, or s3:// gs:// az://.", show_default=False)
+    str | None,
+    typer.Option("--lake", metavar="URI", help="The lake: a folder, or s3:// gs:// az://.", show_default=False),
 ]
 Pair = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of the object store. May be repeated.")]
 
@@ -47,7 +51,8 @@ def ingest(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")] = False,
     mode: Annotated[
-        str | None, typer.Option(metavar="append|overwrite", help="overwrite: these captures replace all that is there.")
+        str | None,
+        typer.Option(metavar="append|overwrite", help="overwrite: these captures replace all that is there."),
     ] = None,
     raw: Annotated[bool | None, typer.Option("--raw", help="Keep the bytes of every packet (packets.raw).")] = None,
     storage_option: Pair = None,
@@ -55,7 +60,8 @@ def ingest(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of tables that are made now. May be repeated.")
     ] = None,
     partition_by: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Of a lake that is made now; date by default. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Of a lake that is made now; date by default. Repeatable."),
     ] = None,
     create: Annotated[bool | None, typer.Option("--create/--no-create", help="Make tables that are missing.")] = None,
     adopt: Annotated[
@@ -88,7 +94,7 @@ def ingest(
 
       pcaplake ingest 'drives/2026-09-*/*.pcapng' --lake lake/ --threads 4 --json
 
-      pcaplake ingest s3://fleet/drives/ --lake s3://fleet/lake --ledger ~/.pcaplake --storage-option aws_region=eu-central-1
+      pcaplake ingest s3://fleet/drives/ --lake s3://fleet/lake --ledger ~/.pcaplake
     """
     given = {name: value for name, value in locals().items() if name not in ("names", "json", "adopt")}
     settings = Settings.load(**given)
@@ -104,10 +110,10 @@ def run(
     json: bool = False,
     step: Callable[[str], None] = lambda name: None,
 ) -> int:
-    """The whole run -> exit code. WrongSetting, NotThere and Fatal as they come; `step` is told of every numbered step."""
+    """The whole run -> exit code. WrongSetting, NotThere and Fatal as they come; `step` is told of numbered steps."""
     profile = settings.vehicle_profile()
     sources = Sources(settings.storage_option)
-    reader = Reader(profile=profile, decoder_version=DECODER_VERSION, now=time.time, raw=settings.raw)
+    reader = Reader(profile=profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
     work = Ingest(sources, reader, threads=settings.threads)
     start, cpu = time.monotonic(), _cpu_seconds()
 
@@ -126,6 +132,7 @@ def run(
             overwrite=settings.mode == "overwrite",
             adopt=adopt,
             source=work,
+            decoder_version=VERSION,
             step=step,
         )
         async with lake, screen.running(lambda: _look(work.tally, start)):
@@ -189,10 +196,11 @@ def report(tally: Tally, seconds: float, cpu_seconds: float) -> dict[str, Any]:
 
 
 def _show(result: dict[str, Any]) -> None:
-    counts = [f"{result['captures']:,} captures read"]
-    for name in ("quarantined", "already_ingested", "ignored"):
-        if result[name]:
-            counts.append(f"{result[name]:,} {name.replace('_', ' ')}")
+    others = [name for name in ("quarantined", "already_ingested", "ignored") if result[name]]
+    counts = [
+        f"{result['captures']:,} captures read",
+        *(f"{result[name]:,} {name.replace('_', ' ')}" for name in others),
+    ]
     screen.out.print(f"{', '.join(counts)}; {result['packets']:,} packets")
     rows = [(name, count) for name, count in result["rows"].items() if count]
     if rows:

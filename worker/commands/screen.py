@@ -80,7 +80,7 @@ def _bar(total: float | None, *columns: TextColumn) -> Progress:
 @contextlib.asynccontextmanager
 async def running(look: Callable[[], tuple[float, float, str]], every: float = 0.2) -> AsyncIterator[None]:
     """A bar of bytes while the body runs; `look` gives (bytes done, bytes in all, text beside the bar)."""
-    done, total, text = look()
+    _, total, text = look()
     with _bar(total, TextColumn("{task.fields[text]}")) as progress:
         task = progress.add_task("ingest", total=total, text=text)
 

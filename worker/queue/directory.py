@@ -33,7 +33,7 @@ async def find(names: Sequence[str], sources: Sources, lake: Store) -> list[Obje
         if is_remote(name):
             some = await _remote(name, sources)
         else:
-            some = await asyncio.to_thread(lambda name=name: list(_local(name.removeprefix("file://"))))
+            some = await asyncio.to_thread(_local, name.removeprefix("file://"))
         for ref in some:
             known = found.setdefault(ref.uri, ref)
             if ref.explicit and not known.explicit:
@@ -41,16 +41,14 @@ async def find(names: Sequence[str], sources: Sources, lake: Store) -> list[Obje
     return [ref for ref in found.values() if not ref.uri.startswith(f"{lake.uri}/")]
 
 
-def _local(name: str) -> Iterator[ObjectRef]:
+def _local(name: str) -> list[ObjectRef]:
     path = Path(name)
     if path.exists():
-        yield from _named(path)
-        return
+        return list(_named(path))
     matches = sorted(glob.glob(name, recursive=True)) if _MAGIC & set(name) else []
     if not matches:
         raise NotThere(f"{name} does not exist" if not _MAGIC & set(name) else f"{name} matches nothing")
-    for match in matches:
-        yield from _named(Path(match))
+    return [ref for match in matches for ref in _named(Path(match))]
 
 
 def _named(path: Path) -> Iterator[ObjectRef]:

@@ -1,0 +1,121 @@
+"""`pcaplake inspect`: what a capture is, without a lake."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from parser import CaptureError, Summary, open_capture
+
+from ..settings import WrongSetting
+from . import screen
+
+NOT_A_CAPTURE = 1
+_NS = 1_000_000_000
+
+
+def inspect(
+    capture: Annotated[
+        Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file, or gzip, zstd, lz4 of one.")
+    ],
+    profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Format, interfaces, link types, time span, packets and bytes by protocol, rows by table, faults.
+
+    Needs no lake. Exit code 1: it is no capture.
+
+    Example:  pcaplake inspect drive.pcapng --profile vehicle.yaml
+    """
+    screen.compile_kernels()
+    packets: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    try:
+        with open_capture(capture, profile=profile) as opened:
+            for table, batch in opened.batches():
+                if table == "packets":
+                    _add(packets, sizes, batch)
+            summary = opened.summary
+    except CaptureError as error:
+        screen.say(f"pcaplake: {capture} is {error}")
+        raise typer.Exit(NOT_A_CAPTURE) from error
+    except OSError as error:
+        raise WrongSetting(f"{capture} cannot be read: {error.strerror}") from error
+    assert summary is not None
+    facts = _facts(summary, packets, sizes)
+    if json:
+        screen.as_json(facts)
+    else:
+        _show(facts)
+
+
+def _add(packets: Counter[str], sizes: Counter[str], batch: pa.RecordBatch) -> None:
+    rows = pa.table({name: batch.column(name) for name in ("protocol", "captured_len")})
+    for one in rows.group_by("protocol").aggregate([("captured_len", "sum"), ("captured_len", "count")]).to_pylist():
+        packets[one["protocol"]] += one["captured_len_count"]
+        sizes[one["protocol"]] += one["captured_len_sum"]
+
+
+def _facts(summary: Summary, packets: Counter[str], sizes: Counter[str]) -> dict[str, Any]:
+    first, last = summary.first_ts_ns, summary.last_ts_ns
+    return {
+        "format": summary.format,
+        "compression": summary.compression,
+        "sections": summary.sections,
+        "truncated": summary.truncated,
+        "interfaces": [
+            {
+                "id": one.id,
+                "name": one.name,
+                "link_type": one.link_type,
+                "ts_resolution_ns": one.resolution_ns,
+                "snaplen": one.snaplen,
+            }
+            for one in summary.interfaces
+        ],
+        "link_types": list(summary.link_types),
+        "first_ts_ns": first,
+        "last_ts_ns": last,
+        "first_ts": _text(first),
+        "last_ts": _text(last),
+        "seconds": None if first is None or last is None else (last - first) / _NS,
+        "packets": summary.packets,
+        "bytes": summary.bytes,
+        "protocols": {name: {"packets": count, "bytes": sizes[name]} for name, count in packets.most_common()},
+        "rows": dict(summary.rows),
+        "faults": dict(sorted(summary.faults.items())),
+    }
+
+
+def _text(ns: int | None) -> str | None:
+    """RFC 3339 with nanoseconds."""
+    if ns is None:
+        return None
+    return f"{datetime.fromtimestamp(ns // _NS, UTC):%Y-%m-%dT%H:%M:%S}.{ns % _NS:09d}Z"
+
+
+def _show(facts: dict[str, Any]) -> None:
+    packed = f", {facts['compression']}" if facts["compression"] else ""
+    cut = ", truncated" if facts["truncated"] else ""
+    screen.out.print(f"{facts['format']}{packed}{cut}; {facts['packets']:,} packets, {facts['bytes']:,} bytes")
+    if facts["seconds"] is not None:
+        screen.out.print(f"{facts['first_ts']} to {facts['last_ts']} ({facts['seconds']:,.3f} s)")
+    interfaces = [
+        (one["id"], one["name"] or "-", one["link_type"], one["ts_resolution_ns"], one["snaplen"])
+        for one in facts["interfaces"]
+    ]
+    protocols = [(name, one["packets"], one["bytes"]) for name, one in facts["protocols"].items()]
+    for title, columns, rows in (
+        ("interfaces", ["id", "name", "link type", "ns a tick", "snaplen"], interfaces),
+        ("protocols", ["innermost", "packets", "bytes"], protocols),
+        ("rows", ["table", "rows"], [item for item in facts["rows"].items() if item[1]]),
+        ("faults", ["kind", "times"], list(facts["faults"].items())),
+    ):
+        if rows:
+            screen.out.print()
+            screen.table(title, columns, rows)

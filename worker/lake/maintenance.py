@@ -1,0 +1,68 @@
+"""Compaction, checkpoint and VACUUM of a lake that nobody else locks, through `deltalake`.
+
+Safe beside a running ingest: compaction only replaces files by others with the same rows and leaves `txn` alone, and
+VACUUM takes nothing that is younger than `LEAST_RETENTION_DAYS`. A stage is committed or given back within five days.
+Knows no rule of the commit path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from parser.tables import TABLES
+
+from ..errors import Fatal, Retryable
+from .store import Store
+
+LEAST_RETENTION_DAYS = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintained:
+    """What was done to one table: files compacted away, made, and deleted by VACUUM; its version now."""
+
+    compacted: int
+    made: int
+    deleted: int
+    version: int
+
+
+def maintain(
+    store: Store,
+    *,
+    target_file_size: int,
+    retention_days: int = LEAST_RETENTION_DAYS,
+    begin: Callable[[str], None] = lambda table: None,
+) -> Iterator[tuple[str, Maintained]]:
+    """Every table in turn -> (name, what was done). ValueError for a retention that is too short.
+
+    Retryable when somebody else compacted at the same time; Fatal for what `deltalake` cannot do.
+    """
+    if retention_days < LEAST_RETENTION_DAYS:
+        raise ValueError(f"files are kept for {LEAST_RETENTION_DAYS} days at the least, not {retention_days}")
+    for name in TABLES:
+        begin(name)
+        try:
+            yield name, _maintain(f"{store.uri}/{name}", dict(store.options), target_file_size, retention_days)
+        except TableNotFoundError:
+            continue
+        except CommitFailedError as error:
+            raise Retryable(f"{name}: somebody else changed the same files; run it again: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise Fatal(f"{name}: {error}") from error
+
+
+def _maintain(uri: str, options: dict[str, str], target_file_size: int, retention_days: int) -> Maintained:
+    table = DeltaTable(uri, storage_options=options or None)
+    done = table.optimize.compact(target_size=target_file_size)
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    deleted = table.vacuum(retention_hours=24 * retention_days, dry_run=False, full=True)
+    table.update_incremental()
+    return Maintained(
+        compacted=done["numFilesRemoved"], made=done["numFilesAdded"], deleted=len(deleted), version=table.version()
+    )
