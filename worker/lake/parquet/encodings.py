@@ -18,9 +18,9 @@ SPARE = 16
 @njit(cache=True, nogil=True)
 def span(values, out):
     """out[:2] = least and greatest of values (int32 or int64, at least one)."""
-    low = high = np.int64(values[0])
+    low = high = get(values, 0)
     for i in range(values.size):
-        value = np.int64(values[i])
+        value = get(values, i)
         low, high = min(low, value), max(high, value)
     out[0], out[1] = low, high
 
@@ -30,9 +30,21 @@ def compact(values, bitmap, out):
     """out = the values whose bit in `bitmap` (LSB first) is set; return how many. Both have the same dtype."""
     n = 0
     for i in range(values.size):
-        out[n] = values[i]
-        n += (bitmap[i >> 3] >> (i & 7)) & 1
+        put(out, n, get(values, i))
+        n += (get(bitmap, i >> 3) >> (i & 7)) & 1
     return n
+
+
+@njit(cache=True, nogil=True)
+def compact_bits(bits, bitmap, n, out):
+    """out (zeroed) = those of n bits whose bit in `bitmap` is set, both LSB first; return how many."""
+    count = 0
+    for i in range(n):
+        there = (get(bitmap, i >> 3) >> (i & 7)) & 1
+        bit = (get(bits, i >> 3) >> (i & 7)) & there
+        put(out, count >> 3, get(out, count >> 3) | bit << (count & 7))
+        count += there
+    return count
 
 
 @njit(cache=True, nogil=True)
@@ -44,7 +56,7 @@ def codes_by_range(values, low, table, codes, dictionary):
     """
     n = 0
     for i in range(values.size):
-        at = np.int64(values[i]) - low
+        at = get(values, i) - low
         code = get(table, at)
         if code < 0:
             if n == dictionary.size:
@@ -88,7 +100,7 @@ def codes_by_hash(values, slots, codes, dictionary):
 def used(codes, seen):
     """seen[c] = 1 for every code that occurs."""
     for i in range(codes.size):
-        put(seen, np.int64(codes[i]), 1)
+        put(seen, get(codes, i), 1)
 
 
 @njit
@@ -96,7 +108,7 @@ def _pack(values, start, count, width, out, at):
     """Bit-pack `count` unsigned values from `start`, LSB first, at byte `at` of out; count * width is whole bytes."""
     word, bits = np.uint64(0), 0
     for i in range(start, start + count):
-        value = np.uint64(values[i])
+        value = np.uint64(get(values, i))
         word |= value << np.uint64(bits)
         bits += width
         if bits >= 64:
@@ -171,34 +183,37 @@ def delta(values, wide, out):
     at = _varint(out, at, MINIBLOCKS)
     at = _varint(out, at, n)
     at = _zigzag(out, at, np.int64(values[0]) if n else np.int64(0))
-    deltas = np.empty(BLOCK, np.int64)
-    limit = np.uint64(0xFFFFFFFFFFFFFFFF) if wide else np.uint64(0xFFFFFFFF)
+    deltas = np.zeros(BLOCK, np.int64)
+    limit = np.int64(-1) if wide else np.int64(0xFFFFFFFF)
     for start in range(1, n, BLOCK):
         count = min(BLOCK, n - start)
         least = np.int64(2**63 - 1)
-        for i in range(count):
-            step = np.int64(values[start + i]) - np.int64(values[start + i - 1])
-            if not wide:
-                step = np.int64(np.int32(step))
-            deltas[i] = step
-            least = min(least, step)
+        if wide:
+            for i in range(count):
+                step = get(values, start + i) - get(values, start + i - 1)
+                put(deltas, i, step)
+                least = min(least, step)
+        else:
+            for i in range(count):
+                step = np.int64(np.int32(get(values, start + i) - get(values, start + i - 1)))
+                put(deltas, i, step)
+                least = min(least, step)
         at = _zigzag(out, at, least)
         for i in range(count):
-            deltas[i] = np.int64(np.uint64(deltas[i] - least) & limit)
+            put(deltas, i, (get(deltas, i) - least) & limit)
         for i in range(count, BLOCK):
-            deltas[i] = 0
+            put(deltas, i, 0)
         widths = at
         at += MINIBLOCKS
         for mini in range(MINIBLOCKS):
-            seen = np.uint64(0)
-            for i in range(mini * MINI, mini * MINI + MINI):
-                seen |= np.uint64(deltas[i])
-            width = _width(seen)
-            if mini * MINI >= count:
-                width = 0  # nothing here, and nothing is written
+            first = mini * MINI
+            seen = np.int64(0)
+            for i in range(first, first + MINI):
+                seen |= get(deltas, i)
+            width = _width(np.uint64(seen)) if first < count else 0  # nothing here, and nothing is written
             store8(out, widths + mini, width)
             if width:
-                at = _pack(deltas, mini * MINI, MINI, width, out, at)
+                at = _pack(deltas, first, MINI, width, out, at)
     return at
 
 

@@ -25,6 +25,7 @@ from .statistics import Range
 from .thrift import BINARY, BOOL, BYTE, I16, I32, I64, LIST, STRUCT, Struct, encode, varint
 
 Write = Callable[[bytes], object]
+Compress = Callable[[Any], bytes]
 Array = np.ndarray[Any, Any]
 
 MAGIC = b"PAR1"
@@ -36,7 +37,8 @@ CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "zstd": ZSTD}
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 PAGE_BYTES = 1 << 20  # of payload in a page
 MAX_DICTIONARY = 1 << 15  # entries of a dictionary of numbers
-SAMPLE = 8192  # bytes that decide whether a chunk is compressed
+SMALL = 256  # bytes of a chunk that is never compressed
+SAMPLE, LARGE_SAMPLE = 8192, 65_536  # bytes that decide whether a chunk is compressed, and how
 PAYS = 0.9  # compressed to uncompressed
 LONGEST_BOUND = 256  # bytes of a text that may stand in the statistics
 
@@ -87,7 +89,7 @@ class PageFile:
             raise ValueError(f"compression {compression!r}: choose from {', '.join(CODECS)}")
         self._schema, self._write, self._at = schema, write, 0
         self._codec = CODECS[compression]
-        self._compress = _compressor(compression, level)
+        self._compressors = _compressors(compression, level)
         self._groups: list[Struct] = []
         self._rows = 0
         self.ranges = {f.name: Range() for f in schema}
@@ -123,17 +125,18 @@ class PageFile:
     def _flush(self, chunk: _Chunk) -> tuple[Struct, int]:
         """Write the pages of a chunk; its ColumnMetaData, and its bytes before compression."""
         bodies = [b"".join(parts) if len(parts) > 1 else bytes(parts[0]) for parts, _, _ in chunk.pages]
-        codec = self._codec if self._pays(chunk, bodies) else UNCOMPRESSED
+        compress = self._compressor(chunk, bodies)
+        codec = UNCOMPRESSED if compress is None else self._codec
         start, raw, dictionary_at = self._at, 0, None
         if chunk.dictionary is not None:
             dictionary_at = self._at
             body, count = chunk.dictionary
             header = (7, STRUCT, ((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
-            raw += self._page(DICTIONARY_PAGE, body, codec, header)
+            raw += self._page(DICTIONARY_PAGE, body, compress, header)
         data_at = self._at
         for body, (_, values, encoding) in zip(bodies, chunk.pages, strict=True):
             header = (5, STRUCT, ((1, I32, values), (2, I32, encoding), (3, I32, RLE), (4, I32, RLE)))
-            raw += self._page(DATA_PAGE, body, codec, header)
+            raw += self._page(DATA_PAGE, body, compress, header)
         statistics = ((3, I64, chunk.nulls), (5, BINARY, chunk.high), (6, BINARY, chunk.low))
         return (
             (1, I32, chunk.kind),
@@ -148,19 +151,24 @@ class PageFile:
             (12, STRUCT, statistics),
         ), raw
 
-    def _pays(self, chunk: _Chunk, bodies: list[bytes]) -> bool:
-        if self._codec == UNCOMPRESSED:
-            return False
+    def _compressor(self, chunk: _Chunk, bodies: list[bytes]) -> Compress | None:
+        """The compressor that makes a sample of the chunk smallest; None: none of them pays."""
         total = sum(len(body) for body in bodies) + (len(chunk.dictionary[0]) if chunk.dictionary else 0)
-        if total < 256:
-            return False
+        if total < SMALL:
+            return None
         body = max(bodies, key=len)
-        middle = max(0, (len(body) - SAMPLE) // 2)
-        sample = body[middle : middle + SAMPLE]
-        return len(self._compress(sample)) < PAYS * len(sample)
+        size = SAMPLE if total < PAGE_BYTES else LARGE_SAMPLE
+        middle = max(0, (len(body) - size) // 2)
+        sample = body[middle : middle + size]
+        best, least = None, PAYS * len(sample)
+        for compress in self._compressors if total >= PAGE_BYTES else self._compressors[:1]:
+            packed = len(compress(sample))
+            if packed < least:
+                best, least = compress, packed
+        return best
 
-    def _page(self, kind: int, body: bytes, codec: int, header: tuple[int, int, Struct]) -> int:
-        packed = body if codec == UNCOMPRESSED else self._compress(body)
+    def _page(self, kind: int, body: bytes, compress: Compress | None, header: tuple[int, int, Struct]) -> int:
+        packed = body if compress is None else compress(body)
         head = encode(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
         self._put(head)
         self._put(packed)
@@ -189,14 +197,25 @@ class PageFile:
         self._put(footer + len(footer).to_bytes(4, "little") + MAGIC)
 
 
-def _compressor(compression: str, level: int | None) -> Callable[[Any], bytes]:
+def _compressors(compression: str, level: int | None) -> list[Compress]:
+    """The ways to compress a chunk, the usual one first; for zstd at level 1 also one that hardly looks for repeats.
+
+    Payloads of noisy signals repeat nothing that is worth finding: there 64 slots of hash table and matches of 7 bytes
+    or more are faster and smaller than level 1, whose short matches break up the literals.
+    """
     if compression == "zstd":
-        context = zstandard.ZstdCompressor(level=1 if level is None else level, write_checksum=False)
-        return context.compress
+        level = 1 if level is None else level
+        contexts = [zstandard.ZstdCompressor(level=level)]
+        if level == 1:
+            entropy = zstandard.ZstdCompressionParameters(
+                strategy=zstandard.STRATEGY_FAST, min_match=7, hash_log=6, window_log=19, target_length=0
+            )
+            contexts.append(zstandard.ZstdCompressor(compression_params=entropy))
+        return [context.compress for context in contexts]
     if compression == "snappy":
         codec = pa.Codec("snappy")
-        return lambda data: codec.compress(data, asbytes=True)  # type: ignore[no-any-return]
-    return bytes
+        return [lambda data: codec.compress(data, asbytes=True)]
+    return []
 
 
 # -- schema -----------------------------------------------------------------------------------------------------------
@@ -378,10 +397,10 @@ def _texts(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None
         e.used(codes, seen)
     texts = [text for text, there in zip(dictionary.to_pylist(), seen.tolist(), strict=True) if there]
     low, high = min(texts), max(texts)  # by code points, which is the order of UTF-8
-    if len(texts) < len(dictionary):  # readers may trust that every entry occurs
+    if len(texts) == 1:
+        codes = codes[:0]
+    elif len(texts) < len(dictionary):  # readers may trust that every entry occurs
         codes = (np.cumsum(seen, dtype=np.int32) - 1)[codes]
-        if len(texts) == 1:
-            codes = codes[:0]
     encoded = [text.encode() for text in texts]
     body = b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
     if max(len(low.encode()), len(high.encode())) <= LONGEST_BOUND:
@@ -392,11 +411,10 @@ def _texts(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None
 
 def _bools(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None) -> Range:
     n = len(array)
-    bits = np.frombuffer(array.buffers()[1], np.uint8)[: (n + 7) // 8]
+    bits = _buffer(array.buffers()[1], np.uint8, (n + 7) // 8)
     if bitmap is not None:
-        values = np.unpackbits(bits, count=n, bitorder="little")
-        there = np.unpackbits(bitmap[: (n + 7) // 8], count=n, bitorder="little")
-        bits = np.packbits(values[there.view(np.bool_)], bitorder="little")
+        out = np.zeros(bits.size + 1, np.uint8)
+        bits = out[: (e.compact_bits(bits, bitmap, n, out) + 7) // 8]
     chunk.encodings = [PLAIN]
     chunk.page([*head, bits.data], n, PLAIN)
     return Range(nulls=chunk.nulls)
