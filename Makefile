@@ -1,0 +1,82 @@
+# `make` prints what it can do. Stamp files in .venv keep a second call quick.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+KERNELS := $(wildcard parser/*.py parser/protocols/*.py worker/lake/parquet/*.py)
+DEMO_SECONDS ?= 60
+
+help: ## print what make can do
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.warm ## make .venv from the lock file, install pcaplake in it, compile the kernels
+
+$(VENV)/.locked: requirements.lock
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install it, or name another with PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { echo "no venv: on Debian install python3-venv" >&2; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.warm: $(VENV)/.installed $(KERNELS)
+	$(BIN)/python -m worker.warm
+	@touch $@
+
+$(VENV)/.tools: .ci/tools
+	@.ci/tools tshark strace
+	@touch $@
+
+demo: setup ## make a sample drive, ingest it, show what is in the lake and how to query it
+	rm -rf demo
+	$(BIN)/pcaplake sample demo/drive --mix drive --seconds $(DEMO_SECONDS)
+	$(BIN)/pcaplake ingest demo/drive --lake demo/lake --profile demo/drive/profile.yaml
+	$(BIN)/pcaplake tables --lake demo/lake
+	@$(BIN)/python docs/examples/query.py demo/lake
+
+test: setup $(VENV)/.tools lint types architecture ## everything CI runs
+	$(BIN)/pytest
+
+check: setup lint types architecture ## lint, types, import rules and the quick tests
+	$(BIN)/pytest -m "not slow"
+
+lint: $(VENV)/.installed ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed ## mypy, strict
+	$(BIN)/mypy
+
+architecture: $(VENV)/.installed ## imports point down only
+	$(BIN)/lint-imports --no-logo
+
+bench: setup ## captures to committed rows, by stage, beside other tools (docs/benchmarks.md)
+	$(BIN)/python -m bench
+
+bench-commit: setup ## CPU of a commit at 0 to 1 M live files
+	$(BIN)/python -m bench.commit
+
+bench-parquet: setup ## the Parquet writer beside pyarrow
+	$(BIN)/python -m bench.parquet
+
+torture: setup $(VENV)/.tools ## kill an ingest at 200 random moments, and run it again each time
+	$(BIN)/pytest tests/worker/test_kill.py --moments 200
+
+fuzz: setup ## the decoder on mutated captures, guided by coverage, for ten minutes
+	$(BIN)/python -m tests.fuzz --seconds 600
+
+lock: ## pin every dependency again, with hashes
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet uv
+	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra dev --generate-hashes --no-header \
+		--no-emit-index-url --python-version 3.11 --upgrade --output-file requirements.lock
+
+clean: ## delete what was made, but not lakes and captures of yours
+	rm -rf $(VENV) build dist demo bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf *.egg-info
+	find parser worker tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help setup demo test check lint types architecture bench bench-commit bench-parquet torture fuzz lock clean

@@ -1,0 +1,69 @@
+"""Imports point down, the parser is pure, and only the settings read the environment."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(path for package in ("parser", "worker") for path in (ROOT / package).rglob("*.py"))
+
+
+def test_import_contracts_are_kept() -> None:
+    """The contracts of pyproject.toml, among them the floors."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"Contracts: [5-9] kept, 0 broken", done.stdout), done.stdout
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(node.module or "")
+    return found
+
+
+def _environment(tree: ast.AST) -> list[int]:
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "os"
+        and node.attr in ("environ", "environb", "getenv", "putenv")
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_settings_read_the_environment(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert path == ROOT / "worker" / "settings.py" or not _environment(tree)
+    assert not any(isinstance(node, ast.ImportFrom) and node.module == "os" for node in ast.walk(tree))
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.is_relative_to(ROOT / "parser")], ids=lambda path: path.name)
+def test_parser_has_no_clock(path: Path) -> None:
+    text = path.read_text()
+    assert not _imported(ast.parse(text)) & {"time", "asyncio", "random", "threading"}
+    assert not re.search(r"\b(datetime\.now|datetime\.utcnow|date\.today)\b", text)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_inside_a_package_absolute_between(path: Path) -> None:
+    """A package names itself only where the name must be whole: in a package's own root and in `python -m`."""
+    package = path.relative_to(ROOT).parts[0]
+    other = {"parser": "worker", "worker": "parser"}[package]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            assert node.level < len(path.relative_to(ROOT).parts), f"line {node.lineno} climbs out of {package}"
+        if isinstance(node, ast.ImportFrom) and package == "parser":
+            assert (node.module or "").split(".")[0] != other

@@ -1,0 +1,81 @@
+"""What the repository says and does not say: pinned with hashes, no registry host, no path of a machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import worker
+from worker.lake.lake import DECODER_VERSION
+
+ROOT = Path(__file__).parents[2]
+REGISTRY = re.compile(r"--(?:extra-)?index-url|--find-links|--trusted-host|files\.pythonhosted|" r"\bpypi\.[a-z]+\b")
+MACHINE = re.compile(r"(?<![\w.{}/])/(?:work|root|opt|Users|mnt)/\w|(?<![\w.{}/])/home/\w")
+ADDRESS = re.compile(r"https?://(?:\d{1,3}\.){3}\d{1,3}|https?://[\w-]+(?::\d+)?/")
+THIS = Path(__file__).relative_to(ROOT).as_posix()
+
+
+def _tracked() -> list[str]:
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in done.stdout.splitlines() if name != THIS and (ROOT / name).is_file()]
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.mark.parametrize("pattern", [REGISTRY, MACHINE, ADDRESS], ids=["registry", "machine path", "local address"])
+def test_nothing_of_a_machine(pattern: re.Pattern[str]) -> None:
+    found = {name: match[0] for name in _tracked() if (match := pattern.search(_text(name)))}
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (REGISTRY, "--index-url x"),
+        (MACHINE, "see /work/main"),
+        (MACHINE, "'/home/me'"),
+        (ADDRESS, "http://10.0.0.1:80/x"),
+    ],
+)
+def test_the_patterns_find_what_they_are_for(pattern: re.Pattern[str], text: str) -> None:
+    assert pattern.search(text)
+
+
+def test_every_requirement_is_pinned_and_hashed() -> None:
+    entries = re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text().strip())
+    assert len(entries) > 50
+    for entry in entries:
+        assert re.match(r"[a-z0-9][a-z0-9._-]*(?:\[[a-z,]+\])?==\S+", entry), entry[:80]
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
+
+
+def test_lock_covers_what_the_project_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locked = {
+        re.split(r"[=\[]", line)[0] for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line
+    }
+    needed = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["dev"],
+        *project["optional-dependencies"]["aws"],
+    ]
+    names = {re.split(r"[\s<>=;\[]", one)[0].lower().replace("_", "-") for one in needed}
+    assert names <= locked
+
+
+def test_one_version_everywhere() -> None:
+    """It stands in every row of `captures`: whoever changes one changes the others."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == worker.VERSION == DECODER_VERSION
+
+
+def test_ci_runs_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert "make test" in script.read_text()

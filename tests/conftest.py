@@ -1,0 +1,25 @@
+"""For all tests: hypothesis profiles, options, what cannot be told to be quiet otherwise."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("here", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--moments", type=int, default=20, help="random moments at which an ingest is killed")
+
+
+@pytest.fixture
+def moments(request: pytest.FixtureRequest) -> int:
+    """At how many random moments an ingest is killed."""
+    count: int = request.config.getoption("--moments")
+    return count
