@@ -1,8 +1,8 @@
 """Vehicle captures -> Arrow. Pure: no network, no environment, no clock.
 
-    from parser import open_capture
-    with open_capture("drive.pcapng", "can_frames") as capture:
-        table = capture.read()
+from parser import open_capture
+with open_capture("drive.pcapng", "can_frames") as capture:
+    table = capture.read()
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from . import kernels as k
+from .memory import SLACK
 from .program import Program, Source, Text
 from .tables import TableSpec
 
@@ -81,7 +82,7 @@ class Layout:
                             self.valid[column] = room(1)
                     plan.append([self.place[column], self.width[column], self.valid[column], case, count, column])
                 plans.append(plan)
-            cases = np.array(source.cases or [[0] * k.CASE_WIDTH], np.int64)
+            cases = np.array(source.cases or [(0,) * k.CASE_WIDTH], np.int64)
             numbers, texts = (np.array(plan, np.int64).reshape(-1, k.COLUMN_WIDTH) for plan in plans)
             self.sources[number] = (source, numbers, texts, cases)
         self.keys = {
@@ -199,14 +200,14 @@ class Batch:
     def _objects(self, data: Bytes, source: Source, rows: Any, count: int, m: int) -> None:
         start, span = source.span
         finish = source.rows.finish
-        assert finish is not None  # noqa: S101 - the caller has looked
+        assert finish is not None
         made = finish(data, rows[start, :count], rows[span, :count], rows[span + 1, :count])
         for name, values in made.items():
             if name in self.layout.wanted:
                 self.objects.setdefault(name, []).extend(values)
 
     def _gather(self, data: Bytes, table: Any, m: int) -> None:
-        need = self.filled_bytes + k.sizes(table, m) + 2 * k.SLACK
+        need = self.filled_bytes + k.sizes(table, m) + 2 * SLACK
         if need > self.payload.size:
             wider = np.empty(max(need, 2 * self.payload.size), np.uint8)
             wider[: self.filled_bytes] = self.payload[: self.filled_bytes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +22,8 @@ from . import protocols
 from .batch import Formatter
 from .decoder import Decoder
 from .errors import CaptureError
-from .pcapng import Blocks, Interface
+from .memory import SLACK
+from .pcapng import Blocks, Interface, Steps
 from .profile import Profile
 from .program import Program
 from .protocols import containers
@@ -31,6 +32,7 @@ from .stream import Stream, require
 from .tables import TABLES
 
 CHUNK = 8 << 20
+Batches = Iterator[tuple[str, pa.RecordBatch]]
 PCAP_MAGICS = {  # as the first four bytes -> byte order, units of ns, record layers
     b"\xd4\xc3\xb2\xa1": ("<", 1000, containers.PCAP),
     b"\xa1\xb2\xc3\xd4": (">", 1000, containers.PCAP),
@@ -114,9 +116,7 @@ class Capture:
         self._file, self.profile = file, profile
         self._range = (start_ns, end_ns)
         self._chunk = max(chunk_bytes, 2 * k.LONGEST)
-        wanted = {
-            name: _wanted(name, columns, timed=self._range != (None, None), raw=raw) for name in tables
-        }
+        wanted = {name: _wanted(name, columns, timed=self._range != (None, None), raw=raw) for name in tables}
         self._columns = columns
         program = program_for(profile, [t for t in tables if t != "faults"], raw=raw)
         formatters: dict[str, Formatter] = {
@@ -158,7 +158,9 @@ class Capture:
         # draft-ietf-opsawg-pcap: bit 26 says that the top four bits hold the FCS length
         fcs = network >> 28 if network >> 26 & 1 else 0
         resolution = 6 if unit == 1000 else 9
-        interface = Interface(id=0, name=None, link_type=link_type, resolution=resolution, snaplen=snaplen, fcs=fcs, bus=None)
+        interface = Interface(
+            id=0, name=None, link_type=link_type, resolution=resolution, snaplen=snaplen, fcs=fcs, bus=None
+        )
         self.interfaces.append(interface)
         d = self.decoder
         d.clocks[0] = interface.clock(number=-1, mode=k.SECONDS_AND_PARTS, factor=unit)
@@ -167,12 +169,12 @@ class Capture:
         self._root = layers[order]
 
     # -- reading --------------------------------------------------------------------------------------------------
-    def batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def batches(self) -> Batches:
         """(table, batch) as they fill up: in the order of the capture within each table."""
         if self.summary is not None or self._stream is None:
             raise ValueError("a capture is read once: open it again")
         blocks = Blocks(self) if self.format == "pcapng" else None
-        stream, buffer = self._stream, np.empty(self._chunk + k.SLACK, np.uint8)
+        stream, buffer = self._stream, np.empty(self._chunk + SLACK, np.uint8)
         view = memoryview(buffer.data).cast("B")
         held = len(self._head) if blocks is not None else 0
         self.base = 0 if blocks is not None else 24
@@ -196,7 +198,7 @@ class Capture:
         yield from self._select(self.decoder.finish())
         self.summary = self._summarise(blocks.sections if blocks is not None else 1)
 
-    def _records(self, buffer: Any, end: int, ended: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _records(self, buffer: Any, end: int, ended: bool) -> Steps:
         """pcap: nothing marks the next record, so after a lie about a length the rest is not guessed at."""
         d = self.decoder
         yield from d.feed(buffer, 0, end, self._root, self.base)
@@ -219,7 +221,7 @@ class Capture:
         if len(self.regions) < MAX_REGIONS:
             self.regions.append(Region(offset=offset, length=length, raw=raw))
 
-    def _select(self, batches: Iterator[tuple[str, pa.RecordBatch]]) -> Any:
+    def _select(self, batches: Steps | Batches) -> Generator[tuple[str, pa.RecordBatch], None, Any]:
         """The rows of the wanted time range, the wanted columns."""
         start, end = self._range
         while True:
@@ -261,7 +263,9 @@ class Capture:
     def reader(self) -> pa.RecordBatchReader:
         """All batches of the one chosen table as a `pa.RecordBatchReader` (plain strings, one schema)."""
         if len(self.decoder.tables) != 1:
-            raise ValueError(f"choose one table: open_capture(..., table=...); there are {', '.join(self.decoder.tables)}")
+            raise ValueError(
+                f"choose one table: open_capture(..., table=...); there are {', '.join(self.decoder.tables)}"
+            )
         ((name, wanted),) = self.decoder.tables.items()
         chosen = [c for c in wanted if self._columns is None or c in self._columns]
         schema = pa.schema([TABLES[name].schema.field(c) for c in chosen])

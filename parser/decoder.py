@@ -86,7 +86,9 @@ class Decoder:
         self.lut[base[INTERFACE] + number] = self.program.lut[base[LINKTYPE] + link_type] if known else -1  # type: ignore[operator]
 
     # -- walking --------------------------------------------------------------------------------------------------
-    def feed(self, data: Bytes, position: int, end: int, root: Layer, base: int, *, trusted: int = -1) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def feed(
+        self, data: Bytes, position: int, end: int, root: Layer, base: int, *, trusted: int = -1
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Decode the records of data[position:end] (SLACK bytes must lie beyond `end`).
 
         base: offset of data[0] in the capture; trusted: a record whose closing length need not match. Afterwards
@@ -282,7 +284,9 @@ class Decoder:
             "ts_ns": pa.array(times, pa.int64(), mask=times == k.NO_TIME),
             "packet_no": pa.array(joined["packet_no"], pa.int64()),
             "sub_no": pa.array(joined["sub_no"], pa.int32()),
-            "interface": pa.array([name_of(0, i) if i >= 0 else None for i in joined["interface"].tolist()], pa.string()),
+            "interface": pa.array(
+                [name_of(0, i) if i >= 0 else None for i in joined["interface"].tolist()], pa.string()
+            ),
             **{name: pa.array(words[name], pa.string()) for name in words},
             "offset": pa.array(joined["offset"], pa.int64(), mask=joined["offset"] < 0),
             "need": pa.array(joined["need"], pa.int64()),
@@ -291,7 +295,9 @@ class Decoder:
         wanted = self.tables["faults"]
         fields = [FAULTS.schema.field(name) for name in FAULTS.columns if name in wanted]
         columns = [
-            arrays[f.name].dictionary_encode() if pa.types.is_string(f.type) and arrays[f.name].null_count < n else arrays[f.name]
+            arrays[f.name].dictionary_encode()
+            if pa.types.is_string(f.type) and arrays[f.name].null_count < n
+            else arrays[f.name]
             for f in fields
         ]
         schema = pa.schema([pa.field(f.name, a.type, f.nullable) for f, a in zip(fields, columns, strict=True)])

@@ -119,7 +119,9 @@ def _time(high, low, mode, factor, offset, most):
         if seconds < 0 or seconds > 2 * END_OF_TIME:
             return NO_TIME
         # part * 10^9 / 2^bits without 128-bit numbers: multiply both halves, then shift; floors nest
-        upper = (part >> np.uint64(32)) * np.uint64(BILLION) + (((part & np.uint64(0xFFFFFFFF)) * np.uint64(BILLION)) >> np.uint64(32))
+        upper = (part >> np.uint64(32)) * np.uint64(BILLION) + (
+            ((part & np.uint64(0xFFFFFFFF)) * np.uint64(BILLION)) >> np.uint64(32)
+        )
         if factor >= 32:
             fraction = upper >> (bits - np.uint64(32)) if factor < 96 else np.uint64(0)
         else:
@@ -172,7 +174,25 @@ def _emit(tables, table, i, room_t, sources, s, j, room_s, slots, uses, where, r
 
 
 @njit(cache=True, nogil=True)
-def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, state, tables, sources, table_rows, source_rows, packets, faults):
+def route(
+    data,
+    end,
+    root,
+    late,
+    program,
+    lut,
+    uses,
+    late_slots,
+    owner,
+    clocks,
+    state,
+    tables,
+    sources,
+    table_rows,
+    source_rows,
+    packets,
+    faults,
+):
     """Walk the records of data[state[POSITION]:end] and every layer inside them; return why it stopped.
 
     data uint8[>= end + SLACK]; root: the layer of a record; late: the source of the one row per packet, or -1;
@@ -184,7 +204,13 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
     n_layers = program.shape[0]
     P, U, T, S, K = program.ravel(), uses.ravel(), tables.ravel(), sources.ravel(), packets.ravel()
     C, X = clocks.ravel(), faults.ravel()
-    room_t, room_s, slots, room_k, room_x = tables.shape[2], sources.shape[2], uses.shape[1], packets.shape[1], faults.shape[1]
+    room_t, room_s, slots, room_k, room_x = (
+        tables.shape[2],
+        sources.shape[2],
+        uses.shape[1],
+        packets.shape[1],
+        faults.shape[1],
+    )
     where = np.full(PLACES * n_layers, -1, np.int64)
     stack = np.empty(5 * (DEPTH + 1), np.int64)
     n_tables = table_rows.size
@@ -302,7 +328,14 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                             if not flags & F_UNTIMED:
                                 high = _term(data, where, at, P, L + RECORD)
                                 low = _term(data, where, at, P, L + RECORD + TERM)
-                                time = _time(high, low, get(C, c + C_MODE), get(C, c + C_FACTOR), get(C, c + C_OFFSET), get(C, c + C_MOST))
+                                time = _time(
+                                    high,
+                                    low,
+                                    get(C, c + C_MODE),
+                                    get(C, c + C_FACTOR),
+                                    get(C, c + C_OFFSET),
+                                    get(C, c + C_MOST),
+                                )
                                 if time == NO_TIME:
                                     wrong, need = BAD_TIME, low
                         else:
@@ -346,7 +379,24 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                         sub = get(subs, table) + 1 if get(last, table) == ordinal else 0
                         put(last, table, ordinal)
                         put(subs, table, sub)
-                        _emit(T, table, i, room_t, S, source, j, room_s, slots, U, where, record, ordinal, sub, body, body_end)
+                        _emit(
+                            T,
+                            table,
+                            i,
+                            room_t,
+                            S,
+                            source,
+                            j,
+                            room_s,
+                            slots,
+                            U,
+                            where,
+                            record,
+                            ordinal,
+                            sub,
+                            body,
+                            body_end,
+                        )
                         put(table_rows, table, i + 1)
                         put(source_rows, source, j + 1)
                         rows += 1
@@ -387,7 +437,13 @@ def route(data, end, root, late, program, lut, uses, late_slots, owner, clocks, 
                 break
             depth -= 1  # the next sibling of a chain
             d = 5 * depth
-            layer, at, limit, level, clears = get(stack, d), get(stack, d + 1), get(stack, d + 2), get(stack, d + 3), get(stack, d + 4)
+            layer, at, limit, level, clears = (
+                get(stack, d),
+                get(stack, d + 1),
+                get(stack, d + 2),
+                get(stack, d + 3),
+                get(stack, d + 4),
+            )
             if clears >= 0:  # what lay inside the sibling before is not ours
                 c = clears + CLEARS
                 while get(P, c) >= 0:
@@ -481,7 +537,14 @@ _fill8, _fill16, _fill32, _fill64 = (_filler(store) for store in (store8, store1
 @njit
 def _term_of_rows(data, S, room, m, K, room_k, ordinals, slot, kind, Q, o, values, there):
     """The term at Q[o:o + 6] for each of m rows of a source, and whether it is there (uint8)."""
-    offset, shift, mask, big, mul, add = get(Q, o), get(Q, o + 1), get(Q, o + 2), get(Q, o + 3), get(Q, o + 4), get(Q, o + 5)
+    offset, shift, mask, big, mul, add = (
+        get(Q, o),
+        get(Q, o + 1),
+        get(Q, o + 2),
+        get(Q, o + 3),
+        get(Q, o + 4),
+        get(Q, o + 5),
+    )
     if slot < 0:
         field = (-1 - slot) * room_k
         for i in range(m):
@@ -513,7 +576,9 @@ def _term_of_rows(data, S, room, m, K, room_k, ordinals, slot, kind, Q, o, value
 @njit
 def _case_of_rows(data, S, room, m, K, room_k, ordinals, Q, q, lookup, values, there, guard, guarded):
     """As `_term_of_rows`, with the condition and the table of a case."""
-    _term_of_rows(data, S, room, m, K, room_k, ordinals, get(Q, q + Q_SLOT), get(Q, q + Q_KIND), Q, q + Q_OFFSET, values, there)
+    _term_of_rows(
+        data, S, room, m, K, room_k, ordinals, get(Q, q + Q_SLOT), get(Q, q + Q_KIND), Q, q + Q_OFFSET, values, there
+    )
     if get(Q, q + Q_IF_SLOT) != NO_SLOT:
         slot, least, most = get(Q, q + Q_IF_SLOT), get(Q, q + Q_LEAST), get(Q, q + Q_MOST)
         _term_of_rows(data, S, room, m, K, room_k, ordinals, slot, BYTES_OF, Q, q + Q_IF_OFFSET, guard, guarded)
@@ -636,7 +701,9 @@ def columns(data, source, m, base, rows, packets, ordinals, present, columns_, c
         done[:] = 0
         new = 0
         for c in range(n_cases):
-            _case_of_rows(data, S, room, m, K, room_k, ordinals, Q, q + c * CASE_WIDTH, lookup, values, there, guard, guarded)
+            _case_of_rows(
+                data, S, room, m, K, room_k, ordinals, Q, q + c * CASE_WIDTH, lookup, values, there, guard, guarded
+            )
             new += _merge(values, there, done, best, m)
             if new == m:
                 break
@@ -663,7 +730,9 @@ def _hash(kind, high, low, mask):
 
 
 @njit(cache=True, nogil=True)
-def texts(data, source, m, base, rows, packets, ordinals, present, column, cases_, lookup, arena, live, filled, known, slots):
+def texts(
+    data, source, m, base, rows, packets, ordinals, present, column, cases_, lookup, arena, live, filled, known, slots
+):
     """As `columns`, for one column of codes: intern (kind, high, low) by open addressing; whether all rows are done.
 
     known int64[room, 3], known[0, 0] the count, entries from row 1; slots int32[2^n] -1 when free. Comes back early

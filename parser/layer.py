@@ -291,7 +291,9 @@ class Layer:
             at += size
         raise AttributeError(f"{self.packet.__name__} declares no field {field!r}")
 
-    def _term(self, field: str, name: str, at: int, size: int, parts: tuple[tuple[str, int], ...], *, big: bool) -> Term:
+    def _term(
+        self, field: str, name: str, at: int, size: int, parts: tuple[tuple[str, int], ...], *, big: bool
+    ) -> Term:
         if size == 16:  # two words, read by the text kinds alone
             return Term(self, at)
         if size > 8:

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 SLACK = 8  # bytes that every buffer has past its end, so that an 8-byte load of the last byte stays inside
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load(typingctx: Any, data: Any, at: Any) -> Any:
     """The 8 bytes of `data` (uint8) from `at` as a little-endian int64; any alignment."""
 
@@ -29,14 +29,14 @@ def load(typingctx: Any, data: Any, at: Any) -> Any:
     return types.int64(data, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def swap(typingctx: Any, word: Any) -> Any:
     """An int64 with its bytes in the other order."""
     return types.int64(types.int64), lambda context, builder, signature, args: builder.bswap(args[0])
 
 
 def _storer(bits: int) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def store(typingctx: Any, data: Any, at: Any, word: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -53,7 +53,7 @@ def _storer(bits: int) -> Any:
 store8, store16, store32, store64 = (_storer(bits) for bits in (8, 16, 32, 64))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def get(typingctx: Any, array: Any, i: Any) -> Any:
     """array[i] as int64, for an i that is known to be good: no wrap-around of negative indices."""
 
@@ -65,7 +65,7 @@ def get(typingctx: Any, array: Any, i: Any) -> Any:
     return types.int64(array, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def put(typingctx: Any, array: Any, i: Any, value: Any) -> Any:
     """array[i] = value (int64), under the same condition."""
 

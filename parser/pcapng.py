@@ -7,7 +7,7 @@ true. Then the next block whose two lengths agree is searched: blocks are the ma
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from .protocols import containers
 if TYPE_CHECKING:
     from .capture import Capture
 
+Steps = Generator[tuple[str, pa.RecordBatch], None, int]  # batches as they fill up; then the first byte that is kept
 BYTE_ORDER = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 SECTION_LEAST, BLOCK_LEAST = 28, 12
 MICROSECONDS = 6
@@ -81,7 +82,7 @@ class Blocks:
         self.lost_at: int | None = None  # offset where a region of garbage began
         self.lost_raw = b""
 
-    def decode(self, buffer: Any, end: int, ended: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def decode(self, buffer: Any, end: int, ended: bool) -> Steps:
         """Decode the blocks of buffer[:end]; return the position of the first byte that must be kept."""
         at = 0
         d = self.decoder
@@ -150,7 +151,7 @@ class Blocks:
 
     def _found(self, at: int) -> None:
         """The garbage that began at `lost_at` ends before buffer[at]."""
-        assert self.lost_at is not None  # noqa: S101 - the caller has looked
+        assert self.lost_at is not None
         length = self.capture.base + at - self.lost_at
         self.capture.lost_region(self.lost_at, length, self.lost_raw)
         self.lost_at = None
@@ -173,7 +174,9 @@ class Blocks:
             return ended
         types = KNOWN_BLOCKS
         big = int(self.order == ">")
-        kind = end - after >= BLOCK_LEAST and int(k.find_block(buffer, after, min(end, after + k.LONGEST), big, BLOCK_LEAST, k.LONGEST, types))
+        kind = end - after >= BLOCK_LEAST and int(
+            k.find_block(buffer, after, min(end, after + k.LONGEST), big, BLOCK_LEAST, k.LONGEST, types)
+        )
         return kind == after
 
     def _step_over(self, buffer: Any, at: int) -> bool:
@@ -238,7 +241,9 @@ class Blocks:
             option += 4 + (size + 3 & -4)
         self._add(link_type, snaplen, name, resolution, offset, fcs, at)
 
-    def _add(self, link_type: int, snaplen: int, name: str | None, resolution: int, offset: int, fcs: int, at: int) -> None:
+    def _add(
+        self, link_type: int, snaplen: int, name: str | None, resolution: int, offset: int, fcs: int, at: int
+    ) -> None:
         d, known = self.decoder, self.capture.interfaces
         number = len(known) - self.first
         if number >= MAX_INTERFACES:
@@ -247,7 +252,14 @@ class Blocks:
         buses = self.capture.profile.interface_buses
         bus = (buses.get(name) or name) if name is not None else buses.get(str(number))
         interface = Interface(
-            id=number, name=name, link_type=link_type, resolution=resolution, snaplen=snaplen, fcs=fcs, bus=bus, offset=offset
+            id=number,
+            name=name,
+            link_type=link_type,
+            resolution=resolution,
+            snaplen=snaplen,
+            fcs=fcs,
+            bus=bus,
+            offset=offset,
         )
         if number >= len(d.clocks):
             d.clocks = np.concatenate([d.clocks, np.zeros((max(len(d.clocks), 16), k.CLOCK_WIDTH), np.int64)])

@@ -6,15 +6,34 @@ A program is compiled once and never changes; what is learnt while decoding (a p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from . import kernels as k
 from .errors import CannotCompile
-from .layer import BODY, BODY_END, FIRST, LATEST, PACKET, RUN_END, SPAN, START, Case, Claim, Keys, Layer, Range, Rows, Run, Term, cases
+from .layer import (
+    BODY,
+    BODY_END,
+    FIRST,
+    LATEST,
+    PACKET,
+    RUN_END,
+    SPAN,
+    START,
+    Case,
+    Claim,
+    Keys,
+    Layer,
+    Range,
+    Rows,
+    Run,
+    Term,
+    cases,
+)
 from .tables import TABLES
 
 KEY_COLUMNS = ("capture_id", "vehicle_id", "date", "ts", "ts_ns", "packet_no", "sub_no", "interface")
@@ -54,7 +73,9 @@ class Text:
 class Program:
     """layers and rows compiled; `tables` are the names of the tables that get rows."""
 
-    def __init__(self, layers: Sequence[Layer], rows: Sequence[Rows], *, claims: Sequence[tuple[Claim, Layer]] = ()) -> None:
+    def __init__(
+        self, layers: Sequence[Layer], rows: Sequence[Rows], *, claims: Sequence[tuple[Claim, Layer]] = ()
+    ) -> None:
         self.layers = tuple(layers)
         self.number = {layer: i for i, layer in enumerate(self.layers)}
         if len(self.number) != len(self.layers) or len({layer.name for layer in layers}) != len(self.layers):
@@ -74,7 +95,7 @@ class Program:
                 self.claim(self.lut, claim, layer)
         for claim, layer in claims:
             self.claim(self.lut, claim, layer)
-        self._children = {layer: tuple(self._find_children(layer, [c for c in claims])) for layer in layers}
+        self._children = {layer: tuple(self._find_children(layer, claims)) for layer in layers}
         self._above = self._carriers()
         self._refuse_endless()
         self.program = np.zeros((len(self.layers), k.WIDTH), np.int64)
@@ -101,7 +122,7 @@ class Program:
         self.owner = np.array([s.table for s in self.sources], np.int64)
         self.lookup_table = np.array([*self.lookup, 0], np.int16)
 
-    def claim(self, lut: np.ndarray, claim: Claim, layer: Layer) -> None:  # type: ignore[type-arg]
+    def claim(self, lut: np.ndarray, claim: Claim, layer: Layer) -> None:
         """From now on these values of the key space lead to `layer`."""
         keys, values = claim
         if keys in self.base:  # else nobody selects from it: the layer cannot be reached that way
@@ -140,7 +161,9 @@ class Program:
             for layer, over in parents.items():
                 if not over:
                     continue
-                found = frozenset.intersection(*(above[p] | {p} if carries else above[p] for p, carries in over)) - {layer}
+                found = frozenset.intersection(*(above[p] | {p} if carries else above[p] for p, carries in over)) - {
+                    layer
+                }
                 if found != above[layer]:
                     above[layer], changed = found, True
         return above
@@ -189,7 +212,7 @@ class Program:
                 if source.rows.layer in below
                 for place in source.uses
                 if (used := self.layers[place % len(self.layers)]) in below - {layer, source.rows.layer}
-                and used not in self._above[source.rows.layer]  # type: ignore[index]
+                and used not in self._above[source.rows.layer]
             )
             if len(stale) >= k.MAX_CLEARS:
                 raise CannotCompile(f"{layer.name}: more than {k.MAX_CLEARS - 1} optional layers under one chain")
@@ -211,7 +234,9 @@ class Program:
             spanned = expression is SPAN
             term = (k.SPAN_KEY, 0, 0, 0) if spanned else self._term(layer, expression(layer))
             row[at : at + k.KEY_WIDTH] = (*term, self.base[keys], 1 << keys.bits)
-        checks = [(t, True) for t in self._ranges(layer, layer.check)] + [(t, False) for t in self._ranges(layer, layer.expect)]
+        checks = [(t, True) for t in self._ranges(layer, layer.check)] + [
+            (t, False) for t in self._ranges(layer, layer.expect)
+        ]
         if len(checks) > k.MAX_CHECKS:
             raise CannotCompile(f"{layer.name} has more than {k.MAX_CHECKS} checks")
         row[k.N_CHECKS] = len(checks)
@@ -252,10 +277,10 @@ class Program:
         return sum(flag for flag, value in on.items() if value)
 
     @staticmethod
-    def _ranges(layer: Layer, expression: object) -> tuple[tuple[Term, int, int], ...]:
+    def _ranges(layer: Layer, expression: Callable[[Any], Any] | None) -> tuple[tuple[Term, int, int], ...]:
         if expression is None:
             return ()
-        found = expression(layer)  # type: ignore[operator]
+        found = expression(layer)
         if not isinstance(found, Range):
             raise CannotCompile(f"{layer.name}: a check must compare fields with numbers, not give {found!r}")
         return found.terms
@@ -271,7 +296,7 @@ class Program:
             raise CannotCompile(f"{layer.name}: the walk reads the header it is in, no other occurrence")
         read = value.offset | value.shift << k.R_SHIFT | (k.R_BIG if value.big else 0)
         if value.layer is not layer:
-            read |= k.R_CARRIER | self.number[value.layer] << k.R_PLACE  # type: ignore[index]
+            read |= k.R_CARRIER | self.number[value.layer] << k.R_PLACE
         return read, _signed(value.mask), value.mul, value.add
 
     # -- one source of rows -----------------------------------------------------------------------------------------

@@ -40,6 +40,14 @@ class Peeked:
         return int(self.file.readinto(out) or 0)
 
 
+def _gunzip(file: Any) -> Any:
+    return gzip.GzipFile(fileobj=file, mode="rb")
+
+
+def _unzstd(file: Any) -> Any:
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+
+
 class Stream:
     """The unpacked bytes. `compression` is None, "gzip", "zstd" or "lz4"; `broken` says why it ended early, if it did."""
 
@@ -49,13 +57,13 @@ class Stream:
         packed: Callable[[Peeked], Any] | None = None
         if peeked.head[:2] == GZIP:
             self.compression: str | None = "gzip"
-            packed = lambda f: gzip.GzipFile(fileobj=f)  # type: ignore[arg-type]  # noqa: E731
+            packed = _gunzip
         elif peeked.head == ZSTD:
             self.compression = "zstd"
-            packed = lambda f: zstandard.ZstdDecompressor().stream_reader(f, read_across_frames=True)  # type: ignore[arg-type]  # noqa: E731
+            packed = _unzstd
         elif peeked.head == LZ4:
             self.compression = "lz4"
-            packed = lambda f: lz4.frame.LZ4FrameFile(f)  # noqa: E731
+            packed = lz4.frame.LZ4FrameFile
         else:
             self.compression = None
         self.file = peeked if packed is None else packed(peeked)

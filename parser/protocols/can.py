@@ -14,7 +14,7 @@ from typing import Any
 import dpkt
 
 from .. import kernels
-from ..layer import SPAN, Claim, Keys, Layer, Rows, packet
+from ..layer import SPAN, Claim, Column, Keys, Layer, Rows, packet
 from .containers import LINKTYPE
 from .ethernet import SLL, SLL2, SLL_PROTOCOL
 
@@ -109,13 +109,17 @@ LAYERS = (*GATES, LONG, CLASSIC, FD, UNMARKED_FD, ERROR, XL)
 
 # pcapng tells the direction in epb_flags, SLL in its packet type (4: sent by this host)
 _SLL_TYPES = {**dict.fromkeys((0, 1, 2, 3), "in"), 4: "out"}
-DIRECTION = (SLL.type.names(_SLL_TYPES), SLL2.type.names(_SLL_TYPES), packet(kernels.DIRECTION).names({1: "in", 2: "out"}))
-_BUS = dict(
+DIRECTION = (
+    SLL.type.names(_SLL_TYPES),
+    SLL2.type.names(_SLL_TYPES),
+    packet(kernels.DIRECTION).names({1: "in", 2: "out"}),
+)
+_BUS: dict[str, Column] = dict(
     bus=packet(kernels.NAMED).text("interface"),
     source=(BIG("socketcan"), HOST("sll"), HOST_FD("sll"), SLL("sll"), SLL2("sll")),
     direction=DIRECTION,
 )
-_ID = dict(can_id=tuple(g.id for g in GATES), extended=tuple(g.extended for g in GATES))
+_ID: dict[str, Column] = dict(can_id=tuple(g.id for g in GATES), extended=tuple(g.extended for g in GATES))
 
 
 def _fd(layer: Layer) -> Rows:

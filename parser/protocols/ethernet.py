@@ -15,7 +15,14 @@ ETHERTYPE, IP_PROTOCOL, FIRST_FRAGMENT_OF = Keys("ethertype"), Keys("IP protocol
 IP_FRAGMENT, IP6_FRAGMENT, IP_VERSION = Keys("IPv4 fragment", 14), Keys("IPv6 fragment"), Keys("IP version", 4)
 ADDRESS_FAMILY, SLL_PROTOCOL = Keys("address family"), Keys("SLL protocol")
 UDP_PORT, TCP_PORT = Keys("UDP port"), Keys("TCP port")
-EXTENSIONS = (0, 43, 60, 135, 139, 140)  # IPv6 extension headers of one shape: next, length in 8 bytes beyond the first 8
+EXTENSIONS = (
+    0,
+    43,
+    60,
+    135,
+    139,
+    140,
+)  # IPv6 extension headers of one shape: next, length in 8 bytes beyond the first 8
 
 
 class Empty(dpkt.Packet):
@@ -84,7 +91,9 @@ VLAN = Layer(
     selects=[ETHERTYPE(lambda h: h.type)],
 )
 # pkttype, hatype, halen, address, protocol: ARPHRD_CAN captures carry 0x000C and 0x000D here
-SLL = Layer(dpkt.sll.SLL, under=[LINKTYPE[113]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)])
+SLL = Layer(
+    dpkt.sll.SLL, under=[LINKTYPE[113]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)]
+)
 SLL2 = Layer(Sll2, under=[LINKTYPE[276]], selects=[SLL_PROTOCOL(lambda h: h.protocol), ETHERTYPE(lambda h: h.protocol)])
 # the family is in the byte order of the capturing host: the second key reads it the other way round
 NULL = Layer(
@@ -110,14 +119,24 @@ IPV4 = Layer(
     selects=[IP_FRAGMENT(lambda h: h._flags_offset & 0x3FFF), IP_PROTOCOL(lambda h: h.p)],
 )
 IPV4_FIRST = Layer(
-    Empty, name="ip_first_fragment", under=[IP_FRAGMENT[0x2000]], header=lambda h: 0, selects=[FIRST_FRAGMENT_OF(lambda h: IPV4.p)]
+    Empty,
+    name="ip_first_fragment",
+    under=[IP_FRAGMENT[0x2000]],
+    header=lambda h: 0,
+    selects=[FIRST_FRAGMENT_OF(lambda h: IPV4.p)],
 )
-IPV4_LATER = Layer(
-    Empty, name="ip_fragment", under=[IP_FRAGMENT[1:0x2000], IP_FRAGMENT[0x2001:]], header=lambda h: 0
-)
+IPV4_LATER = Layer(Empty, name="ip_fragment", under=[IP_FRAGMENT[1:0x2000], IP_FRAGMENT[0x2001:]], header=lambda h: 0)
 IPV6 = Layer(
     IPv6,
-    under=[ETHERTYPE[0x86DD], ADDRESS_FAMILY[10], ADDRESS_FAMILY[24], ADDRESS_FAMILY[28], ADDRESS_FAMILY[30], IP_VERSION[6], LINKTYPE[229]],
+    under=[
+        ETHERTYPE[0x86DD],
+        ADDRESS_FAMILY[10],
+        ADDRESS_FAMILY[24],
+        ADDRESS_FAMILY[28],
+        ADDRESS_FAMILY[30],
+        IP_VERSION[6],
+        LINKTYPE[229],
+    ],
     total=lambda h: h.plen + 40,
     check=lambda h: h.v == 6,
     selects=[IP_PROTOCOL(lambda h: h.nxt)],
@@ -130,7 +149,11 @@ EXTENSION = Layer(
     selects=[IP_PROTOCOL(lambda h: h.nxt)],
 )
 AUTHENTICATION = Layer(
-    Extension, name="ah", under=[IP_PROTOCOL[51]], header=lambda h: h.len * 4 + 8, selects=[IP_PROTOCOL(lambda h: h.nxt)]
+    Extension,
+    name="ah",
+    under=[IP_PROTOCOL[51]],
+    header=lambda h: h.len * 4 + 8,
+    selects=[IP_PROTOCOL(lambda h: h.nxt)],
 )
 FRAGMENT6 = Layer(
     Fragment6,
@@ -139,7 +162,11 @@ FRAGMENT6 = Layer(
     selects=[IP6_FRAGMENT(lambda h: h.word & 0xFFF9), IP_PROTOCOL(lambda h: h.nxt)],
 )
 IPV6_FIRST = Layer(
-    Empty, name="ip6_first_fragment", under=[IP6_FRAGMENT[1]], header=lambda h: 0, selects=[FIRST_FRAGMENT_OF(lambda h: FRAGMENT6.nxt)]
+    Empty,
+    name="ip6_first_fragment",
+    under=[IP6_FRAGMENT[1]],
+    header=lambda h: 0,
+    selects=[FIRST_FRAGMENT_OF(lambda h: FRAGMENT6.nxt)],
 )
 IPV6_LATER = Layer(Empty, name="ip6_fragment", under=[IP6_FRAGMENT[2:]], header=lambda h: 0)
 UDP = Layer(

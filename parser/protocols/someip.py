@@ -16,7 +16,11 @@ import dpkt
 from ..layer import Keys, Layer, Rows
 from .ethernet import IP_DST, IP_SRC, TCP, UDP, UDP_PORT
 
-SERVICE_DISCOVERY, SD_BODY, SD_OPTION_LIST = Keys("SOME/IP-SD message", 1), Keys("SOME/IP-SD", 1), Keys("SOME/IP-SD options", 1)
+SERVICE_DISCOVERY, SD_BODY, SD_OPTION_LIST = (
+    Keys("SOME/IP-SD message", 1),
+    Keys("SOME/IP-SD", 1),
+    Keys("SOME/IP-SD options", 1),
+)
 SD_MESSAGE_ID = 0xFFFF_8100
 FIND, OFFER, SUBSCRIBE, ACK = 0x00, 0x01, 0x06, 0x07
 
@@ -209,7 +213,12 @@ ROWS = (
                     {OFFER: "StopOfferService", SUBSCRIBE: "StopSubscribeEventgroup", ACK: "SubscribeEventgroupNack"}
                 ).where(SD_ENTRY.ttl == 0),
                 SD_ENTRY.type.names(
-                    {FIND: "FindService", OFFER: "OfferService", SUBSCRIBE: "SubscribeEventgroup", ACK: "SubscribeEventgroupAck"}
+                    {
+                        FIND: "FindService",
+                        OFFER: "OfferService",
+                        SUBSCRIBE: "SubscribeEventgroup",
+                        ACK: "SubscribeEventgroupAck",
+                    }
                 ),
             ),
             service_id=SD_ENTRY.service_id,

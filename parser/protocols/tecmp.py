@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dpkt
 
-from ..layer import Keys, Layer, Rows
+from ..layer import Column, Keys, Layer, Rows
 from .can import FD_DLC
 from .ethernet import ETHERTYPE
 
@@ -67,7 +67,9 @@ ENTRY = Layer(
     selects=[DATA(lambda h: TECMP.data_type)],
 )
 TECMP_CAN = Layer(CanEntry, name="tecmp_can", under=[DATA[CAN]], total=lambda h: h.len + 5, check=lambda h: h.len <= 8)
-TECMP_CAN_FD = Layer(CanEntry, name="tecmp_canfd", under=[DATA[CAN_FD]], total=lambda h: h.len + 5, check=lambda h: h.len <= 64)
+TECMP_CAN_FD = Layer(
+    CanEntry, name="tecmp_canfd", under=[DATA[CAN_FD]], total=lambda h: h.len + 5, check=lambda h: h.len <= 64
+)
 LIN_CHECKSUM = Layer(Checksum, name="tecmp_lin_checksum")
 LIN_GATE = Layer(
     LinEntry, name="tecmp_lin_header", under=[DATA[LIN]], header=lambda h: 0, selects=[LIN_LENGTH(lambda h: h.len)]
@@ -84,7 +86,9 @@ TECMP_LIN = Layer(
 LIN_NO_RESPONSE = Layer(LinEntry, name="tecmp_lin_no_response", under=[LIN_LENGTH[0]], total=lambda h: 2)
 LAYERS = (TECMP, ENTRY, TECMP_CAN, TECMP_CAN_FD, LIN_CHECKSUM, LIN_GATE, TECMP_LIN, LIN_NO_RESPONSE)
 
-_BUS = dict(bus=ENTRY.interface.text("tecmp"), bus_time_ns=ENTRY.time & 0x3FFF_FFFF_FFFF_FFFF, source=ENTRY("tecmp"))
+_BUS: dict[str, Column] = dict(
+    bus=ENTRY.interface.text("tecmp"), bus_time_ns=ENTRY.time & 0x3FFF_FFFF_FFFF_FFFF, source=ENTRY("tecmp")
+)
 _DIRECTION = ENTRY.transmitted.names({0: "in", 1: "out"})
 
 ROWS = (
