@@ -232,6 +232,7 @@ class Record:
 class Layer:
     """A header class and what the walk must know of it.
 
+    name, protocol           in the table `faults`; in the column `protocol` of `packets` (by default the name)
     header, total, trailer   bytes of the header, of the whole layer (-1: all that the carrier holds), behind the body
     check, expect            ranges that must hold; a broken `check` ends the path, a broken `expect` is only a fault
     selects                  key spaces tried in order; the first that is claimed names the child
@@ -250,6 +251,7 @@ class Layer:
         *,
         under: Sequence[Claim] = (),
         name: str | None = None,
+        protocol: str | None = None,
         header: Callable[[Any], Any] | None = None,
         total: Callable[[Any], Any] | None = None,
         trailer: Callable[[Any], Any] | None = None,
@@ -266,6 +268,7 @@ class Layer:
         measured: bool = False,
     ) -> None:
         self.packet, self.name = packet, name or packet.__name__.lower()
+        self.protocol = protocol or self.name
         self.under, self.selects = tuple(under), tuple(selects)
         self.least: int = packet.__hdr_len__  # proved present before any field is read
         self.header = header or (lambda h: packet.__hdr_len__)

@@ -319,7 +319,7 @@ class Program:
             text = self.texts.setdefault((rows.table, name), Text()) if pa.types.is_string(kind) else None
             for part in parts:
                 if part.term.place == PACKET and part.term.offset == k.DEEPEST:
-                    part = Case(part.term, names={i: layer.name for i, layer in enumerate(self.layers)})
+                    part = Case(part.term, names={i: layer.protocol for i, layer in enumerate(self.layers)})
                 source.cases.append(self._case(source, part, text, name))
             interned = text is not None and bool(text.kinds)
             (source.texts if interned else source.columns).append([first, len(parts), index])

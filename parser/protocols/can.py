@@ -56,6 +56,7 @@ def _gate(header: type[dpkt.Packet], name: str, under: Claim, kind: Keys, *, alw
     return Layer(
         header,
         name=name,
+        protocol="socketcan",
         under=[under],
         header=lambda h: 0,
         selects=[
@@ -72,6 +73,7 @@ GATES = (BIG, HOST, HOST_FD)
 LONG = Layer(  # 72 captured bytes: XL may be as long
     SocketCan,
     name="socketcan_72",
+    protocol="socketcan",
     under=[CAPTURED[FD_BYTES]],
     header=lambda h: 0,
     selects=[XL_FLAG(lambda h: h.len >> 7), SLL_FD(lambda h: 0)],
@@ -92,6 +94,7 @@ FD = Layer(
 UNMARKED_FD = Layer(
     SocketCan,
     name="canfd_unmarked",
+    protocol="canfd",
     under=_of(lambda length, flags: (length > 8) & (length & XLF == 0) & (flags & FDF == 0)),
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,

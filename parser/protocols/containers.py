@@ -12,6 +12,7 @@ import dpkt
 
 from ..layer import Keys, Layer, Record
 
+FRAME = "frame"  # the protocol of a packet of which nothing is known, in Wireshark's word
 LINKTYPE = Keys("link type")
 INTERFACE = Keys("interface", stands_for=LINKTYPE)  # claimed while decoding, section by section
 BLOCK_LE, BLOCK_BE = Keys("pcapng block, little-endian"), Keys("pcapng block, big-endian")
@@ -47,7 +48,14 @@ def _pcap(name: str, order: str, fields: tuple[Any, ...]) -> Layer:
         captured=lambda h: h.caplen,
         original=lambda h: h.len,
     )
-    return Layer(packet, name=name, total=lambda h: h.caplen + size, record=record, selects=[INTERFACE(lambda h: 0)])
+    return Layer(
+        packet,
+        name=name,
+        protocol=FRAME,
+        total=lambda h: h.caplen + size,
+        record=record,
+        selects=[INTERFACE(lambda h: 0)],
+    )
 
 
 def _stamped(options: bool) -> Record:
@@ -81,6 +89,7 @@ def _blocks(suffix: str, order: str, space: Keys, section: Keys) -> tuple[Layer,
         _header("epb" + suffix, order, _ENHANCED),
         under=[space[ENHANCED_PACKET]],
         total=lambda h: h.caplen + 20,
+        protocol=FRAME,
         record=_stamped(options=True),
         selects=by_interface,
     )
@@ -88,12 +97,14 @@ def _blocks(suffix: str, order: str, space: Keys, section: Keys) -> tuple[Layer,
         _header("pb" + suffix, order, _OBSOLETE),
         under=[space[PACKET_BLOCK]],
         total=lambda h: h.caplen + 20,
+        protocol=FRAME,
         record=_stamped(options=True),
         selects=by_interface,
     )
     simple = Layer(
         _header("spb" + suffix, order, (("len", "I", 0),)),
         under=[space[SIMPLE_PACKET]],
+        protocol=FRAME,
         record=Record(
             high=lambda h: 0,
             low=lambda h: 0,

@@ -121,13 +121,17 @@ IPV4 = Layer(
 IPV4_FIRST = Layer(
     Empty,
     name="ip_first_fragment",
+    protocol="ip",
     under=[IP_FRAGMENT[0x2000]],
     header=lambda h: 0,
     selects=[FIRST_FRAGMENT_OF(lambda h: IPV4.p)],
 )
-IPV4_LATER = Layer(Empty, name="ip_fragment", under=[IP_FRAGMENT[1:0x2000], IP_FRAGMENT[0x2001:]], header=lambda h: 0)
+IPV4_LATER = Layer(
+    Empty, name="ip_fragment", protocol="ip", under=[IP_FRAGMENT[1:0x2000], IP_FRAGMENT[0x2001:]], header=lambda h: 0
+)
 IPV6 = Layer(
     IPv6,
+    name="ip6",
     under=[
         ETHERTYPE[0x86DD],
         ADDRESS_FAMILY[10],
@@ -144,6 +148,7 @@ IPV6 = Layer(
 EXTENSION = Layer(
     Extension,
     name="ip6_extension",
+    protocol="ip6",
     under=[IP_PROTOCOL[n] for n in EXTENSIONS],
     header=lambda h: h.len * 8 + 8,
     selects=[IP_PROTOCOL(lambda h: h.nxt)],
@@ -158,17 +163,19 @@ AUTHENTICATION = Layer(
 FRAGMENT6 = Layer(
     Fragment6,
     name="ip6_fragment_header",
+    protocol="ip6",
     under=[IP_PROTOCOL[44]],
     selects=[IP6_FRAGMENT(lambda h: h.word & 0xFFF9), IP_PROTOCOL(lambda h: h.nxt)],
 )
 IPV6_FIRST = Layer(
     Empty,
     name="ip6_first_fragment",
+    protocol="ip6",
     under=[IP6_FRAGMENT[1]],
     header=lambda h: 0,
     selects=[FIRST_FRAGMENT_OF(lambda h: FRAGMENT6.nxt)],
 )
-IPV6_LATER = Layer(Empty, name="ip6_fragment", under=[IP6_FRAGMENT[2:]], header=lambda h: 0)
+IPV6_LATER = Layer(Empty, name="ip6_fragment", protocol="ip6", under=[IP6_FRAGMENT[2:]], header=lambda h: 0)
 UDP = Layer(
     dpkt.udp.UDP,
     under=[IP_PROTOCOL[17]],
@@ -176,7 +183,7 @@ UDP = Layer(
     measured=True,
     selects=[UDP_PORT(lambda h: h.dport), UDP_PORT(lambda h: h.sport)],
 )
-UDP_FIRST = Layer(dpkt.udp.UDP, name="udp_first_fragment", under=[FIRST_FRAGMENT_OF[17]], measured=True)
+UDP_FIRST = Layer(dpkt.udp.UDP, name="udp_first_fragment", protocol="udp", under=[FIRST_FRAGMENT_OF[17]], measured=True)
 TCP = Layer(
     dpkt.tcp.TCP,
     under=[IP_PROTOCOL[6]],
@@ -185,7 +192,12 @@ TCP = Layer(
     selects=[TCP_PORT(lambda h: h.dport), TCP_PORT(lambda h: h.sport)],
 )
 TCP_FIRST = Layer(
-    dpkt.tcp.TCP, name="tcp_first_fragment", under=[FIRST_FRAGMENT_OF[6]], header=lambda h: h.off * 4, measured=True
+    dpkt.tcp.TCP,
+    name="tcp_first_fragment",
+    protocol="tcp",
+    under=[FIRST_FRAGMENT_OF[6]],
+    header=lambda h: h.off * 4,
+    measured=True,
 )
 LAYERS = (
     ETHERNET,

@@ -80,7 +80,11 @@ SOMEIP = Layer(
     selects=[SERVICE_DISCOVERY(lambda h: h.message_id - SD_MESSAGE_ID)],
 )
 SD_OPTIONS = Layer(
-    SdOptions, name="someip_sd_options", total=lambda h: h.options_len + 4, selects=[SD_OPTION_LIST(lambda h: 0)]
+    SdOptions,
+    name="someip_sd_options",
+    protocol="someip_sd",
+    total=lambda h: h.options_len + 4,
+    selects=[SD_OPTION_LIST(lambda h: 0)],
 )
 SD = Layer(
     Sd,
@@ -90,8 +94,17 @@ SD = Layer(
     then=SD_OPTIONS,
     selects=[SD_BODY(lambda h: 0)],
 )
-SD_ENTRY = Layer(SdEntry, name="someip_sd_entry", under=[SD_BODY[0]], total=lambda h: 16, repeats=True)
-SD_OPTION = Layer(SdOption, name="someip_sd_option", under=[SD_OPTION_LIST[0]], total=lambda h: h.len + 3, repeats=True)
+SD_ENTRY = Layer(
+    SdEntry, name="someip_sd_entry", protocol="someip_sd", under=[SD_BODY[0]], total=lambda h: 16, repeats=True
+)
+SD_OPTION = Layer(
+    SdOption,
+    name="someip_sd_option",
+    protocol="someip_sd",
+    under=[SD_OPTION_LIST[0]],
+    total=lambda h: h.len + 3,
+    repeats=True,
+)
 LAYERS = (SOMEIP, SD, SD_ENTRY, SD_OPTIONS, SD_OPTION)
 
 # -- options: few, irregular, and the same bytes again and again ---------------------------------------------------

@@ -61,6 +61,7 @@ TECMP = Layer(Tecmp, under=[ETHERTYPE[0x99FE], ETHERTYPE[0x2090]], selects=[MESS
 ENTRY = Layer(
     Entry,
     name="tecmp_entry",
+    protocol="tecmp",
     under=[MESSAGE[LOGGING_STREAM]],
     total=lambda h: h.length + 16,
     repeats="padded",
@@ -72,7 +73,12 @@ TECMP_CAN_FD = Layer(
 )
 LIN_CHECKSUM = Layer(Checksum, name="tecmp_lin_checksum")
 LIN_GATE = Layer(
-    LinEntry, name="tecmp_lin_header", under=[DATA[LIN]], header=lambda h: 0, selects=[LIN_LENGTH(lambda h: h.len)]
+    LinEntry,
+    name="tecmp_lin_header",
+    protocol="tecmp_lin",
+    under=[DATA[LIN]],
+    header=lambda h: 0,
+    selects=[LIN_LENGTH(lambda h: h.len)],
 )
 TECMP_LIN = Layer(
     LinEntry,
@@ -83,7 +89,9 @@ TECMP_LIN = Layer(
     check=lambda h: h.len <= 8,
     tail=LIN_CHECKSUM,
 )
-LIN_NO_RESPONSE = Layer(LinEntry, name="tecmp_lin_no_response", under=[LIN_LENGTH[0]], total=lambda h: 2)
+LIN_NO_RESPONSE = Layer(
+    LinEntry, name="tecmp_lin_no_response", protocol="tecmp_lin", under=[LIN_LENGTH[0]], total=lambda h: 2
+)
 LAYERS = (TECMP, ENTRY, TECMP_CAN, TECMP_CAN_FD, LIN_CHECKSUM, LIN_GATE, TECMP_LIN, LIN_NO_RESPONSE)
 
 _BUS: dict[str, Column] = dict(
