@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,16 +63,37 @@ def put(array: Any, i: int, value: int) -> None:
     array.reshape(-1)[int(i)] = value
 
 
-def checked_kernels(old: str = "", new: str = "") -> ModuleType:
-    """A module with the names of `parser.kernels`, interpreted and checked; with `new` for `old`, which stands once."""
+class Endless(AssertionError):
+    """A kernel did not come back."""
+
+
+def _within(steps: int) -> Any:
+    """`get`, so often and not once more."""
+    left = iter(range(steps))
+
+    def counted(array: Any, i: int) -> int:
+        if next(left, None) is None:
+            raise Endless(f"more than {steps} steps")
+        return get(array, i)
+
+    return counted
+
+
+def checked_kernels(old: str = "", new: str = "", *, steps: int | None = None) -> ModuleType:
+    """A module with the names of `parser.kernels`, interpreted and checked.
+
+    With `new` for `old`, which must stand once in the source as `ast.unparse` writes it (so that comments and line
+    breaks do not matter); `steps` ends what would never end.
+    """
     source = Path(parser.kernels.__file__).read_text(encoding="utf-8")
     if old:
+        source = ast.unparse(ast.parse(source))
         assert source.count(old) == 1, f"stands {source.count(old)} times in the kernels: {old}"
         source = source.replace(old, new)
     source = re.sub(r"^from numba import njit$", "def njit(f=None, **_): return f or (lambda g: g)", source, flags=re.M)
     source = re.sub(r"^from \.memory import .*$", "", source, flags=re.M)
     module = ModuleType("checked_kernels")
-    names = {"load": load, "swap": swap, "get": get, "put": put, "SLACK": SLACK}
+    names = {"load": load, "swap": swap, "get": _within(steps) if steps else get, "put": put, "SLACK": SLACK}
     module.__dict__.update(names, store8=_store(1), store16=_store(2), store32=_store(4), store64=_store(8))
     module.__dict__["__file__"] = parser.kernels.__file__
     exec(compile(source, parser.kernels.__file__, "exec"), module.__dict__)

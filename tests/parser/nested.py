@@ -31,6 +31,10 @@ class Inner(dpkt.Packet):
     __hdr__ = (("id", "H", 0), ("next", "H", 0))
 
 
+class Box(dpkt.Packet):
+    __hdr__ = (("len", "B", 0), ("next", "B", 0))
+
+
 class Leaf(dpkt.Packet):
     __hdr__ = (("value", "H", 0),)
 
@@ -41,27 +45,42 @@ ENTRY = Layer(
     under=[LINKTYPE[USER0]],
     total=lambda h: h.length + 8,
     repeats=True,
+    align=4,
     selects=[KIND(lambda h: h.kind)],
 )
 INNER = Layer(Inner, name="inner", under=[KIND[1], NEXT[1]], selects=[NEXT(lambda h: h.next)])
+BOX = Layer(
+    Box, name="box", under=[KIND[3]], total=lambda h: h.len, trailer=lambda h: 2, selects=[NEXT(lambda h: h.next)]
+)
 LEAF = Layer(Leaf, name="leaf", under=[KIND[2], NEXT[2]])
-LAYERS = (*containers.LAYERS, ENTRY, INNER, LEAF)
+LAYERS = (*containers.LAYERS, ENTRY, INNER, BOX, LEAF)
 ROWS = (
     Rows(
         "can_frames",
         LEAF,
-        {"can_id": LEAF.value, "source": ENTRY("tecmp"), "data_len": ENTRY.length, "error_class": INNER.id},
+        {
+            "can_id": LEAF.value,
+            "source": ENTRY("tecmp"),
+            "data_len": ENTRY.length,
+            "error_class": INNER.id,
+            "xl_acceptance": LEAF.value.where(INNER.id.between(-(2**62), 2**62)),
+            "xl_vcid": BOX.len,
+        },
     ),
 )
 PACKETS = Rows("packets", None, {n: packets.ROWS[0].columns[n] for n in ("captured_len", "original_len", "protocol")})
 
 
 def entry(kind: int, body: bytes) -> bytes:
-    return struct.pack(">II", kind, len(body)) + body
+    return struct.pack(">II", kind, len(body)) + body + bytes(-len(body) % 4)
 
 
 def inner(ident: int, following: int, body: bytes) -> bytes:
     return struct.pack(">HH", ident, following) + body
+
+
+def box(size: int, following: int, body: bytes) -> bytes:
+    return struct.pack(">BB", size, following) + body
 
 
 def leaf(value: int) -> bytes:

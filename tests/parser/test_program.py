@@ -18,7 +18,7 @@ from parser.program import Program
 from parser.protocols.containers import LINKTYPE
 from tests.parser import captures, nested
 from tests.parser.compare import difference, read
-from tests.parser.nested import KIND, LEAF, NEXT, USER0, entry, inner, leaf
+from tests.parser.nested import KIND, LEAF, NEXT, USER0, box, entry, inner, leaf
 from tests.parser.reference import Reference
 
 
@@ -83,12 +83,12 @@ def test_a_carrier_that_is_not_on_every_path() -> None:
     """`leaf` is also carried without `inner`: its header may not be read there."""
     bad = Layer(nested.Leaf, name="leaf", under=[KIND[2], NEXT[2]], total=lambda h: nested.INNER.id)
     with pytest.raises(CannotCompile, match="inner, which is not on every path"):
-        build(nested.ENTRY, nested.INNER, bad)
+        build(nested.ENTRY, nested.INNER, nested.BOX, bad)
 
 
 def test_a_carrier_on_every_path_may_be_read() -> None:
     good = Layer(nested.Leaf, name="leaf", under=[KIND[2], NEXT[2]], total=lambda h: nested.ENTRY.length & 3)
-    build(nested.ENTRY, nested.INNER, good)
+    build(nested.ENTRY, nested.INNER, nested.BOX, good)
 
 
 def test_a_layer_behind_another_is_not_carried_by_it() -> None:
@@ -114,7 +114,7 @@ def test_a_layer_that_is_not_listed() -> None:
     with pytest.raises(CannotCompile, match="leaf gives rows but is not listed"):
         build(nested.ENTRY, rows=[frame_rows(LEAF)])
     with pytest.raises(CannotCompile, match="inner is read but not listed"):
-        build(nested.ENTRY, LEAF, rows=[frame_rows(LEAF, can_id=nested.INNER.id)])
+        build(nested.ENTRY, nested.BOX, LEAF, rows=[frame_rows(LEAF, can_id=nested.INNER.id)])
 
 
 # -- loops without end ------------------------------------------------------------------------------------------------
@@ -234,11 +234,13 @@ def entries(r: Random) -> bytes:
     made = b""
     for _ in range(r.choice((1, 2, 3, 5))):
         body = leaf(r.getrandbits(16)) + bytes(r.choice((0, 3)))
-        direct = r.random() < 0.5
-        if not direct:
+        kind = r.choice((1, 1, 2, 2, 3))
+        if kind == 3:
+            body = box(r.choice((4, 6, 7, 3, 2, 0, 9)), 2, body + b"zz")
+        elif kind == 1:
             for depth in range(r.choice((1, 1, 2, 40))):
                 body = inner(r.getrandbits(16), 1 if depth else r.choice((2, 2, 2, 9)), body)
-        made += entry(r.choice((1, 2, 7)) if r.random() < 0.2 else 1 + direct, body)
+        made += entry(r.choice((1, 2, 3, 7)) if r.random() < 0.2 else kind, body)
     return made
 
 
@@ -263,7 +265,7 @@ def test_nested_declarations_equal_the_reference(monkeypatch: pytest.MonkeyPatch
     data = captures.pcap([entries(r)[: r.choice((None, r.randrange(60)))] for _ in range(400)], USER0)
     rows, summary = read(data)
     assert (unlike := difference(reference.read(data).rows, rows)) is None, unlike
-    assert {"too_deep", "short_header", "overrun"} <= set(summary.faults)
+    assert {"too_deep", "short_header", "overrun", "bad_length"} <= set(summary.faults)
 
 
 def test_too_deep_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,3 +299,17 @@ def test_a_chain_of_the_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, summary = read(captures.pcap([cut, frame], USER0))
     assert summary.packets == 2
     assert len(rows["lin_frames"]) > (k.LONGEST - 16) // 8
+
+
+def test_all_64_bits_of_a_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upper bits of a word of ones are ones, not its sign."""
+
+    class Wide(dpkt.Packet):
+        __hdr__ = (("q", "Q", 0),)
+
+    wide = Layer(Wide, name="wide", under=[LINKTYPE[USER0]])
+    columns = {"can_id": wide.q >> 1, "error_class": wide.q, "xl_acceptance": wide.q >> 60, "dlc": wide.q & 1 << 63}
+    nested.use(monkeypatch, [*protocols.containers.LAYERS, wide], [frame_rows(wide, **columns)])
+    rows, _ = read(captures.pcap([b"\xff" * 8], USER0))
+    (row,) = rows["can_frames"]
+    assert [row[name] for name in columns] == [2**63 - 1, -1, 15, 0]

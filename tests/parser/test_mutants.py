@@ -1,0 +1,346 @@
+"""Every line that keeps the engine right is broken on purpose, and a small corpus of captures must tell.
+
+A mutant is one substitution in the source of the kernels (as `ast.unparse` writes it), run interpreted and checked. Its
+text must stand exactly once, so that a mutant cannot become another one, or none, without somebody seeing it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from parser import Profile, capture
+from parser.layer import Keys, Layer
+from parser.protocols import can, ethernet, someip
+from tests.parser import captures, frames, nested
+from tests.parser.captures import T0, Section
+from tests.parser.checked import checked_kernels, in_place
+from tests.parser.compare import read
+from tests.parser.nested import USER0, box, entry, inner, leaf
+
+GOLDEN = yaml.safe_load((Path(__file__).parent / "golden.yaml").read_text(encoding="utf-8"))
+END_OF_TIME = 7_258_118_400
+Made = list[tuple[dict[str, Any], Any]]
+
+
+# -- the corpus -------------------------------------------------------------------------------------------------------
+def golden() -> Iterator[bytes]:
+    by_link_type: dict[int, list[bytes]] = {}
+    for case in (*GOLDEN["good"], *GOLDEN["faulty"]):
+        by_link_type.setdefault(case["link_type"], []).append(bytes.fromhex(case["frame"]))
+    for link_type, found in by_link_type.items():
+        yield captures.pcap(found, link_type)
+
+
+def generated() -> Iterator[bytes]:
+    r = Random(4)
+    for link_type in (1, 227, 113, 229):
+        made = (frames.MAKERS[link_type](r) for _ in range(12))
+        yield captures.pcap(
+            [frames.spoil(r, f) if r.random() < 0.6 else f for f in made], link_type, order=">", magic="ns"
+        )
+
+
+def tecmp(*entries: bytes) -> bytes:
+    return bytes(12) + b"\x99\xfe" + struct.pack(">HHBBHHH", 1, 1, 3, 3, 4, 0, 0) + b"".join(entries)
+
+
+def lin(ident: int, data: bytes, length: int | None = None) -> bytes:
+    size = len(data) + 3 if length is None else length
+    return struct.pack(">IQHHBB", 7, 1, size, 0, ident, len(data)) + data + b"\x55"
+
+
+def cornered() -> bytes:
+    """Ethernet: what random frames seldom hit. FCS bits in the link type; of two frames they were not captured."""
+    segment = struct.pack(">IIHHBBBB", 1, 100, 0, 0, 1, 1, 0x20, 0)  # a TP segment of which the TP header is missing
+    six = [struct.pack(">IHBB", 6 << 28, 0, 59, 64) + bytes([high] * 8 + [9] * 8) + bytes(16) for high in (1, 2, 3)]
+    udp = [
+        struct.pack(">HHHH", 1, 30501, 8 + len(body), 0) + body
+        for body in (segment + b"\0", segment, someip_of(9), someip_of(1))
+    ]
+    four = [struct.pack(">BBHHHBBH8s", 0x45, 0, 20 + len(u), 0, 0, 1, 17, 0, bytes(8)) + u for u in udp]
+    made = [bytes(12) + b"\x08\x00" + ip for ip in four] + [bytes(12) + b"\x86\xdd" + ip for ip in six]
+    made.append(tecmp(lin(1, b"ab"), lin(2, b"", 0)[:16], lin(3, b"c")))  # an entry of no length ends the chain
+    made.append(tecmp(lin(1, b"ab"), lin(2, b"cd")[:-1]))
+    made.append(tecmp(lin(1, b"ab")) + bytes(15))
+    made.append(b"\1\2")  # shorter than its FCS
+    records = [captures.pcap_record(f + b"\xfc\xfc\xfc\xfc", T0 + i) for i, f in enumerate(made)]
+    records += [
+        captures.pcap_record(made[2], T0, original=len(made[2]) + 4),
+        captures.pcap_record(made[2] + b"\xfc", original=len(made[2]) + 4),
+    ]
+    records += [captures.pcap_record(made[2][:n] + b"\xfc") for n in (0, 2)]
+    return captures.pcap_header(1 | 1 << 26 | 4 << 28) + b"".join(records)
+
+
+def someip_of(size: int) -> bytes:
+    return struct.pack(">IIHHBBBB", 1, size + 8, 0, 0, 1, 1, 0, 0) + bytes(range(1, size + 1))
+
+
+def sections() -> bytes:
+    s, b = Section("<"), Section(">")
+    can0 = struct.pack(">I4B", 5, 8, 0, 0, 0) + b"12345678"
+    seconds = s.interface(227, resolution=0, name="s")
+    return b"".join(
+        (
+            s.header(),
+            s.interface(227, name="can0"),
+            s.enhanced(can0, flags=2, more=s.option(1, b"hello")),
+            s.enhanced(can0, flags=1),
+            s.enhanced(can0, captured=20),
+            s.enhanced(can0, flags=4 << 5),
+            s.enhanced(struct.pack(">I4B", 5, 7, 0, 0, 0) + b"1234567", flags=1),
+            s.enhanced(can0, interface=1),
+            s.interface(1, resolution=9, fcs=4, snaplen=10),
+            s.enhanced(bytes(14) + b"\1\2\3\4\5\6", T0 * 10**9 + 1, interface=1),
+            s.enhanced(bytes(14) + b"\1\2\3\4\5\6", T0 * 10**9 + 1, interface=1, flags=2 << 5),
+            s.block(6, b"\0" * 8),
+            seconds,
+            *(s.enhanced(can0, t, interface=2) for t in (0, END_OF_TIME - 1, END_OF_TIME)),
+            s.interface(227, resolution=0, offset=-5),
+            *(s.enhanced(can0, t, interface=3) for t in (4, 5, 6)),
+            s.interface(227, resolution=12),
+            s.enhanced(can0, T0 * 10**12 + 999, interface=4),
+            s.interface(227, resolution=0x80 | 20),
+            s.enhanced(can0, (T0 << 20) + 7, interface=5),
+            s.interface(227, resolution=0x80 | 40),
+            s.enhanced(can0, (1 << 60) + (1 << 39), interface=6),
+            s.block(5, b"1234", echo=20),
+            s.enhanced(can0),
+            struct.pack("<II2sI", 5, 14, b"ab", 14),  # no multiple of four
+            s.enhanced(can0),
+            b"garbage!" * 3 + struct.pack("<II24sI", 6, 36, bytes(24), 32) + struct.pack("<III", 0x77, 12, 12),
+            s.enhanced(can0),
+            b.header(),
+            b.interface(227, snaplen=12),
+            b.simple(can0),
+            b.enhanced(can0, flags=1, more=b.option(4, bytes(8))),
+            b.obsolete(can0, flags=2),
+            b"garbage!" * 2,
+            b.enhanced(can0),
+        )
+    )
+
+
+def nests() -> bytes:
+    def deep(layers: int) -> bytes:
+        body = leaf(1)
+        for i in range(layers):
+            body = inner(i, 1 if i else 2, body)
+        return entry(1, body)
+
+    made = [
+        entry(1, inner(7, 2, leaf(5))) + entry(2, leaf(6) + b"x") + entry(1, inner(8, 2, leaf(7))),
+        entry(2, leaf(9)),
+    ]
+    made += [entry(2, leaf(1)) + b"abcd", entry(3, box(6, 2, leaf(3) + b"zz")), entry(3, box(3, 2, leaf(3) + b"zz"))]
+    return captures.pcap([*made, deep(30) + entry(2, leaf(2)), deep(31), deep(32)], USER0)
+
+
+SMALL = [cornered(), *generated()]  # read in batches as small as they can be
+CORPUS = [*golden(), sections(), *SMALL]
+
+
+def look(data: bytes) -> tuple[dict[str, Any], Any]:
+    return read(data, batch_rows=1 if data in SMALL else 1000)
+
+
+def told_apart(expected: Made) -> Iterator[bool]:
+    """Whether each capture of the corpus gives what it should."""
+    for data, want in zip(CORPUS, expected[:-1], strict=True):
+        yield look(data) != want
+    with pytest.MonkeyPatch.context() as patch:
+        nested.use(patch)
+        yield read(nests()) != expected[-1]
+
+
+@pytest.fixture(scope="module")
+def expected() -> Made:
+    made = [look(data) for data in CORPUS]
+    with pytest.MonkeyPatch.context() as patch:
+        nested.use(patch)
+        made.append(read(nests()))
+    return made
+
+
+# -- mutants of the kernels -------------------------------------------------------------------------------------------
+MUTANTS: Mapping[str, tuple[str, str]] = {
+    # bounds
+    "a header of one byte less will do": ("if limit - at < need:\n", "if limit - at < need - 1:\n"),
+    "depth off by one": ("elif level > DEPTH:", "elif level >= DEPTH:"),
+    "overrun off by one": ("elif need > limit - at:", "elif need > limit - at + 1:"),
+    "overrun too early": ("elif need > limit - at:", "elif need >= limit - at:"),
+    "unclipped body": ("body, body_end = (min(at + head, limit), limit)", "body, body_end = (at + head, at + need)"),
+    "unclipped header": ("body, body_end = (min(at + head, limit), limit)", "body, body_end = (at + head, limit)"),
+    "trailer in the body": ("at + head, at + need - trailer", "at + head, at + need"),
+    "header and trailer not counted": ("if need < head + trailer or", "if need < head or"),
+    "computed header too short": ("flags & F_HEAD and head < get(P, L + LEAST)", "False"),
+    "no length of its own": ("if need < 0:", "if False:"),
+    # checks
+    "least value refused": ("if value < get(P, c + TERM) or", "if value <= get(P, c + TERM) or"),
+    "greatest value refused": ("value > get(P, c + TERM + 1):", "value >= get(P, c + TERM + 1):"),
+    "least value not checked": ("if value < get(P, c + TERM) or", "if"),
+    "an expectation ends the path": ("if get(P, c + TERM + 2):", "if True:"),
+    "a check ends nothing": ("if get(P, c + TERM + 2):", "if False:"),
+    "the first check alone": ("c += CHECK_WIDTH\n", "c += 0\n"),
+    # terms of the walk
+    "shift of a term": ("read >> R_SHIFT & 63", "read >> R_SHIFT & 31"),
+    "byte order of a term": ("if read & R_BIG:", "if True:"),
+    "a carrier's field": ("get(where, read >> R_PLACE) if read & R_CARRIER else at", "at"),
+    # chains
+    "the chain stops early": ("if after < limit:", "if after < limit - 8:"),
+    "the chain goes on at its end": ("if after < limit:", "if after <= limit:"),
+    "alignment": ("(need + align - 1) // align * align", "need"),
+    "padding is a fault": ("if fault == SHORT_HEADER and flags & F_PADDED:", "if False:"),
+    "an empty entry does not end the chain": ("if flags & F_PADDED and need == head:", "if False:"),
+    "siblings' starts are not forgotten": ("if clears >= 0:", "if False:"),
+    "what follows is the layer again": ("layer if flags & F_REPEATS else get(P, L + THEN)", "layer"),
+    "the depth of a sibling": ("get(stack, d + 2), get(stack, d + 3)", "get(stack, d + 2), level"),
+    # keys
+    "the last key counts": (
+        "if follow >= 0:\n                                break",
+        "if follow >= 0:\n                                pass",
+    ),
+    "a negative key": ("if 0 <= key < get(P, c + TERM + 1):", "if key < get(P, c + TERM + 1):"),
+    "the length of a span": ("key = limit - at", "key = body_end - body - 1"),
+    "empty bodies are entered": ("if body < body_end:", "if body <= body_end:"),
+    # starts
+    "the first occurrence": ("if get(where, n_layers + layer) < record:", "if True:"),
+    "a start of the packet before": ("put(sources, r, start if start >= record else -1)", "put(sources, r, start)"),
+    "a late row keeps old starts": ("put(S, r + slot * room_s, -1)", "put(S, r + slot * room_s, pos - 1)"),
+    "the last of a run": ("or get(where, run) + get(P, L + LEAST) == at:", "or False:"),
+    "the tail of an overrun": ("there = fault == 0 and trailer", "there = trailer"),
+    "the measure of a body": (
+        "put(where, 4 * n_layers + layer, body_end)",
+        "put(where, 4 * n_layers + layer, limit + 1)",
+    ),
+    # keys of rows
+    "sub_no not reset": ("if get(last, table) == ordinal else 0", "if get(last, table) >= 0 else 0"),
+    "sub_no always 0": ("get(subs, table) + 1 if get(last, table) == ordinal else 0", "0"),
+    "the ordinal of a row": ("put(tables, t, ordinal)", "put(tables, t, 0)"),
+    "the packet's number": ("put(packet_no, i, first_no + o)", "put(packet_no, i, first_no + i)"),
+    "the packet's time": ("time = get(times, o)", "time = get(times, i)"),
+    "the interface of a row": ("get(interfaces, table[ORDINAL, i])", "get(interfaces, 0)"),
+    "the date of a row": ("get(days, table[ORDINAL, i])", "get(days, i) + 1"),
+    "the packet of a fault": ("put(X, n_faults, here)", "put(X, n_faults, max(ordinal, 0))"),
+    "the least time": (
+        "low, high, known = (min(low, time), max(high, time), known + 1)",
+        "low, high, known = (time, max(high, time), known + 1)",
+    ),
+    # the record
+    "an interface too many": (
+        "known = 0 <= interface < state[INTERFACES]",
+        "known = 0 <= interface <= state[INTERFACES]",
+    ),
+    "snaplen of a simple packet": ("captured = min(captured, get(C, c + C_SNAPLEN))", "captured = captured"),
+    "more captured than there": (
+        "min(_term(data, where, at, P, L + RECORD + 3 * TERM), body_end - body)",
+        "_term(data, where, at, P, L + RECORD + 3 * TERM)",
+    ),
+    "FCS that was not captured": ("fcs - max(original - captured, 0)", "fcs"),
+    "FCS of the packet's own": ("if bits >> 5 & 15:", "if False:"),
+    "FCS is payload": ("if fcs > 0:", "if False:"),
+    "direction": ("direction = bits & 3", "direction = bits & 1"),
+    "options behind options": ("at += 4 + (size + 3 & -4)", "at += 4 + size"),
+    "options before the padding": ("after = body + (captured + 3 & -4)", "after = body + captured"),
+    "the closing length": ("if echo != total or total & 3:", "if total & 3:"),
+    "a block's length is a multiple of 4": ("if echo != total or total & 3:", "if echo != total:"),
+    "the innermost layer": ("deepest = layer\n", "deepest = root\n"),
+    # clocks
+    "the end of time": ("seconds >= END_OF_TIME", "seconds > END_OF_TIME"),
+    "the beginning of time": ("if seconds < 0 or seconds >=", "if seconds <= 0 or seconds >="),
+    "the offset of a clock": ("return ns + offset * BILLION", "return ns"),
+    "the upper half of a clock": ("ticks = high << 32 | low", "ticks = high << 31 | low"),
+    "the fraction of a second": ("fraction = part * np.uint64(BILLION) >> bits", "fraction = part >> bits"),
+    "a fine fraction of a second": ("upper >> bits - np.uint64(32) if", "upper >> bits - np.uint64(31) if"),
+    # columns
+    "8 bytes of a column": ("(store8, store16, store32, store64)", "(store8, store16, store32, store32)"),
+    "2 bytes of a column": ("(store8, store16, store32, store64)", "(store8, store8, store32, store64)"),
+    "a condition's least value": ("(least <= value)", "(least < value)"),
+    "a condition's greatest value": ("(value <= most)", "(value < most)"),
+    "a condition's layer": ("get(there, i) & get(guarded, i) & (least", "get(there, i) & (least"),
+    "the last case counts": ("take = get(there, i) & (get(done, i) ^ 1)", "take = get(there, i)"),
+    "a value beyond its table": ("if 0 <= value < size else NULL", "if 0 <= value else NULL"),
+    "a value that its table does not name": ("put(there, i, value != NULL)", "put(there, i, 1)"),
+    "a packet's field that is not known": ("put(there, i, value >= 0)", "put(there, i, 1)"),
+    "a case whose layer is nowhere": ("if slot < 0 or present[slot] > 0:", "if slot < 0 or present[slot] > 1:"),
+    "validity before the morsel": ("store8(arena, valid + i, 0)", "store8(arena, valid + i, 1)"),
+    "validity of rows of other sources": ("store8(arena, here + i, 0)", "store8(arena, here + i, 1)"),
+    "the upper half of an address": ("kind != last_kind or high != last_high or", "kind != last_kind or"),
+    "the lower half of an address": ("+ get(Q, k + Q_OFFSET) + 8))", "+ get(Q, k + Q_OFFSET)))"),
+    "a text of the first row": ("store32(arena, place + 4 * d, code)", "store32(arena, place + 4 * d, 0)"),
+    # payloads and lists
+    "the last byte of a payload": ("for k in range(0, n, SLACK):", "for k in range(0, n - 1, SLACK):"),
+    "the offset of a payload": ("put(offsets, i, filled)", "put(offsets, i, filled + 1)"),
+    "the room of the payloads": ("size += table[BODY_END, i] - table[BODY, i]", "size += 0"),
+    "a list one short": ("// step + 1 if", "// step if"),
+    "a list of the same": ("first[i] + j * step + offset", "first[i] + offset"),
+    # blocks after garbage
+    "a block that ends with the file": ("size & 3 or (at + size > end):", "size & 3 or (at + size >= end):"),
+    "a block whose lengths differ": ("if echo == size:", "if True:"),
+    "a block of any type": ("known = known or types[k] == kind", "known = True"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_told_apart(name: str, expected: Made) -> None:
+    old, new = MUTANTS[name]
+    with in_place(checked_kernels(old, new, steps=3_000_000)):
+        try:
+            found = any(told_apart(expected))
+        except Exception:  # noqa: BLE001 - whatever it does wrong, it is seen
+            found = True
+    assert found, f"nothing in the corpus tells the mutant from the original: {old!r} -> {new!r}"
+
+
+def test_the_original_is_not_told_apart(expected: Made) -> None:
+    """The interpreted and checked kernels give what the compiled ones give: what kills a mutant is the mutation."""
+    original: ModuleType = checked_kernels(steps=3_000_000)
+    with in_place(original):
+        assert not any(told_apart(expected))
+
+
+# -- mutants of the declarations --------------------------------------------------------------------------------------
+CLAIMS: Mapping[str, tuple[Keys, int, Layer | None]] = {
+    "a first fragment is a later one": (ethernet.IP_FRAGMENT, 0x2000, ethernet.IPV4_LATER),
+    "a first fragment is no fragment": (ethernet.IP_FRAGMENT, 0x2000, None),
+    "a later fragment is a first one": (ethernet.IP_FRAGMENT, 0x00B9, ethernet.IPV4_FIRST),
+    "IPv6: a first fragment is no fragment": (ethernet.IP6_FRAGMENT, 1, None),
+    "IPv6: a later fragment is a first one": (ethernet.IP6_FRAGMENT, 0x05A8, ethernet.IPV6_FIRST),
+    "the first part of UDP is a whole one": (ethernet.FIRST_FRAGMENT_OF, 17, ethernet.UDP),
+    "802.1ad": (ethernet.ETHERTYPE, 0x88A8, None),
+    "the older type of TECMP": (ethernet.ETHERTYPE, 0x2090, None),
+    "72 captured bytes are FD": (can.CAPTURED, 72, None),
+    "an error frame": (can.ERROR_FLAG, 1, None),
+    "XL": (can.XL_FLAG, 1, None),
+    "service discovery": (someip.SERVICE_DISCOVERY, 0, None),
+    "hop-by-hop options": (ethernet.IP_PROTOCOL, 0, None),
+    "destination options": (ethernet.IP_PROTOCOL, 60, None),
+    "a family in the other byte order": (ethernet.ADDRESS_FAMILY, 2, None),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_claim_matters(name: str, expected: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, value, layer = CLAIMS[name]
+    original = capture.program_for
+
+    def changed(profile: Profile, tables: Any, **options: Any) -> Any:
+        program = original(profile, tables, **options)
+        lut = program.lut.copy()
+        lut[program.base[keys] + value] = -1 if layer is None else program.number[layer]
+        assert not np.array_equal(lut, program.lut)
+        mutant = type(program).__new__(type(program))
+        mutant.__dict__.update(program.__dict__, lut=lut)
+        return mutant
+
+    monkeypatch.setattr(capture, "program_for", changed)
+    assert any(look(data) != want for data, want in zip(CORPUS, expected[:-1], strict=True))
