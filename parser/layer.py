@@ -277,6 +277,10 @@ class Layer:
         self.check, self.expect = check, expect
         self.repeats, self.then, self.align, self.tail = repeats, then, align, tail
         self.record, self.pauses, self.stacks, self.measured = record, pauses, stacks, measured
+        parts = (getattr(packet, "__bit_fields__", None) or {}).values()
+        fields = [field for field, _, _ in packet.__hdr__] + [field for part in parts for field, _ in part]
+        if taken := [field for field in fields if hasattr(Layer, field) or field in self.__dict__]:
+            raise CannotCompile(f"{self.name}: a header field cannot be called {taken[0]!r}, a layer is")
 
     def __repr__(self) -> str:
         return self.name

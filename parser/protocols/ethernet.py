@@ -52,7 +52,7 @@ class Family(dpkt.Packet):
 
 class Sll2(dpkt.Packet):
     __hdr__ = (
-        ("protocol", "H", 0),
+        ("ethtype", "H", 0),
         ("reserved", "H", 0),
         ("ifindex", "I", 0),
         ("arphrd", "H", 0),
@@ -94,7 +94,7 @@ VLAN = Layer(
 SLL = Layer(
     dpkt.sll.SLL, under=[LINKTYPE[113]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)]
 )
-SLL2 = Layer(Sll2, under=[LINKTYPE[276]], selects=[SLL_PROTOCOL(lambda h: h.protocol), ETHERTYPE(lambda h: h.protocol)])
+SLL2 = Layer(Sll2, under=[LINKTYPE[276]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)])
 # the family is in the byte order of the capturing host: the second key reads it the other way round
 NULL = Layer(
     FamilyLE,
