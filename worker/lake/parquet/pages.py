@@ -45,7 +45,7 @@ LONGEST_BOUND = 256  # bytes of a text that may stand in the statistics
 
 def is_flat(schema: pa.Schema) -> bool:
     """Whether `PageFile` can write all columns of the schema."""
-    return all(_physical(f.type) is not None or _is_number_list(f.type) for f in schema)
+    return all(_physical(f.type) is not None or (_is_number_list(f.type) and f.nullable) for f in schema)
 
 
 def _is_number_list(kind: pa.DataType) -> bool:

@@ -72,8 +72,12 @@ def text_ceiling(text: str, limit: int = TEXT_LIMIT) -> str | None:
     return None
 
 
-def _instant(microseconds: int) -> str:
-    instant = EPOCH + timedelta(milliseconds=microseconds // 1000)
+def _instant(microseconds: int) -> str | None:
+    """The millisecond that begins at or before; None outside of the years 1 to 9999."""
+    try:
+        instant = EPOCH + timedelta(milliseconds=microseconds // 1000)
+    except OverflowError:
+        return None
     return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -81,10 +85,7 @@ def _bounds(kind: pa.DataType, low: Value, high: Value) -> tuple[object, object]
     if isinstance(low, str) and isinstance(high, str):
         return text_floor(low), text_ceiling(high)
     if pa.types.is_timestamp(kind) and isinstance(low, int) and isinstance(high, int):
-        try:
-            return _instant(low), _instant(high + 999)  # Delta has milliseconds: floored, raised
-        except OverflowError:
-            return None, None
+        return _instant(low), _instant(high + 999)  # Delta has milliseconds: floored, raised
     if isinstance(low, date) and isinstance(high, date):
         return low.isoformat(), high.isoformat()
     return low, high
