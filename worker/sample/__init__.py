@@ -29,7 +29,6 @@ from .sources import BUSES, EVENT_PORT, INTERFACES, SECOND, SOMEIP_PORT, TECMP_B
 MIXES = (*mixes.MIXES, "drive")
 MIX_START_NS = 1_790_000_000 * SECOND  # 2026-09-21 14:13:20 UTC
 MIDNIGHT_NS = 1_790_035_200 * SECOND  # 2026-09-22 00:00:00 UTC
-RECORDINGS = (0.0, 0.4, 0.8, 0.9, 1.0)  # where recordings begin and end, as shares of the drive; midnight is at 0.6
 APPLICATION = "pcaplake sample"
 _BUFFER = 1 << 20
 
@@ -70,6 +69,13 @@ def make(
     return [*paths, out / "profile.yaml"]
 
 
+def recordings(seconds: float) -> list[int]:
+    """When the recordings of a drive begin (ns), and when the last one ends; midnight is in the second."""
+    length_ns = round(seconds * SECOND)
+    start_ns = MIDNIGHT_NS - round(length_ns * 0.6)
+    return [start_ns + round(length_ns * share) for share in (0.0, 0.4, 0.8, 0.9, 1.0)]
+
+
 def _date(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(time_ns // SECOND, UTC):%Y-%m-%d}"
 
@@ -84,9 +90,8 @@ def _mix(folder: Path, mix: str, seconds: float, seed: int, done: Callable[[floa
 
 
 def _drive(folder: Path, seconds: float, seed: int, done: Callable[[float], object], *, first: bool) -> list[Path]:
-    length_ns = round(seconds * SECOND)
-    start_ns = MIDNIGHT_NS - round(length_ns * 0.6)
-    limits = [start_ns + round(length_ns * share) for share in RECORDINGS]
+    limits = recordings(seconds)
+    start_ns, end_ns = limits[0], limits[-1]
     damaged = chain.from_iterable(damage.packets(*span) for span in pairwise(limits))
     traffic = drive.packets(folder.name, seed, start_ns, damaged)
     suffixes = ("", "", ".gz" if first else ".zst", "")
@@ -101,7 +106,7 @@ def _drive(folder: Path, seconds: float, seed: int, done: Callable[[float], obje
             for block in _power_lost(blocks) if power_lost else blocks:
                 file.write(block)
         paths.append(path)
-        done((limits[n] - start_ns) / length_ns)
+        done((limits[n] - start_ns) / (end_ns - start_ns))
     return paths
 
 

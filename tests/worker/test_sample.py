@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import struct
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dpkt
+import pytest
+import zstandard
+
+from parser.profile import Profile
+from tests.oracles import tshark
+from worker import sample
+from worker.sample import damage, frames, mixes
+from worker.sample.sources import INTERFACES
+
+Record = tuple[int, bytes]
+
+
+def records(path: Path, data: bytes | None = None) -> Iterator[Record]:
+    """(ns, frame) of a pcap file, or of the enhanced packet blocks of a pcapng file with nanoseconds."""
+    data = path.read_bytes() if data is None else data
+    at = 0 if path.suffix == ".pcapng" else 24
+    while at < len(data):
+        if path.suffix == ".pcapng":
+            kind, length = struct.unpack_from("<II", data, at)
+            if kind == 6:
+                _, high, low, captured, _ = struct.unpack_from("<IIIII", data, at + 8)
+                yield high << 32 | low, data[at + 28 : at + 28 + captured]
+            at += length
+        else:
+            seconds, micros, captured, _ = struct.unpack_from("<IIII", data, at)
+            yield seconds * 10**9 + micros * 1000, data[at + 16 : at + 16 + captured]
+            at += 16 + captured
+
+
+def tecmp_times(frame: bytes) -> Iterator[int]:
+    at = 26
+    while at < len(frame):
+        time_ns, length = struct.unpack_from(">QH", frame, at + 4)
+        yield time_ns
+        at += 16 + length
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def one(tmp_path: Path, mix: str, seconds: float) -> Path:
+    path, _ = sample.make(tmp_path, mix, seconds)
+    return path
+
+
+@pytest.mark.parametrize("mix", sample.MIXES)
+def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, mix: str) -> None:
+    made = [sample.make(tmp_path / name, mix, 0.1, seed=seed) for name, seed in (("one", 3), ("two", 3), ("three", 4))]
+    first, second, third = (contents(tmp_path / name) for name in ("one", "two", "three"))
+    assert first == second
+    assert first.keys() == third.keys()
+    captures = [name for name in first if name != "profile.yaml"]
+    assert all(first[name] != third[name] for name in captures)
+    assert [str(path.relative_to(tmp_path / "one")) for path in made[0]] == [
+        *captures_in_order(captures),
+        "profile.yaml",
+    ]
+
+
+def captures_in_order(names: list[str]) -> list[str]:
+    return sorted(names)
+
+
+@pytest.mark.parametrize(("mix", "vehicles"), [("a", 3), ("drive", 1)])
+def test_vehicles_differ(tmp_path: Path, mix: str, vehicles: int) -> None:
+    sample.make(tmp_path, mix, 0.05, vehicles=vehicles)
+    found = contents(tmp_path)
+    assert {name.split("/")[0] for name in found} == {f"vehicle-{n:03d}" for n in range(1, vehicles + 1)} | {
+        "profile.yaml"
+    }
+    assert len(set(found.values())) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("mix", "seconds", "vehicles"),
+    [("d", 1, 1), ("a", 0, 1), ("a", -1, 1), ("a", math.nan, 1), ("a", math.inf, 1), ("a", 1, 0)],
+)
+def test_arguments_without_sense(tmp_path: Path, mix: str, seconds: float, vehicles: int) -> None:
+    with pytest.raises(ValueError, match="choose"):
+        sample.make(tmp_path, mix, seconds, vehicles)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("mix", sample.MIXES)
+def test_progress_ends_with_one(tmp_path: Path, mix: str) -> None:
+    shares: list[float] = []
+    sample.make(tmp_path, mix, 0.05, vehicles=2, progress=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+    assert min(shares) >= 0
+
+
+# -- mixes --------------------------------------------------------------------------------------------------------
+def test_mix_a(tmp_path: Path) -> None:
+    path = one(tmp_path, "a", 2)
+    found = list(records(path))
+    assert 18_500 < len(found) < 21_500
+    assert 49.5 < path.stat().st_size / len(found) < 53.5
+    fd = [frame for _, frame in found if frame[5] & 4]
+    assert 0.18 < len(fd) / len(found) < 0.22
+    assert all(len(frame) == 8 + frame[4] and frame[4] <= (64 if frame[5] & 4 else 8) for _, frame in found)
+    with path.open("rb") as file:
+        assert len(list(dpkt.pcapng.Reader(file))) == len(found)
+    listed = subprocess.run(
+        ["tshark", "-r", path, "-T", "fields", "-e", "frame.interface_name"], capture_output=True, check=True
+    )
+    share = Counter(listed.stdout.decode().split())
+    assert share.keys() == {"can0", "can1", "can2", "can3"}
+    assert min(share.values()) > 0.22 * len(found)
+
+
+def test_mix_b(tmp_path: Path) -> None:
+    path = one(tmp_path, "b", 2)
+    messages, tagged, count = 0, 0, 0
+    with path.open("rb") as file:
+        for _, data in dpkt.pcap.Reader(file):
+            ethernet = dpkt.ethernet.Ethernet(data)
+            count += 1
+            tagged += hasattr(ethernet, "vlan_tags")
+            assert ethernet.data.data.dport == 30501
+            assert dpkt.in_cksum(data[14 + 4 * hasattr(ethernet, "vlan_tags") :][:20]) == 0
+            body = ethernet.data.data.data
+            while body:
+                length = 8 + int.from_bytes(body[4:8], "big")
+                assert length <= len(body)
+                messages, body = messages + 1, body[length:]
+    assert 18_500 < count < 21_500
+    assert 0.73 < tagged / count < 0.77
+    assert 2.62 < messages / count < 2.80
+    assert 156 < path.stat().st_size / count < 166
+
+
+def test_mix_c(tmp_path: Path) -> None:
+    path = one(tmp_path, "c", 0.4)
+    protocols: Counter[str] = Counter()
+    bus_frames = 0
+    for packet in tshark.packets(path):
+        assert not packet["malformed"]
+        entries = len(packet["can"]) + len(packet["lin"])
+        bus_frames += entries
+        kinds = [name for name in ("tecmp", "someip", "tcp", "ptp", "arp") if name in packet["protocols"]]
+        assert (1 <= entries <= 16) == (kinds == ["tecmp"])
+        protocols[kinds[0] if kinds else "udp"] += 1
+        assert all(0 < packet["ts_ns"] - f["bus_time_ns"] < 1_000_000 for f in packet["can"] + packet["lin"])
+    count = protocols.total()
+    assert 3_600 < count < 4_400
+    wanted = {"tecmp": 0.45, "someip": 0.30, "udp": 0.05, "tcp": 0.12, "ptp": 0.05, "arp": 0.03}
+    assert protocols.keys() == wanted.keys()
+    assert all(abs(protocols[name] / count - share) < 0.02 for name, share in wanted.items())
+    assert 7.8 < bus_frames / protocols["tecmp"] < 8.6
+    assert 230 < path.stat().st_size / count < 246
+
+
+@pytest.mark.parametrize("mix", ["a", "b", "c"])
+def test_seconds_scale_and_the_beginning_stays(tmp_path: Path, mix: str) -> None:
+    short, long = (one(tmp_path / str(s), mix, s).read_bytes() for s in (0.25, 1.0))
+    assert long.startswith(short)
+    assert 3.5 < len(long) / len(short) < 4.5
+    path = tmp_path / f"x{'.pcapng' if mix == 'a' else '.pcap'}"
+    times = [time_ns for time_ns, _ in records(path, long)]
+    assert 0 < times[0] - sample.MIX_START_NS < 1_000_000
+    assert 0 < sample.MIX_START_NS + 10**9 - times[-1] < 1_000_000
+
+
+@pytest.mark.parametrize("mix", ["a", "b", "c"])
+def test_a_repeated_block_has_running_clocks(tmp_path: Path, mix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = list(records(one(tmp_path / "whole", mix, 0.3)))
+    monkeypatch.setattr(mixes, "BLOCK_PACKETS", 700)
+    grown = list(records(one(tmp_path / "grown", mix, 0.3)))
+    assert grown[:700] == whole[:700]
+    assert len(grown) > 2500
+    assert all(a < b for (a, _), (b, _) in pairwise(grown))
+    step = grown[700][0] - grown[0][0]
+    for (early, one_frame), (late, other) in zip(grown, grown[700:], strict=False):
+        assert late - early == step
+        if mix == "c" and one_frame[12:14] == b"\x99\xfe":
+            assert [t + step for t in tecmp_times(one_frame)] == list(tecmp_times(other))
+        else:
+            assert one_frame == other
+
+
+# -- the drive ----------------------------------------------------------------------------------------------------
+SECONDS = 3.0
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return sample.make(tmp_path_factory.mktemp("drive"), "drive", SECONDS)
+
+
+@pytest.fixture(scope="module")
+def seen(drive: list[Path]) -> list[list[dict[str, Any]]]:
+    """What tshark sees in the four recordings of the first vehicle."""
+    return [list(tshark.packets(path)) for path in drive[:4]]
+
+
+def damaged_times(recording: int) -> set[int]:
+    begin, end = list(pairwise(sample.recordings(SECONDS)))[recording]
+    units = [10 ** (9 - interface.resolution) for interface in INTERFACES]
+    return {p.time_ns // units[p.interface] * units[p.interface] for p in damage.packets(begin, end)}
+
+
+def test_the_files_of_a_drive(drive: list[Path]) -> None:
+    names = [f"{path.parent.name}/{path.name}" for path in drive[:-1]]
+    files = ["2026-09-21-1.pcapng", "2026-09-21-2.pcapng", "2026-09-22-3.pcapng", "2026-09-22-4.pcapng"]
+    wanted = [f"{vehicle}/{name}" for vehicle in ("vehicle-001", "vehicle-002") for name in files]
+    assert [name.removesuffix(".gz").removesuffix(".zst") for name in names] == wanted
+    assert [Path(name).suffix for name in names if Path(name).suffix != ".pcapng"] == [".gz", ".zst"]
+    packed = drive[6].read_bytes()
+    assert zstandard.ZstdDecompressor().decompressobj().decompress(packed)[:4] == b"\x0a\x0d\x0d\x0a"
+    assert gzip.decompress(drive[2].read_bytes())[:4] == b"\x0a\x0d\x0d\x0a"
+
+
+@pytest.mark.parametrize("mix", ["a", "drive"])
+def test_the_profile_reads_them(tmp_path: Path, mix: str) -> None:
+    *captures, path = sample.make(tmp_path, mix, 0.02)
+    profile = Profile.load(path)
+    assert profile.udp_ports[30501] == "someip"
+    assert profile.vehicle_id_of(captures[-1].as_uri()) == captures[-1].parent.name
+    if mix == "drive":
+        assert {i.name for i in INTERFACES} >= set(profile.interface_buses) == {"can0", "can1", "can2"}
+        assert set(profile.tecmp_buses) == {16, 17, 18}
+
+
+def test_the_second_recording_crosses_midnight(seen: list[list[dict[str, Any]]]) -> None:
+    times = [[packet["ts_ns"] for packet in recording] for recording in seen]
+    assert max(times[0]) < sample.MIDNIGHT_NS
+    assert min(times[1]) < sample.MIDNIGHT_NS <= max(times[1])
+    assert min(times[2]) > sample.MIDNIGHT_NS
+    assert all(max(early) < min(late) + 1000 for early, late in pairwise(times))
+    assert max(times[3]) - min(times[0]) == pytest.approx(SECONDS * 1e9, rel=0.05)
+
+
+def test_only_the_damaged_packets_are_malformed(seen: list[list[dict[str, Any]]]) -> None:
+    for n, recording in enumerate(seen):
+        damaged = damaged_times(n)
+        assert len(damaged) == len(damage.DAMAGED)
+        assert damaged <= {packet["ts_ns"] for packet in recording}
+        malformed = {packet["ts_ns"] for packet in recording if packet["malformed"] and not packet["ip_fragment"]}
+        assert malformed <= damaged
+        assert len(malformed) >= 8
+
+
+def test_everything_is_in_a_drive(seen: list[list[dict[str, Any]]]) -> None:
+    packets = [packet for recording in seen for packet in recording]
+    interfaces = Counter(packet["interface"] for packet in packets)
+    assert set(interfaces) == {interface.name for interface in INTERFACES}
+    assert {packet["direction"] for packet in packets} == {"in", "out"}
+    protocols = Counter(name for packet in packets for name in set(packet["protocols"]))
+    for name in ["someip", "someipsd", "tecmp", "tcp", "udp", "arp", "ptp", "vlan", "ieee8021ad", "ip", "ipv6"]:
+        assert protocols[name] >= 3, name
+    can = [frame for packet in packets for frame in packet["can"]]
+    kinds = Counter((f["fd"], f["error"], f["extended"], f["rtr"], "bus" in f) for f in can)
+    assert {True, False} == {fd for fd, *_ in kinds} == {error for _, error, *_ in kinds} == {bus for *_, bus in kinds}
+    assert any(f["rtr"] for f in can)
+    assert any(f["extended"] for f in can)
+    lin = [frame for packet in packets for frame in packet["lin"]]
+    assert {len(frame["payload"]) for frame in lin} >= {0, 2}
+    assert all(frame["parity"] == frames.protected_id(frame["lin_id"]) >> 6 for frame in lin)
+    messages = [message for packet in packets for message in packet["someip"]]
+    assert {message["message_type"] for message in messages} >= {0x00, 0x01, 0x02, 0x22, 0x80, 0x81}
+    assert max(len(packet["someip"]) for packet in packets) == 4
+    fragments = Counter(packet["ip_version"] for packet in packets if packet["ip_fragment"])
+    assert fragments[4] >= 6
+    assert fragments[6] >= 6
+    assert {tuple(p["vlan_ids"] or ()) for p in packets if p["ip_version"]} >= {(), (10,), (200, 20)}
+
+
+def test_service_discovery_says_everything(seen: list[list[dict[str, Any]]]) -> None:
+    entries = [entry for recording in seen for packet in recording for entry in packet["sd"]]
+    assert {entry["entry_type"] for entry in entries} >= {
+        "FindService", "OfferService", "StopOfferService", "SubscribeEventgroup",
+        "StopSubscribeEventgroup", "SubscribeEventgroupAck", "SubscribeEventgroupNack",
+    }  # fmt: skip
+    endpoints = [e for entry in entries for e in entry["endpoints"] or ()]
+    assert {(e["kind"], ":" in e["address"]) for e in endpoints} == {
+        (k, v) for k in ("endpoint", "multicast") for v in (True, False)
+    }
+    assert {e["transport"] for e in endpoints} == {"udp", "tcp"}
+    assert [("hostname", "camera"), ("protocol", "1.1")] in [entry["configuration"] for entry in entries]
+
+
+def test_can_messages_are_cyclic_with_counters(seen: list[list[dict[str, Any]]]) -> None:
+    by_id: dict[int, list[tuple[int, int]]] = {}
+    for packet in seen[0]:
+        for frame in packet["can"]:
+            if packet["interface"] == "can0" and not packet["malformed"] and not frame["error"]:
+                by_id.setdefault(frame["can_id"], []).append((packet["ts_ns"], frame["payload"][0] & 15))
+    cycles = set()
+    for sent in by_id.values():
+        if len(sent) > 10:
+            gaps = [b[0] - a[0] for a, b in pairwise(sent)]
+            cycle = min((10, 20, 50, 100, 1000), key=lambda ms: abs(ms * 10**6 - sum(gaps) / len(gaps)))
+            cycles.add(cycle)
+            assert all(abs(gap - cycle * 10**6) < 0.05 * cycle * 10**6 for gap in gaps)
+            assert all((b[1] - a[1]) % 16 == 1 for a, b in pairwise(sent))
+    assert cycles >= {10, 20, 50, 100}
+
+
+def test_the_tcp_connection_adds_up(seen: list[list[dict[str, Any]]]) -> None:
+    segments = [packet for recording in seen for packet in recording if packet["tcp_seq"] is not None]
+    assert [packet["tcp_flags"] for packet in segments[:4]] == [0x02, 0x12, 0x10, 0x18]
+    after: dict[str, int] = {}
+    for packet in segments:
+        assert after.setdefault(packet["ip_src"], packet["tcp_seq"]) == packet["tcp_seq"]
+        length = packet["captured_len"] - 18 - 20 - 20
+        after[packet["ip_src"]] = (packet["tcp_seq"] + length + (packet["tcp_flags"] >> 1 & 1)) % 2**32
+
+
+def test_the_last_recording_is_cut_off(drive: list[Path]) -> None:
+    said = [
+        subprocess.run(["tshark", "-r", path, "-c", "1000000"], capture_output=True, check=False).stderr
+        for path in drive[:-1]
+    ]
+    assert [b"cut short" in text for text in said] == [False] * 3 + [True] + [False] * 4
+    with pytest.raises(dpkt.NeedData):
+        list(dpkt.pcapng.Reader(io.BytesIO(drive[3].read_bytes())))
+
+
+def test_a_drive_scales(tmp_path: Path, drive: list[Path]) -> None:
+    short = sample.make(tmp_path, "drive", SECONDS / 3, vehicles=1)
+    assert 2.3 < drive[0].stat().st_size / short[0].stat().st_size < 3.7
+
+
+def test_frames_beside_dpkt() -> None:
+    """Checksums and lengths as dpkt computes them itself."""
+    src, dst = bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2))
+    for protocol, body in (
+        (frames.UDP, frames.udp(1, 2, b"abc")),
+        (frames.TCP, frames.tcp(src, dst, (1, 2), 3, 4, 0x18, b"abc")),
+    ):
+        mine = frames.ipv4(src, dst, protocol, body, identification=7)
+        theirs = dpkt.ip.IP(mine)
+        theirs.sum = 0
+        if protocol == frames.TCP:
+            theirs.data.sum = 0
+            assert bytes(theirs) == mine
+        else:
+            assert bytes(theirs)[:20] == mine[:20]
+    six = bytes(15) + b"\x01", bytes(15) + b"\x02"
+    datagram = dpkt.ip6.IP6(frames.ipv6(*six, frames.UDP, frames.udp_ipv6(*six, 5, 6, b"abc")))
+    assert dpkt.dpkt.in_cksum(b"".join(six) + struct.pack(">II", 11, 17) + bytes(datagram.data)) == 0
