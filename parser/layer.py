@@ -277,6 +277,10 @@ class Layer:
         self.check, self.expect = check, expect
         self.repeats, self.then, self.align, self.tail = repeats, then, align, tail
         self.record, self.pauses, self.stacks, self.measured = record, pauses, stacks, measured
+        for field, _, _ in packet.__hdr__:
+            for part in (field, *dict((getattr(packet, "__bit_fields__", None) or {}).get(field, ()))):
+                if hasattr(type(self), part) or part in vars(self) or part == "data":  # dpkt's word for what follows
+                    raise CannotCompile(f"{self.name}: a field cannot be called {part!r} here, rename it")
         parts = (getattr(packet, "__bit_fields__", None) or {}).values()
         fields = [field for field, _, _ in packet.__hdr__] + [field for part in parts for field, _ in part]
         if taken := [field for field in fields if hasattr(Layer, field) or field in self.__dict__]:

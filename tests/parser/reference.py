@@ -354,7 +354,7 @@ class Reference:
             if case.table is not None:
                 found = case.table.get(found)
             elif case.names is not None and case.term.place == PACKET and not case.names:
-                found = packet.deepest.name
+                found = packet.deepest.protocol
             elif case.names is not None:
                 found = case.names.get(found)
             elif case.kind is not None:

@@ -221,6 +221,14 @@ def test_a_name_is_listed_once() -> None:
         build(nested.ENTRY, head(name="entry", under=[]))
 
 
+@pytest.mark.parametrize("name", ["header", "name", "total", "data", "body_len"])
+def test_a_field_hides_no_fact_of_its_layer(name: str) -> None:
+    """`h.total` would be the layer's own length, and dpkt calls what follows a header `data`."""
+    hidden = type("Hidden", (dpkt.Packet,), {"__hdr__": ((name, "I", 0),)})
+    with pytest.raises(CannotCompile, match="rename"):
+        Layer(hidden)
+
+
 def test_a_payload_is_no_number() -> None:
     class Long(dpkt.Packet):
         __hdr__ = (("blob", "9s", bytes(9)),)
