@@ -128,6 +128,6 @@ class Composer:
 
     async def _struct(self, table: str) -> Mapping[str, Any] | None:
         try:
-            return await self._log.schema(table)
+            return await self._log.struct(table)
         except TableBlocked:
             return None  # its turn comes when it is free

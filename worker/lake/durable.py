@@ -41,6 +41,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def sync_file(path: Path) -> None:
+    """fsync of a file that somebody else wrote."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def make_folder(folder: Path, root: Path) -> None:
     """Make `folder` and what is missing above it; every new name up to `root` is on disk when this returns.
 

@@ -141,7 +141,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """`fields` is the parsed schemaString: everything in it is kept, also what we do not know."""
+    """`schema` is the parsed schemaString: everything in it is kept, also what we do not know."""
 
     id: str
     schema: Mapping[str, Any]
@@ -229,9 +229,17 @@ def to_lines(actions: Iterable[Action]) -> bytes:
     return "".join(_encode({_NAMES[type(action)]: action.to_json()}) + "\n" for action in actions).encode()
 
 
+def from_json(line: Mapping[str, Any]) -> Action | None:
+    """The action of one JSON object; None for those that have no type here (cdc, domainMetadata, ...)."""
+    for kind, name in _NAMES.items():
+        if line.get(name):
+            return kind.from_json(line[name])
+    return None
+
+
 def from_lines(data: bytes) -> list[Action]:
-    """The actions of one N.json; those that have no type here (cdc, domainMetadata, ...) are left out."""
-    return [kind.from_json(line[name]) for line in raw_lines(data) for kind, name in _NAMES.items() if line.get(name)]
+    """The actions of one N.json that have a type here."""
+    return [action for line in raw_lines(data) if (action := from_json(line))]
 
 
 def raw_lines(data: bytes) -> list[Json]:

@@ -1,6 +1,7 @@
-"""Checkpoints and clean-up of a log, beside the commits and never in their way.
+"""Checkpoints and clean-up of a log: beside the commits, never in their way.
 
-`deltalake` writes the checkpoint, in a process of its own: it reads the whole table, and must not hold this one up.
+Knows `deltalake`, which writes the checkpoint in a process of its own, because it reads the whole table. Must not know
+how a commit is made.
 """
 
 from __future__ import annotations
@@ -11,28 +12,36 @@ import re
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 
 from worker.errors import Retryable
 
+from .. import durable
 from ..store import Store
-from .tail import log_path
+from .tail import last_checkpoint, log_path, newest_checkpoint
 
-_INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second)s?", re.IGNORECASE)
-_DEFAULT_RETENTION = timedelta(days=7)
+# Settings come by stdin: an argument would show a key to everybody on the machine.
 _PROGRAM = """
-import json, sys
+import json, os, sys
+os.nice(10)
 from deltalake import DeltaTable
 said = json.load(sys.stdin)
-DeltaTable(said["uri"], storage_options=said["options"], without_files=False).create_checkpoint()
+DeltaTable(said["uri"], storage_options=said["options"] or None).create_checkpoint()
 """
+_INTERVAL = re.compile(
+    r"(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE
+)
+_NUMBERED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..*)")
 
 
-async def write(store: Store, table: str) -> bool:
-    """A checkpoint of the newest version and `_last_checkpoint`. Raises Retryable when the process fails."""
+async def make(store: Store, table: str) -> int | None:
+    """A checkpoint of the newest version and `_last_checkpoint`, both durable; its version. None: the store is memory.
+
+    Raises Retryable when the process failed.
+    """
     if store.uri.startswith("memory:"):
-        return False
-    uri = str(store.local / table) if store.local is not None else f"{store.uri}/{table}"
-    said = json.dumps({"uri": uri, "options": dict(store.options or {})})
+        return None
+    said = json.dumps({"uri": f"{store.uri}/{table}", "options": dict(store.options)})
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -46,37 +55,53 @@ async def write(store: Store, table: str) -> bool:
     except BaseException:
         if process.returncode is None:
             process.kill()
+            await process.wait()
         raise
     if process.returncode:
-        last = errors.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1]
-        raise Retryable(f"{table}: no checkpoint: {last}")
-    return True
+        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise Retryable(f"{table}: no checkpoint was made: {last}")
+    checkpoint = await last_checkpoint(store, table)
+    if checkpoint is None:
+        raise Retryable(f"{table}: a checkpoint was made, and _last_checkpoint does not name it")
+    if store.local is not None:  # deltalake does not fsync, and clean-up relies on what it wrote
+        files = [store.local / path for path in [*checkpoint.paths(table), log_path(table, "_last_checkpoint")]]
+        await asyncio.to_thread(_sync, files)
+    return checkpoint.version
 
 
-def retention(configuration: Mapping[str, str]) -> timedelta:
-    """`delta.logRetentionDuration` of a table; seven days when it is unset or beyond us."""
-    match = _INTERVAL.fullmatch(configuration.get("delta.logRetentionDuration", "").strip())
-    return timedelta(**{f"{match[2].lower()}s": int(match[1])}) if match else _DEFAULT_RETENTION
+def _sync(files: list[Path]) -> None:
+    for file in files:
+        durable.sync_file(file)
+    durable.sync_folder(files[0].parent)
 
 
 async def clean(store: Store, table: str, configuration: Mapping[str, str]) -> int:
-    """Delete N.json and checkpoints below the newest checkpoint that are older than the retention, oldest first.
+    """Delete what has expired of the log, in ascending order, one by one; how many objects.
 
-    Age is by the store's own clock: its newest object in the log against the others.
+    Expired is what is older than `delta.logRetentionDuration`, by the store's clock: its newest log object is now. The
+    newest checkpoint that is not above the first version to be kept stays, so every version that stays can be read.
+    The order is what commits rely on: where N-1 is, N was never deleted.
     """
-    listed = await store.list(log_path(table))
-    names = {meta.path.rsplit("/", 1)[1]: meta for meta in listed}
-    checkpoints = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.checkpoint\.parquet", name)]
-    if not checkpoints or not listed:
+    keep = _retention(configuration)
+    listing = await store.list(log_path(table))
+    if keep is None or not listing or configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
         return 0
-    newest, horizon = max(checkpoints), max(meta.last_modified for meta in listed) - retention(configuration)
-    count = 0
-    for name in sorted(names):
-        meta = names[name]
-        if not re.fullmatch(r"\d{20}\.(json|checkpoint\.(\d{10}\.\d{10}\.)?parquet)", name) or int(name[:20]) >= newest:
-            continue
-        if meta.last_modified >= horizon:
-            break  # a gap in the middle of the log would look like its end
-        await store.delete(meta.path)
-        count += 1
-    return count
+    numbered = [(int(match[1]), meta) for meta in listing if (match := _NUMBERED.fullmatch(_name(meta.path)))]
+    expired_before = max(meta.last_modified for meta in listing) - keep
+    first_kept = min((version for version, meta in numbered if meta.last_modified >= expired_before), default=-1)
+    checkpoint = newest_checkpoint(table, listing, at_most=first_kept)
+    horizon = -1 if checkpoint is None else checkpoint.version
+    doomed = [meta.path for version, meta in sorted(numbered, key=lambda each: each[0]) if version < horizon]
+    for path in doomed:
+        await store.delete(path)
+    return len(doomed)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _retention(configuration: Mapping[str, str]) -> timedelta | None:
+    """None: it is written in a way that we cannot read, so nothing expires. Unset is Delta's own 30 days."""
+    match = _INTERVAL.fullmatch(configuration.get("delta.logRetentionDuration", "interval 30 days").strip())
+    return timedelta(**{f"{match[2].lower()}s": int(match[1])}) if match else None

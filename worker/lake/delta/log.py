@@ -1,19 +1,28 @@
-"""The log store: one commit is one object that can be created once. Its cost does not grow with the table.
+"""The log store: one commit is one object that can be created once, and costs the same however large the table is.
 
-Several processes may commit at once; whoever loses a version catches up and tries the next. Whether a transaction is in
-the table is read from `txn`, never from a response or the presence of a file.
+Knows how a version is made and when it counts. Must not know batches, ledgers or what the files hold.
+
+    catch up     what the log says now; in the log already: done
+    publish      N.json if absent. Lost: catch up, next N. Outcome unknown: catch up, then decide; never another N
+                 before N.json is somebody's, so a request that arrives late cannot land beside its repeat
+    settled?     N-1 is still there and no checkpoint reaches N; else nobody looks where we wrote: first catch-up
+
+Whether a transaction is in a table is read from `txn` (without one: from the `txnId` of a commitInfo), never from a
+response or from the presence of a file. Adds and removes of others never conflict with an append; a metaData action is
+built anew from the caught-up one on each attempt. An arbiter (S3 under Spark's DynamoDB log store) goes around
+`_publish` and tells `catch_up` the newest version; nothing else differs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,22 +30,27 @@ from worker.errors import OutcomeUnknown, Retryable
 
 from ..store import Store
 from . import checkpoint as checkpoints
-from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, Txn, from_lines, to_lines
+from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, Txn, to_lines
 from .errors import SchemaConflict, TableBlocked
-from .schema import evolve, to_delta
-from .tail import READER, WRITER, Tail, below_horizon, first_catch_up, live_files, read_on, removals, version_path
+from .guard import READER, WRITER, refusal
+from .live import removals
+from .schema import evolve, to_arrow, to_delta
+from .tail import Tail, catch_up, first_catch_up, settled, version_path
 
-PROPERTIES = {
+Struct = Mapping[str, Any]
+T = TypeVar("T")
+
+PROPERTIES: Mapping[str, str] = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 7 days",
     "delta.deletedFileRetentionDuration": "interval 7 days",
 }
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds; full jitter between 0 and the doubled one
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a commit did. `already`: the transaction was in the table before; then `version` is the table's."""
+    """`already`: the transaction was in the table before; then `version` is where the table stands, `adds` is 0."""
 
     table: str
     version: int
@@ -44,10 +58,32 @@ class Commit:
     already: bool
 
 
-class LogStore:
-    """Commits to the Delta tables below one store. Safe for several tasks, processes and machines.
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """What is kept of one table between commits. `stale`: the log must be read before the tail is used again."""
 
-    engine_info: what commitInfo calls us; commit_timeout: seconds until a commit gives up with `Retryable`.
+    table: str
+    tail: Tail | None = None
+    stale: bool = True
+    accepted: Metadata | None = None  # as of our last commit
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    table: str
+    adds: Sequence[AddFile]
+    txn: Txn | None
+    struct: Struct | None
+    overwrite: bool
+    operation: str
+
+
+class LogStore:
+    """Commits to the Delta tables below one store. Any number of tasks, processes and machines may do so at once.
+
+    One LogStore belongs to one event loop. `engine_info`: who we are, in commitInfo. `commit_timeout`: seconds of
+    retries. `clock` is monotonic; `now` (epoch seconds) only fills in timestamps for people and VACUUM.
     """
 
     def __init__(
@@ -62,234 +98,264 @@ class LogStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._engine_info, self._timeout = store, engine_info, commit_timeout
-        self._clock, self._sleep, self._now = clock, sleep, now
-        self._rng = rng or random.Random()
-        self._tails: dict[str, Tail] = {}
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._clock, self._sleep, self._rng, self._now = clock, sleep, rng or random.Random(), now
+        self._known: dict[str, _Known] = {}
 
-    # -- reading --------------------------------------------------------------------------------------------------
     async def version(self, table: str) -> int:
         """The newest version; -1: there is no table."""
-        return (await self._caught_up(table)).version
+        return (await self._read(table)).version
 
     async def txn(self, table: str, app_id: str) -> int:
         """The last transaction of an application in the table; -1: none."""
-        return (await self._caught_up(table)).txns.get(app_id, -1)
+        return (await self._read(table)).txns.get(app_id, -1)
 
-    async def schema(self, table: str) -> Mapping[str, Any] | None:
-        """The table's struct as `schemaString` has it; None: there is no table."""
-        metadata = (await self._caught_up(table)).metadata
+    async def schema(self, table: str) -> pa.Schema | None:
+        """The table's columns; None: there is no table."""
+        struct = await self.struct(table)
+        return None if struct is None else to_arrow(struct)
+
+    async def struct(self, table: str) -> Struct | None:
+        """The same as the struct of schemaString."""
+        metadata = (await self._read(table)).metadata
         return None if metadata is None else metadata.schema
 
-    async def partition_columns(self, table: str) -> Sequence[str]:
-        metadata = (await self._caught_up(table)).metadata
-        return () if metadata is None else metadata.partition_columns
+    async def partition_columns(self, table: str) -> Sequence[str] | None:
+        metadata = (await self._read(table)).metadata
+        return None if metadata is None else metadata.partition_columns
 
-    async def _caught_up(self, table: str) -> Tail:
-        async with self._locks[table]:
-            return await self._catch_up(table)
-
-    async def _catch_up(self, table: str) -> Tail:
-        tail = self._tails.get(table)
-        if tail is not None and tail.version >= 0:
-            start = tail.version
-            tail.attempts.clear()
-            await read_on(self._store, tail)
-            if not await below_horizon(self._store, table, start):
-                return tail
-        accepted = tail.accepted if tail is not None else None
-        tail = await first_catch_up(self._store, table)
-        tail.accepted = accepted
-        self._tails[table] = tail
-        return tail
-
-    # -- creating -------------------------------------------------------------------------------------------------
     async def create(
         self,
         table: str,
-        schema: pa.Schema | Mapping[str, Any],
+        schema: pa.Schema | Struct,
         *,
         partition_columns: Sequence[str] = ("date",),
         properties: Mapping[str, str] | None = None,
     ) -> bool:
-        """Version 0: protocol 1/2 and metaData. False: there is a table already, which may differ."""
+        """Version 0: protocol 1/2 and metaData. False: there is a table already, which may differ.
+
+        `properties` go over PROPERTIES. Raises SchemaConflict for a type that Delta has not, ValueError for a
+        partition column that is no column.
+        """
+        struct = _struct(table, schema)
+        missing = set(partition_columns) - {column["name"] for column in struct["fields"]}
+        if missing:
+            raise ValueError(f"{table}: no column {', '.join(sorted(missing))} to partition by")
         metadata = Metadata(
             id=str(uuid.uuid4()),
-            schema=_struct(table, schema),
+            schema=struct,
             partition_columns=tuple(partition_columns),
             configuration={**PROPERTIES, **(properties or {})},
             created_time=self._millis(),
         )
-        info = self._info("CREATE TABLE", {}, blind=False)
-        actions = [info, Protocol(reader=READER, writer=WRITER), metadata]
-        async with self._locks[table]:
-            if (await self._catch_up(table)).version >= 0:
-                return False
-            return await self._store.put_if_absent(version_path(table, 0), to_lines(actions))
+        info = CommitInfo(
+            txn_id=str(uuid.uuid4()),
+            timestamp=self._millis(),
+            operation="CREATE TABLE",
+            engine_info=self._engine_info,
+            parameters={"partitionBy": json.dumps(list(partition_columns)), "isManaged": "false"},
+        )
+        data = to_lines([info, Protocol(reader=READER, writer=WRITER), metadata])
 
-    # -- committing -----------------------------------------------------------------------------------------------
+        async def attempt() -> bool | None:
+            if (await self._caught_up(known)).version < 0:
+                await self._publish(table, 0, data)
+            made = (await self._caught_up(known)).metadata
+            return None if made is None else made.id == metadata.id
+
+        known = self._of(table)
+        async with known.lock:
+            return await self._patiently(table, attempt)
+
     async def commit(
         self,
         table: str,
         adds: Sequence[AddFile],
         *,
         txn: Txn | None = None,
-        schema: pa.Schema | Mapping[str, Any] | None = None,
+        schema: pa.Schema | Struct | None = None,
         overwrite: bool = False,
         operation: str = "WRITE",
     ) -> Commit:
-        """Add files to a table in one version.
+        """Add files to a table, in one version.
 
-        txn: done once, however often it is called with the same or a lower version. schema: of the files; columns that
-        the table lacks are added, nullable; a missing table is created. overwrite: every live file goes in the same
-        version. Raises TableBlocked, SchemaConflict; Retryable after `commit_timeout`, OutcomeUnknown when there is no
-        txn to find out by whether it was done; Fatal without permission.
+        `txn`: happens once, however often it is asked for with this version or a lower one. `schema`: of the files;
+        columns that the table lacks are added, nullable, and a missing table is created, partitioned as the files are.
+        `overwrite`: every live file goes in the same version.
+
+        Raises TableBlocked, SchemaConflict; Retryable when `commit_timeout` is over and nothing happened;
+        OutcomeUnknown when it may have happened: call again with the same `txn`, and it happens once.
         """
         struct = None if schema is None else _struct(table, schema)
-        attempt = str(uuid.uuid4())
-        deadline, pause, unsure = self._clock() + self._timeout, _FIRST_PAUSE, False
-        async with self._locks[table]:
-            known = self._tails.get(table)
-            tail = known if known is not None and known.version >= 0 else await self._catch_up(table)
-            while True:
-                if txn is not None and tail.txns.get(txn.app_id, -1) >= txn.version:
-                    return Commit(table=table, version=tail.version, adds=0, already=True)
-                if attempt in tail.attempts:
-                    return Commit(table=table, version=tail.attempts[attempt], adds=len(adds), already=False)
-                if tail.version < 0:
-                    tail = await self._create_for(table, struct)
-                    continue
-                if reason := tail.blocked:
-                    # somebody may have freed it since
-                    tail = await self._catch_up(table)
-                    if tail.blocked:
-                        raise TableBlocked(reason)
-                    continue
-                tried = tail.version + 1
-                done = await self._attempt(tail, adds, txn, struct, overwrite, operation, attempt)
-                if done:
-                    return Commit(table=table, version=tail.version, adds=len(adds), already=False)
-                unsure = unsure or done is None
-                if self._clock() >= deadline:
-                    raise Retryable(
-                        f"{table}: no commit within {self._timeout:g} s; try again, or raise commit_timeout"
-                    )
-                tail = await self._catch_up(table)
-                if unsure and txn is None and tail.since > tried and attempt not in tail.attempts:
-                    raise OutcomeUnknown(
-                        f"{table}: version {tried} may hold these files, and its log is gone; give a txn"
-                    )
-                if attempt not in tail.attempts:
-                    await self._sleep(self._rng.uniform(0, pause))
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+        if not adds and txn is None and struct is None and not overwrite:
+            raise ValueError(f"{table}: nothing to commit")
+        request = _Request(table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, operation=operation)
+        known, mine = self._of(table), dict[str, int]()
+        if struct is not None and known.tail is None and await self.version(table) < 0:
+            await self.create(table, struct, partition_columns=list(adds[0].partition_values) if adds else [])
+        async with known.lock:
+            if known.tail is not None:
+                known.tail.attempts.clear()
+            return await self._patiently(table, lambda: self._attempt(known, request, mine), mine)
 
-    async def _create_for(self, table: str, struct: Mapping[str, Any] | None) -> Tail:
-        if struct is None:
-            raise SchemaConflict(f"{table}: there is no such table; create it first, or give the schema of the files")
-        metadata = Metadata(
-            id=str(uuid.uuid4()),
-            schema=struct,
-            partition_columns=("date",),
-            configuration=PROPERTIES,
-            created_time=self._millis(),
-        )
-        if "date" not in {field["name"] for field in struct["fields"]}:
-            metadata = replace(metadata, partition_columns=())
-        info = self._info("CREATE TABLE", {}, blind=False)
-        await self._store.put_if_absent(
-            version_path(table, 0), to_lines([info, Protocol(reader=READER, writer=WRITER), metadata])
-        )
-        return await self._catch_up(table)
+    async def checkpoint(self, table: str) -> int | None:
+        """Make a checkpoint of the newest version, by `deltalake` in a process of its own; its version.
 
-    async def _attempt(
-        self,
-        tail: Tail,
-        adds: Sequence[AddFile],
-        txn: Txn | None,
-        struct: Mapping[str, Any] | None,
-        overwrite: bool,
-        operation: str,
-        attempt: str,
-    ) -> bool | None:
-        """Try the next version. True: it is ours and readers see it; False: it is not; None: nobody knows yet."""
-        table, number = tail.table, tail.version + 1
-        actions: list[Action] = [txn] if txn is not None else []
-        metadata = tail.metadata
-        assert metadata is not None
-        grown = evolve(table, metadata.schema, struct) if struct is not None else None
-        if grown is not None:
-            metadata = replace(metadata, schema=grown)
-            actions.append(metadata)
-        if overwrite:
-            version, live = await live_files(self._store, table)
-            if version != tail.version:
-                return False
-            actions += removals(live, self._millis())
-        actions += adds
-        info = self._info(operation, self._metrics(adds), blind=not overwrite and grown is None, attempt=attempt)
-        data = to_lines([info, *actions])
-        path = version_path(table, number)
-        try:
-            made = await self._store.put_if_absent(path, data)
-            if not made:
-                made = await self._is_ours(path, attempt)
-            # a writer frozen for days may write below a cleaned-up horizon, where no reader looks
-            if not made or await below_horizon(self._store, table, number - 1):
-                if made:
-                    self._tails.pop(table, None)
-                return None if made else False
-        except OutcomeUnknown:
+        None: of memory there is none, it dies with the process. Raises Retryable when it failed; commits go on.
+        """
+        return await checkpoints.make(self._store, table)
+
+    async def clean(self, table: str) -> int:
+        """Delete what has expired of the log; how many objects. See `checkpoint.clean`."""
+        tail = await self._read(table)
+        return await checkpoints.clean(self._store, table, tail.metadata.configuration) if tail.metadata else 0
+
+    # One attempt
+
+    async def _attempt(self, known: _Known, request: _Request, mine: dict[str, int]) -> Commit | None:
+        """Done, or None: lost to somebody. `mine`: txnId -> version of the attempts nobody knows the outcome of."""
+        table, txn = request.table, request.txn
+        fresh = known.stale or known.tail is None
+        if request.overwrite:  # what is live is read anew, and so is the tail it belongs to
+            known.tail, fresh = await first_catch_up(self._store, table), True
+        tail = await self._caught_up(known) if fresh or known.tail is None else known.tail
+        if done := _found(request, tail, mine):
+            return done
+        if tail.version < 0:
+            raise TableBlocked(f"{table}: there is no such table; create it, or commit with the schema of the files")
+        if reason := refusal(table, tail, known.accepted):
+            if fresh:
+                raise TableBlocked(reason)
+            known.stale = True  # somebody may have freed it since
+            return await self._attempt(known, request, mine)
+        removes = await removals(self._store, table, tail, self._millis()) if request.overwrite else []
+        number, txn_id = tail.version + 1, str(uuid.uuid4())
+        metadata, data = self._content(request, tail, removes, txn_id)
+        mine[txn_id], known.stale = number, True  # until we know better, also when this is cancelled
+        if not await self._publish(table, number, data):
             return None
-        except BaseException:
-            self._tails.pop(table, None)  # cancelled, or worse: what is known of the table may be old
-            raise
-        tail.version, tail.metadata = number, metadata
-        tail.accepted = metadata.schema
+        if not await settled(self._store, table, tail.version):
+            known.tail = None
+            return None
+        tail.version = tail.sure = number
+        known.accepted = tail.metadata = metadata
         if txn is not None:
             tail.txns[txn.app_id] = txn.version
-        return True
+        known.stale = False
+        return Commit(table=table, version=number, adds=len(request.adds), already=False)
 
-    async def _is_ours(self, path: str, attempt: str) -> bool:
-        found = await self._store.get(path)
-        if found is None:
-            return False
-        return any(isinstance(a, CommitInfo) and a.txn_id == attempt for a in from_lines(found[0]))
+    async def _publish(self, table: str, number: int, data: bytes) -> bool:
+        """N.json, if absent: the one step that decides."""
+        return await self._store.put_if_absent(version_path(table, number), data)
 
-    def _info(
-        self, operation: str, metrics: Mapping[str, str], *, blind: bool, attempt: str | None = None
-    ) -> CommitInfo:
-        return CommitInfo(
-            txn_id=attempt or str(uuid.uuid4()),
+    def _content(
+        self, request: _Request, tail: Tail, removes: Sequence[RemoveFile], txn_id: str
+    ) -> tuple[Metadata, bytes]:
+        """The next N.json, and the metaData that holds after it."""
+        table, metadata, adds = request.table, tail.metadata, request.adds
+        assert metadata is not None
+        for add in adds:
+            if add.partition_values.keys() != set(metadata.partition_columns):
+                raise SchemaConflict(
+                    f"{table}: it is partitioned by {list(metadata.partition_columns)}, and the file {add.path} by "
+                    f"{list(add.partition_values)}"
+                )
+        if removes and metadata.configuration.get("delta.appendOnly") == "true":
+            raise TableBlocked(f"{table}: delta.appendOnly is set, so nothing can be overwritten; unset it")
+        grown = None if request.struct is None else evolve(table, metadata.schema, request.struct)
+        if grown is not None:
+            metadata = replace(metadata, schema=grown)
+        info = CommitInfo(
+            txn_id=txn_id,
             timestamp=self._millis(),
-            operation=operation,
+            operation=request.operation,
             engine_info=self._engine_info,
-            parameters={"mode": "Append" if blind else "Overwrite"} if operation == "WRITE" else {},
-            metrics=metrics,
-            blind_append=blind,
+            parameters={
+                "mode": "Overwrite" if request.overwrite else "Append",
+                "partitionBy": json.dumps(list(metadata.partition_columns)),
+            },
+            metrics=_metrics(adds, removes),
+            blind_append=not request.overwrite,
         )
+        actions: list[Action] = [info]
+        if grown is not None:
+            actions.append(metadata)
+        if request.txn is not None:
+            actions.append(request.txn)
+        return metadata, to_lines([*actions, *removes, *adds])
 
-    @staticmethod
-    def _metrics(adds: Sequence[AddFile]) -> dict[str, str]:
-        rows = [add.rows for add in adds]
-        known = {} if None in rows else {"numOutputRows": str(sum(row or 0 for row in rows))}
-        return {"numFiles": str(len(adds)), "numOutputBytes": str(sum(add.size for add in adds)), **known}
+    # Reading, and trying again
+
+    async def _read(self, table: str) -> Tail:
+        known = self._of(table)
+        async with known.lock:
+            return await self._patiently(table, lambda: self._caught_up(known))
+
+    def _of(self, table: str) -> _Known:
+        return self._known.setdefault(table, _Known(table=table))
+
+    async def _caught_up(self, known: _Known) -> Tail:
+        tail = known.tail = await catch_up(self._store, known.table, known.tail)
+        known.stale = False
+        return tail
+
+    async def _patiently(
+        self, table: str, attempt: Callable[[], Awaitable[T | None]], mine: Mapping[str, int] | None = None
+    ) -> T:
+        """Attempt until it gives something: full-jitter exponential backoff, bounded by time and not by count."""
+        deadline, pause = self._clock() + self._timeout, _FIRST_PAUSE
+        while True:
+            reason: Retryable | None = None
+            try:
+                result = await attempt()
+                if result is not None:
+                    return result
+            except (TableBlocked, SchemaConflict, _Hidden):
+                raise
+            except Retryable as error:
+                reason = error
+            if self._clock() >= deadline:
+                why = f"{table}: {reason or 'others were faster each time'}; gave up after {self._timeout:g} s"
+                raise (OutcomeUnknown if mine else Retryable)(f"{why}; try again") from reason
+            await self._sleep(self._rng.uniform(0, pause))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _millis(self) -> int:
         return int(self._now() * 1000)
 
-    # -- upkeep ---------------------------------------------------------------------------------------------------
-    async def checkpoint(self, table: str) -> bool:
-        """Write a checkpoint in a process of its own; False where `deltalake` cannot reach the store (memory)."""
-        return await checkpoints.write(self._store, table)
 
-    async def clean(self, table: str) -> int:
-        """Delete versions that have expired and lie below the newest checkpoint, oldest first; how many."""
-        tail = await self._caught_up(table)
-        return await checkpoints.clean(self._store, table, tail.metadata.configuration if tail.metadata else {})
+class _Hidden(OutcomeUnknown):
+    """No further reading will tell."""
 
 
-def _struct(table: str, schema: pa.Schema | Mapping[str, Any]) -> Mapping[str, Any]:
+def _struct(table: str, schema: pa.Schema | Struct) -> Struct:
     return to_delta(schema, table) if isinstance(schema, pa.Schema) else schema
 
 
-__all__ = ["PROPERTIES", "Commit", "LogStore", "OutcomeUnknown"]
+def _metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, str]:
+    """As Spark names them; all are strings in the protocol. Rows only when every file says how many it has."""
+    metrics = {"numFiles": len(adds), "numOutputBytes": sum(add.size for add in adds)}
+    rows = [add.rows for add in adds]
+    if None not in rows:
+        metrics["numOutputRows"] = sum(row for row in rows if row is not None)
+    if removes:
+        metrics["numRemovedFiles"] = len(removes)
+    return {name: str(value) for name, value in metrics.items()}
+
+
+def _found(request: _Request, tail: Tail, mine: dict[str, int]) -> Commit | None:
+    """Does the caught-up log hold it? What it settles goes out of `mine`."""
+    for txn_id in mine:
+        if txn_id in tail.attempts:
+            version = tail.attempts[txn_id]
+            return Commit(table=request.table, version=version, adds=len(request.adds), already=False)
+    txn = request.txn
+    if txn is not None and tail.txns.get(txn.app_id, -1) >= txn.version:
+        return Commit(table=request.table, version=tail.version, adds=0, already=True)
+    if txn is None and any(version <= tail.base for version in mine.values()):
+        raise _Hidden(
+            f"{request.table}: a checkpoint hides whether these files were committed; look for them in the table "
+            "before trying again, and commit with a txn, which is never hidden"
+        )
+    for txn_id in [txn_id for txn_id, version in mine.items() if version <= tail.version]:
+        del mine[txn_id]
+    return None
