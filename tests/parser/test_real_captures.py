@@ -1,0 +1,225 @@
+"""Our rows beside independent readers': tshark on every real capture and on the samples, tcpdump, the conformance texts.
+
+Where the readers differ on purpose, `_wanted` says so and why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parser import Profile, Summary, open_capture
+from tests.oracles import captures, conformance, tcpdump, tshark
+from tests.parser.compare import decoded
+from worker import sample
+from worker.sample import damage
+from worker.sample.sources import INTERFACES
+
+PORTS = (29180, 30501, 30502)
+PROFILE = Profile.parse(
+    "ports:" + "".join(f"\n  {l4}: {{{', '.join(f'{p}: someip' for p in PORTS)}}}" for l4 in ("udp", "tcp"))
+)
+DECODE_AS = ("udp.port==30490,someip", *(f"{l4}.port=={p},someip" for l4 in ("udp", "tcp") for p in PORTS))
+LATEST_NS = 7_258_118_400 * 10**9  # 2200
+RECORD = ("ts_ns", "captured_len", "original_len", "interface", "direction")
+HEADERS = (
+    "eth_src eth_dst eth_type vlan_ids vlan_pcp ip_version ip_src ip_dst ip_proto ip_ttl ip_dscp ip_fragment "
+    "src_port dst_port tcp_flags tcp_seq tcp_ack"
+).split()
+LISTS = {"someip": "someip_messages", "sd": "someip_sd_entries", "can": "can_frames", "lin": "lin_frames"}
+# the faults of real captures beyond those of frames that were cut by the snapshot length
+FAULTS = {
+    "dhcp_big_endian.pcapng": {"bad_time": 4},  # the year 150,000
+    "ip6_frag_asan.pcap": {"overrun": 1, "short_header": 1},
+}
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def read(path: Path, profile: Profile = PROFILE) -> tuple[Rows, Summary]:
+    with open_capture(path, profile=profile) as capture:
+        rows = decoded(capture.batches())
+    assert capture.summary is not None
+    return rows, capture.summary
+
+
+def _wanted(packet: dict[str, Any], summary: Summary, profile: Profile) -> dict[str, Any]:
+    """What we want of a packet, from what tshark says of it."""
+    wanted = dict(packet)
+    if packet["ts_ns"] is not None and not 0 <= packet["ts_ns"] < LATEST_NS:
+        wanted["ts_ns"] = None  # no table holds it; a fault says so
+    if summary.format == "pcap":
+        wanted["interface"] = None  # Wireshark numbers what a pcap file does not name
+    if packet["ip_fragment"]:
+        wanted["someip"] = wanted["sd"] = []  # of a first fragment Wireshark reads on into the cut message
+    for frame in packet["can"] + packet["lin"]:
+        if "bus" in frame:
+            frame["bus"] = profile.tecmp_buses.get(int(frame["bus"]), frame["bus"])
+        elif profile.interface_buses:
+            frame["bus"] = profile.interface_buses[packet["interface"]]
+    return wanted
+
+
+def differences(
+    path: Path, rows: Rows, summary: Summary, profile: Profile, *, without: frozenset[int] = frozenset()
+) -> list[str]:
+    """Every field that differs from tshark's, but for the packets of the times `without`."""
+    theirs = [
+        packet for packet in tshark.packets(path, DECODE_AS) if packet["encapsulation"] is not None
+    ]  # no custom blocks
+    mine = rows.get("packets", [])
+    by_packet: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for name, table in LISTS.items():
+        for row in rows.get(table, []):
+            by_packet.setdefault((name, row["packet_no"]), []).append(row)
+    found = [] if len(mine) == len(theirs) else [f"{len(mine)} packets, tshark has {len(theirs)}"]
+    for row, packet in zip(mine, theirs, strict=False):
+        number, wanted = row["packet_no"], _wanted(packet, summary, profile)
+        columns = list(RECORD)
+        if summary.sections > 1:
+            columns.remove("interface")  # Wireshark 4.0 takes the names of the first section for all
+        if not packet["malformed"] and packet["ts_ns"] not in without:
+            columns += HEADERS
+        for column in columns:
+            if not _same(column, row[column], wanted[column]):
+                found.append(f"packet {number}: {column} is {row[column]!r}, tshark has {wanted[column]!r}")
+        if packet["ts_ns"] in without:
+            continue
+        for name in LISTS:
+            ours = by_packet.get((name, number), [])
+            if len(ours) != len(wanted[name]):
+                found.append(f"packet {number}: {len(ours)} rows of {LISTS[name]}, tshark has {len(wanted[name])}")
+            for one, other in zip(ours, wanted[name], strict=False):
+                unlike = {key: (one[key], value) for key, value in other.items() if not _same(key, one[key], value)}
+                if unlike:
+                    found.append(f"packet {number}: {LISTS[name]} (ours, tshark's) {unlike}")
+    return found
+
+
+def _same(column: str, ours: Any, theirs: Any) -> bool:
+    if column == "interface" and ours is not None and theirs is not None:
+        return str(ours).split() == str(theirs).split()  # XML turns a line break in a name into a blank
+    if column == "payload" and theirs is None:
+        return True  # Wireshark takes the data of an error frame apart
+    if column == "eth_type" and theirs is None and ours is not None:
+        return bool(ours < 0x0600)  # a length after a VLAN tag
+    return bool(ours == theirs)
+
+
+# -- real captures ------------------------------------------------------------------------------------------------
+def test_the_captures_are_there() -> None:
+    captures.require()
+    assert len(captures.paths()) >= 60
+
+
+@pytest.mark.parametrize("path", captures.paths(), ids=lambda path: path.name)
+def test_as_tshark_reads_it(path: Path) -> None:
+    rows, summary = read(path)
+    assert differences(path, rows, summary, PROFILE) == []
+    cut = {row["packet_no"] for row in rows.get("packets", []) if row["captured_len"] < row["original_len"]}
+    unexplained = Counter(row["reason"] for row in rows.get("faults", []) if row["packet_no"] not in cut)
+    assert unexplained == FAULTS.get(path.name, {})
+    assert not summary.truncated
+
+
+def test_compressed_captures_have_the_same_rows() -> None:
+    folder = captures.require() / "lightpcapng"
+    plain, gz, zst = (read(folder / f"caneth.pcapng{suffix}") for suffix in ("", ".gz", ".zst"))
+    assert plain[0] == gz[0] == zst[0]
+    assert [summary.compression for _, summary in (plain, gz, zst)] == [None, "gzip", "zstd"]
+
+
+@pytest.mark.parametrize("name", ["someip1", "someip2"])
+def test_as_tcpdump_reads_it(name: str) -> None:
+    folder = captures.require() / "tcpdump"
+    wanted = tcpdump.someip_messages((folder / f"{name}.out").read_text(encoding="utf-8"))
+    found = read(folder / f"{name}.pcap")[0]["someip_messages"]
+    assert [{key: row[key] for key in want} for want, row in zip(wanted, found, strict=True)] == wanted
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in captures.paths() if path.with_suffix(".txt").exists()], ids=lambda path: path.stem
+)
+def test_conformance(path: Path) -> None:
+    rows, summary = read(path)
+    expected, blocks = conformance.expected(path.with_suffix(".txt")), conformance.blocks(path)
+    assert tuple(block.kind for block in blocks) == expected.blocks
+    assert (summary.sections, len(summary.interfaces)) == (expected.sections, expected.interfaces)
+    packets = rows.get("packets", [])
+    assert [row["ts_ns"] is not None for row in packets] == expected.timed
+    names = ("interface", "link_type", "ts_ns", "captured_len", "original_len")
+    wanted = [tuple(getattr(block, name) for name in names) for block in blocks if block.kind in conformance.PACKETS]
+    assert [tuple(row[name] for name in names) for row in packets] == wanted
+    assert [row["packet_no"] for row in packets] == list(range(1, len(wanted) + 1))
+
+
+# -- samples ------------------------------------------------------------------------------------------------------
+SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Profile]:
+    *paths, profile = sample.make(tmp_path_factory.mktemp("drive"), "drive", SECONDS)
+    return paths, Profile.load(profile)
+
+
+def damaged(recording: int) -> dict[int, str]:
+    """Kind of damage by time (as the interface's clock tells it), of the recordings 0 to 3."""
+    begin, end = list(pairwise(sample.recordings(SECONDS)))[recording]
+    units = [10 ** (9 - interface.resolution) for interface in INTERFACES]
+    times = [
+        packet.time_ns // units[packet.interface] * units[packet.interface] for packet in damage.packets(begin, end)
+    ]
+    return dict(zip(times, damage.DAMAGED, strict=True))
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_drive_as_tshark_reads_it(drive: tuple[list[Path], Profile], number: int) -> None:
+    paths, profile = drive
+    rows, summary = read(paths[number], profile)
+    kinds = damaged(number % 4)
+    assert differences(paths[number], rows, summary, profile, without=frozenset(kinds)) == []
+    assert summary.truncated == (number == 3)
+    assert {name for name, count in summary.rows.items() if count} >= {"packets", "faults", *LISTS.values()}
+
+
+REASONS = {
+    "an Ethernet frame of 9 bytes": "short_header",
+    "cut within the VLAN tag": "short_header",
+    "cut within the IPv4 header": "short_header",
+    "cut within the SOME/IP payload": "overrun",
+    "IPv4 total length beyond the frame": "overrun",
+    "IPv4 total length below its header": "bad_length",
+    "UDP length beyond the packet": "overrun",
+    "SOME/IP length beyond the datagram": "overrun",
+    "SOME/IP length below its header": "bad_value",
+    "SD entries beyond the message": "overrun",
+    "TECMP cut within its header": "short_header",
+    "TECMP entry beyond the frame": "overrun",
+    "CAN cut within its header": "short_header",
+    "CAN with fewer bytes than its length": "overrun",
+    "CAN with 65 bytes": "bad_value",
+}
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_every_damaged_packet_has_its_fault_and_no_other(drive: tuple[list[Path], Profile], number: int) -> None:
+    paths, profile = drive
+    kinds, first = damaged(number % 4), {}
+    for fault in read(paths[number], profile)[0]["faults"]:
+        if fault["layer"] != "capture":  # the cut tail of the last recording
+            first.setdefault(kinds.get(fault["ts_ns"], f"undamaged packet {fault['packet_no']}"), fault["reason"])
+    assert first == REASONS
+
+
+@pytest.mark.parametrize("mix", ["a", "b", "c"])
+def test_a_mix_as_tshark_reads_it(tmp_path: Path, mix: str) -> None:
+    path, profile = sample.make(tmp_path, mix, 0.1)
+    rows, summary = read(path, Profile.load(profile))
+    assert len(rows["packets"]) > 800
+    assert "faults" not in rows
+    assert differences(path, rows, summary, PROFILE) == []

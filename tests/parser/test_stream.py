@@ -1,0 +1,190 @@
+"""Packed captures: by magic, and whatever is cut or spoilt, all that can be unpacked before it is kept."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from random import Random
+
+import lz4.frame
+import pytest
+import zstandard
+
+from parser import CaptureError, open_capture
+from parser.stream import Stream
+from tests.parser import frames
+from tests.parser.captures import Section, pcap
+from tests.parser.compare import difference, read
+
+R = Random(8)
+PLAIN = pcap([frames.ethernet(R) for _ in range(400)])
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": lambda data: gzip.compress(data, mtime=0),
+    "zstd": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "lz4": lambda data: lz4.frame.compress(data, content_checksum=True),
+}
+
+
+def zstd_blocks(data: bytes) -> bytes:
+    """A frame of many blocks, as a streaming writer makes it."""
+    out = io.BytesIO()
+    with zstandard.ZstdCompressor(write_checksum=True).stream_writer(out, closefd=False) as writer:
+        for at in range(0, len(data), 2000):
+            writer.write(data[at : at + 2000])
+            writer.flush(zstandard.FLUSH_BLOCK)
+    return out.getvalue()
+
+
+def lz4_blocks(data: bytes) -> bytes:
+    context = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX64KB, auto_flush=True)
+    parts = [data[at : at + 2000] for at in range(0, len(data), 2000)]
+    return bytes(context.begin()) + b"".join(bytes(context.compress(part)) for part in parts) + bytes(context.flush())
+
+
+MANY_BLOCKS = {"gzip": PACKERS["gzip"], "zstd": zstd_blocks, "lz4": lz4_blocks}
+
+
+def unpack(packed: bytes) -> tuple[bytes, str | None]:
+    stream = Stream(io.BytesIO(packed))
+    out = bytearray(len(PLAIN) * 3)
+    n = stream.fill(memoryview(out))
+    return bytes(out[:n]), stream.broken
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_packed_is_as_plain(kind: str) -> None:
+    plain, summary = read(PLAIN)
+    rows, packed = read(PACKERS[kind](PLAIN))
+    assert difference(plain, rows) is None
+    assert (summary.compression, packed.compression) == (None, kind)
+    assert packed.packets == 400
+    assert not packed.truncated
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_packed_pcapng(kind: str) -> None:
+    s = Section()
+    data = s.header() + s.interface() + b"".join(s.enhanced(frames.ethernet(R)) for _ in range(50))
+    assert read(PACKERS[kind](data))[0] == read(data)[0]
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_several_members_and_frames_are_one_capture(kind: str) -> None:
+    pack = PACKERS[kind]
+    packed = pack(PLAIN[:1000]) + pack(b"") + pack(PLAIN[1000:])
+    assert unpack(packed) == (PLAIN, None)
+    assert read(packed)[0] == read(PLAIN)[0]
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_every_cut_is_told_and_loses_nothing_before_it(kind: str) -> None:
+    """As much is kept as an incremental decompressor gets out of the bytes that are there."""
+    packed = MANY_BLOCKS[kind](PLAIN)
+    before = -1
+    for cut in (*range(5, 60), *range(60, len(packed) - 12, 997), *range(len(packed) - 12, len(packed))):
+        data, broken = unpack(packed[:cut])
+        assert broken, f"the cut after {cut} of {len(packed)} bytes is not told"
+        assert PLAIN.startswith(data)
+        assert len(data) >= before
+        before = len(data)
+        assert len(data) >= possible(kind, packed[:cut])
+    assert unpack(packed) == (PLAIN, None)
+
+
+def possible(kind: str, packed: bytes) -> int:
+    if kind == "gzip":
+        return len(zlib.decompressobj(31).decompress(packed))
+    if kind == "zstd":
+        return len(zstandard.ZstdDecompressor().decompressobj().decompress(packed))
+    return len(lz4.frame.LZ4FrameDecompressor().decompress(packed))
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_spoilt_bytes_are_told(kind: str) -> None:
+    """A checksum or the format itself shows it; nothing else is raised, and no row comes twice."""
+    packed = bytearray(MANY_BLOCKS[kind](PLAIN))
+    r = Random(3)
+    for _ in range(60):
+        at = r.randrange(8, len(packed))
+        spoilt = bytes(packed[:at]) + bytes([packed[at] ^ 1 << r.randrange(8)]) + bytes(packed[at + 1 :])
+        data, broken = unpack(spoilt)
+        assert broken or data == PLAIN or kind == "lz4"  # no checksum of the content here
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_a_cut_capture_says_so_once(kind: str) -> None:
+    packed = MANY_BLOCKS[kind](PLAIN)
+    rows, summary = read(packed[: len(packed) * 2 // 3])
+    assert summary.truncated
+    assert 100 < summary.packets < 400
+    assert [f["reason"] for f in rows["faults"] if f["layer"] == "capture"] in (
+        ["broken_compression"],
+        ["truncated", "broken_compression"],
+    )
+    whole = read(PLAIN)[0]["packets"]
+    assert rows["packets"] == whole[: summary.packets]
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_what_follows_the_packed_data(kind: str) -> None:
+    """Zero padding behind the last frame (tapes, some loggers) is no news; other bytes are told, and lose nothing."""
+    packed = PACKERS[kind](PLAIN)
+    data, broken = unpack(packed + b"trailing bytes")
+    assert data == PLAIN
+    assert broken
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_packed_nonsense_is_no_capture(kind: str) -> None:
+    for inside in (b"", b"x", b"nonsense" * 10):
+        with pytest.raises(CaptureError):
+            open_capture(io.BytesIO(PACKERS[kind](inside)))
+    with pytest.raises(CaptureError):
+        open_capture(io.BytesIO(PACKERS[kind](PLAIN)[:5]))
+
+
+class Trickle:
+    """A file object that reads as little as it may, and has nothing but `read`."""
+
+    def __init__(self, data: bytes, sizes: Iterator[int]) -> None:
+        self.file, self.sizes = io.BytesIO(data), sizes
+
+    def read(self, size: int = -1) -> bytes:
+        return self.file.read(min(size, next(self.sizes)) if size >= 0 else size)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+@pytest.mark.parametrize("kind", [None, *PACKERS])
+def test_short_reads(kind: str | None) -> None:
+    """Pipes and sockets give what they have."""
+    packed = PLAIN if kind is None else PACKERS[kind](PLAIN)
+    r = Random(2)
+    stream = Stream(Trickle(packed, iter(lambda: r.choice((1, 2, 3, 500)), None)))  # type: ignore[arg-type]
+    out = bytearray(len(PLAIN) + 100)
+    n = stream.fill(memoryview(out))
+    assert (bytes(out[:n]), stream.broken) == (PLAIN, None)
+
+
+def test_an_error_of_the_file_is_not_swallowed() -> None:
+    """A disk that fails is no capture that ends: what was read must not look like all there is."""
+
+    class Failing(io.RawIOBase):
+        def __init__(self, data: bytes) -> None:
+            self.file = io.BytesIO(data)
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, out: object) -> int:
+            if self.file.tell() > 2000:
+                raise OSError(5, "Input/output error")
+            return self.file.readinto(memoryview(out)[:100])  # type: ignore[arg-type]
+
+    for packed in (PLAIN, *(pack(PLAIN) for pack in PACKERS.values())):
+        with pytest.raises(OSError, match="Input/output"):  # noqa: SIM117
+            with open_capture(Failing(packed)) as capture:  # type: ignore[arg-type]
+                list(capture.batches())
