@@ -91,17 +91,18 @@ class NewFile:
     def finish(self) -> bool:
         """True: the file is there under its name; False: the name was taken, and what has it is untouched.
 
-        Raises OutcomeUnknown when the name was made but the folder could not be synced.
+        Both are on disk: who lost goes by what the winner wrote. Raises OutcomeUnknown when that could not be done.
         """
+        made = True
         try:
             os.fsync(self._handle)
             os.link(self._temporary, self.path)
         except FileExistsError:
-            return False
+            made = False
         finally:
             self.abort()
         self._settle()
-        return True
+        return made
 
     def replace(self) -> None:
         """Like `finish`, but whatever has the name gives way."""
@@ -123,7 +124,7 @@ class NewFile:
         try:
             sync_folder(self.path.parent)
         except OSError as error:
-            raise OutcomeUnknown(f"{self.path} is written but its folder could not be synced: {error}") from error
+            raise OutcomeUnknown(f"{self.path} is there, but its folder could not be synced: {error}") from error
 
 
 def create(path: Path, root: Path, data: bytes) -> bool:
@@ -151,6 +152,14 @@ def replace(path: Path, root: Path, data: bytes, expected: str | None = None) ->
         return True
     finally:
         file.abort()
+
+
+def read(path: Path) -> tuple[bytes, os.stat_result]:
+    """All of a file whose name is on disk by then: its writer may have died before he could sync it."""
+    with path.open("rb") as file:
+        data, stat = file.read(), os.fstat(file.fileno())
+    sync_folder(path.parent)
+    return data, stat
 
 
 def delete(path: Path) -> None:

@@ -116,7 +116,7 @@ class Store(ABC):
 
     @abstractmethod
     async def get(self, path: str) -> tuple[bytes, ObjectMeta] | None:
-        """All of it, or None."""
+        """All of it, or None. Durable when this returns, whoever wrote it: acts may follow from what was read."""
 
     @abstractmethod
     async def get_range(self, path: str, start: int, length: int) -> bytes:
@@ -205,10 +205,10 @@ class LocalStore(Store):
     def _get(self, target: Path) -> tuple[bytes, ObjectMeta] | None:
         with _os_errors(target):
             try:
-                with target.open("rb") as file:
-                    return file.read(), self.meta(target, os.fstat(file.fileno()))
+                data, stat = durable.read(target)
             except FileNotFoundError:
                 return None
+        return data, self.meta(target, stat)
 
     def _get_range(self, target: Path, start: int, length: int) -> bytes:
         with _os_errors(target, FileNotFoundError), target.open("rb") as file:

@@ -1,0 +1,241 @@
+"""Every store keeps the promises of the port; what they raise is one of three words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from obstore import exceptions as obstore_errors
+
+from worker.errors import Fatal, OutcomeUnknown, Retryable
+from worker.lake import store as stores
+from worker.lake.store import LocalStore, ObjectStore, Store, checked
+from worker.testing import MemoryStore
+
+MakeStore = Callable[[], Store]
+
+
+@pytest.fixture(params=["local", "memory", "testing"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "local":
+        return Store.open(tmp_path / "lake")
+    return Store.open(f"memory:///{uuid.uuid4().hex}") if request.param == "memory" else MemoryStore()
+
+
+def test_an_object_is_made_once(store: Store) -> None:
+    async def run() -> None:
+        assert await store.put_if_absent("a/b", b"one")
+        assert not await store.put_if_absent("a/b", b"two")
+        found = await store.get("a/b")
+        assert found is not None
+        assert (found[0], found[1].path, found[1].size) == (b"one", "a/b", 3)
+        assert found[1] == await store.head("a/b")
+
+    asyncio.run(run())
+
+
+def test_of_many_that_make_one_object_one_wins(store: Store) -> None:
+    async def run() -> None:
+        made = await asyncio.gather(*(store.put_if_absent("a/b", str(i).encode()) for i in range(32)))
+        assert made.count(True) == 1
+        found = await store.get("a/b")
+        assert found is not None
+        assert found[0] == str(made.index(True)).encode()
+
+    asyncio.run(run())
+
+
+def test_replace_only_what_was_seen(store: Store) -> None:
+    async def run() -> None:
+        await store.put("x", b"1")
+        first = await store.head("x")
+        assert first is not None
+        assert first.etag is not None
+        assert await store.replace("x", b"2", first.etag)
+        assert not await store.replace("x", b"3", first.etag)
+        assert not await store.replace("absent", b"3", first.etag)
+        assert await store.head("absent") is None
+        found = await store.get("x")
+        assert found is not None
+        assert found[0] == b"2"
+        await store.put("x", b"4")
+        again = await store.get("x")
+        assert again is not None
+        assert (again[0], again[1].etag != found[1].etag) == (b"4", True)
+
+    asyncio.run(run())
+
+
+def test_absent_is_none_and_ranges_end_with_the_object(store: Store) -> None:
+    async def run() -> None:
+        assert await store.get("a/none") is None
+        assert await store.head("none") is None
+        await store.delete("none/at/all")
+        with pytest.raises(FileNotFoundError):
+            await store.get_range("none", 0, 4)
+        await store.put("x", b"0123456789")
+        assert await store.get_range("x", 2, 3) == b"234"
+        assert await store.get_range("x", 8, 100) == b"89"
+        await store.delete("x")
+        assert await store.get("x") is None
+        assert await store.put_if_absent("x", b"again")
+
+    asyncio.run(run())
+
+
+def test_a_list_is_sorted_below_a_folder_and_begins_after_a_path(store: Store) -> None:
+    async def run() -> None:
+        for path in ("t/b", "t/a", "t/c/d", "tt/x", "u"):
+            await store.put(path, b"")
+        assert [meta.path for meta in await store.list("t")] == ["t/a", "t/b", "t/c/d"]
+        assert [meta.path for meta in await store.list("t/", start_after="t/a")] == ["t/b", "t/c/d"]
+        assert [meta.path for meta in await store.list("")] == ["t/a", "t/b", "t/c/d", "tt/x", "u"]
+        assert await store.list("nothing") == []
+
+    asyncio.run(run())
+
+
+def test_an_upload_appears_whole_at_its_end_or_not_at_all(store: Store) -> None:
+    async def run() -> None:
+        upload = store.upload("t/file")
+        upload.write(b"one")
+        assert await store.head("t/file") is None
+        upload.write(memoryview(bytearray(b"two")))
+        meta = upload.finish()
+        upload.abort()
+        found = await store.get("t/file")
+        assert found is not None
+        assert (found[0], found[1].size, meta.path) == (b"onetwo", 6, "t/file")
+        dropped = store.upload("t/dropped")
+        dropped.write(b"x")
+        dropped.abort()
+        assert [each.path for each in await store.list("t")] == ["t/file"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["", "/", "/abs", "a//b", "a/../b", "..", "a/.", "a/\0", "a/"])
+def test_a_path_stays_inside_the_store(store: Store, path: str) -> None:
+    with pytest.raises(ValueError, match="not a path"):
+        checked(path)
+    with pytest.raises(ValueError, match="not a path"):
+        asyncio.run(store.put_if_absent(path, b""))
+
+
+PARTS = st.text(st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="/"), min_size=1, max_size=20)
+
+
+@settings(max_examples=50, deadline=None)
+@given(parts=st.lists(PARTS.filter(lambda part: part not in (".", "..")), min_size=1, max_size=3), data=st.binary())
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_names_and_bytes_come_back_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, parts: list[str], data: bytes
+) -> None:
+    async def run() -> None:
+        store = Store.open(tmp_path_factory.mktemp("s") if kind == "local" else f"memory:///{uuid.uuid4().hex}")
+        path = "/".join(parts)
+        assert await store.put_if_absent(path, data)
+        found = await store.get(path)
+        assert found is not None
+        assert (found[0], found[1].path) == (data, path)
+        assert [meta.path for meta in await store.list("")] == [path]
+
+    asyncio.run(run())
+
+
+def test_what_a_dead_writer_left_is_not_listed(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    upload = store.upload("t/file")
+    upload.write(b"half")
+    assert [path.name.endswith(".tmp") for path in (tmp_path / "t").iterdir()] == [True]
+    assert asyncio.run(store.list("t")) == []
+    upload.abort()
+    assert list((tmp_path / "t").iterdir()) == []
+
+
+def test_a_file_is_written_once(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    first, second = store.upload("t/file"), store.upload("t/file")
+    first.write(b"1")
+    second.write(b"2")
+    first.finish()
+    with pytest.raises(Fatal, match="a name of its own"):
+        second.finish()
+    assert (tmp_path / "t/file").read_bytes() == b"1"
+
+
+def test_what_open_understands(tmp_path: Path) -> None:
+    assert Store.open(str(tmp_path)).local == tmp_path
+    assert Store.open(f"file://{tmp_path}").uri == f"file://{tmp_path}"
+    assert Store.open("memory:///one").local is None
+    remote = {"aws_region": "eu-central-1", "AWS_ALLOW_HTTP": "true", "timeout": "3s"}
+    opened = [Store.open(f"{scheme}://bucket/lake/", remote) for scheme in ("s3", "s3a", "s3n")]
+    assert {one.uri for one in opened} == {"s3://bucket/lake"}
+    assert opened[0].options == remote
+    for uri, message in (("ftp://host/x", "no store for ftp"), ("s3://", "a bucket or a name is missing")):
+        with pytest.raises(Fatal, match=message):
+            Store.open(uri)
+    with pytest.raises(Fatal):
+        Store.open("s3://bucket", {"no_such_option": "1"})
+
+
+def test_stores_of_memory_with_one_name_are_one() -> None:
+    async def run() -> None:
+        await Store.open("memory:///shared-name").put("x", b"1")
+        assert await Store.open("memory:///shared-name").get("x") is not None
+        assert await Store.open("memory:///another-name").get("x") is None
+
+    asyncio.run(run())
+
+
+def test_disk_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(tmp_path)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Fatal, match="Not a directory"):
+        asyncio.run(store.put_if_absent("file/below", b""))
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(Retryable, match="No space left") as caught:
+            asyncio.run(store.put_if_absent("t/x", b"1"))
+    assert not isinstance(caught.value, OutcomeUnknown)
+    assert list((tmp_path / "t").iterdir()) == []
+    assert asyncio.run(store.put_if_absent("t/x", b"1"))
+
+
+def test_errors_of_a_remote_store_become_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObjectStore("memory:///x", stores.MemoryStore(), None)
+
+    def failing(error: BaseException) -> Callable[..., object]:
+        async def call(*_: object, **__: object) -> object:
+            raise error
+
+        return call
+
+    lost = obstore_errors.GenericError("connection reset")
+    for error, when_reading, when_writing in (
+        (lost, Retryable, OutcomeUnknown),
+        (obstore_errors.PermissionDeniedError("403"), Fatal, Fatal),
+        (obstore_errors.UnauthenticatedError("401"), Fatal, Fatal),
+        (FileNotFoundError("NoSuchBucket"), None, Fatal),
+    ):
+        with monkeypatch.context() as patch:
+            for name in ("put_async", "get_async", "head_async"):
+                patch.setattr(stores.obstore, name, failing(error))
+            with pytest.raises(when_writing):
+                asyncio.run(store.put_if_absent("x", b""))
+            if when_reading is None:
+                assert asyncio.run(store.get("x")) is None
+            else:
+                with pytest.raises(when_reading) as caught:
+                    asyncio.run(store.get("x"))
+                assert not isinstance(caught.value, OutcomeUnknown)
