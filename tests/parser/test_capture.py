@@ -1,0 +1,267 @@
+"""pcap files: every spelling, every cut, every size of the reading buffer; and what is no capture at all."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+
+import dpkt
+import pytest
+
+from parser import CaptureError, open_capture
+from tests.parser import frames
+from tests.parser.captures import MAGICS, T0, pcap, pcap_header, pcap_record
+from tests.parser.compare import difference, read
+
+CAN = struct.pack(">I4B", 0x123, 3, 0, 0, 0) + b"abc"
+DAY = 86_400
+
+
+def can(ident: int) -> bytes:
+    return struct.pack(">I4B", ident, 3, 0, 0, 0) + b"abc"
+
+
+# -- spellings --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("magic", MAGICS)
+def test_every_magic_in_both_byte_orders(magic: str, order: str) -> None:
+    unit = 1 if magic == "ns" else 1000
+    stamps = [(0, 0), (1, 1), (T0, 999_999_999 // unit), (2**31 - 1, 7), (2**31, 0), (2**32 - 1, 999_999)]
+    data = pcap_header(227, order=order, magic=magic, snaplen=96)
+    data += b"".join(pcap_record(CAN, s, p, order=order, magic=magic, original=500) for s, p in stamps)
+    rows, summary = read(data)
+    assert [row["ts_ns"] for row in rows["can_frames"]] == [s * 10**9 + p * unit for s, p in stamps]
+    assert [row["ts"] for row in rows["can_frames"]] == [(s * 10**9 + p * unit) // 1000 for s, p in stamps]
+    assert [row["date"] for row in rows["can_frames"]] == [s // DAY for s, _ in stamps]
+    assert {(row["captured_len"], row["original_len"]) for row in rows["packets"]} == {(11, 500)}
+    assert {row["interface"] for row in rows["packets"]} == {None}
+    assert (summary.format, summary.sections, summary.packets, summary.bytes) == ("pcap", 1, 6, 66)
+    assert (summary.first_ts_ns, summary.last_ts_ns) == (0, (2**32 - 1) * 10**9 + 999_999 * unit)
+    (interface,) = summary.interfaces
+    assert (interface.link_type, interface.snaplen, interface.name) == (227, 96, None)
+    assert interface.resolution_ns == str(unit)
+    assert summary.link_types == (227,)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("magic", ["us", "ns"])
+def test_dpkt_reads_the_same_times(magic: str, order: str) -> None:
+    r = Random(1)
+    unit = 1 if magic == "ns" else 1000
+    stamps = [(r.getrandbits(31), r.randrange(10**9 // unit)) for _ in range(300)]
+    data = pcap_header(227, order=order, magic=magic)
+    data += b"".join(pcap_record(can(i), s, p, order=order, magic=magic) for i, (s, p) in enumerate(stamps))
+    rows, _ = read(data)
+    reader = dpkt.pcap.Reader(io.BytesIO(data))
+    for (time, frame), row in zip(reader, rows["packets"], strict=True):
+        assert row["raw"] == frame
+        assert abs(Decimal(row["ts_ns"]) - Decimal(time) * 10**9) < (1 if magic == "ns" else 500)  # floats of us
+
+
+def test_the_fcs_bits_of_the_link_type() -> None:
+    """Bit 26 says that the upper four bits are the length of the FCS; the link type is in the low 16."""
+    tecmp = bytes(12) + b"\x99\xfe" + struct.pack(">HHBBHHH", 1, 1, 3, 3, 2, 0, 0)
+    tecmp += struct.pack(">IQHHIB", 1, 1, 8, 0, 5, 3) + b"abc"
+    for network, faults in ((1 | 1 << 26 | 4 << 28, []), (1 | 4 << 28, ["overrun"]), (1, ["overrun"])):
+        cut = tecmp[:-3] + b"XYZW"  # the FCS hides that the last three bytes are missing
+        rows, summary = read(pcap_header(network) + pcap_record(tecmp + b"XYZW") + pcap_record(cut))
+        assert summary.link_types == (1,)
+        assert rows["can_frames"][0]["payload"] == b"abc"
+        assert rows["packets"][0]["raw"] == tecmp + b"XYZW"
+        assert rows["packets"][0]["captured_len"] == len(tecmp) + 4
+        payload = rows["can_frames"][1]["payload"]
+        assert payload == (b"" if not faults else b"XYZ")
+
+
+# -- times ------------------------------------------------------------------------------------------------------------
+def test_microseconds_beyond_a_second_are_added() -> None:
+    """Some writers leave more than a second in the second word: Wireshark adds it too."""
+    rows, _ = read(pcap_header(227) + pcap_record(CAN, T0, 1_500_000))
+    assert rows["packets"][0]["ts_ns"] == T0 * 10**9 + 1_500_000_000
+
+
+def test_the_date_is_the_day_in_utc() -> None:
+    midnight = int(datetime(2026, 9, 21, tzinfo=UTC).timestamp())
+    rows, _ = read(pcap_header(227) + pcap_record(CAN, midnight - 1, 999_999) + pcap_record(CAN, midnight))
+    assert [row["date"] for row in rows["can_frames"]] == [midnight // DAY - 1, midnight // DAY]
+
+
+def test_more_than_eight_dates() -> None:
+    """The first eight dates of a capture are partitions, the rest has none; one fault says where that begins."""
+    days = [0, 1, 2, 3, 4, 5, 6, 7, 3, 8, 9, 0, 8]
+    bad = struct.pack(">I4B", 5, 9, 4, 0, 0)  # cut: the packet has a fault of its own
+    data = pcap_header(227) + b"".join(pcap_record(bad if d in (2, 8) else can(d), T0 + d * DAY) for d in days)
+    rows, summary = read(data)
+    first = T0 // DAY
+    assert [row["date"] for row in rows["packets"]] == [first + d if d < 8 else None for d in days]
+    assert [row["ts_ns"] for row in rows["packets"]] == [(T0 + d * DAY) * 10**9 for d in days]
+    found = [(f["packet_no"], f["sub_no"], f["reason"], f["date"]) for f in rows["faults"]]
+    assert found == [
+        (3, 0, "overrun", first + 2),
+        (10, 0, "overrun", None),
+        (10, 1, "too_many_dates", None),
+        (13, 0, "overrun", None),
+    ]
+    assert summary.faults == {"overrun": 3, "too_many_dates": 1}
+    assert rows["faults"][2]["offset"] is None
+
+
+# -- cuts and lies ----------------------------------------------------------------------------------------------------
+def test_every_cut_of_a_small_file() -> None:
+    data = pcap([can(1), b"", can(2), can(3)], 227)
+    whole = read(data)[0]
+    ends = [24, 24 + 27, 24 + 27 + 16, 24 + 2 * 27 + 16, len(data)]
+    for cut in range(len(data) + 1):
+        if cut < 24:
+            with pytest.raises(CaptureError) as error:
+                open_capture(io.BytesIO(data[:cut]))
+            assert error.value.reason == ("empty" if cut == 0 else "unknown_format" if cut < 4 else "truncated")
+            continue
+        rows, summary = read(data[:cut])
+        complete = sum(end <= cut for end in ends[1:])
+        assert rows.get("packets", []) == whole["packets"][:complete]
+        assert summary.truncated == (cut not in ends)
+        faults = [
+            (f["reason"], f["offset"], f["have"], f["packet_no"])
+            for f in rows.get("faults", [])
+            if f["layer"] == "capture"
+        ]
+        at = max(end for end in ends if end <= cut)
+        assert faults == ([] if cut in ends else [("truncated", at, cut - at, complete)])
+
+
+@pytest.mark.parametrize("length", [262_129, 2**24, 2**31 - 1, 2**31, 3_900_000_000, 2**32 - 1])
+def test_an_absurd_length(length: int) -> None:
+    """Nothing marks the next record of a pcap: what stands before the lie is kept, the rest is a region."""
+    good = pcap([can(1), can(2)], 227)
+    data = good + pcap_record(b"xyz", captured=length) + bytes(9000)
+    rows, summary = read(data)
+    assert [row["can_id"] for row in rows["can_frames"]] == [1, 2]
+    (fault,) = rows["faults"]
+    assert (fault["layer"], fault["reason"], fault["offset"], fault["packet_no"]) == (
+        "capture",
+        "unreadable",
+        len(good),
+        2,
+    )
+    (region,) = summary.regions
+    assert (region.offset, region.length) == (len(good), -1)
+    assert region.raw == data[len(good) : len(good) + 4096]
+
+
+def test_foreign_files() -> None:
+    for foreign in (
+        b"\0" * 100,
+        b"PK\3\4" + bytes(60),
+        b"%PDF-1.7",
+        b"{}",
+        b"\xa1\xb2\xc3\xd5" + bytes(20),
+        b"GMBU" * 10,
+    ):
+        with pytest.raises(CaptureError, match="unknown_format") as error:
+            open_capture(io.BytesIO(foreign))
+        assert error.value.reason == "unknown_format"
+    with pytest.raises(CaptureError, match="empty"):
+        open_capture(io.BytesIO(b""))
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_capture(tmp_path / "none.pcap")
+
+
+def test_a_header_alone_is_an_empty_capture() -> None:
+    rows, summary = read(pcap_header(1))
+    assert rows == {}
+    assert (summary.packets, summary.first_ts_ns, summary.truncated, summary.faults) == (0, None, False, {})
+
+
+# -- chunks -----------------------------------------------------------------------------------------------------------
+def test_the_reading_buffer_does_not_matter() -> None:
+    """The same rows, faults and order whatever falls on the border of two chunks."""
+    r = Random(12)
+    made = []
+    for i in range(1500):
+        frame = frames.spoil(r, frames.ethernet(r))[:1000]
+        made.append(pcap_record(frame, T0 + i * (DAY // 100)))
+    data = pcap_header(1) + b"".join(made)
+    for tail in (b"", made[0][:20], pcap_record(b"", captured=2**31)):
+        whole, summary = read(data + tail)
+        assert len(summary.faults) >= 5
+        for chunk in (1016, 4096, 65_537, len(data) - 1, len(data), len(data) + 1):
+            rows, other = read(data + tail, chunk=chunk)
+            assert (unlike := difference(whole, rows)) is None, (chunk, unlike)
+            assert (other.faults, other.truncated, other.packets) == (
+                summary.faults,
+                summary.truncated,
+                summary.packets,
+            )
+            assert [(x.offset, x.length) for x in other.regions] == [(x.offset, x.length) for x in summary.regions]
+
+
+def test_large_records_over_the_borders() -> None:
+    """The least real buffer holds two records of the greatest length; so much is carried over."""
+    r = Random(13)
+    made = [frames.MAKERS[228](r) + bytes(r.choice((0, 1, 60_000, 262_000))) for _ in range(60)]
+    made = [frame[: 262_144 - 16] for frame in made]
+    data = pcap(made, 228)
+    whole, _ = read(data)
+    rows, _ = read(data, chunk_bytes=1)
+    assert (unlike := difference(whole, rows)) is None, unlike
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+STREAMED = """
+import resource, sys
+from random import Random
+from parser import open_capture
+from tests.parser import captures, frames
+
+class Endless:
+    # a capture of so many MB that nobody ever holds
+    def __init__(self, megabytes):
+        r = Random(1)
+        self.block = b"".join(captures.pcap_record(frames.bus_frame(r), captures.T0 + i) for i in range(6000))
+        self.left = megabytes * 1_000_000 // len(self.block)
+        self.data, self.at = captures.pcap_header(227), 0
+
+    def read(self, size):
+        if self.at == len(self.data):
+            self.left -= 1
+            self.data, self.at = self.block if self.left >= 0 else b"", 0
+        part = self.data[self.at : self.at + size]
+        self.at += len(part)
+        return part
+
+    def close(self):
+        pass
+
+with open_capture(Endless(int(sys.argv[1]))) as capture:
+    rows = sum(batch.num_rows for _, batch in capture.batches())
+print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_memory_does_not_grow_with_the_file() -> None:
+    """250 MB take no more memory at their peak than 50 MB (within 10 %: the allocator rounds)."""
+
+    def run(megabytes: int) -> tuple[int, int]:
+        done = subprocess.run(
+            [sys.executable, "-c", STREAMED, str(megabytes)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+        )
+        rows, peak = map(int, done.stdout.split())
+        return rows, peak
+
+    small, large = run(50), run(250)
+    assert large[0] > 4.9 * small[0]
+    assert large[1] < 1.1 * small[1]
