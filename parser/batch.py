@@ -7,6 +7,7 @@ arrays: `capture_id` has one entry and 262,144 zeros that all batches share.
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Formatter = Callable[[int, int], str]
 KNOWN = 1024  # distinct texts of a column before its table grows
 SPARE = 16  # rows of room behind each column
+SPARE_ARENAS = 6  # of a layout, kept for later batches
 _ZEROS: list[np.ndarray[Any, Any]] = [np.zeros(1 << 18, np.int32)]
 
 
@@ -98,6 +100,23 @@ class Layout:
             )
         }
         self.size = at + 64
+        self.spare: list[Bytes] = []
+
+    def arena(self) -> Bytes:
+        """Room for one batch: a used one that nobody looks at any more (fresh pages cost as much as the columns)."""
+        for _ in range(len(self.spare)):
+            try:
+                arena = self.spare.pop(0)
+            except IndexError:  # another thread was faster
+                break
+            if sys.getrefcount(arena) == 2:  # `arena` and the argument: no array of a batch
+                return arena
+            self.spare.append(arena)
+        return np.empty(self.size, np.uint8)
+
+    def give_back(self, arena: Bytes) -> None:
+        self.spare.append(arena)
+        del self.spare[:-SPARE_ARENAS]
 
     def text(self, column: str) -> Text | None:
         return self.program.texts.get((self.spec.name, column))
@@ -116,7 +135,7 @@ class Batch:
         self.layout, self.names, self.formatters = layout, names, formatters
         self.n, self.filled_bytes, self.null_times = 0, 0, 0
         rows, columns = layout.rows, len(layout.spec.schema)
-        self.arena = np.empty(layout.size, np.uint8)
+        self.arena = layout.arena()
         self.align = -self.arena.ctypes.data % 64
         self.data = self.arena[self.align :]
         self.live, self.filled = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
@@ -225,6 +244,7 @@ class Batch:
             array = self._key(entry.name) if entry.name in _KEY_NAMES else self._array(index, entry)
             arrays.append(array)
             fields.append(pa.field(entry.name, array.type, entry.nullable))
+        layout.give_back(self.arena)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _key(self, name: str) -> pa.Array:

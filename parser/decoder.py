@@ -24,6 +24,7 @@ MAX_DATES = 8  # dates of one capture; the rest goes to the null partition
 TOO_MANY_DATES = "too_many_dates"
 MAX_BATCH_BYTES = 24 << 20  # payload bytes after which a batch leaves before it is full of rows
 FAULT_ROWS = 65_536
+FIRST_ROWS = 16_384  # of a table's first batch; the next ones are larger, up to batch_rows
 
 
 @dataclass(slots=True)
@@ -34,6 +35,35 @@ class Packets:
     micros: Any  # int64 us
     days: Any  # int32 days since 1970, batch.NO_DAY
     interfaces: Any  # int32 number over all sections, -1 unknown
+
+
+class Rooms:
+    """The working memory of one decoder at a time, kept for the next capture: fresh pages are dear."""
+
+    def __init__(self, program: Program, morsel_rows: int) -> None:
+        room = morsel_rows + k.RESERVE + 2
+        self.morsel_rows, self.clean = morsel_rows, 0
+        self.table_rows = np.zeros(len(program.tables), np.int64)
+        self.source_rows = np.zeros(len(program.sources), np.int64)
+        self.tables = np.empty((len(program.tables), k.TABLE_FIELDS, room), np.int32)
+        self.sources = np.empty((len(program.sources), k.STARTS + program.uses.shape[1], room), np.int32)
+        self.packets = np.empty((k.PACKET_FIELDS, morsel_rows), np.int64)
+        self.faults = np.empty((6, room), np.int64)
+
+    @classmethod
+    def of(cls, program: Program, morsel_rows: int) -> Rooms:
+        try:
+            rooms: Rooms = program.layouts.setdefault(("rooms", morsel_rows), []).pop()
+        except IndexError:
+            rooms = cls(program, morsel_rows)
+        return rooms
+
+    def give_back(self, program: Program, clean: int) -> None:
+        """clean: how many late rows are prepared and absent again."""
+        self.clean = clean
+        spare = program.layouts[("rooms", self.morsel_rows)]
+        spare.append(self)
+        del spare[:-4]
 
 
 class Decoder:
@@ -55,18 +85,15 @@ class Decoder:
     ) -> None:
         self.program, self.names, self.formatters = program, names, {**FORMATTERS, **formatters}
         self.tables, self.batch_rows = tables, batch_rows
-        room = morsel_rows + k.RESERVE + 2
         self.lut = program.lut.copy()
-        self.table_rows = np.zeros(len(program.tables), np.int64)
-        self.source_rows = np.zeros(len(program.sources), np.int64)
-        self.table_room = np.empty((len(program.tables), k.TABLE_FIELDS, room), np.int32)
-        self.source_room = np.empty((len(program.sources), k.STARTS + program.uses.shape[1], room), np.int32)
-        self.packet_room = np.empty((k.PACKET_FIELDS, morsel_rows), np.int64)
-        self.fault_room = np.empty((6, room), np.int64)
+        self.rooms = Rooms.of(program, morsel_rows)
+        self.table_rows, self.source_rows = self.rooms.table_rows, self.rooms.source_rows
+        self.table_room, self.source_room = self.rooms.tables, self.rooms.sources
+        self.packet_room, self.fault_room = self.rooms.packets, self.rooms.faults
         self.state = np.zeros(8, np.int64)
-        self.state[k.LATE_USED] = program.late_used
+        self.state[k.LATE_USED], self.state[k.LATE_CLEAN] = program.late_used, self.rooms.clean
         self.clocks = np.zeros((1, k.CLOCK_WIDTH), np.int64)
-        self.layouts: dict[str, Layout] = {}
+        self.capacity = dict.fromkeys(tables, FIRST_ROWS)  # rows of a table's next batch
         self.open: dict[str, Batch] = {}
         self.packets = 0  # captured packets so far
         self.bytes = 0  # their captured bytes
@@ -140,7 +167,7 @@ class Decoder:
             batch = self.open.get(name)
             if batch is not None and (batch.n + m > batch.layout.rows or batch.filled_bytes > MAX_BATCH_BYTES):
                 yield name, self.open.pop(name).finish()
-                batch = None
+                batch, self.capacity[name] = None, 4 * self.capacity[name]
             if batch is None:
                 batch = self.open[name] = Batch(self._layout(name, m), self.names, self.formatters)
             batch.take(
@@ -150,12 +177,14 @@ class Decoder:
             yield from self._fault_batch()
 
     def _layout(self, name: str, rows: int) -> Layout:
-        wanted = max(rows, self.batch_rows)
-        layout = self.layouts.get(name)
-        if layout is None or layout.rows < wanted:
-            layout = Layout(self.program, TABLES[name], self.tables[name], wanted)
-            if wanted == self.batch_rows:
-                self.layouts[name] = layout
+        """For a batch that is small at first, so that a small capture touches little memory."""
+        wanted = min(self.capacity[name], self.batch_rows)
+        if rows > wanted:
+            return Layout(self.program, TABLES[name], self.tables[name], rows)
+        key = (name, tuple(self.tables[name]), wanted)
+        if key not in self.program.layouts:
+            self.program.layouts[key] = Layout(self.program, TABLES[name], self.tables[name], wanted)
+        layout: Layout = self.program.layouts[key]
         return layout
 
     def _packets(self, n: int) -> Packets:
@@ -308,3 +337,4 @@ class Decoder:
         for name in list(self.open):
             yield name, self.open.pop(name).finish()
         yield from self._fault_batch()
+        self.rooms.give_back(self.program, int(self.state[k.LATE_CLEAN]))

@@ -121,6 +121,9 @@ class Program:
         self.late_used = k.STARTS + len(self.sources[self.late].uses) if self.late >= 0 else 0
         self.owner = np.array([s.table for s in self.sources], np.int64)
         self.lookup_table = np.array([*self.lookup, 0], np.int16)
+        self.layouts: dict[
+            Any, Any
+        ] = {}  # of batches and rooms, made by those who need them and kept for the next capture
 
     def claim(self, lut: np.ndarray, claim: Claim, layer: Layer) -> None:
         """From now on these values of the key space lead to `layer`."""

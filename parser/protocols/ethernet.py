@@ -131,7 +131,7 @@ IPV4_LATER = Layer(
 )
 IPV6 = Layer(
     IPv6,
-    name="ip6",
+    name="ipv6",
     under=[
         ETHERTYPE[0x86DD],
         ADDRESS_FAMILY[10],
@@ -148,7 +148,7 @@ IPV6 = Layer(
 EXTENSION = Layer(
     Extension,
     name="ip6_extension",
-    protocol="ip6",
+    protocol="ipv6",
     under=[IP_PROTOCOL[n] for n in EXTENSIONS],
     header=lambda h: h.len * 8 + 8,
     selects=[IP_PROTOCOL(lambda h: h.nxt)],
@@ -163,19 +163,19 @@ AUTHENTICATION = Layer(
 FRAGMENT6 = Layer(
     Fragment6,
     name="ip6_fragment_header",
-    protocol="ip6",
+    protocol="ipv6",
     under=[IP_PROTOCOL[44]],
     selects=[IP6_FRAGMENT(lambda h: h.word & 0xFFF9), IP_PROTOCOL(lambda h: h.nxt)],
 )
 IPV6_FIRST = Layer(
     Empty,
     name="ip6_first_fragment",
-    protocol="ip6",
+    protocol="ipv6",
     under=[IP6_FRAGMENT[1]],
     header=lambda h: 0,
     selects=[FIRST_FRAGMENT_OF(lambda h: FRAGMENT6.nxt)],
 )
-IPV6_LATER = Layer(Empty, name="ip6_fragment", protocol="ip6", under=[IP6_FRAGMENT[2:]], header=lambda h: 0)
+IPV6_LATER = Layer(Empty, name="ip6_fragment", protocol="ipv6", under=[IP6_FRAGMENT[2:]], header=lambda h: 0)
 UDP = Layer(
     dpkt.udp.UDP,
     under=[IP_PROTOCOL[17]],

@@ -1,0 +1,244 @@
+"""What one commit costs in CPU, on tables of 0 to 1,000,000 live files, beside deltalake in the same run.
+
+    python -m bench.commit [--live 0 10000 100000 1000000] [--commits 100] [--folder /tmp] [--markdown FILE]
+
+The table is its checkpoint: so many Adds with statistics in one row group, written with pyarrow, and behind them
+protocol, metaData and txn, which is the worst order for who looks for them. CPU is that of all threads of the process
+(`time.process_time`); for checkpoints, that of the process that makes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import platform
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+from worker.lake.delta import AddFile, LogStore, Txn
+from worker.lake.store import Store
+
+STATS = (
+    '{"numRecords":262144,"minValues":{"id":%d,"name":"aaaaaaaa"},"maxValues":{"id":%d,"name":"zzzzzzzz"},'
+    '"nullCount":{"id":0,"name":0}}'
+)
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("date", pa.date32())])
+PAIRS = pa.map_(pa.string(), pa.string())
+ADD = {
+    "path": pa.string(),
+    "partitionValues": PAIRS,
+    "size": pa.int64(),
+    "modificationTime": pa.int64(),
+    "dataChange": pa.bool_(),
+    "stats": pa.string(),
+}
+FORMAT = pa.struct([("provider", pa.string()), ("options", PAIRS)])
+METADATA = {
+    "id": pa.string(),
+    "format": FORMAT,
+    "schemaString": pa.string(),
+    "partitionColumns": pa.list_(pa.string()),
+    "configuration": PAIRS,
+    "createdTime": pa.int64(),
+}
+CHECKPOINT = pa.schema(
+    {
+        "add": pa.struct(ADD),
+        "txn": pa.struct({"appId": pa.string(), "version": pa.int64()}),
+        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
+        "metaData": pa.struct(METADATA),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Milliseconds of CPU."""
+
+    n: int
+    median: float
+    low: float  # 5 %
+    high: float  # 95 %
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Spread:
+        ms = sorted(1000 * each for each in seconds)
+        return cls(n=len(ms), median=statistics.median(ms), low=ms[len(ms) // 20], high=ms[len(ms) - 1 - len(ms) // 20])
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f}–{self.high:.2f}, n={self.n})"
+
+
+def adds(live: int) -> pa.Table:
+    """`live` rows of a checkpoint."""
+    days = [f"2026-01-{number % 28 + 1:02d}" for number in range(live)]
+    offsets = pa.array(range(live + 1), pa.int32())
+    columns = {
+        "path": pa.array([f"date={day}/{number:032x}-0.zstd.parquet" for number, day in enumerate(days)]),
+        "partitionValues": pa.MapArray.from_arrays(offsets, pa.array(["date"] * live), pa.array(days)),
+        "size": pa.array([134_217_728] * live),
+        "modificationTime": pa.array([1_790_000_000_000] * live),
+        "dataChange": pa.array([True] * live),
+        "stats": pa.array([STATS % (number, number + 1) for number in range(live)]),
+    }
+    struct = pa.StructArray.from_arrays(
+        [column.cast(ADD[name]) for name, column in columns.items()], fields=list(pa.struct(ADD))
+    )
+    rest = {name: pa.nulls(live, CHECKPOINT.field(name).type) for name in CHECKPOINT.names[1:]}
+    return pa.table({"add": struct, **rest}, CHECKPOINT)
+
+
+async def make_table(root: Path, name: str, live: int) -> None:
+    log = LogStore(Store.open(root))
+    await log.create(name, SCHEMA, properties={"delta.checkpointInterval": "100000000"})
+    folder = root / name / "_delta_log"
+    lines = [json.loads(line) for line in (folder / f"{0:020d}.json").read_text().splitlines()]
+    metadata = next(line["metaData"] for line in lines if "metaData" in line)
+    last = [
+        {"txn": {"appId": "bench", "version": 0}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {**metadata, "configuration": list(metadata["configuration"].items())}},
+    ]
+    whole = pa.concat_tables([adds(live), pa.Table.from_pylist(last, CHECKPOINT)])
+    pq.write_table(whole, folder / f"{0:020d}.checkpoint.parquet", row_group_size=live + len(last))
+    (folder / "_last_checkpoint").write_text(json.dumps({"version": 0, "size": live + len(last)}))
+
+
+def one_file(number: int) -> AddFile:
+    return AddFile(
+        path=f"date=2026-02-01/new-{number}.zstd.parquet",
+        size=134_217_728,
+        partition_values={"date": "2026-02-01"},
+        modification_time=1_790_000_000_000,
+        stats=STATS % (number, number + 1),
+    )
+
+
+async def warm(root: Path, name: str, commits: int) -> Spread:
+    """One file and a txn per commit, by a LogStore that has read the table."""
+    log = LogStore(Store.open(root))
+    times = []
+    for number in range(commits + 5):
+        file, txn = one_file(number), Txn(app_id="bench", version=number + 1)
+        start = time.process_time()
+        commit = await log.commit(name, [file], txn=txn)
+        times.append(time.process_time() - start)
+        assert not commit.already
+    return Spread.of(times[5:])
+
+
+async def first(root: Path, name: str, repeats: int) -> Spread:
+    """First catch-up from the checkpoint and the one version behind it."""
+    times = []
+    for _ in range(repeats):
+        log = LogStore(Store.open(root))
+        start = time.process_time()
+        await log.txn(name, "bench")
+        times.append(time.process_time() - start)
+    return Spread.of(times)
+
+
+def measured(action: Callable[[], object], repeats: int) -> Spread:
+    times = []
+    for _ in range(repeats):
+        gc.collect()
+        start = time.process_time()
+        action()
+        times.append(time.process_time() - start)
+    return Spread.of(times)
+
+
+def peer_cold(root: Path, name: str, repeats: int) -> Spread:
+    """write_deltalake of one row: it reads the table, writes a small file and commits."""
+    row = pa.table({"id": [1], "name": ["a"], "date": pa.array([20_000], pa.date32())}, SCHEMA)
+    return measured(lambda: deltalake.write_deltalake(str(root / name), row, mode="append"), repeats)
+
+
+def peer_warm(root: Path, name: str, repeats: int) -> Spread:
+    """The same Add through a DeltaTable that is loaded; it writes no file, as we write none."""
+    table = deltalake.DeltaTable(str(root / name))
+    schema = table.schema()
+
+    def commit() -> None:
+        action = AddAction("date=2026-02-01/x.parquet", 1, {"date": "2026-02-01"}, 1, True, STATS % (1, 2))
+        table.create_write_transaction([action], "append", schema, ["date"])
+
+    return measured(commit, repeats)
+
+
+async def checkpoint(root: Path, name: str) -> float:
+    """CPU seconds of the process that makes it."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    await LogStore(Store.open(root)).checkpoint(name)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+async def measure(root: Path, live: int, commits: int) -> dict[str, object]:
+    name = f"live{live}"
+    await make_table(root, name, live)
+    few = 5 if live >= 1_000_000 else 20
+    row: dict[str, object] = {"live": live}
+    row["first"] = await first(root, name, 20)
+    row["warm"] = await warm(root, name, commits)
+    row["checkpoint"] = await checkpoint(root, name)
+    row["first_after"] = await first(root, name, 20)
+    row["peer_warm"] = peer_warm(root, name, few)
+    row["peer_cold"] = peer_cold(root, name, few)
+    return row
+
+
+def report(rows: Sequence[dict[str, object]], commits: int) -> str:
+    lines = [
+        "| live files | commit, warm tail | first catch-up | first catch-up, checkpoint by deltalake "
+        "| checkpoint / 100 commits | deltalake, loaded table | write_deltalake, one row |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        seconds = row["checkpoint"]
+        assert isinstance(seconds, float)
+        lines.append(
+            f"| {row['live']:,} | {row['warm']} | {row['first']} | {row['first_after']} "
+            f"| {10 * seconds:.1f} | {row['peer_warm']} | {row['peer_cold']} |"
+        )
+    medians = [row["warm"].median for row in rows if isinstance(row["warm"], Spread)]
+    lines += ["", f"Warm: slowest / fastest = {max(medians) / min(medians):.2f}; slowest {max(medians):.2f} ms."]
+    return "\n".join(lines)
+
+
+async def run(live: Sequence[int], commits: int, folder: str | None) -> list[dict[str, object]]:
+    with tempfile.TemporaryDirectory(dir=folder) as root:
+        await measure(Path(root), 1, 20)  # imports, pools, caches
+        return [await measure(Path(root), each, commits) for each in live]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--live", type=int, nargs="*", default=[0, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--commits", type=int, default=100)
+    parser.add_argument("--folder", help="where the tables are made (default: the system's temporary folder)")
+    parser.add_argument("--markdown", type=Path, help="write the table there too")
+    arguments = parser.parse_args()
+    text = report(asyncio.run(run(arguments.live, arguments.commits, arguments.folder)), arguments.commits)
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    text = f"CPU milliseconds, median (5 %–95 %, n); {machine}, deltalake {deltalake.__version__}.\n\n{text}\n"
+    print(text)
+    if arguments.markdown:
+        arguments.markdown.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Rows a second per core from capture file to committed Delta rows, by stage, beside what people run today.
+
+    python -m bench.ingest [--folder bench-data] [--runs 5] [--megabytes 200] [--large 2000]
+
+A row is one committed table row. CPU seconds are those of the whole process: hashing, decoding, Parquet, staging,
+committing, and the event loop. The stages are measured apart, in one thread. The lake lies on a tmpfs where there is
+one, so that the disk of a shared machine does not speak; the capture is in the page cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import blake3
+import pyarrow as pa
+
+from parser import TABLES, open_capture
+from parser.capture import DECODED
+from worker import sample
+from worker.lake.parquet import ParquetSink
+
+from .peers import dpkt_loop, tshark_fields
+
+PEER_PACKETS = 40_000
+BAR, GOAL = 2.45, 4.9  # million rows a second
+
+
+def captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> Path:
+    """A folder with captures of about so many megabytes each; made once."""
+    out = folder / f"{mix}-{megabytes}x{vehicles}"
+    if not (out / "profile.yaml").exists():
+        print(f"making {out} ...", file=sys.stderr)
+        probe = sample.make(folder / "probe", mix, 1.0)[0].stat().st_size / 1e6
+        sample.make(out, mix, megabytes / probe, vehicles)
+    return out
+
+
+def ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]:
+    """`pcaplake ingest` in a process of its own: its JSON, and its peak memory in MB."""
+    shutil.rmtree(lake, ignore_errors=True)
+    command = [sys.executable, "-m", "worker", "ingest", str(source), "--lake", str(lake), "--json"]
+    command += ["--profile", str(source / "profile.yaml"), "--threads", str(threads)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    out = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed with {process.returncode}")
+    return {**json.loads(out.strip().splitlines()[-1]), "memory": usage.ru_maxrss / 1024}
+
+
+def stages(path: Path, profile: Path) -> dict[str, float]:
+    """Nanoseconds a row of CPU for hashing, decoding and Parquet, in one thread."""
+    clock, rows, spent = time.thread_time, 0, {"hash": 0.0, "decode": 0.0, "parquet": 0.0}
+    start = clock()
+    hasher = blake3.blake3()
+    with path.open("rb", buffering=0) as file:
+        while data := file.read(1 << 20):
+            hasher.update(data)
+    spent["hash"] = clock() - start
+    sinks: dict[str, ParquetSink] = {}
+    start = clock()
+    for table, batch in open_capture(path, tables=DECODED, profile=profile).batches():
+        now = clock()
+        spent["decode"] += now - start
+        if table not in sinks:
+            schema = pa.schema([TABLES[table].schema.field(name) for name in batch.schema.names])
+            sinks[table] = ParquetSink(schema, lambda data: None)
+        sinks[table].write(batch)
+        rows += batch.num_rows
+        start = clock()
+        spent["parquet"] += start - now
+    spent["decode"] += clock() - start
+    start = clock()
+    for sink in sinks.values():
+        sink.close()
+    spent["parquet"] += clock() - start
+    return {name: seconds / rows * 1e9 for name, seconds in spent.items()}
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """best (median, worst) of n."""
+    return f"{max(values):.{digits}f} ({statistics.median(values):.{digits}f}, {min(values):.{digits}f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="where captures are made and kept")
+    parser.add_argument("--runs", type=int, default=5, help="n")
+    parser.add_argument("--megabytes", type=int, default=200, help="size of a capture")
+    parser.add_argument("--large", type=int, default=2000, help="size of the capture for peak memory; 0: leave out")
+    parser.add_argument("--mixes", default="abc")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=base) as scratch:
+        print(
+            f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+        )
+        rates(options, Path(scratch))
+        threads(options, Path(scratch))
+        if options.large:
+            memory(options, Path(scratch))
+
+
+def rates(options: argparse.Namespace, scratch: Path) -> None:
+    print("\nM rows/s per core: best (median, worst) of", options.runs)
+    for mix in options.mixes:
+        source = captures(options.folder, mix, options.megabytes)
+        path = next(source.glob("*/*.pcap*"))
+        ingest(source, scratch / "lake")  # the page cache, the kernels
+        runs = [ingest(source, scratch / "lake") for _ in range(options.runs)]
+        rows = sum(runs[0]["rows"].values())
+        size = sum(f.stat().st_size for f in (scratch / "lake").rglob("*.parquet"))
+        whole = [rows / run["cpu_seconds"] / 1e6 for run in runs]
+        parts = [stages(path, source / "profile.yaml") for _ in range(options.runs)]
+        least = {name: min(part[name] for part in parts) for name in parts[0]}
+        decoded = [1e3 / part["decode"] for part in parts]
+        print(f"{mix}: {rows:,} rows, {runs[0]['packets']:,} packets, {size / rows:.1f} B/row of Parquet")
+        print(f"   file to committed rows   {spread(whole)}   bar {BAR}, goal {GOAL}")
+        print(f"   decode to Arrow alone    {spread(decoded)}   bar 8")
+        print("   ns/row                   " + ", ".join(f"{name} {value:.0f}" for name, value in least.items()))
+        count, seconds = dpkt_loop(path, PEER_PACKETS, scratch / "peer")
+        shutil.rmtree(scratch / "peer")
+        packets, shark = tshark_fields(path, PEER_PACKETS)
+        print(f"   dpkt + write_deltalake   {count / seconds / 1e6:.3f} ({count:,} rows, a third of the columns)")
+        print(f"   tshark -T fields         {packets / shark / 1e6:.3f} M packets/s (text of 9 fields)", flush=True)
+
+
+def threads(options: argparse.Namespace, scratch: Path) -> None:
+    print("\ntwo threads against one, wall: best of", options.runs)
+    for mix in options.mixes:
+        source = captures(options.folder, mix, options.megabytes, 2)
+        seconds = {n: min(ingest(source, scratch / "lake", n)["seconds"] for _ in range(options.runs)) for n in (1, 2)}
+        print(f"{mix}: {seconds[1]:.2f} s / {seconds[2]:.2f} s = {seconds[1] / seconds[2]:.2f}x   bar 1.6", flush=True)
+
+
+def memory(options: argparse.Namespace, scratch: Path) -> None:
+    print(f"\npeak memory on {options.large} MB captures")
+    source = captures(options.folder, "c", options.large)
+    one = ingest(source, scratch / "lake")
+    print(f"c: {one['memory']:.0f} MB with one thread (bar 600), {one['rows_per_second'] / 1e6:.2f} M rows/s of wall")
+    shutil.rmtree(scratch / "lake")
+    small = captures(options.folder, "c", options.megabytes, 2)
+    two = [ingest(small, scratch / "lake", n)["memory"] for n in (1, 2)]
+    print(f"c, {options.megabytes} MB: {two[0]:.0f} MB with one thread, {two[1]:.0f} MB with two (bar +150)")
+
+
+if __name__ == "__main__":
+    main()
+    print("CPU of this run:", round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime), "s")
