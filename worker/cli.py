@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
 import typer
@@ -52,12 +53,13 @@ def pcaplake(
 
 def main() -> NoReturn:
     """The console script."""
-    sys.exit(_run())
+    sys.exit(run())
 
 
-def _run() -> int:
+def run(arguments: Sequence[str] | None = None) -> int:
+    """One command -> its exit code; `arguments` None: those of the process."""
     try:
-        return app(standalone_mode=False) or 0
+        return app(arguments, standalone_mode=False) or 0
     except TyperException as error:
         screen.say(f"pcaplake: {error.format_message()} See pcaplake --help, or --help of the command.")
         return USAGE

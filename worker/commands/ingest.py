@@ -20,7 +20,7 @@ from ..lake.lake import Lake
 from ..lake.store import Store
 from ..pipeline import Reader
 from ..queue.directory import find
-from ..settings import Settings
+from ..settings import Settings, WrongSetting
 from ..source import Sources
 from . import screen
 
@@ -112,13 +112,16 @@ def run(
 ) -> int:
     """The whole run -> exit code. WrongSetting, NotThere and Fatal as they come; `step` is told of numbered steps."""
     profile = settings.vehicle_profile()
+    store = Store.open(settings.lake, settings.storage_option)
+    if store.local is None and settings.ledger is None:
+        raise WrongSetting(f"{store.uri} is no local lake: name a folder on this machine for its ledger with --ledger")
     sources = Sources(settings.storage_option)
     reader = Reader(profile=profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
     work = Ingest(sources, reader, threads=settings.threads)
     start, cpu = time.monotonic(), _cpu_seconds()
 
     async def main() -> bool:
-        refs = await find(names, sources, Store.open(settings.lake, settings.storage_option))
+        refs = await find(names, sources, store)
         screen.compile_kernels()
         interrupted = _stop_on_interrupt(work)
         lake = await Lake.open(

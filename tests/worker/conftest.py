@@ -1,0 +1,37 @@
+"""A small drive that many tests read, and what an undisturbed ingest makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from worker import sample
+
+from . import lakes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """Eight captures of two vehicles in `folder`, and the profile to read them with; `rows` by table."""
+
+    folder: Path
+    profile: Path
+    captures: list[Path]
+    packets: int
+    rows: dict[str, int]
+
+
+@pytest.fixture(scope="session")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
+    """Made once; nobody may change it."""
+    root = tmp_path_factory.mktemp("drive")
+    *captures, profile = sample.make(root / "drive", "drive", 0.4, seed=5)
+    profile = profile.rename(root / "profile.yaml")
+    code, result = lakes.ingest([root / "drive"], root / "lake", root / "log", profile=str(profile))
+    assert code == 0, (root / "log").read_text()
+    assert result["captures"] == len(captures)
+    return Drive(
+        folder=root / "drive", profile=profile, captures=captures, packets=result["packets"], rows=result["rows"]
+    )

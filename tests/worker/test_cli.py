@@ -1,0 +1,337 @@
+"""The command line: exit codes, what is shown where, one line for every mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from parser.tables import TABLES
+from worker import cli, sample, warm
+from worker.commands.ingest import KNOBS, report
+from worker.ingest import Tally
+from worker.lake.delta import LogStore
+from worker.lake.knobs import Knobs
+from worker.lake.store import Store
+from worker.settings import Settings, WrongSetting
+
+from . import lakes
+from .conftest import Drive
+
+KEYS = ["captures", "already_ingested", "quarantined", "ignored", "packets", "rows", "seconds", "cpu_seconds"]
+KEYS += ["rows_per_second", "faults"]
+Capsys = pytest.CaptureFixture[str]
+
+
+def test_json_of_ingest_and_tables(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    lake = tmp_path / "lake"
+    arguments = ("ingest", drive.folder, "--lake", lake, "--profile", drive.profile, "--json")
+    code, out, err = lakes.run(capsys, *arguments)
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert list(result) == KEYS
+    assert list(result["rows"]) == list(TABLES)
+    assert (result["captures"], result["packets"]) == (len(drive.captures), drive.packets)
+    assert result["rows_per_second"] == pytest.approx(sum(result["rows"].values()) / result["seconds"], rel=0.01)
+    assert result["cpu_seconds"] > 0
+    assert sum(result["faults"].values()) == result["rows"]["faults"]
+    code, out, _ = lakes.run(capsys, "tables", "--lake", lake, "--json")
+    shown = json.loads(out)
+    assert list(shown) == list(TABLES)
+    for name, one in shown.items():
+        assert list(one) == ["rows", "files", "bytes", "version"]
+        data = list((lake / name).rglob("*.parquet"))
+        assert one["rows"] == drive.rows[name]
+        assert one["files"] == len(data)
+        assert one["bytes"] == sum(path.stat().st_size for path in data)
+    code, out, err = lakes.run(capsys, *arguments)
+    again = json.loads(out)
+    assert (code, again["already_ingested"]) == (0, len(drive.captures))
+    assert not any((again["captures"], again["packets"], again["faults"], *again["rows"].values()))
+
+
+def test_piped_output_is_plain_and_on_stdout(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    code, out, err = lakes.run(capsys, "ingest", drive.folder, "--lake", tmp_path / "lake", "--profile", drive.profile)
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    assert f"{len(drive.captures)} captures read" in out
+    assert f"{drive.rows['can_frames']:,}" in out
+    assert "rows/s" in out
+    code, out, _ = lakes.run(capsys, "tables", "--lake", tmp_path / "lake")
+    assert [line.split()[0] for line in out.splitlines()] == ["table", *TABLES]
+
+
+def test_a_bar_on_a_terminal_only(drive: Drive, tmp_path: Path) -> None:
+    """stderr is a terminal: bytes, captures and rows a second are drawn there; stdout stays one JSON line."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "worker", "ingest", drive.folder, "--lake", tmp_path / "lake", "--json"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=environment)
+    os.close(slave)
+    drawn = b""
+    while True:
+        try:
+            drawn += os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+    assert process.stdout is not None
+    out = process.stdout.read()
+    process.stdout.close()
+    os.close(master)
+    assert process.wait() == 0
+    assert b"captures" in drawn
+    assert b"rows/s" in drawn
+    assert json.loads(out)["captures"] == len(drive.captures)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ingest", "{drive}"], "--lake is missing: give it, or set PCAPLAKE_LAKE"),
+        (["ingest", "{tmp}/nothing", "--lake", "{tmp}/lake"], "nothing does not exist"),
+        (["ingest", "{tmp}/*.x", "--lake", "{tmp}/lake"], "matches nothing"),
+        (["ingest", "{drive}", "--lake", "ftp://x/y"], "no store for ftp://"),
+        (["ingest", "{drive}", "--lake", "{drive}/profile"], "is a file"),
+        (
+            ["ingest", "{drive}", "--lake", "s3://bucket/lake"],
+            "name a folder on this machine for its ledger with --ledger",
+        ),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--target-file-size", "big"], "write for example 128MB"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--flush-interval", "soon"], "write for example 60s"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--compression", "rar"], "--compression: must be"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--mode", "replace"], "--mode: must be 'append' or 'overwrite'"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--threads", "0"], "--threads: must be"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--threads", "many"], "--threads"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--partition-by", "colour"], "no table has a column 'colour'"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--storage-option", "x"], "'x' is no KEY=VALUE"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--profile", "{tmp}/no.yaml"], "cannot read the profile"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--profile", "{drive}/profile"], "line 1: "),
+        (["tables", "--lake", "{tmp}/lake"], "there is no lake at"),
+        (["maintain", "--lake", "{tmp}/lake"], "there is no lake at"),
+        (["inspect", "{tmp}/no.pcap"], "No such file"),
+        (["sample", "{tmp}/out", "--mix", "z"], "no mix 'z'"),
+        (["brew"], "No such command"),
+    ],
+)
+def test_usage_and_settings_exit_2_with_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    (folder / "profile").write_text("porst: {}\n")
+    code, out, err = lakes.run(capsys, *(one.format(drive=folder, tmp=tmp_path) for one in arguments))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert "Traceback" not in err
+    assert not (tmp_path / "lake").exists()
+
+
+def test_fatal_is_3(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    """lake.json of another kind; and tables that are missing while none may be made."""
+    lake = tmp_path / "lake"
+    code, _, err = lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake, "--no-create")
+    assert code == 3
+    assert "tables are missing" in err
+    assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake)[0] == 0
+    path = lake / "_pcaplake" / "lake.json"
+    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+    code, _, err = lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake)
+    assert (code, len(err.splitlines())) == (3, 1)
+    assert "use a newer pcaplake" in err
+
+
+def test_quarantined_is_1(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "x.pcap").write_bytes(b"?")
+    code, out, _ = lakes.run(capsys, "ingest", tmp_path / "x.pcap", "--lake", tmp_path / "lake")
+    assert code == 1
+    assert "1 captures read, 1 quarantined" in out
+
+
+def test_nothing_unexpected_gets_a_traceback(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("something nobody thought of")
+
+    monkeypatch.setattr(sample, "make", broken)
+    monkeypatch.setattr("worker.commands.sample.make", broken)
+    code, _, err = lakes.run(capsys, "sample", tmp_path)
+    assert code == 3
+    assert "unexpected RuntimeError: something nobody thought of" in err
+    assert "Traceback" not in err
+    monkeypatch.setenv("PCAPLAKE_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        cli.run(["sample", str(tmp_path)])
+
+
+def test_every_knob_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = lakes.run(capsys, "ingest", "--help")
+    assert code == 0
+    assert KNOBS in out
+    for name in Knobs.__slots__:
+        assert f"--{name.replace('_', '-')}" in out
+    for name, text, value in (
+        ("target_file_size", "64 MB", 64 << 20),
+        ("max_records", "10", 10),
+        ("flush_interval", "2m", 120.0),
+        ("max_batch_adds", "7", 7),
+        ("max_batch_age", "500ms", 0.5),
+        ("compression", "snappy", "snappy"),
+        ("compression_level", "3", 3),
+        ("row_group_rows", "1000", 1000),
+        ("checkpoint_interval", "5", 5),
+        ("commit_timeout", "90", 90.0),
+    ):
+        monkeypatch.setenv(f"PCAPLAKE_{name.upper()}", text)
+        assert getattr(Settings.load(lake="x").knobs(), name) == value
+    monkeypatch.setenv("PCAPLAKE_MAX_RECORDS", "11")
+    assert Settings.load(lake="x", max_records=12).max_records == 12
+    monkeypatch.setenv("PCAPLAKE_STORAGE_OPTION", '{"aws_region": "x"}')
+    assert Settings.load(lake="x").storage_option == {"aws_region": "x"}
+    monkeypatch.setenv("PCAPLAKE_STORAGE_OPTION", "{")
+    with pytest.raises(WrongSetting, match="cannot be read"):
+        Settings.load(lake="x")
+
+
+def test_flush_interval_of_ingest_is_a_minute() -> None:
+    assert Settings.load(lake="x").knobs().flush_interval == 60.0
+
+
+def test_options_reach_the_tables(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    lake, ledger = tmp_path / "lake", tmp_path / "state"
+    options = ("--table-property", "delta.checkpointInterval=7", "--partition-by", "vehicle_id", "--ledger", ledger)
+    more = ("--compression", "snappy", "--row-group-rows", 1000, "--profile", drive.profile)
+    code, _, err = lakes.run(capsys, "ingest", drive.folder, "--lake", lake, *options, *more)
+    assert code == 0, err
+    table = lakes.DeltaTable(f"{lake}/packets")
+    assert table.metadata().partition_columns == ["vehicle_id"]
+    assert table.metadata().configuration["delta.checkpointInterval"] == "7"
+    assert {path.name for path in (lake / "packets").iterdir()} > {"vehicle_id=vehicle-001", "vehicle_id=vehicle-002"}
+    file = lakes.pq.ParquetFile(table.file_uris()[0])
+    groups = file.metadata.row_group(0)
+    assert "SNAPPY" in {groups.column(n).compression for n in range(groups.num_columns)}
+    assert file.metadata.row_group(0).num_rows <= 1000
+    assert list(ledger.glob("*.sqlite"))
+    assert not (lake / "_pcaplake" / "ledger.sqlite").exists()
+    lakes.check(lake, drive.rows, capsys)
+    code, _, err = lakes.run(capsys, "ingest", drive.folder, "--lake", lake)
+    assert code == 3, "the ledger must be named again"
+    assert "--ledger" in err
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
+def test_every_compression_is_read_by_all(compression: str, drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    lake = tmp_path / "lake"
+    arguments = ("ingest", drive.folder, "--lake", lake, "--profile", drive.profile, "--compression", compression)
+    assert lakes.run(capsys, *arguments)[0] == 0
+    sizes = pl.read_delta(f"{lake}/can_frames")["payload"].bin.size()
+    with contextlib.closing(lakes.connect()) as connection:
+        row = connection.sql(f"SELECT sum(octet_length(payload)) FROM delta_scan('{lake}/can_frames')").fetchone()
+    assert row == (sizes.sum(),)
+    lakes.check(lake, drive.rows, capsys)
+
+
+def test_inspect(drive: Drive, capsys: Capsys) -> None:
+    packed = next(path for path in drive.captures if path.suffix == ".gz")
+    code, out, err = lakes.run(capsys, "inspect", packed, "--profile", drive.profile, "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert (facts["format"], facts["compression"], facts["truncated"]) == ("pcapng", "gzip", False)
+    assert sum(one["packets"] for one in facts["protocols"].values()) == facts["packets"] > 0
+    assert sum(one["bytes"] for one in facts["protocols"].values()) == facts["bytes"]
+    assert {one["name"] for one in facts["interfaces"]} == {"can0", "can1", "can2", "eth0", "tecmp0"}
+    assert facts["link_types"] == [1, 227]
+    assert facts["first_ts"] < facts["last_ts"]
+    assert facts["first_ts"].endswith("Z")
+    assert facts["seconds"] == pytest.approx((facts["last_ts_ns"] - facts["first_ts_ns"]) / 1e9)
+    code, out, _ = lakes.run(capsys, "inspect", packed, "--profile", drive.profile)
+    assert code == 0
+    for text in ("pcapng, gzip", "can0", "someip", "short_header", f"{facts['packets']:,} packets"):
+        assert text in out
+    code, out, err = lakes.run(capsys, "inspect", drive.profile)
+    assert (code, out) == (1, "")
+    assert "not a capture (unknown_format)" in err
+
+
+def test_sample_is_deterministic_and_says_what_it_made(tmp_path: Path, capsys: Capsys) -> None:
+    made = []
+    for name in ("one", "two"):
+        arguments = ("sample", tmp_path / name, "--mix", "a", "--seconds", "0.05", "--vehicles", 2, "--seed", 3)
+        code, out, err = lakes.run(capsys, *arguments)
+        assert (code, err) == (0, "")
+        made.append([path.read_bytes() for path in sorted((tmp_path / name).rglob("*")) if path.is_file()])
+        assert len(out.splitlines()) == 3
+    assert made[0] == made[1]
+
+
+def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    lake, folder = tmp_path / "lake", tmp_path / "captures"
+    shutil.copytree(drive.folder, folder)
+    later = next(folder.rglob("*1.pcapng"))
+    later = later.rename(tmp_path / "later.pcapng")
+    options = ("--lake", lake, "--profile", drive.profile)
+    assert lakes.run(capsys, "ingest", folder, *options, "--max-records", 1)[0] == 0
+    before = lakes.by_duckdb(lake)
+    head = asyncio.run(LogStore(Store.open(lake)).txn("packets", "pcaplake"))
+    code, out, _ = lakes.run(capsys, "maintain", "--lake", lake, "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert list(report) == list(TABLES)
+    assert report["packets"]["compacted"] > report["packets"]["made"] > 0
+    assert all(one["deleted"] == 0 for one in report.values()), "nothing is a week old"
+    assert lakes.by_duckdb(lake) == before
+    assert list((lake / "packets" / "_delta_log").glob("*.checkpoint.parquet"))
+    assert asyncio.run(LogStore(Store.open(lake)).txn("packets", "pcaplake")) == head
+    code, out, err = lakes.run(capsys, "ingest", folder, *options, "--json")
+    assert (code, json.loads(out)["captures"]) == (0, 0), err
+    code, out, err = lakes.run(capsys, "ingest", later, *options, "--json")
+    assert (code, json.loads(out)["captures"]) == (0, 1), err
+    assert asyncio.run(LogStore(Store.open(lake)).txn("packets", "pcaplake")) > head
+    assert lakes.by_duckdb(lake) == before | {n: before[n] + c for n, c in json.loads(out)["rows"].items()}
+    code, out, err = lakes.run(capsys, "maintain", "--lake", lake, "--retention-days", 6)
+    assert (code, out) == (2, "")
+    assert "7 is the least" in err
+
+
+def test_help_teaches(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    for command in ("ingest", "inspect", "tables", "sample", "maintain"):
+        code, out, _ = lakes.run(capsys, command, "--help")
+        assert code == 0
+        assert f"pcaplake {command} " in out.split("Usage", 1)[1].split("\n", 1)[1], "an example"
+    code, out, _ = lakes.run(capsys)
+    assert code == 2
+    assert "ingest" in out
+
+
+def test_kernels_are_warm_after_set_up() -> None:
+    """A start compiles nothing: every kernel is on disk, for this source and this processor."""
+    warm.warm()
+    assert len(list(warm.kernels())) > 5
+    assert warm.is_warm()
+
+
+def test_a_start_that_compiles_says_so(tmp_path: Path) -> None:
+    """With an empty cache; killed once it has said it, because compiling takes half a minute."""
+    command = [sys.executable, "-m", "worker", "inspect", tmp_path / "x.pcap"]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().strip() == warm.NOTICE
+        process.kill()
+
+
+def test_report_of_nothing() -> None:
+    shown = report(Tally(), 0.0, 0.0)
+    assert list(shown) == KEYS
+    assert shown["rows"] == dict.fromkeys(TABLES, 0)
+    assert shown["rows_per_second"] == 0

@@ -1,0 +1,300 @@
+"""What becomes of captures: found, read, ignored, quarantined, refused; twice, by two processes, after Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from obstore import put
+
+from parser.tables import TABLES
+from worker.lake.delta import AddFile, LogStore, Txn
+from worker.lake.store import ObjectStore, Store
+from worker.queue.directory import NotThere, find
+from worker.source import Sources
+
+from . import lakes
+from .conftest import Drive
+
+NO_ROWS = dict.fromkeys(TABLES, 0)
+
+
+def test_a_folder_twice(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake, log = tmp_path / "lake", tmp_path / "log"
+    code, first = lakes.ingest([drive.folder], lake, log, profile=str(drive.profile))
+    assert (code, first["captures"], first["rows"]) == (0, len(drive.captures), drive.rows)
+    code, again = lakes.ingest([drive.folder], lake, log, profile=str(drive.profile))
+    assert (code, again["captures"], again["already_ingested"]) == (0, 0, len(drive.captures))
+    assert (again["packets"], again["rows"], again["faults"]) == (0, NO_ROWS, {})
+    lakes.check(lake, drive.rows, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("max_records", [1, 5_000_000])
+def test_two_processes_on_overlapping_folders(
+    max_records: int, drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "lake"
+    names = [[drive.folder], [drive.captures[0].parent, drive.captures[-1].parent]]
+    given = {"profile": str(drive.profile), "threads": 2, "max_records": max_records}
+    processes = [lakes.start(some, lake, tmp_path / f"log-{n}", **given) for n, some in enumerate(names)]
+    for number, process in enumerate(processes):
+        process.join(120)
+        assert process.exitcode == 0, (tmp_path / f"log-{number}").read_text()
+    lakes.check(lake, drive.rows, capsys)
+
+
+def test_what_is_no_capture(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Named: quarantined. Found in a folder: ignored by its first bytes, also those inside a gzip."""
+    folder, lake, log = tmp_path / "mixed", tmp_path / "lake", tmp_path / "log"
+    folder.mkdir()
+    shutil.copy(drive.captures[0], folder / "good.txt")
+    (folder / "packed.bin").write_bytes(gzip.compress(drive.captures[1].read_bytes()))
+    (folder / "notes.pcap").write_bytes(b"no capture at all")
+    (folder / "notes.gz").write_bytes(gzip.compress(b"no capture either"))
+    (folder / "empty.pcap").touch()
+    (folder / "broken.gz").write_bytes(b"\x1f\x8b\x08 and then nothing of the kind")
+    (folder / "nowhere").symlink_to(tmp_path / "missing")
+    os.mkfifo(folder / "pipe")
+    code, result = lakes.ingest([folder], lake, log, profile=str(drive.profile))
+    assert (code, result["captures"], result["ignored"], result["quarantined"]) == (0, 2, 4, 0)
+    code, result = lakes.ingest([folder / "notes.pcap", folder / "empty.pcap", folder], lake, log)
+    assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (1, 2, 2, 2)
+    assert result["rows"] == NO_ROWS | {"captures": 2, "quarantine": 2}
+    bad = pl.read_delta(f"{lake}/quarantine").sort("uri")
+    assert bad["uri"].to_list() == [f"file://{folder}/empty.pcap", f"file://{folder}/notes.pcap"]
+    assert bad["stage"].to_list() == ["open", "open"]
+    assert bad["error"].to_list() == ["empty", "unknown_format"]
+    assert bad["raw"].to_list() == [b"", b"no capture at all"]
+    outcomes = pl.read_delta(f"{lake}/captures").group_by("outcome").len().sort("outcome")
+    assert dict(outcomes.iter_rows()) == {"ok": 2, "quarantined": 2}
+    code, result = lakes.ingest([folder / "notes.pcap"], lake, log)
+    assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (0, 0, 1, 0)
+
+
+def test_a_region_of_garbage_is_quarantined_and_the_rest_is_kept(drive: Drive, tmp_path: Path) -> None:
+    whole = drive.captures[0].read_bytes()
+    middle = whole.index((6).to_bytes(4, "little"), len(whole) // 2)
+    while int.from_bytes(whole[middle + 4 : middle + 8], "little") % 4 or middle % 4:
+        middle = whole.index((6).to_bytes(4, "little"), middle + 1)
+    damaged = tmp_path / "damaged.pcapng"
+    damaged.write_bytes(whole[:middle] + b"\xff" * 1000 + whole[middle:])
+    code, result = lakes.ingest([damaged], tmp_path / "lake", tmp_path / "log", profile=str(drive.profile))
+    assert (code, result["captures"], result["quarantined"], result["rows"]["quarantine"]) == (0, 1, 0, 1)
+    row = pl.read_delta(f"{tmp_path}/lake/quarantine").row(0, named=True)
+    assert (row["stage"], row["error"], row["offset"]) == ("decode", "unreadable", middle)
+    assert row["raw"][:1000] == b"\xff" * 1000
+    assert result["faults"]["unreadable"] == 1
+
+
+def test_columns_of_captures(drive: Drive, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lakes.ingest([drive.folder], lake, tmp_path / "log", profile=str(drive.profile))
+    rows = {row["uri"]: row for row in pl.read_delta(f"{lake}/captures").iter_rows(named=True)}
+    cut = next(row for row in rows.values() if row["truncated"])
+    packed = next(row for name, row in rows.items() if name.endswith(".gz"))
+    assert {one["key"]: one["value"] for one in cut["faults"]}["truncated"] == 1
+    assert (packed["compression"], packed["format"], packed["sections"]) == ("gzip", "pcapng", 1)
+    assert packed["object_size"] == next(path for path in drive.captures if path.suffix == ".gz").stat().st_size
+    assert {one["name"] for one in packed["interfaces"]} >= {"can0", "eth0"}
+    assert {row["vehicle_id"] for row in rows.values()} == {"vehicle-001", "vehicle-002"}
+    assert sum(row["packets"] for row in rows.values()) == drive.packets
+    for row in rows.values():
+        in_table = {one["key"]: one["value"] for one in row["rows"]}
+        packets = pl.scan_delta(f"{lake}/packets").filter(pl.col("capture_id") == row["capture_id"])
+        assert packets.select(pl.len()).collect().item() == in_table["packets"] == row["packets"]
+
+
+def test_raw_bytes_only_when_asked_for(drive: Drive, tmp_path: Path) -> None:
+    one = drive.captures[0]
+    lakes.ingest([one], tmp_path / "without", tmp_path / "log")
+    lakes.ingest([one], tmp_path / "with", tmp_path / "log", raw=True)
+    without, with_ = (pl.read_delta(f"{tmp_path}/{name}/packets") for name in ("without", "with"))
+    assert without["raw"].null_count() == len(without) > 0
+    assert with_["raw"].null_count() == 0
+    assert (with_["raw"].bin.size() == with_["captured_len"]).all()
+
+
+def test_what_cannot_be_read_is_tried_twice_and_told(drive: Drive, tmp_path: Path) -> None:
+    """The others are in; the exit code says that something is missing."""
+    pipe, log = tmp_path / "pipe.pcap", tmp_path / "log"
+    os.mkfifo(pipe)
+    code, result = lakes.ingest([pipe, drive.folder], tmp_path / "lake", log, profile=str(drive.profile))
+    assert (code, result["captures"], result["quarantined"]) == (3, len(drive.captures), 0)
+    assert f"not read: file://{pipe}: file://{pipe} is no regular file" in log.read_text()
+
+
+def test_ctrl_c_keeps_what_is_whole(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake, log = tmp_path / "lake", tmp_path / "log"
+    given = {"profile": str(drive.profile), "threads": 1, "max_records": 1}
+    code, result = lakes.ingest([drive.folder], lake, log, interrupt="before stage.5", **given)
+    assert code == 130
+    assert 0 < result["captures"] < len(drive.captures)
+    assert "run the same command again" in log.read_text()
+    lakes.check(lake, result["rows"], capsys)
+    code, rest = lakes.ingest([drive.folder], lake, log, **given)
+    assert (code, rest["already_ingested"]) == (0, result["captures"])
+    lakes.check(lake, drive.rows, capsys)
+
+
+def test_second_ctrl_c_ends_at_once(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake, log = tmp_path / "lake", tmp_path / "log"
+    given = {"profile": str(drive.profile), "threads": 1, "max_records": 1}
+    code, result = lakes.ingest([drive.folder], lake, log, interrupt="before stage.5,before commit.3a", **given)
+    assert (code, result) == (130, {})
+    assert lakes.ingest([drive.folder], lake, log, **given)[0] == 0
+    lakes.check(lake, drive.rows, capsys)
+
+
+def test_overwrite_replaces_everything(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake, log, profile = tmp_path / "lake", tmp_path / "log", str(drive.profile)
+    lakes.ingest([drive.folder], lake, log, profile=profile)
+    code, result = lakes.ingest([drive.captures[0]], lake, log, profile=profile, mode="overwrite")
+    assert (code, result["captures"], result["already_ingested"]) == (0, 1, 0)
+    lakes.check(lake, result["rows"], capsys)
+    code, result = lakes.ingest([drive.folder], lake, log, profile=profile)
+    assert (code, result["captures"], result["already_ingested"]) == (0, len(drive.captures) - 1, 1)
+    lakes.check(lake, drive.rows, capsys)
+
+
+def test_a_table_of_an_older_version_grows(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its columns stay where they are, new ones come behind them, old rows have nulls there."""
+    lake = tmp_path / "lake"
+    new = {"bus_time_ns", "xl_acceptance", "direction"}
+    schema = pa.schema([field for field in TABLES["can_frames"].schema if field.name not in new])
+    row = {"capture_id": "old", "packet_no": 1, "sub_no": 0, "source": "socketcan", "data_len": 0, "payload": b""}
+    table = pa.Table.from_pylist([row], schema).drop_columns(["date"])
+
+    async def old() -> None:
+        log = LogStore(Store.open(lake))
+        await log.create("can_frames", schema, partition_columns=["date"])
+        path = lake / "can_frames" / "date=__HIVE_DEFAULT_PARTITION__" / "old.parquet"
+        path.parent.mkdir()
+        pq.write_table(table, path)
+        values = {"date": None}
+        size = path.stat().st_size
+        name = f"{path.parent.name}/{path.name}"
+        add = AddFile(path=name, size=size, partition_values=values, modification_time=0, stats='{"numRecords":1}')
+        await log.commit("can_frames", [add], txn=Txn(app_id="older", version=0))
+
+    asyncio.run(old())
+    code, result = lakes.ingest([drive.folder], lake, tmp_path / "log", profile=str(drive.profile))
+    assert (code, result["rows"]) == (0, drive.rows)
+    names = [field.name for field in DeltaTable(f"{lake}/can_frames").schema().fields]
+    assert names[: len(schema)] == schema.names
+    assert set(names[len(schema) :]) == new
+    rows = pl.read_delta(f"{lake}/can_frames")
+    assert rows.filter(capture_id="old").select(pl.col(*new).null_count()).row(0) == (1, 1, 1)
+    assert rows.filter(pl.col("capture_id") != "old")["direction"].null_count() < len(rows) - 1
+    lakes.check(lake, drive.rows | {"can_frames": drive.rows["can_frames"] + 1}, capsys)
+
+
+def test_the_lake_is_never_ingested(drive: Drive, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    shutil.copy(drive.captures[0], folder / "one.pcapng")
+    lake = folder / "lake"
+    (lake / "captures").mkdir(parents=True)
+    shutil.copy(drive.captures[1], lake / "captures" / "inside.pcapng")
+    for _ in range(2):
+        refs = asyncio.run(find([str(folder), str(lake)], Sources(), Store.open(lake)))
+        assert [ref.uri for ref in refs] == [f"file://{folder}/one.pcapng"]
+        assert lakes.ingest([folder], lake, tmp_path / "log")[0] == 0
+
+
+def test_names_files_globs_and_links(drive: Drive, tmp_path: Path) -> None:
+    lake = Store.open(tmp_path / "lake")
+
+    def found(*names: object) -> list[tuple[str, bool]]:
+        refs = asyncio.run(find([str(name) for name in names], Sources(), lake))
+        return [(ref.uri.rpartition("/")[2], ref.explicit) for ref in refs]
+
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for name in ("b.pcap", "a.pcap", "deep/c.pcapng", "deep/er/d [1].pcap"):
+        (tmp_path / name).touch()
+    (tmp_path / "link.pcap").symlink_to(tmp_path / "a.pcap")
+    assert found(tmp_path / "deep") == [("c.pcapng", False), ("d [1].pcap", False)]
+    assert found(tmp_path / "*.pcap") == [("a.pcap", True), ("b.pcap", True)]
+    assert found(tmp_path / "**" / "*.pcap*") == [
+        ("a.pcap", True), ("b.pcap", True), ("c.pcapng", True), ("d [1].pcap", True),
+    ]  # fmt: skip
+    assert found(tmp_path / "deep", tmp_path / "deep" / "er" / "d [1].pcap")[1] == ("d [1].pcap", True)
+    assert found(f"file://{tmp_path}/a.pcap", tmp_path / "link.pcap") == [("a.pcap", True)]
+    for missing in (tmp_path / "z.pcap", tmp_path / "z*.pcap"):
+        with pytest.raises(NotThere, match=r"z\*?\.pcap (does not exist|matches nothing)"):
+            found(missing)
+
+
+def test_captures_in_an_object_store(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By prefix, glob and name; the same rows as from local files, and nothing read twice."""
+    store = Store.open("memory:///bucket")
+    assert isinstance(store, ObjectStore)
+    for number, path in enumerate(drive.captures):
+        put(store._inner, f"drives/{path.parent.name}/{number}{path.suffix}", path.read_bytes())
+    put(store._inner, "drives/notes.txt", b"no capture")
+    lake = tmp_path / "lake"
+    for name, expected in (
+        ("memory:///bucket/drives/vehicle-001/0.pcapng", (1, 0, 0)),
+        ("memory:///bucket/drives/*/*.pcapng", (5, 1, 0)),
+        ("memory:///bucket/drives/", (2, 6, 1)),
+    ):
+        code, out, err = lakes.run(capsys, "ingest", name, "--lake", lake, "--profile", drive.profile, "--json")
+        assert code == 0, err
+        result = lakes.json.loads(out.splitlines()[-1])
+        assert (result["captures"], result["already_ingested"], result["ignored"]) == expected
+    lakes.check(lake, drive.rows, capsys)
+    code, _, err = lakes.run(capsys, "ingest", "memory:///bucket/nowhere", "--lake", lake)
+    assert (code, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("reader", ["duckdb", "polars"])
+def test_files_are_skipped_by_their_statistics(reader: str, drive: Drive, tmp_path: Path) -> None:
+    """Every other file is deleted: a query that must not open them still answers, one that must fails."""
+    lake = tmp_path / "lake"
+    code, _ = lakes.ingest([drive.folder], lake, tmp_path / "log", profile=str(drive.profile), max_records=1)
+    assert code == 0
+    packets = pl.read_delta(f"{lake}/packets")
+    spans = packets.group_by("capture_id").agg(pl.col("ts").min().alias("low"), pl.len().alias("rows")).sort("low")
+    wanted, _, rows = spans.row(3)
+    table = DeltaTable(f"{lake}/packets")
+    adds = pl.DataFrame(pa.table(table.get_add_actions(flatten=True)))
+    kept = adds.filter((pl.col("min.capture_id") <= wanted) & (pl.col("max.capture_id") >= wanted))["path"].to_list()
+    assert 0 < len(kept) < len(adds)
+    for path in set(adds["path"].to_list()) - set(kept):
+        (lake / "packets" / path).unlink()
+
+    def count(where: bool) -> int:
+        if reader == "polars":
+            rows = pl.scan_delta(f"{lake}/packets")
+            rows = rows.filter(pl.col("capture_id") == wanted) if where else rows
+            return int(rows.select(pl.col("packet_no").count()).collect().item())
+        condition = f"WHERE capture_id = '{wanted}'" if where else ""
+        with lakes.contextlib.closing(lakes.connect()) as connection:
+            row = connection.sql(
+                f"SELECT count(payload) FROM (SELECT packet_no AS payload FROM delta_scan('{lake}/packets') {condition})"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    assert count(where=True) == rows
+    with pytest.raises(Exception, match=r"(?i)no such file|not found|cannot open"):
+        count(where=False)
+
+
+def test_interrupted_process_is_gone(drive: Drive, tmp_path: Path) -> None:
+    """A real SIGINT from outside, at whatever moment it comes, ends the process with 130."""
+    process = lakes.start([drive.folder], tmp_path / "lake", tmp_path / "log", max_records=1, threads=1)
+    while not (tmp_path / "lake" / "_pcaplake" / "lake.json").exists():
+        process.join(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    assert process.exitcode == 130
