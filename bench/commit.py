@@ -127,17 +127,18 @@ def one_file(number: int) -> AddFile:
     )
 
 
-async def warm(root: Path, name: str, commits: int) -> Spread:
-    """One file and a txn per commit, by a LogStore that has read the table."""
+async def warm(root: Path, names: Sequence[str], commits: int) -> list[Spread]:
+    """One file and a txn per commit, by a LogStore that has read the tables; in turn, so that all share the weather."""
     log = LogStore(Store.open(root))
-    times = []
-    for number in range(commits + 5):
-        file, txn = one_file(number), Txn(app_id="bench", version=number + 1)
-        start = time.process_time()
-        commit = await log.commit(name, [file], txn=txn)
-        times.append(time.process_time() - start)
-        assert not commit.already
-    return Spread.of(times[5:])
+    times: list[list[float]] = [[] for _ in names]
+    for number in range(commits + 10):
+        for name, mine in zip(names, times, strict=True):
+            file, txn = one_file(number), Txn(app_id="bench", version=number + 1)
+            start = time.process_time()
+            commit = await log.commit(name, [file], txn=txn)
+            mine.append(time.process_time() - start)
+            assert not commit.already
+    return [Spread.of(mine[10:]) for mine in times]
 
 
 async def first(root: Path, name: str, repeats: int) -> Spread:
@@ -187,21 +188,25 @@ async def checkpoint(root: Path, name: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-async def measure(root: Path, live: int, commits: int) -> dict[str, object]:
-    name = f"live{live}"
-    await make_table(root, name, live)
-    few = 5 if live >= 1_000_000 else 20
-    row: dict[str, object] = {"live": live}
-    row["first"] = await first(root, name, 20)
-    row["warm"] = await warm(root, name, commits)
-    row["checkpoint"] = await checkpoint(root, name)
-    row["first_after"] = await first(root, name, 20)
-    row["peer_warm"] = peer_warm(root, name, few)
-    row["peer_cold"] = peer_cold(root, name, few)
-    return row
+async def measure(root: Path, live: Sequence[int], commits: int) -> list[dict[str, object]]:
+    names = [f"live{each}" for each in live]
+    rows: list[dict[str, object]] = [{"live": each} for each in live]
+    for each, name in zip(live, names, strict=True):
+        await make_table(root, name, each)
+    for row, name in zip(rows, names, strict=True):
+        row["first"] = await first(root, name, 20)
+    for row, spread in zip(rows, await warm(root, names, commits), strict=True):
+        row["warm"] = spread
+    for row, each, name in zip(rows, live, names, strict=True):
+        few = 20 if each < 100_000 else 5 if each < 1_000_000 else 3
+        row["checkpoint"] = await checkpoint(root, name)
+        row["first_after"] = await first(root, name, 20)
+        row["peer_warm"] = peer_warm(root, name, few)
+        row["peer_cold"] = peer_cold(root, name, few)
+    return rows
 
 
-def report(rows: Sequence[dict[str, object]], commits: int) -> str:
+def report(rows: Sequence[dict[str, object]]) -> str:
     lines = [
         "| live files | commit, warm tail | first catch-up | first catch-up, checkpoint by deltalake "
         "| checkpoint / 100 commits | deltalake, loaded table | write_deltalake, one row |",
@@ -221,8 +226,8 @@ def report(rows: Sequence[dict[str, object]], commits: int) -> str:
 
 async def run(live: Sequence[int], commits: int, folder: str | None) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(dir=folder) as root:
-        await measure(Path(root), 1, 20)  # imports, pools, caches
-        return [await measure(Path(root), each, commits) for each in live]
+        await measure(Path(root, "first"), [1], 20)  # imports, pools, caches
+        return await measure(Path(root), live, commits)
 
 
 def main() -> None:
@@ -232,7 +237,7 @@ def main() -> None:
     parser.add_argument("--folder", help="where the tables are made (default: the system's temporary folder)")
     parser.add_argument("--markdown", type=Path, help="write the table there too")
     arguments = parser.parse_args()
-    text = report(asyncio.run(run(arguments.live, arguments.commits, arguments.folder)), arguments.commits)
+    text = report(asyncio.run(run(arguments.live, arguments.commits, arguments.folder)))
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     text = f"CPU milliseconds, median (5 %–95 %, n); {machine}, deltalake {deltalake.__version__}.\n\n{text}\n"
     print(text)

@@ -1,6 +1,6 @@
 """Rows a second per core from capture file to committed Delta rows, by stage, beside what people run today.
 
-    python -m bench.ingest [--folder bench-data] [--runs 5] [--megabytes 200] [--large 2000]
+    python -m bench [--folder bench-data] [--runs 5] [--megabytes 200] [--large 2000]
 
 A row is one committed table row. CPU seconds are those of the whole process: hashing, decoding, Parquet, staging,
 committing, and the event loop. The stages are measured apart, in one thread. The lake lies on a tmpfs where there is
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -108,9 +107,8 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=base) as scratch:
-        print(
-            f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
-        )
+        load = os.getloadavg()[0]
+        print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}")
         rates(options, Path(scratch))
         threads(options, Path(scratch))
         if options.large:
@@ -158,8 +156,3 @@ def memory(options: argparse.Namespace, scratch: Path) -> None:
     small = captures(options.folder, "c", options.megabytes, 2)
     two = [ingest(small, scratch / "lake", n)["memory"] for n in (1, 2)]
     print(f"c, {options.megabytes} MB: {two[0]:.0f} MB with one thread, {two[1]:.0f} MB with two (bar +150)")
-
-
-if __name__ == "__main__":
-    main()
-    print("CPU of this run:", round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime), "s")
