@@ -20,6 +20,7 @@ from parser.tables import SOMEIP_MESSAGES
 
 PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 KEYS = list(SOMEIP_MESSAGES.schema)[:8]
+NAMES = {"capture_id": "c", "vehicle_id": None}
 NUMBERS = ("message_type", "domain", "sequence_id", "clock_identity", "port_number", "flags")
 
 
@@ -38,7 +39,9 @@ def test_the_example_decodes_gptp(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {}
     exec(example(), found)
     program = Program((*protocols.LAYERS, found["GPTP"]), found["ROWS"])
-    decoder = Decoder(program, {"gptp_messages": schema.names}, {"capture_id": "c", "vehicle_id": None}, {})
+    decoder = Decoder(
+        program, {"gptp_messages": schema.names}, NAMES, {"interface_names": lambda _, number: str(number)}
+    )
     decoder.clocks[0] = [0, 1000, 0, 0, 0, -1, -1, 1, 0]
     decoder.state[5] = 1  # one interface, which is Ethernet
     decoder.claim_interface(0, 1)
