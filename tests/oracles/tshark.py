@@ -108,23 +108,37 @@ def _fields(element: ET.Element) -> dict[str, ET.Element]:
 
 def _packet(element: ET.Element) -> Packet:
     protos = [(proto.attrib["name"], proto) for proto in element.iter("proto")]
-    frame = _fields(protos[1][1])
+    frame = _fields(_first(protos, "frame"))
     epoch = _show(frame, "frame.time_epoch")
     packet: Packet = {
         "frame_number": _decimal(frame, "frame.number"),
         "ts_ns": None if epoch is None else _nanoseconds(epoch),
         "captured_len": _decimal(frame, "frame.cap_len"),
         "original_len": _decimal(frame, "frame.len"),
-        "interface": _show(frame, "frame.interface_name") or _show(frame, "frame.interface_id"),
+        "interface": _interface(frame),
         "encapsulation": _decimal(frame, "frame.encap_type"),
-        "direction": _DIRECTIONS.get(_decimal(frame, "frame.packet_flags_direction") or 0),
-        "protocols": [name for name, _ in protos[2:]],
+        "direction": _direction(frame, protos),
+        "protocols": [name for name, _ in protos if name not in ("geninfo", "frame", "fake-field-wrapper")],
         "malformed": any(name in _BROKEN for name, _ in protos),
         **_addresses(protos),
     }
     packet["someip"], packet["sd"] = _someip(protos)
     packet["can"], packet["lin"] = _bus_frames(protos)
     return packet
+
+
+def _interface(frame: dict[str, ET.Element]) -> str | None:
+    """The name; the number where Wireshark says that the name is unknown."""
+    name = _show(frame, "frame.interface_name")
+    return _show(frame, "frame.interface_id") if name in (None, "unknown") else name
+
+
+def _direction(frame: dict[str, ET.Element], protos: list[tuple[str, ET.Element]]) -> str | None:
+    """Of the capture file, or of the packet type of LINUX_SLL (4: sent by this host)."""
+    sent = _number(_fields(_first(protos, "sll")), "sll.pkttype")
+    if sent is not None:
+        return "out" if sent == 4 else "in"
+    return _DIRECTIONS.get(_decimal(frame, "frame.packet_flags_direction") or 0)
 
 
 def _nanoseconds(epoch: str) -> int:
@@ -141,19 +155,22 @@ def _addresses(protos: list[tuple[str, ET.Element]]) -> Packet:
     eth, ip4, ip6 = first.get("eth", {}), first.get("ip", {}), first.get("ipv6", {})
     udp, tcp = first.get("udp", {}), first.get("tcp", {})
     tags = [_fields(proto) for name, proto in protos if name in ("vlan", "ieee8021ad")]
-    types = [_number(t, f"{kind}.etype") for t in tags for kind in ("vlan", "ieee8021ad") if f"{kind}.etype" in t]
+    kinds = ["vlan" if "vlan.id" in tag else "ieee8021ad" for tag in tags]
     version = _decimal(ip4, "ip.version") or _decimal(ip6, "ipv6.version")
-    flags = _decimal(ip4, "ip.flags.mf"), _decimal(ip4, "ip.frag_offset"), "ipv6.fraghdr.nxt" in ip6
+    flags = [_decimal(ip4, f"ip.{name}") for name in ("flags.mf", "frag_offset")]
+    flags += [_decimal(ip6, f"ipv6.fraghdr.{name}") for name in ("more", "offset")]
     nexts = [
-        _number({"": f}, "") for f in _first(protos, "ipv6").iter("field") if f.attrib.get("name", "").endswith(".nxt")
+        int(field.attrib["value"], 16)
+        for field in _first(protos, "ipv6").iter("field")  # the extension headers stand inside
+        if field.attrib["name"].endswith((".nxt", "ah.next_header"))
     ]
     ports = [_number(udp, f"udp.{side}port") if udp else _number(tcp, f"tcp.{side}port") for side in ("src", "dst")]
     return {
         "eth_src": _show(eth, "eth.src"),
         "eth_dst": _show(eth, "eth.dst"),
-        "eth_type": types[-1] if types else _number(eth, "eth.type"),
-        "vlan_ids": [_number(t, "vlan.id") if "vlan.id" in t else _number(t, "ieee8021ad.id") for t in tags] or None,
-        "vlan_pcp": _number(tags[0], "vlan.priority") if tags else None,
+        "eth_type": _eth_type(eth, list(zip(tags, kinds, strict=True))),
+        "vlan_ids": [_number(tag, f"{kind}.id") for tag, kind in zip(tags, kinds, strict=True)] or None,
+        "vlan_pcp": _number(tags[0], f"{kinds[0]}.priority") if tags else None,
         "ip_version": version,
         "ip_src": _show(ip4, "ip.src") if ip4 else _show(ip6, "ipv6.src"),
         "ip_dst": _show(ip4, "ip.dst") if ip4 else _show(ip6, "ipv6.dst"),
@@ -167,6 +184,12 @@ def _addresses(protos: list[tuple[str, ET.Element]]) -> Packet:
         "tcp_seq": _number(tcp, "tcp.seq"),
         "tcp_ack": _number(tcp, "tcp.ack"),
     }
+
+
+def _eth_type(eth: dict[str, ET.Element], tags: list[tuple[dict[str, ET.Element], str]]) -> int | None:
+    """The type after the last tag; None where a length stands in its place."""
+    fields, name = (tags[-1][0], f"{tags[-1][1]}.etype") if tags else (eth, "eth.type")
+    return _number(fields, name)
 
 
 def _first(protos: list[tuple[str, ET.Element]], name: str) -> ET.Element:

@@ -55,6 +55,6 @@ def can_errors(rng: random.Random, start_ns: int, bus: int) -> Source:
 
 
 def can_remote(rng: random.Random, start_ns: int, bus: int) -> Source:
-    """A remote frame twice a second: it asks for data, so it has a length and carries none."""
+    """A remote frame twice a second: it asks for data, so it has a length and nothing in it."""
     for time_ns in ticks(rng, start_ns, 500):
         yield Packet(time_ns, bus, frames.socketcan_remote(0x7A0, 4), OUTBOUND)

@@ -178,8 +178,8 @@ def socketcan(can_id: int, data: bytes, *, fd: bool = False, brs: bool = False, 
 
 
 def socketcan_remote(can_id: int, length: int) -> bytes:
-    """A remote frame: bit 30 set, a length, no data."""
-    return struct.pack(">IB3x", 1 << 30 | can_id, length)
+    """A remote frame: bit 30 set, the length of the data that it asks for; Linux records the unused 8 bytes with it."""
+    return struct.pack(">IB11x", 1 << 30 | can_id, length)
 
 
 def socketcan_error(error_class: int, data: bytes) -> bytes:
