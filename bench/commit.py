@@ -102,8 +102,8 @@ def adds(live: int) -> pa.Table:
 
 
 async def make_table(root: Path, name: str, live: int) -> None:
-    log = LogStore(Store.open(root))
-    await log.create(name, SCHEMA, properties={"delta.checkpointInterval": "100000000"})
+    log = LogStore(Store.open(root), properties={"delta.checkpointInterval": "100000000"})
+    await log.create(name, SCHEMA, partition_columns=["date"])
     folder = root / name / "_delta_log"
     lines = [json.loads(line) for line in (folder / f"{0:020d}.json").read_text().splitlines()]
     metadata = next(line["metaData"] for line in lines if "metaData" in line)
