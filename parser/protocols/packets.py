@@ -26,8 +26,12 @@ from .ethernet import (
 )
 
 _FRAGMENTS = (IPV4_FIRST, IPV4_LATER, IPV6_FIRST, IPV6_LATER)
-ETHERTYPES = 0x0600  # below, the field is a length (IEEE 802.3)
-_TYPE = ETHERNET.type.where(ETHERNET.type >= ETHERTYPES)
+# below 0x0600 the field is a length (IEEE 802.3); a tagged frame's own type is that behind the last tag
+_TYPES = ((0x0600, 0x80FF), (0x8101, 0x88A7), (0x88A9, 0x90FF), (0x9101, 0xFFFF))
+_ETH_TYPE = (
+    VLAN.type.last.where(VLAN.type.last >= 0x0600),
+    *(ETHERNET.type.where(ETHERNET.type.between(*types)) for types in _TYPES),
+)
 ROWS = (
     Rows(
         "packets",
@@ -39,7 +43,7 @@ ROWS = (
             direction=DIRECTION,
             eth_src=ETHERNET.src.text("mac"),
             eth_dst=ETHERNET.dst.text("mac"),
-            eth_type=(VLAN.type.last, _TYPE),
+            eth_type=_ETH_TYPE,
             vlan_ids=VLAN.id.run,
             vlan_pcp=VLAN.pcp,
             ip_version=(IPV4(4), IPV6(6)),
