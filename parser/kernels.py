@@ -79,6 +79,7 @@ CLOCK_WIDTH = 9  # C_MOST: the greatest count of ticks whose product with the fa
 SECONDS_AND_PARTS, TICKS_TIMES, TICKS_OVER, TICKS_BINARY = range(4)
 NO_TIME = np.int64(-(2**63))
 BILLION = 1_000_000_000
+MOST_SECONDS = (2**63 - 1) // BILLION  # more have no int64 of nanoseconds
 END_OF_TIME = 7_258_118_400  # 2200-01-01 in seconds: a later clock is a broken clock
 
 DEPTH = 32  # layers inside each other
@@ -116,7 +117,7 @@ def _time(high, low, mode, factor, offset, most):
         ticks = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
         seconds = np.int64(ticks >> bits) if factor < 64 else np.int64(0)
         part = ticks & ((np.uint64(1) << bits) - np.uint64(1)) if factor < 64 else ticks
-        if seconds < 0 or seconds > 2 * END_OF_TIME:
+        if seconds < 0 or seconds >= MOST_SECONDS:
             return NO_TIME
         # part * 10^9 / 2^bits without 128-bit numbers: multiply both halves, then shift; floors nest
         upper = (part >> np.uint64(32)) * np.uint64(BILLION) + (

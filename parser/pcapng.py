@@ -96,18 +96,22 @@ class Blocks:
                     return at
             if self.lost_at is not None:
                 found = self._search(buffer, at, end)
+                if not ended and not 0 <= found <= end - k.LONGEST:
+                    return max(at, end - k.LONGEST)  # a block before it may not be whole yet
                 if found < 0:
-                    if ended:
-                        self._found(end)
-                        return end
-                    return max(at, end - k.LONGEST)
+                    self._found(end)
+                    return end
                 at = found
                 self._found(at)
             trusted = -1
             while True:
                 yield from d.feed(buffer, at, end, containers.BLOCK[self.order], self.capture.base, trusted=trusted)
                 at = d.position
-                if d.status != k.BROKEN or self._is_section(buffer, at) or not self._believable(buffer, at, end, ended):
+                if d.status != k.BROKEN or self._is_section(buffer, at):
+                    break
+                if not ended and end - at < 2 * k.LONGEST:
+                    return at  # what is wrong is judged with what follows it
+                if not self._believable(buffer, at, end):
                     break
                 trusted = at
                 d.fault("block", "bad_length", self.capture.base + at)
@@ -118,13 +122,15 @@ class Blocks:
                     at += size
                     continue
                 if size < 0:
+                    if not ended and end - at < 2 * k.LONGEST:
+                        return at
                     self._lose(buffer, at, end)
-                    at += 4
+                    at += 1
                     continue
             elif d.status == k.BROKEN:
                 if not self._step_over(buffer, at):
                     self._lose(buffer, at, end)
-                    at += 4
+                    at += 1
                 continue
             # the block at `at` is not whole
             if ended and at < end:
@@ -164,14 +170,14 @@ class Blocks:
         kind, length = struct.unpack_from(self.order + "II", buffer, at)
         return int(kind), int(length)
 
-    def _believable(self, buffer: Any, at: int, end: int, ended: bool) -> bool:
+    def _believable(self, buffer: Any, at: int, end: int) -> bool:
         """Only the closing length is wrong: behind this block lies another one, whole, or nothing."""
         _, length = self._lengths(buffer, at)
         after = at + length
         if length & 3 or not BLOCK_LEAST <= length <= k.LONGEST or after > end:
             return False
         if after == end:
-            return ended
+            return True
         types = KNOWN_BLOCKS
         big = int(self.order == ">")
         kind = end - after >= BLOCK_LEAST and int(
@@ -203,7 +209,8 @@ class Blocks:
             return -1
         if at + length > end:
             return 0
-        if struct.unpack_from(order + "I", buffer, at + length - 4)[0] != length:
+        # of other blocks the walk has looked at it
+        if is_section and struct.unpack_from(order + "I", buffer, at + length - 4)[0] != length:
             self.decoder.fault("block", "bad_length", self.capture.base + at)
         if is_section:
             self._section(order)

@@ -256,7 +256,7 @@ MUTANTS: Mapping[str, tuple[str, str]] = {
     "the innermost layer": ("deepest = layer\n", "deepest = root\n"),
     # clocks
     "the end of time": ("seconds >= END_OF_TIME", "seconds > END_OF_TIME"),
-    "the beginning of time": ("if seconds < 0 or seconds >=", "if seconds <= 0 or seconds >="),
+    "the beginning of time": ("if seconds < 0 or seconds >= END", "if seconds <= 0 or seconds >= END"),
     "the offset of a clock": ("return ns + offset * BILLION", "return ns"),
     "the upper half of a clock": ("ticks = high << 32 | low", "ticks = high << 31 | low"),
     "the fraction of a second": ("fraction = part * np.uint64(BILLION) >> bits", "fraction = part >> bits"),
