@@ -150,8 +150,8 @@ class Lake:
                 await identity.adopt(store, book)
             columns = None if partition_columns is None else tuple(partition_columns)
             lake = await identity.open_lake(store, book, partition_columns=columns)
-            log_store = LogStore(store, commit_timeout=knobs.commit_timeout)
-            await _create(log_store, lake.partition_columns, properties, auto_create)
+            log_store = LogStore(store, properties=properties, commit_timeout=knobs.commit_timeout)
+            await _create(log_store, lake.partition_columns, auto_create)
             if overwrite:
                 lake = await identity.raise_generation(store)
         except BaseException:
@@ -312,9 +312,7 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
     return {name: one for name, one in zip(names, counts, strict=True) if one is not None}
 
 
-async def _create(
-    log_store: LogStore, partition_columns: Sequence[str], properties: Mapping[str, str] | None, auto_create: bool
-) -> None:
+async def _create(log_store: LogStore, partition_columns: Sequence[str], auto_create: bool) -> None:
     versions = await asyncio.gather(*(log_store.version(name) for name in SCHEMAS))
     absent = [name for name, version in zip(SCHEMAS, versions, strict=True) if version < 0]
     if absent and not auto_create:
@@ -325,7 +323,6 @@ async def _create(
                 name,
                 SCHEMAS[name],
                 partition_columns=partitions_of(SCHEMAS[name], partition_columns),
-                properties=properties,
             )
             for name in absent
         )

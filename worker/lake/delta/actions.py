@@ -37,7 +37,7 @@ class AddFile:
 
     `path`: relative to the table, not encoded. `size`: bytes. `partition_values`: one entry per partition column, as
     the protocol's strings (a date is `2026-11-21`), None for null. `modification_time`: ms since 1970, of the store.
-    `stats`: the protocol's JSON text (numRecords, minValues, maxValues, nullCount).
+    `stats`: the protocol's JSON text (numRecords, minValues, maxValues, nullCount), "" for none.
     """
 
     path: str
@@ -60,8 +60,7 @@ class AddFile:
             "size": self.size,
             "modificationTime": self.modification_time,
             "dataChange": self.data_change,
-            "stats": self.stats,
-        }
+        } | ({"stats": self.stats} if self.stats else {})
 
     @classmethod
     def from_json(cls, action: Mapping[str, Any]) -> AddFile:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -63,13 +63,17 @@ async def make(store: Store, table: str) -> int | None:
     checkpoint = await last_checkpoint(store, table)
     if checkpoint is None:
         raise Retryable(f"{table}: a checkpoint was made, and _last_checkpoint does not name it")
-    if store.local is not None:  # deltalake does not fsync, and clean-up relies on what it wrote
-        files = [store.local / path for path in [*checkpoint.paths(table), log_path(table, "_last_checkpoint")]]
-        await asyncio.to_thread(_sync, files)
+    await _settle(store, [*checkpoint.paths(table), log_path(table, "_last_checkpoint")])
     return checkpoint.version
 
 
-def _sync(files: list[Path]) -> None:
+async def _settle(store: Store, paths: Sequence[str]) -> None:
+    """Local files that somebody wrote without fsync are on disk; a remote store has no others."""
+    if store.local is not None:
+        await asyncio.to_thread(_sync, [store.local / path for path in paths])
+
+
+def _sync(files: Sequence[Path]) -> None:
     for file in files:
         durable.sync_file(file)
     durable.sync_folder(files[0].parent)
@@ -80,18 +84,28 @@ async def clean(store: Store, table: str, configuration: Mapping[str, str]) -> i
 
     Expired is what is older than `delta.logRetentionDuration`, by the store's clock: its newest log object is now. The
     newest checkpoint that is not above the first version to be kept stays, so every version that stays can be read.
-    The order is what commits rely on: where N-1 is, N was never deleted.
+    The order is what commits rely on: where N-1 is, N was never deleted. So is that nothing goes above the checkpoint
+    that `_last_checkpoint` names: who read on from an older one finds out by it.
     """
     keep = _retention(configuration)
+    last = await last_checkpoint(store, table)
     listing = await store.list(log_path(table))
-    if keep is None or not listing or configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
+    if (
+        keep is None
+        or last is None
+        or not listing
+        or configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "false"
+    ):
         return 0
     numbered = [(int(match[1]), meta) for meta in listing if (match := _NUMBERED.fullmatch(_name(meta.path)))]
     expired_before = max(meta.last_modified for meta in listing) - keep
     first_kept = min((version for version, meta in numbered if meta.last_modified >= expired_before), default=-1)
-    checkpoint = newest_checkpoint(table, listing, at_most=first_kept)
-    horizon = -1 if checkpoint is None else checkpoint.version
-    doomed = [meta.path for version, meta in sorted(numbered, key=lambda each: each[0]) if version < horizon]
+    checkpoint = newest_checkpoint(table, listing, at_most=min(first_kept, last.version))
+    if checkpoint is None:
+        return 0
+    doomed = [meta.path for version, meta in sorted(numbered, key=lambda each: each[0]) if version < checkpoint.version]
+    if doomed:
+        await _settle(store, checkpoint.paths(table))
     for path in doomed:
         await store.delete(path)
     return len(doomed)

@@ -41,10 +41,11 @@ async def read_rows(store: Store, path: str, keys: Mapping[str, str]) -> AsyncIt
             for root in batch.schema.names:
                 column = batch.column(root)
                 if column.null_count < len(column):
-                    values = column.filter(column.is_valid()).to_pylist(maps_as_pydicts="strict")
-                    left[root] -= len(values)
-                    for value in values:
-                        yield root, value
+                    key = keys[root].partition(".")[2]
+                    for value in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="strict"):
+                        if value[key] is not None:  # some writers make a struct of nulls where others make a null
+                            left[root] -= 1
+                            yield root, value
             if not any(left.values()):
                 break
 

@@ -82,14 +82,16 @@ class _Request:
 class LogStore:
     """Commits to the Delta tables below one store. Any number of tasks, processes and machines may do so at once.
 
-    One LogStore belongs to one event loop. `engine_info`: who we are, in commitInfo. `commit_timeout`: seconds of
-    retries. `clock` is monotonic; `now` (epoch seconds) only fills in timestamps for people and VACUUM.
+    One LogStore belongs to one event loop. `properties`: of the tables it makes, over PROPERTIES. `engine_info`: who
+    we are, in commitInfo. `commit_timeout`: seconds of retries. `clock` is monotonic; `now` (epoch seconds) only fills
+    in timestamps for people and VACUUM.
     """
 
     def __init__(
         self,
         store: Store,
         *,
+        properties: Mapping[str, str] | None = None,
         engine_info: str = "pcaplake",
         commit_timeout: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
@@ -97,7 +99,8 @@ class LogStore:
         rng: random.Random | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._store, self._engine_info, self._timeout = store, engine_info, commit_timeout
+        self._store, self._properties = store, {**PROPERTIES, **(properties or {})}
+        self._engine_info, self._timeout = engine_info, commit_timeout
         self._clock, self._sleep, self._rng, self._now = clock, sleep, rng or random.Random(), now
         self._known: dict[str, _Known] = {}
 
@@ -128,13 +131,11 @@ class LogStore:
         table: str,
         schema: pa.Schema | Struct,
         *,
-        partition_columns: Sequence[str] = ("date",),
-        properties: Mapping[str, str] | None = None,
+        partition_columns: Sequence[str] = (),
     ) -> bool:
         """Version 0: protocol 1/2 and metaData. False: there is a table already, which may differ.
 
-        `properties` go over PROPERTIES. Raises SchemaConflict for a type that Delta has not, ValueError for a
-        partition column that is no column.
+        Raises SchemaConflict for a type that Delta has not, ValueError for a partition column that is no column.
         """
         struct = _struct(table, schema)
         missing = set(partition_columns) - {column["name"] for column in struct["fields"]}
@@ -144,7 +145,7 @@ class LogStore:
             id=str(uuid.uuid4()),
             schema=struct,
             partition_columns=tuple(partition_columns),
-            configuration={**PROPERTIES, **(properties or {})},
+            configuration=self._properties,
             created_time=self._millis(),
         )
         info = CommitInfo(
@@ -173,25 +174,28 @@ class LogStore:
         *,
         txn: Txn | None = None,
         schema: pa.Schema | Struct | None = None,
+        partition_columns: Sequence[str] | None = None,
         overwrite: bool = False,
         operation: str = "WRITE",
     ) -> Commit:
         """Add files to a table, in one version.
 
         `txn`: happens once, however often it is asked for with this version or a lower one. `schema`: of the files;
-        columns that the table lacks are added, nullable, and a missing table is created, partitioned as the files are.
-        `overwrite`: every live file goes in the same version.
+        columns that the table lacks are added, nullable, and a missing table is created, partitioned by
+        `partition_columns` or else as the first file is. `overwrite`: every live file goes in the same version.
 
         Raises TableBlocked, SchemaConflict; Retryable when `commit_timeout` is over and nothing happened;
-        OutcomeUnknown when it may have happened: call again with the same `txn`, and it happens once.
+        OutcomeUnknown when it may have happened: call again with the same `txn`, and it happens once. So it is after
+        a cancellation, which is one more way of not hearing the answer.
         """
         struct = None if schema is None else _struct(table, schema)
         if not adds and txn is None and struct is None and not overwrite:
             raise ValueError(f"{table}: nothing to commit")
         request = _Request(table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, operation=operation)
         known, mine = self._of(table), dict[str, int]()
-        if struct is not None and known.tail is None and await self.version(table) < 0:
-            await self.create(table, struct, partition_columns=list(adds[0].partition_values) if adds else [])
+        if struct is not None and (known.tail is None or known.tail.version < 0) and await self.version(table) < 0:
+            columns = partition_columns if partition_columns is not None else _partitions(adds)
+            await self.create(table, struct, partition_columns=columns)
         async with known.lock:
             if known.tail is not None:
                 known.tail.attempts.clear()
@@ -222,14 +226,17 @@ class LogStore:
             return done
         if tail.version < 0:
             raise TableBlocked(f"{table}: there is no such table; create it, or commit with the schema of the files")
-        if reason := refusal(table, tail, known.accepted):
-            if fresh:
-                raise TableBlocked(reason)
-            known.stale = True  # somebody may have freed it since
-            return await self._attempt(known, request, mine)
         removes = await removals(self._store, table, tail, self._millis()) if request.overwrite else []
         number, txn_id = tail.version + 1, str(uuid.uuid4())
-        metadata, data = self._content(request, tail, removes, txn_id)
+        try:
+            if reason := refusal(table, tail, known.accepted):
+                raise TableBlocked(reason)
+            metadata, data = self._content(request, tail, removes, txn_id)
+        except (TableBlocked, SchemaConflict):
+            if fresh:
+                raise
+            known.stale = True  # somebody may have freed it since
+            return await self._attempt(known, request, mine)
         mine[txn_id], known.stale = number, True  # until we know better, also when this is cancelled
         if not await self._publish(table, number, data):
             return None
@@ -329,6 +336,10 @@ class _Hidden(OutcomeUnknown):
 
 def _struct(table: str, schema: pa.Schema | Struct) -> Struct:
     return to_delta(schema, table) if isinstance(schema, pa.Schema) else schema
+
+
+def _partitions(adds: Sequence[AddFile]) -> Sequence[str]:
+    return list(adds[0].partition_values) if adds else []
 
 
 def _metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, str]:

@@ -6,7 +6,7 @@ Knows the Delta transaction protocol, section "Schema Serialization Format". Mus
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +53,7 @@ def to_delta(schema: pa.Schema, table: str = "table") -> Json:
 
     Raises SchemaConflict for a type that Delta (reader 1, writer 2) has not.
     """
-    return {"type": "struct", "fields": [_field(field, table, field.name) for field in schema]}
+    return _struct(schema, table, "")
 
 
 def to_arrow(struct: Mapping[str, Any]) -> pa.Schema:
@@ -77,6 +77,15 @@ def incompatible(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | N
     except SchemaConflict as conflict:
         return str(conflict).removeprefix(": ")
     return None
+
+
+def _struct(fields: Iterable[pa.Field], table: str, prefix: str) -> Json:
+    made: dict[str, Json] = {}
+    for field in fields:
+        if (other := made.get(field.name.lower())) is not None:
+            raise SchemaConflict(f"{table}: column {prefix}{field.name} is there twice, also as {other['name']}")
+        made[field.name.lower()] = _field(field, table, prefix + field.name)
+    return {"type": "struct", "fields": list(made.values())}
 
 
 def _field(field: pa.Field, table: str, column: str) -> Json:
@@ -103,7 +112,7 @@ def _type(kind: pa.DataType, table: str, column: str) -> str | Json:
             "valueContainsNull": True,
         }
     if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_field(each, table, f"{column}.{each.name}") for each in kind]}
+        return _struct(kind, table, f"{column}.")
     raise SchemaConflict(f"{table}: column {column} is {kind}, which Delta (reader 1, writer 2) cannot hold")
 
 
@@ -143,10 +152,15 @@ def _merge_struct(
             continue
         if other["name"] != field["name"]:
             raise SchemaConflict(f"{table}: column {column} of the table is called {other['name']} in the rows")
+        if not field["nullable"] and other["nullable"]:
+            raise SchemaConflict(
+                f"{table}: column {column} is NOT NULL in the table and may be null in the rows; "
+                f"ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL"
+            )
         fields.append({**field, "type": _merge(table, column, field["type"], other["type"], may_add)})
     if wanted and not may_add:
         raise SchemaConflict(f"{table}: column {prefix}{next(iter(wanted.values()))['name']} was dropped")
-    return {**have, "fields": [*fields, *wanted.values()]}
+    return {**have, "fields": [*fields, *({**field, "nullable": True} for field in wanted.values())]}
 
 
 def _merge(table: str, column: str, have: Any, want: Any, may_add: bool) -> Any:

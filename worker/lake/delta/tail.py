@@ -29,6 +29,7 @@ _V2_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.[0-9a-f-]{36}\.(?:json|parqu
 _CHECKPOINT_KEYS = {"txn": "txn.appId", "protocol": "protocol.minReaderVersion", "metaData": "metaData.id"}
 _FILE_ACTIONS = (b'{"add"', b'{"remove"', b'{"cdc"')
 _MOST_AT_ONCE = 16
+_MOST_PARTS = 10_000
 
 
 def log_path(table: str, name: str = "") -> str:
@@ -128,7 +129,7 @@ async def first_catch_up(store: Store, table: str) -> Tail:
         hint = await last_checkpoint(store, table)
         tail, listing = Tail(), None
         checkpoint = hint
-        if hint is None or await store.head(hint.paths(table)[0]) is None:
+        if hint is None or None in await asyncio.gather(*map(store.head, hint.paths(table))):
             listing = await store.list(log_path(table))
             checkpoint = newest_checkpoint(table, listing)
         problem = None
@@ -156,9 +157,13 @@ async def last_checkpoint(store: Store, table: str) -> Checkpoint | None:
         return None
     try:
         said = json.loads(found[0])
-        return Checkpoint(version=int(said["version"]), parts=said.get("parts"))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        version, parts = said["version"], said.get("parts")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+    whole = (
+        type(version) is int and version >= 0 and (parts is None or (type(parts) is int and 0 < parts <= _MOST_PARTS))
+    )
+    return Checkpoint(version=version, parts=parts) if whole else None
 
 
 def newest_checkpoint(table: str, listing: Listing, at_most: int | None = None) -> Checkpoint | None:
@@ -200,7 +205,7 @@ async def _read_checkpoint(store: Store, table: str, tail: Tail, checkpoint: Che
                 _apply_row(tail, root, value)
         except FileNotFoundError:
             return f"{path} is missing; restore it, or delete _last_checkpoint if an older checkpoint is complete"
-        except (pa.ArrowException, KeyError, TypeError) as error:
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             return f"{path} is damaged ({error}); delete it and _last_checkpoint: older versions are read instead"
     tail.version = tail.base = checkpoint.version
     return None
