@@ -60,6 +60,7 @@ def is_warm() -> bool:
 
 def warm() -> None:
     """Read and write a short drive in memory; what is not compiled yet is compiled on the way."""
+    worker.lake.parquet.warm()
     schemas = {name: spec.schema for name, spec in TABLES.items()}
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
         captures = [path for path in sample.make(folder, "drive", 0.5) if path.suffix != ".yaml"]

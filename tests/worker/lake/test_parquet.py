@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tempfile
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -376,6 +378,36 @@ def test_a_required_column_with_nulls_is_refused() -> None:
     sink = ParquetSink(schema, bytearray().extend, row_group_rows=2)
     with pytest.raises(ValueError, match="source"):
         sink.write(pa.RecordBatch.from_arrays([pa.array(["x", None])], names=["source"]))
+
+
+def test_a_dictionary_may_hold_a_null() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int32()), pa.array(["a", None]))
+    schema = pa.schema([pa.field("w", pa.string())])
+    data, summary = write(schema, [pa.RecordBatch.from_arrays([words], names=["w"])])
+    assert pq.read_table(pa.BufferReader(data))["w"].to_pylist() == ["a", None, None, None]
+    assert json.loads(summary.stats)["nullCount"] == {"w": 3}
+
+
+WARM = """
+import sys
+from worker.lake.parquet import ParquetSink, encodings, huffman, warm
+sys.path.insert(0, {folder!r})
+import test_parquet as t
+import numpy as np
+warm()
+kernels = {{k: v for m in (encodings, huffman) for k, v in vars(m).items() if hasattr(v, "signatures")}}
+before = {{k: list(v.signatures) for k, v in kernels.items()}}
+rng = np.random.default_rng(5)
+for table in ("can_frames", "packets", "someip_messages"):
+    t.write(t.TABLES[table].schema, [t.full_batch(table, n, rng) for n in (3000, 1, 500)], row_group_rows=1000)
+after = {{k: list(v.signatures) for k, v in kernels.items()}}
+assert before == after, [(k, before[k], after[k]) for k in before if before[k] != after[k]]
+"""
+
+
+def test_warm_has_compiled_all_that_writing_needs() -> None:
+    script = WARM.format(folder=str(Path(__file__).parent))
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, cwd=Path(__file__).parents[3])
 
 
 def test_no_rows_is_a_file_too() -> None:

@@ -2,5 +2,6 @@
 
 from .sink import ParquetSink
 from .statistics import Summary
+from .warm import warm
 
-__all__ = ["ParquetSink", "Summary"]
+__all__ = ["ParquetSink", "Summary", "warm"]

@@ -16,13 +16,51 @@ SPARE = 16
 
 
 @njit(cache=True, nogil=True)
-def span(values, out):
-    """out[:2] = least and greatest of values (int32 or int64, at least one)."""
-    low = high = get(values, 0)
+def survey(values, out):
+    """out[:4] = least, greatest, how many differ from the one before, how many are less than the one before.
+
+    values are int32 or int64, at least one.
+    """
+    low = high = last = get(values, 0)
+    changes, falls = np.int64(0), np.int64(0)
     for i in range(values.size):
         value = get(values, i)
         low, high = min(low, value), max(high, value)
-    out[0], out[1] = low, high
+    if low != high:
+        for i in range(1, values.size):
+            value, last = get(values, i), get(values, i - 1)
+            changes += value != last
+            falls += value < last
+    out[0], out[1], out[2], out[3] = low, high, changes, falls
+
+
+@njit(cache=True, nogil=True)
+def runs(values, width, out, dictionary):
+    """Rising values as RLE runs of their dictionary codes, `width` bits each; return the bytes.
+
+    dictionary, of values' dtype, has room for all distinct values; out for 8 bytes a run.
+    """
+    at, n, start = 0, 0, 0
+    step = (width + 7) >> 3
+    value = get(values, 0)
+    for i in range(1, values.size + 1):
+        follower = get(values, i) if i < values.size else value
+        if i == values.size or follower != value:
+            at = _varint(out, at, (i - start) << 1)
+            for j in range(step):
+                store8(out, at + j, n >> (8 * j))
+            at += step
+            put(dictionary, n, value)
+            n += 1
+            value, start = follower, i
+    return at
+
+
+@njit(cache=True, nogil=True)
+def recode(codes, table, out):
+    """out[i] = table[codes[i]], all int32."""
+    for i in range(codes.size):
+        put(out, i, get(table, get(codes, i)))
 
 
 @njit(cache=True, nogil=True)
@@ -227,16 +265,19 @@ def lengths(offsets, out):
 @njit(cache=True, nogil=True)
 def list_levels(offsets, bitmap, nullable, repetition, definition):
     """Levels of list<optional item> whose items are all there: definition 0 null, 1 empty, 3 item; return how many."""
-    n = 0
+    n = np.int64(0)
     for i in range(offsets.size - 1):
-        size = offsets[i + 1] - offsets[i]
-        if nullable and not (bitmap[i >> 3] >> (i & 7)) & 1:
-            repetition[n], definition[n] = 0, 0
+        size = get(offsets, i + 1) - get(offsets, i)
+        there = np.int64(1)
+        if nullable:
+            there = (get(bitmap, i >> 3) >> (i & 7)) & 1
+        if size < 2 or not there:
+            put(repetition, n, 0)
+            put(definition, n, there * (1 + 2 * size))
             n += 1
-        elif size == 0:
-            repetition[n], definition[n] = 0, 1
-            n += 1
-        for j in range(size if not (nullable and not (bitmap[i >> 3] >> (i & 7)) & 1) else 0):
-            repetition[n], definition[n] = j > 0, 3
-            n += 1
+        else:
+            for j in range(size):
+                put(repetition, n, np.int64(j > 0))
+                put(definition, n, 3)
+                n += 1
     return n

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,25 +22,27 @@ import pyarrow as pa
 import zstandard
 
 from . import encodings as e
+from . import huffman
 from .statistics import Range
-from .thrift import BINARY, BOOL, BYTE, I16, I32, I64, LIST, STRUCT, Struct, encode, varint
+from .thrift import BINARY, BOOL, BYTE, I16, I32, I64, LIST, STRUCT, Field, Struct, encode, varint
 
 Write = Callable[[bytes], object]
-Compress = Callable[[Any], bytes]
+Compress = Callable[[bytes], bytes]
+Measure = Callable[[bytes], int]
 Array = np.ndarray[Any, Any]
 
 MAGIC = b"PAR1"
 BOOLEAN, INT32, INT64, BYTE_ARRAY = 0, 1, 2, 6
 REQUIRED, OPTIONAL, REPEATED = 0, 1, 2
 PLAIN, RLE, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, RLE_DICTIONARY = 0, 3, 5, 6, 8
-UNCOMPRESSED, SNAPPY, ZSTD = 0, 1, 6
-CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "zstd": ZSTD}
+UNCOMPRESSED, SNAPPY, GZIP, ZSTD, LZ4_RAW = 0, 1, 2, 6, 7
+CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "gzip": GZIP, "lz4": LZ4_RAW, "zstd": ZSTD}
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 PAGE_BYTES = 1 << 20  # of payload in a page
 MAX_DICTIONARY = 1 << 15  # entries of a dictionary of numbers
 SMALL = 256  # bytes of a chunk that is never compressed
-SAMPLE, LARGE_SAMPLE = 8192, 65_536  # bytes that decide whether a chunk is compressed, and how
-PAYS = 0.9  # compressed to uncompressed
+SAMPLE, LARGE_SAMPLE = 4096, 65_536  # bytes that decide whether a chunk is compressed, and how
+OFTEN = 6  # times that each of some rising values must stand on average to be written as runs
 LONGEST_BOUND = 256  # bytes of a text that may stand in the statistics
 
 
@@ -131,12 +134,15 @@ class PageFile:
         if chunk.dictionary is not None:
             dictionary_at = self._at
             body, count = chunk.dictionary
-            header = (7, STRUCT, ((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
+            header: Field = (7, STRUCT, ((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
             raw += self._page(DICTIONARY_PAGE, body, compress, header)
         data_at = self._at
         for body, (_, values, encoding) in zip(bodies, chunk.pages, strict=True):
             header = (5, STRUCT, ((1, I32, values), (2, I32, encoding), (3, I32, RLE), (4, I32, RLE)))
             raw += self._page(DATA_PAGE, body, compress, header)
+        kinds = [((1, I32, DATA_PAGE), (2, I32, chunk.encodings[0]), (3, I32, len(bodies)))]
+        if chunk.dictionary is not None:  # tells readers that every page is coded: they may look into the dictionary
+            kinds.insert(0, ((1, I32, DICTIONARY_PAGE), (2, I32, PLAIN), (3, I32, 1)))
         statistics = ((3, I64, chunk.nulls), (5, BINARY, chunk.high), (6, BINARY, chunk.low))
         return (
             (1, I32, chunk.kind),
@@ -149,25 +155,26 @@ class PageFile:
             (9, I64, data_at),
             (11, I64, dictionary_at),
             (12, STRUCT, statistics),
+            (13, LIST, kinds),
         ), raw
 
     def _compressor(self, chunk: _Chunk, bodies: list[bytes]) -> Compress | None:
-        """The compressor that makes a sample of the chunk smallest; None: none of them pays."""
+        """The cheapest compressor by a sample of the chunk: its time and the bytes it leaves; None: as they are."""
         total = sum(len(body) for body in bodies) + (len(chunk.dictionary[0]) if chunk.dictionary else 0)
         if total < SMALL:
             return None
         body = max(bodies, key=len)
-        size = SAMPLE if total < PAGE_BYTES else LARGE_SAMPLE
+        size = LARGE_SAMPLE if total >= PAGE_BYTES else SAMPLE
         middle = max(0, (len(body) - size) // 2)
         sample = body[middle : middle + size]
-        best, least = None, PAYS * len(sample)
-        for compress in self._compressors if total >= PAGE_BYTES else self._compressors[:1]:
-            packed = len(compress(sample))
-            if packed < least:
-                best, least = compress, packed
+        best, least = None, 1.0
+        for compress, measure, price in self._compressors:
+            cost = measure(sample) / len(sample) + price
+            if cost < least:
+                best, least = compress, cost
         return best
 
-    def _page(self, kind: int, body: bytes, compress: Compress | None, header: tuple[int, int, Struct]) -> int:
+    def _page(self, kind: int, body: bytes, compress: Compress | None, header: Field) -> int:
         packed = body if compress is None else compress(body)
         head = encode(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
         self._put(head)
@@ -197,25 +204,18 @@ class PageFile:
         self._put(footer + len(footer).to_bytes(4, "little") + MAGIC)
 
 
-def _compressors(compression: str, level: int | None) -> list[Compress]:
-    """The ways to compress a chunk, the usual one first; for zstd at level 1 also one that hardly looks for repeats.
+def _compressors(compression: str, level: int | None) -> list[tuple[Compress, Measure, float]]:
+    """Ways to compress: the function, one that tells the size of its result, and the price of its time per byte taken.
 
-    Payloads of noisy signals repeat nothing that is worth finding: there 64 slots of hash table and matches of 7 bytes
-    or more are faster and smaller than level 1, whose short matches break up the literals.
+    Prices are in bytes of the file, where a byte is worth 20 ns. Level 1 of zstd takes 5 ns a byte, literals alone 1.3.
     """
     if compression == "zstd":
-        level = 1 if level is None else level
-        contexts = [zstandard.ZstdCompressor(level=level)]
-        if level == 1:
-            entropy = zstandard.ZstdCompressionParameters(
-                strategy=zstandard.STRATEGY_FAST, min_match=7, hash_log=6, window_log=19, target_length=0
-            )
-            contexts.append(zstandard.ZstdCompressor(compression_params=entropy))
-        return [context.compress for context in contexts]
-    if compression == "snappy":
-        codec = pa.Codec("snappy")
-        return [lambda data: codec.compress(data, asbytes=True)]
-    return []
+        zstd = zstandard.ZstdCompressor(level=1 if level is None else level).compress
+        return [(zstd, lambda data: len(zstd(data)), 0.25), (huffman.compress, huffman.measure, 0.07)]
+    if compression == "none":
+        return []
+    codec = partial(pa.Codec("lz4_raw" if compression == "lz4" else compression).compress, asbytes=True)
+    return [(codec, lambda data: len(codec(data)), 0.1)]
 
 
 # -- schema -----------------------------------------------------------------------------------------------------------
@@ -266,6 +266,8 @@ def _column(array: pa.Array, entry: pa.Field) -> tuple[_Chunk, Range]:
     """The pages of an array, and its range for Delta's statistics."""
     if pa.types.is_list(entry.type):
         return _number_list(array, entry)
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        array = array.cast(entry.type)
     n, nulls, kind = len(array), array.null_count, _physical(entry.type)
     assert kind is not None
     if nulls and not entry.nullable:
@@ -305,6 +307,10 @@ def _packed(codes: Array, width: int) -> list[Any]:
     return [varint((codes.size + 7) // 8 << 1 | 1), out[:size].data]
 
 
+def _packed_levels(levels: Array, width: int) -> bytes:
+    return _levels(b"".join(_packed(levels, width)))
+
+
 def _definition(n: int, bitmap: Array | None) -> list[Any]:
     """Definition levels of an optional column: Arrow's validity bits are the bit-packed run as they lie."""
     if bitmap is None:
@@ -341,27 +347,36 @@ def _numbers(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | No
     values = _present(_buffer(array.buffers()[1], f"i{width}", n), bitmap)
     if width == 2:
         values = values.astype(np.int32)
-    found = np.empty(2, np.int64)
-    e.span(values, found)
-    low, high = found.tolist()
-    chunk.low, chunk.high = (v.to_bytes(values.itemsize, "little", signed=True) for v in (low, high))
-    codes, dictionary = _dictionary_of(values, low, high)
-    if codes is not None:
-        _coded(chunk, head, n, codes, dictionary.tobytes(), dictionary.size)
-    else:
-        out = np.empty(e.delta_room(values.size, values.itemsize), np.uint8)
-        size = e.delta(values, values.itemsize == 8, out)
-        chunk.encodings = [DELTA_BINARY_PACKED]
-        chunk.page([*head, out[:size].data], n, DELTA_BINARY_PACKED)
+    low, high = _integers(chunk, head, n, values)
     if pa.types.is_date32(kind):
         return Range(nulls=chunk.nulls, low=_DAY_0 + timedelta(days=low), high=_DAY_0 + timedelta(days=high))
     return Range(nulls=chunk.nulls, low=low, high=high)
 
 
+def _integers(chunk: _Chunk, head: list[Any], n: int, values: Array) -> tuple[int, int]:
+    """One page of `n` levels and all values (int32 or int64, at least one), encoded as suits them; their range."""
+    found = np.empty(4, np.int64)
+    e.survey(values, found)
+    low, high, changes, falls = found.tolist()
+    chunk.low, chunk.high = (v.to_bytes(values.itemsize, "little", signed=True) for v in (low, high))
+    if low == high:
+        _coded(chunk, head, n, values.size, None, values[:1].tobytes(), 1)
+    elif not falls and (changes + 1) * OFTEN <= values.size:
+        _runs(chunk, head, n, values, changes + 1)
+    else:
+        codes, dictionary = _dictionary_of(values, low, high) if falls else (None, values)
+        if codes is not None:
+            _coded(chunk, head, n, values.size, codes, dictionary.tobytes(), dictionary.size)
+        else:
+            out = np.empty(e.delta_room(values.size, values.itemsize), np.uint8)
+            size = e.delta(values, values.itemsize == 8, out)
+            chunk.encodings = [DELTA_BINARY_PACKED]
+            chunk.page([*head, out[:size].data], n, DELTA_BINARY_PACKED)
+    return low, high
+
+
 def _dictionary_of(values: Array, low: int, high: int) -> tuple[Array | None, Array]:
     """Codes and dictionary, or None where the values are too many for a dictionary to pay."""
-    if low == high:
-        return np.zeros(0, np.int32), values[:1]
     room = min(MAX_DICTIONARY, max(values.size // 8, 16))
     dictionary, codes = np.empty(room, values.dtype), np.empty(values.size, np.int32)
     if high - low < 1 << 16:
@@ -372,16 +387,23 @@ def _dictionary_of(values: Array, low: int, high: int) -> tuple[Array | None, Ar
     return (None, dictionary) if count < 0 else (codes, dictionary[:count])
 
 
-def _coded(chunk: _Chunk, head: list[Any], n: int, codes: Array, dictionary: bytes, count: int) -> None:
-    """A dictionary page and one page of codes; no codes: all values are the dictionary's only one."""
+def _runs(chunk: _Chunk, head: list[Any], n: int, values: Array, count: int) -> None:
+    """Rising values, `count` of them distinct: the dictionary is rising too, and every code is one run."""
+    width = max((count - 1).bit_length(), 1)
+    out, dictionary = np.empty(8 * count, np.uint8), np.empty(count, values.dtype)
+    size = e.runs(values, width, out, dictionary)
+    chunk.encodings, chunk.dictionary = [RLE_DICTIONARY], (dictionary.tobytes(), count)
+    chunk.page([*head, bytes([width]), out[:size].data], n, RLE_DICTIONARY)
+
+
+def _coded(
+    chunk: _Chunk, head: list[Any], n: int, there: int, codes: Array | None, dictionary: bytes, count: int
+) -> None:
+    """A dictionary page and one page of codes; None: the `there` values are the dictionary's only one."""
     chunk.encodings, chunk.dictionary = [RLE_DICTIONARY], (dictionary, count)
-    width = (count - 1).bit_length()
-    if not codes.size:
-        run = _run(n - chunk.nulls, 0, 1)
-        chunk.page([*head, b"\x01", run], n, RLE_DICTIONARY)
-        return
-    width = max(width, 1)
-    chunk.page([*head, bytes([width]), *_packed(codes, width)], n, RLE_DICTIONARY)
+    width = max((count - 1).bit_length(), 1)
+    body = [_run(there, 0, 1)] if codes is None else _packed(codes, width)
+    chunk.page([*head, bytes([width]), *body], n, RLE_DICTIONARY)
 
 
 def _texts(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None) -> Range:
@@ -392,20 +414,20 @@ def _texts(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None
     seen = np.zeros(len(dictionary), np.uint8)
     if len(dictionary) == 1:
         seen[0] = 1
-        codes = codes[:0]
     else:
         e.used(codes, seen)
     texts = [text for text, there in zip(dictionary.to_pylist(), seen.tolist(), strict=True) if there]
     low, high = min(texts), max(texts)  # by code points, which is the order of UTF-8
-    if len(texts) == 1:
-        codes = codes[:0]
-    elif len(texts) < len(dictionary):  # readers may trust that every entry occurs
-        codes = (np.cumsum(seen, dtype=np.int32) - 1)[codes]
+    only = len(texts) == 1
+    if not only and len(texts) < len(dictionary):  # readers may trust that every entry occurs
+        found = np.empty(codes.size, np.int32)
+        e.recode(codes, np.cumsum(seen, dtype=np.int32) - np.int32(1), found)
+        codes = found
     encoded = [text.encode() for text in texts]
     body = b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
     if max(len(low.encode()), len(high.encode())) <= LONGEST_BOUND:
         chunk.low, chunk.high = low.encode(), high.encode()
-    _coded(chunk, head, len(array), codes, body, len(texts))
+    _coded(chunk, head, len(array), codes.size, None if only else codes, body, len(texts))
     return Range(nulls=chunk.nulls, low=low, high=high)
 
 
@@ -414,7 +436,9 @@ def _bools(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None
     bits = _buffer(array.buffers()[1], np.uint8, (n + 7) // 8)
     if bitmap is not None:
         out = np.zeros(bits.size + 1, np.uint8)
-        bits = out[: (e.compact_bits(bits, bitmap, n, out) + 7) // 8]
+        if (bits & bitmap).any():
+            e.compact_bits(bits, bitmap, n, out)
+        bits = out[: (n - chunk.nulls + 7) // 8]
     chunk.encodings = [PLAIN]
     chunk.page([*head, bits.data], n, PLAIN)
     return Range(nulls=chunk.nulls)
@@ -468,32 +492,16 @@ def _number_list(array: pa.Array, entry: pa.Field) -> tuple[_Chunk, Range]:
     room = n + len(items)
     repetition, definition = np.empty(room, np.uint8), np.empty(room, np.uint8)
     count = e.list_levels(offsets, bitmap, bool(nulls), repetition, definition)
-    levels = []
-    for values, width in ((repetition[:count], 1), (definition[:count], 2)):
-        packed = b"".join(_packed(values, width))
-        levels.append(_levels(packed))
     chunk.nulls = count - len(items)
+    levels = [_levels(_run(n, 0, 1)) if count == n else _packed_levels(repetition[:count], 1)]
+    levels.append(_packed_levels(definition[:count], 2))
     if not len(items):
         chunk.encodings = [PLAIN]
         chunk.page(levels, count, PLAIN)
         return chunk, Range(nulls=nulls)
     if items.offset:
         items = pa.concat_arrays([items, items[:0]])
-    values = _buffer(items.buffers()[1], np.int32, len(items))
-    found = np.empty(2, np.int64)
-    e.span(values, found)
-    low, high = found.tolist()
-    chunk.low, chunk.high = (v.to_bytes(4, "little", signed=True) for v in (low, high))
-    codes, dictionary = _dictionary_of(values, low, high)
-    if codes is None:
-        out = np.empty(e.delta_room(values.size, 4), np.uint8)
-        size = e.delta(values, False, out)
-        chunk.encodings = [DELTA_BINARY_PACKED]
-        chunk.page([*levels, out[:size].data], count, DELTA_BINARY_PACKED)
-    else:
-        nulls_of_items, chunk.nulls = chunk.nulls, count - len(items)
-        _coded(chunk, levels, count, codes, dictionary.tobytes(), dictionary.size)
-        chunk.nulls = nulls_of_items
+    _integers(chunk, levels, count, _buffer(items.buffers()[1], np.int32, len(items)))
     return chunk, Range(nulls=nulls)
 
 

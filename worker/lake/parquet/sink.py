@@ -1,6 +1,7 @@
 """The sink of one table: batches are gathered into row groups, row groups become a Parquet file.
 
-Knows how rows are gathered; the bytes are written by `pages.py`, or by `arrow.py` where columns are nested. Must not know where the bytes go.
+Knows how rows are gathered; the bytes are written by `pages.py`, or by `arrow.py` where columns are nested. Must not know
+where the bytes go.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from .arrow import ArrowFile, Write
 from .pages import PageFile, is_flat
 from .statistics import Summary, delta_stats
 
+ROW_GROUP_BYTES = 128 << 20  # of Arrow's buffers: payloads of whole packets fill a row group before its rows do
+
 
 class ParquetSink:
     """One Parquet file of a table's rows.
 
-    `write` gets the file's bytes in order, as `bytes` it may keep. `compression` is zstd, snappy or none.
-    Columns in `omit` (partition columns) are left out of the file. A row group has at most `row_group_rows` rows.
+    `write` gets the file's bytes in order, as `bytes` it may keep. `compression` is zstd, snappy, gzip, lz4 or none.
+    Columns in `omit` (partition columns) are left out of the file. A row group has at most `row_group_rows` rows, and no
+    second batch that would take it over 128 MB.
     """
 
     def __init__(
@@ -53,15 +57,21 @@ class ParquetSink:
         return self._written + int(self._waiting_rows * ratio)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch: the table's columns, strings plain or as dictionary<int32, string>, nulls also as null type."""
-        batch = batch.select(self._schema.names)
+        """Take a batch of the table's columns: strings plain or as dictionaries, nulls also as null type.
+
+        A nullable column that the batch lacks is null in all its rows, columns of no name in the schema are left out.
+        `ValueError` for a required column that is not there, `pyarrow.ArrowInvalid` for values that its type cannot hold.
+        """
+        batch = pa.RecordBatch.from_arrays([_taken(batch, field) for field in self._schema], names=self._schema.names)
         for start in range(0, batch.num_rows, self._row_group_rows):
             part = batch.slice(start, self._row_group_rows)
-            if self._waiting_rows + part.num_rows > self._row_group_rows:
+            size = part.nbytes
+            rows = self._waiting_rows + part.num_rows
+            if rows > self._row_group_rows or self._waiting_bytes + size > ROW_GROUP_BYTES:
                 self._flush()
             self._waiting.append(part)
             self._waiting_rows += part.num_rows
-            self._waiting_bytes += part.nbytes
+            self._waiting_bytes += size
             if self._waiting_rows == self._row_group_rows:
                 self._flush()
 
@@ -84,6 +94,20 @@ class ParquetSink:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         self._file.write_group(columns)
         self._rows += rows
+
+
+def _taken(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """The batch's column for a field, in a form that can be written: of its type, a dictionary of it, or null type."""
+    if field.name not in batch.schema.names:
+        if not field.nullable:
+            raise ValueError(f"the batch has no column {field.name}, which is required; give it")
+        return pa.nulls(batch.num_rows)
+    array = batch.column(field.name)
+    if pa.types.is_dictionary(array.type):
+        as_it_is = array.type == pa.dictionary(pa.int32(), field.type) and not array.dictionary.null_count
+    else:
+        as_it_is = array.type == field.type or pa.types.is_null(array.type)
+    return array if as_it_is else array.cast(field.type)
 
 
 def _joined(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
