@@ -26,7 +26,7 @@ async def removals(store: Store, table: str, tail: Tail, now: int) -> Sequence[R
     if tail.base >= 0:
         for path in await _parts(store, table, tail.base):
             found = await _get(store, path)
-            column = pq.read_table(io.BytesIO(found), columns=_COLUMNS, use_threads=False).column("add")
+            column = pq.ParquetFile(io.BytesIO(found)).read(_COLUMNS, use_threads=False).column("add")
             for add in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="strict"):
                 live[decode_path(add["path"])] = add
     for version in range(tail.base + 1, tail.version + 1):

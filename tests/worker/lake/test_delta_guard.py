@@ -1,0 +1,262 @@
+"""Tables that others change: what stops us, what frees us again, how a table grows and how it is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.worker.lake.deltas import SCHEMA, add, checkpoint, checkpoint_bytes, foreign, live, metadata, versions
+from worker.lake.delta import LogStore, SchemaConflict, TableBlocked, Txn
+from worker.lake.delta.actions import raw_lines
+from worker.testing import MemoryStore
+
+WIDER = SCHEMA.append(pa.field("new", pa.int8()))
+
+
+def txn(version: int) -> Txn:
+    return Txn(app_id="app", version=version)
+
+
+async def started() -> tuple[MemoryStore, LogStore]:
+    store = MemoryStore()
+    log = LogStore(store, commit_timeout=5.0)
+    await log.create("t", SCHEMA, partition_columns=["date"])
+    await log.commit("t", [add("first")], txn=txn(0))
+    return store, log
+
+
+def struct_without(found: dict[str, Any], name: str) -> str:
+    struct = json.loads(found["schemaString"])
+    return json.dumps({**struct, "fields": [field for field in struct["fields"] if field["name"] != name]})
+
+
+def struct_with(found: dict[str, Any], name: str, **change: Any) -> str:
+    struct = json.loads(found["schemaString"])
+    fields = [{**field, **change} if field["name"] == name else field for field in struct["fields"]]
+    return json.dumps({**struct, "fields": fields})
+
+
+CHANGES: dict[str, tuple[Any, str]] = {
+    "a property that forgets transactions": (
+        lambda m: {**m, "configuration": {"delta.setTransactionRetentionDuration": "interval 1 days"}},
+        r"UNSET TBLPROPERTIES \('delta.setTransactionRetentionDuration'\)",
+    ),
+    "a constraint": (
+        lambda m: {**m, "configuration": {"delta.constraints.c": "n > 0"}},
+        "delta.constraints.c is set",
+    ),
+    "column mapping": (
+        lambda m: {**m, "configuration": {"delta.columnMapping.mode": "name"}},
+        "delta.columnMapping.mode is on",
+    ),
+    "an invariant": (
+        lambda m: {**m, "schemaString": struct_with(m, "n", metadata={"delta.invariants": "{}"})},
+        "column n has delta.invariants",
+    ),
+    "a column dropped": (lambda m: {**m, "schemaString": struct_without(m, "n")}, "column n was dropped"),
+    "a column retyped": (lambda m: {**m, "schemaString": struct_with(m, "n", type="string")}, "column n is string"),
+    "a column NOT NULL": (lambda m: {**m, "schemaString": struct_with(m, "n", nullable=False)}, "column n is NOT NULL"),
+    "other partitions": (lambda m: {**m, "partitionColumns": []}, "it was partitioned by"),
+    "a table made anew": (lambda m: {**m, "id": "another"}, "made anew by somebody else"),
+    "another format": (lambda m: {**m, "format": {"provider": "orc"}}, "its files are orc"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_blocks_the_table_until_it_is_taken_back(what: str) -> None:
+    change, message = CHANGES[what]
+
+    async def run() -> None:
+        store, log = await started()
+        await log.create("u", SCHEMA, partition_columns=["date"])
+        before = metadata(store, "t")
+        foreign(store, "t", {"metaData": change(before)})
+        assert await log.version("t") == 2
+        for _ in range(2):
+            with pytest.raises(TableBlocked, match=message):
+                await log.commit("t", [add("a")], txn=txn(1))
+        assert len(versions(store, "t")) == 3, "nothing was tried"
+        assert await log.txn("t", "app") == 0, "reading still works"
+        await log.commit("u", [add("a")], txn=txn(1))
+        foreign(store, "t", {"metaData": before})
+        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 4
+
+    asyncio.run(run())
+
+
+def test_a_protocol_raised_blocks_and_a_feature_dropped_frees() -> None:
+    async def run() -> None:
+        store, log = await started()
+        raised = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}
+        foreign(store, "t", {"protocol": raised})
+        for each in (log, LogStore(store)):
+            with pytest.raises(TableBlocked, match=r"reader 3, writer 7.*DROP FEATURE"):
+                await each.commit("t", [add("a")], txn=txn(1))
+        foreign(store, "t", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 1}})
+        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 4
+
+    asyncio.run(run())
+
+
+def test_the_warm_one_learns_of_a_change_when_it_loses_a_version() -> None:
+    async def run() -> None:
+        store, log = await started()
+        foreign(store, "t", {"metaData": {**metadata(store, "t"), "configuration": {"delta.constraints.c": "1"}}})
+        with pytest.raises(TableBlocked, match=r"delta\.constraints\.c"):
+            await log.commit("t", [add("a")], txn=txn(1))
+
+    asyncio.run(run())
+
+
+# A table grows
+
+
+def test_a_column_is_added_with_the_files_that_bring_it() -> None:
+    async def run() -> None:
+        store, log = await started()
+        await log.commit("t", [add("a")], txn=txn(1), schema=WIDER)
+        assert await log.schema("t") == WIDER
+        lines = raw_lines(versions(store, "t")[2])
+        assert sorted(next(iter(line)) for line in lines) == ["add", "commitInfo", "metaData", "txn"]
+        said = next(line["commitInfo"] for line in lines if "commitInfo" in line)
+        assert (said["operationParameters"]["mode"], said["isBlindAppend"]) == ("Append", True)
+        for number, schema in enumerate((WIDER, SCHEMA), 2):
+            await log.commit("t", [add(f"again{number}")], txn=txn(number), schema=schema)
+            assert b"metaData" not in versions(store, "t")[-1]
+
+    asyncio.run(run())
+
+
+def test_metadata_is_made_anew_when_a_version_is_lost() -> None:
+    """Somebody adds a column and a property while we add ours: nothing of his is written over."""
+
+    async def run() -> None:
+        store, log = await started()
+        found = metadata(store, "t")
+        struct = json.loads(found["schemaString"])
+        struct["fields"].append({"name": "theirs", "type": "double", "nullable": True, "metadata": {"comment": "x"}})
+        configuration = {**found["configuration"], "owner": "them"}
+        theirs = {**found, "schemaString": json.dumps(struct), "configuration": configuration, "description": "d"}
+        foreign(store, "t", {"metaData": theirs})
+        await log.commit("t", [add("a")], txn=txn(1), schema=WIDER)
+        now = metadata(store, "t")
+        assert (now["configuration"], now["description"], now["id"]) == (configuration, "d", found["id"])
+        fields = json.loads(now["schemaString"])["fields"]
+        assert [field["name"] for field in fields] == ["n", "date", "theirs", "new"]
+        assert fields[2]["metadata"] == {"comment": "x"}
+
+    asyncio.run(run())
+
+
+def test_two_that_bring_one_column_add_it_once() -> None:
+    async def run() -> None:
+        store, log = await started()
+        other = LogStore(store)
+        await asyncio.gather(
+            log.commit("t", [add("a")], txn=txn(1), schema=WIDER),
+            other.commit("t", [add("b")], txn=Txn(app_id="other", version=0), schema=WIDER),
+        )
+        assert await other.schema("t") == await log.schema("t") == WIDER
+        assert sum(b"metaData" in data for data in versions(store, "t")) == 2
+
+    asyncio.run(run())
+
+
+def test_a_type_that_differs_waits_for_the_table_to_change() -> None:
+    async def run() -> None:
+        store, _ = await started()
+        log = LogStore(store)
+        assert await log.version("t") == 1
+        strings = SCHEMA.set(0, pa.field("n", pa.string()))
+        with pytest.raises(SchemaConflict, match="t: column n is long in the table and string in the rows"):
+            await log.commit("t", [add("a")], txn=txn(1), schema=strings)
+        found = metadata(store, "t")
+        foreign(store, "t", {"metaData": {**found, "schemaString": struct_with(found, "n", type="string")}})
+        assert (await log.commit("t", [add("a")], txn=txn(1), schema=strings)).version == 3
+
+    asyncio.run(run())
+
+
+def test_files_of_other_partitions_are_refused() -> None:
+    async def run() -> None:
+        store, log = await started()
+        file = add("a")
+        for values in ({}, {"day": "1"}, {"date": "1", "bus": "x"}):
+            wrong = type(file)(path="x", size=1, partition_values=values, modification_time=0, stats="")
+            with pytest.raises(SchemaConflict, match=r"partitioned by \['date'\]"):
+                await log.commit("t", [wrong], txn=txn(1))
+        assert len(versions(store, "t")) == 2
+
+    asyncio.run(run())
+
+
+# A table is replaced
+
+
+@pytest.mark.parametrize("from_checkpoint", [False, True])
+def test_an_overwrite_removes_what_is_live_then_and_nothing_else(from_checkpoint: bool) -> None:
+    async def run() -> None:
+        store, log = await started()
+        for number in range(1, 4):
+            await log.commit("t", [add(number)], txn=txn(number))
+        foreign(store, "t", {"remove": {"path": add(2).to_json()["path"], "dataChange": True}})
+        if from_checkpoint:
+            files = [add("first"), add(1), add(3)]
+            identity = metadata(store, "t")["id"]
+            checkpoint(store, "t", 5, checkpoint_bytes(files, table_id=identity, txns={"app": 3}), clean_up=True)
+        theirs = add("theirs").to_json()
+        odd = {**theirs, "path": "date=2026-11-21/a%20%c3%a9.parquet"}  # spelt as we would not
+        foreign(store, "t", {"add": theirs}, {"add": odd}, version=6)
+        commit = await log.commit("t", [add("new")], txn=txn(4), overwrite=True)
+        lines = raw_lines(store.objects[f"t/_delta_log/{commit.version:020d}.json"][0])
+        removed = {line["remove"]["path"]: line["remove"] for line in lines if "remove" in line}
+        assert removed.keys() == {*(add(name).to_json()["path"] for name in ("first", 1, 3, "theirs")), odd["path"]}
+        assert all(each["partitionValues"] == {"date": "2026-11-21"} for each in removed.values())
+        assert all(each["size"] == 100 and each["dataChange"] for each in removed.values())
+        said = next(line["commitInfo"] for line in lines if "commitInfo" in line)
+        assert (said["isBlindAppend"], said["operationParameters"]["mode"]) == (False, "Overwrite")
+        assert said["operationMetrics"]["numRemovedFiles"] == "5"
+        assert (await log.commit("t", [add("new")], txn=txn(4), overwrite=True)).already
+
+    asyncio.run(run())
+
+
+class Busy(MemoryStore):
+    """Somebody is faster, so many times."""
+
+    left = 0
+
+    async def put_if_absent(self, path: str, data: bytes) -> bool:
+        if self.left:
+            self.left -= 1
+            foreign(self, "t", {"add": add(f"theirs{self.left}").to_json()})
+        return await super().put_if_absent(path, data)
+
+
+def test_an_overwrite_that_loses_removes_what_came_meanwhile() -> None:
+    async def run() -> None:
+        store, _ = await started()
+        busy = Busy()
+        busy.objects, busy.left = store.objects, 3
+        log = LogStore(busy)
+        await log.commit("t", [add("new")], txn=txn(1), overwrite=True)
+        assert live(versions(store, "t")) == {add("new").to_json()["path"]}
+        assert len(versions(store, "t")) == 6
+
+    asyncio.run(run())
+
+
+def test_an_append_only_table_is_not_replaced() -> None:
+    async def run() -> None:
+        store, log = await started()
+        configured = {**metadata(store, "t"), "configuration": {"delta.appendOnly": "true"}}
+        foreign(store, "t", {"metaData": configured})
+        with pytest.raises(TableBlocked, match=r"delta\.appendOnly is set"):
+            await log.commit("t", [], txn=txn(1), overwrite=True)
+        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 3
+
+    asyncio.run(run())
