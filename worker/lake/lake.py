@@ -295,7 +295,7 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
 
     def count(name: str) -> TableCounts | None:
         try:
-            table = DeltaTable(f"{store.uri}/{name}", storage_options=dict(store.options) or None)
+            table = DeltaTable(store.location(name), storage_options=dict(store.options) or None)
         except TableNotFoundError:
             return None
         adds = pa.table(table.get_add_actions(flatten=True))

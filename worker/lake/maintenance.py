@@ -47,7 +47,7 @@ def maintain(
     for name in TABLES:
         begin(name)
         try:
-            yield name, _maintain(f"{store.uri}/{name}", dict(store.options), target_file_size, retention_days)
+            yield name, _maintain(store.location(name), dict(store.options), target_file_size, retention_days)
         except TableNotFoundError:
             continue
         except CommitFailedError as error:

@@ -102,6 +102,13 @@ class Store(ABC):
         plain = f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
         return ObjectStore(plain, _remote(plain, options or {}), options)
 
+    def location(self, path: str) -> str:
+        """Where `path` is, as deltalake, DuckDB and Polars take it: a path of this machine, or a URI.
+
+        A file:// URI would be taken apart at `#` and `?`, which a folder's name may hold.
+        """
+        return f"{self.uri}/{checked(path)}" if self.local is None else str(self.local / checked(path))
+
     @abstractmethod
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         """True: made; False: it exists already."""
