@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from parser import Profile, Summary, open_capture
+from parser.capture import PCAP_MAGICS, PCAPNG_MAGIC
 
 Rows = Mapping[str, list[dict[str, Any]]]
 PROFILE = Profile.parse(
@@ -17,8 +18,18 @@ PROFILE = Profile.parse(
 )
 
 
-def read(data: bytes, *, chunk: int | None = None, **options: Any) -> tuple[dict[str, list[dict[str, Any]]], Summary]:
-    """All rows of a capture by table, and its summary. `chunk`: bytes of the reading buffer, even below the least."""
+def read(
+    data: bytes, *, chunk: int | None = None, tight: bool = False, **options: Any
+) -> tuple[dict[str, list[dict[str, Any]]], Summary]:
+    """All rows of a capture by table, and its summary.
+
+    `chunk`: bytes of the reading buffer, even below the least; `tight`: just enough of them, for a capture that is not
+    packed, so that what reads behind the capture reads behind the buffer.
+    """
+    if tight and data[:4] == PCAPNG_MAGIC:
+        chunk = len(data) + 1
+    elif tight and data[:4] in PCAP_MAGICS:
+        chunk = max(len(data) - 24, 0) + 1
     options = {"profile": PROFILE, "raw": True, **options}
     with open_capture(io.BytesIO(data), **options) as capture:
         if chunk is not None:

@@ -78,7 +78,7 @@ def decode() -> None:
         for _ in range(12):
             made = [frames.spoil(r, make(r)) for _ in range(r.choice((1, 1, 2, 40)))]
             data = captures.pcap(made, link_type)
-            read(data, chunk=len(data) - 24, batch_rows=r.choice((1, 7, 1000)))  # the last record ends at the guard
+            read(data, tight=True, batch_rows=r.choice((1, 7, 1000)))  # the last record ends at the guard
     s = captures.Section()
     head = s.header() + s.interface(1)
     for _ in range(60):
@@ -86,7 +86,7 @@ def decode() -> None:
             s.enhanced(frames.spoil(r, frames.ethernet(r)), flags=1) for _ in range(r.choice((1, 30)))
         )
         data = data[: r.choice((len(data), r.randrange(len(head), len(data))))]
-        read(data, chunk=max(len(data), 600))
+        read(data, tight=True)
     print("unharmed")
 
 

@@ -38,7 +38,7 @@ def test_checked_kernels_touch_nothing_else(link_type: int) -> None:
     made = [frames.spoil(r, frames.MAKERS[link_type](r)) for _ in range(60)]
     files = [captures.pcap(made, link_type), *(captures.pcap([frame], link_type) for frame in made[:15])]
     for data in files:
-        options = {"chunk": len(data) - 24, "batch_rows": r.choice((1, 8, 1000))}
+        options = {"tight": True, "batch_rows": r.choice((1, 8, 1000))}
         compiled, _ = read(data, **options)
         with in_place(checked_kernels()):
             checked, _ = read(data, **options)
@@ -83,7 +83,7 @@ def test_the_check_works(reach: tuple[str, str]) -> None:
 
     def all_of_them() -> None:
         for data in cut:
-            read(data, chunk=len(data) - 24)
+            read(data, tight=True)
 
     with in_place(checked_kernels(*reach)), pytest.raises((OutOfBounds, OverflowError)):
         all_of_them()

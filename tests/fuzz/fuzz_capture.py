@@ -1,0 +1,61 @@
+"""Coverage-guided fuzzing of the whole way from bytes to Arrow, with the kernels interpreted and every access checked.
+
+    python -m tests.fuzz.fuzz_capture [--planted] [libFuzzer options] [corpus folder]
+
+Without a folder it starts from a few good captures in a temporary one. What fails is written to build/fuzz. `--planted` breaks a bound of the kernels, to show
+that the fuzzer would find it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from types import FunctionType
+
+import atheris
+
+with atheris.instrument_imports(include=["parser"]):
+    import parser.capture  # noqa: F401 - what is imported later is not instrumented
+
+from tests.parser.checked import checked_kernels, in_place
+from tests.parser.laws import obey
+from tests.strategies import sample
+
+FOUND = Path("build/fuzz")
+PLANTED = ("if limit - at < need:", "if limit - at < need - 30:")
+
+
+def main() -> None:
+    arguments = [a for a in sys.argv if a != "--planted"]
+    kernels = checked_kernels(*(PLANTED if "--planted" in sys.argv else ()), steps=None)
+    for name, function in vars(kernels).items():
+        if isinstance(function, FunctionType) and function.__module__ == kernels.__name__:
+            setattr(kernels, name, atheris.instrument_func(function))
+
+    def one(data: bytes) -> None:
+        obey(data, tight=True, batch_rows=100)
+
+    with tempfile.TemporaryDirectory() as folder, in_place(kernels):
+        if not any(Path(a).is_dir() for a in arguments[1:]):
+            for seed in range(200):
+                if len(data := sample(seed)) < 500:
+                    (Path(folder) / str(seed)).write_bytes(data)
+            arguments.append(folder)
+        FOUND.mkdir(parents=True, exist_ok=True)
+        atheris.Setup(
+            [
+                arguments[0],
+                f"-artifact_prefix={FOUND}/",
+                "-max_len=4096",
+                "-rss_limit_mb=4096",
+                "-timeout=30",
+                *arguments[1:],
+            ],
+            one,
+        )
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

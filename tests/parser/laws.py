@@ -1,0 +1,46 @@
+"""What holds for any bytes that are opened as a capture."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from parser import CaptureError
+from tests.parser.compare import read
+
+MOST = 1 << 26  # bytes that a small packed file may unpack to, at the most, in these tests
+
+
+def obey(data: bytes, **options: Any) -> bool:
+    """Read the bytes and assert the laws; False when they are no capture, and `CaptureError` says so."""
+    refused: CaptureError | None = None
+    try:
+        rows, summary = read(data, **options)
+    except CaptureError as error:
+        refused = error
+    if refused is not None:
+        assert refused.reason in ("empty", "unknown_format", "truncated")
+        assert refused.detail
+        return False
+    packets = rows.get("packets", [])
+    assert [row["packet_no"] for row in packets] == list(range(1, summary.packets + 1))
+    assert sum(row["captured_len"] for row in packets) == summary.bytes
+    if summary.compression is None:
+        assert summary.bytes <= len(data)
+        assert sum(map(len, rows.values())) <= 2 * len(data)
+    for table, found in rows.items():
+        seen: dict[int, int] = defaultdict(int)
+        last = 0
+        for row in found:
+            assert row["sub_no"] == seen[row["packet_no"]], f"{table}: sub_no is not dense"
+            seen[row["packet_no"]] += 1
+            assert row["packet_no"] >= last, f"{table}: not in the order of the capture"
+            last = row["packet_no"]
+            assert (row["ts"] is None) == (row["ts_ns"] is None)
+            if table != "faults":
+                assert row["ts_ns"] == packets[row["packet_no"] - 1]["ts_ns"]
+        assert last <= summary.packets
+    for fault in rows.get("faults", []):
+        assert fault["offset"] is None or 0 <= fault["offset"] <= (len(data) if summary.compression is None else MOST)
+    assert len([f for f in rows.get("faults", []) if f["layer"] == "capture" and f["reason"] == "truncated"]) <= 1
+    return True
