@@ -14,7 +14,7 @@ setup: $(VENV)/.warm ## make .venv from the lock file, install pcaplake in it, c
 
 $(VENV)/.locked: requirements.lock
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install it, or name another with PYTHON=..." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV) || { echo "no venv: on Debian install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "no venv: on Debian install python3-venv" >&2; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 

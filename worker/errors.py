@@ -1,8 +1,8 @@
 """The three words that decide what happens next; adapters translate into them, the core imports no foreign exception.
 
-    Retryable   throttled, timed out, outcome unknown: keep the work, try again later
-    Poison      what the decoder itself calls not a capture: a quarantine row, then done
-    Fatal       bad settings, no permission, a lake of another kind: stop, say what to do, exit not 0
+Retryable   throttled, timed out, outcome unknown: keep the work, try again later
+Poison      what the decoder itself calls not a capture: a quarantine row, then done
+Fatal       bad settings, no permission, a lake of another kind: stop, say what to do, exit not 0
 """
 
 from __future__ import annotations

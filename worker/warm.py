@@ -25,6 +25,7 @@ from parser.tables import TABLES
 from . import sample
 from .lake.knobs import Knobs
 from .lake.manifest import Capture
+from .lake.parquet.warm import warm as warm_writer
 from .lake.stage import Window
 from .lake.store import Store
 from .pipeline import Reader
@@ -33,7 +34,7 @@ from .sample.files import Packet
 from .sample.sources import BACKBONE, INTERFACES
 
 PACKAGES = (parser, worker.lake.parquet)
-NOTICE = "compiling the decode kernels, once, about half a minute"
+NOTICE = "compiling the decode kernels, once, about a minute"
 
 
 def kernels() -> Iterator[Any]:
@@ -59,7 +60,8 @@ def is_warm() -> bool:
 
 
 def warm() -> None:
-    """Read and write a short drive in memory; what is not compiled yet is compiled on the way."""
+    """Read and write a short drive, and columns of every shape; what is not compiled yet is compiled on the way."""
+    warm_writer()
     worker.lake.parquet.warm()
     schemas = {name: spec.schema for name, spec in TABLES.items()}
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
