@@ -1,13 +1,14 @@
 """Coverage-guided fuzzing of the whole way from bytes to Arrow, with the kernels interpreted and every access checked.
 
-    python -m tests.fuzz.fuzz_capture [--planted] [libFuzzer options] [corpus folder]
+    python -m tests.fuzz [--seconds N] [--planted] [libFuzzer options] [corpus folder]
 
-Without a folder it starts from a few good captures in a temporary one. What fails is written to build/fuzz. `--planted` breaks a bound of the kernels, to show
-that the fuzzer would find it.
+Without a folder it starts from some small captures in a temporary one. What fails is written to build/fuzz. `--planted`
+breaks a bound of the kernels, to show that the fuzzer would find it.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -27,8 +28,11 @@ PLANTED = ("if limit - at < need:", "if limit - at < need - 30:")
 
 
 def main() -> None:
-    arguments = [a for a in sys.argv if a != "--planted"]
-    kernels = checked_kernels(*(PLANTED if "--planted" in sys.argv else ()), steps=None)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--seconds", type=int, default=600)
+    options.add_argument("--planted", action="store_true")
+    chosen, more = options.parse_known_args()
+    kernels = checked_kernels(*(PLANTED if chosen.planted else ()))
     for name, function in vars(kernels).items():
         if isinstance(function, FunctionType) and function.__module__ == kernels.__name__:
             setattr(kernels, name, atheris.instrument_func(function))
@@ -37,25 +41,12 @@ def main() -> None:
         obey(data, tight=True, batch_rows=100)
 
     with tempfile.TemporaryDirectory() as folder, in_place(kernels):
-        if not any(Path(a).is_dir() for a in arguments[1:]):
+        if not any(Path(argument).is_dir() for argument in more):
             for seed in range(200):
                 if len(data := sample(seed)) < 500:
                     (Path(folder) / str(seed)).write_bytes(data)
-            arguments.append(folder)
+            more.append(folder)
         FOUND.mkdir(parents=True, exist_ok=True)
-        atheris.Setup(
-            [
-                arguments[0],
-                f"-artifact_prefix={FOUND}/",
-                "-max_len=4096",
-                "-rss_limit_mb=4096",
-                "-timeout=30",
-                *arguments[1:],
-            ],
-            one,
-        )
+        fixed = [f"-max_total_time={chosen.seconds}", f"-artifact_prefix={FOUND}/", "-max_len=4096", "-timeout=30"]
+        atheris.Setup([sys.argv[0], *fixed, "-rss_limit_mb=4096", *more], one)
         atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()

@@ -43,13 +43,13 @@ def test_good_captures_have_packets(seed: int) -> None:
 
 
 def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.fuzz.fuzz_capture", *arguments]
+    command = [sys.executable, "-m", "tests.fuzz", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_the_fuzzer_runs() -> None:
     """For some seconds here; `make fuzz` runs it for minutes."""
-    done = fuzz("-max_total_time=8")
+    done = fuzz("--seconds", "8")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Done " in done.stderr
     assert "NEW" in done.stderr, "coverage did not guide it anywhere"
@@ -57,6 +57,6 @@ def test_the_fuzzer_runs() -> None:
 
 def test_the_fuzzer_finds_what_is_wrong(tmp_path: Path) -> None:
     """A bound that is broken on purpose is found."""
-    done = fuzz("--planted", "-max_total_time=60", f"-artifact_prefix={tmp_path}/")
+    done = fuzz("--planted", "--seconds", "60", f"-artifact_prefix={tmp_path}/")
     assert done.returncode != 0
     assert "OutOfBounds" in done.stdout + done.stderr
