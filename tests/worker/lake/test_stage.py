@@ -179,7 +179,7 @@ def test_a_large_capture_is_staged_alone_and_in_several_files() -> None:
     put(small, "b", [DAY], size=20_001)
     assert small.due
 
-    alone = window(store.as_process(store._faults), target_file_size=20_000, row_group_rows=1_000)
+    alone = window(store.as_process(store._faults), target_file_size=5_000, row_group_rows=1_000)
     alone.stage_id = "stage-2"
     alone.begin(capture("c", 1_000_000))
     for _ in range(50):

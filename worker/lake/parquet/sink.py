@@ -62,7 +62,9 @@ class ParquetSink:
         A nullable column that the batch lacks is null in all its rows, columns of no name in the schema are left out.
         `ValueError` for a required column that is not there, `pyarrow.ArrowInvalid` for values that its type cannot hold.
         """
-        batch = pa.RecordBatch.from_arrays([_taken(batch, field) for field in self._schema], names=self._schema.names)
+        given = dict(zip(batch.schema.names, batch.columns, strict=True))
+        arrays = [_taken(given.get(field.name), field, batch.num_rows) for field in self._schema]
+        batch = pa.RecordBatch.from_arrays(arrays, names=self._schema.names)
         for start in range(0, batch.num_rows, self._row_group_rows):
             part = batch.slice(start, self._row_group_rows)
             size = part.nbytes
@@ -96,13 +98,12 @@ class ParquetSink:
         self._rows += rows
 
 
-def _taken(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """The batch's column for a field, in a form that can be written: of its type, a dictionary of it, or null type."""
-    if field.name not in batch.schema.names:
+def _taken(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
+    """A column in a form that can be written: of the field's type, a dictionary of it, or null type."""
+    if array is None:
         if not field.nullable:
             raise ValueError(f"the batch has no column {field.name}, which is required; give it")
-        return pa.nulls(batch.num_rows)
-    array = batch.column(field.name)
+        return pa.nulls(rows)
     if pa.types.is_dictionary(array.type):
         as_it_is = array.type == pa.dictionary(pa.int32(), field.type) and not array.dictionary.null_count
     else:
@@ -115,5 +116,8 @@ def _joined(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
     if len(arrays) == 1:
         return arrays[0]
     if all(pa.types.is_dictionary(array.type) for array in arrays):
+        first = arrays[0].dictionary
+        if all(array.dictionary.equals(first) for array in arrays):
+            return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices for array in arrays]), first)
         return pa.chunked_array(arrays).unify_dictionaries().combine_chunks()
     return pa.concat_arrays([array if array.type == field.type else array.cast(field.type) for array in arrays])
