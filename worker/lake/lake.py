@@ -301,7 +301,7 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
         adds = pa.table(table.get_add_actions(flatten=True))
         rows = adds["num_records"]  # a file that somebody else added may have none
         return TableCounts(
-            rows=table.count() if rows.null_count else sum(rows.to_pylist()),
+            rows=table.to_pyarrow_dataset().count_rows() if rows.null_count else sum(rows.to_pylist()),
             files=adds.num_rows,
             bytes=sum(adds["size_bytes"].to_pylist()),
             version=table.version(),
