@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from parser.memory import get, put, store8, store64
+from parser.memory import get, load, put, store8, store32, store64
 
 BLOCK, MINIBLOCKS, MINI = 128, 4, 32  # of DELTA_BINARY_PACKED, as every reader expects them
 SPARE = 16
@@ -256,10 +256,27 @@ def delta(values, wide, out):
 
 
 @njit(cache=True, nogil=True)
-def lengths(offsets, out):
-    """out[i] = offsets[i + 1] - offsets[i]."""
-    for i in range(out.size):
-        out[i] = offsets[i + 1] - offsets[i]
+def plain(offsets, data, bitmap, start, stop, out):
+    """PLAIN byte arrays: values start to stop - 1 whose bit in `bitmap` (LSB first; empty: all) is set; return the bytes.
+
+    Value i is data[offsets[i] : offsets[i + 1]] and goes behind its length in 4 bytes. out has SPARE bytes to spare.
+    """
+    at = np.int64(0)
+    for i in range(start, stop):
+        if bitmap.size and not (get(bitmap, i >> 3) >> (i & 7)) & 1:
+            continue
+        first = get(offsets, i)
+        size = get(offsets, i + 1) - first
+        store32(out, at, size)
+        at += 4
+        if first + ((size + 7) & ~7) <= data.size:  # whole words; what is too much, the next value overwrites
+            for j in range(0, size, 8):
+                store64(out, at + j, load(data, first + j))
+        else:
+            for j in range(size):
+                store8(out, at + j, get(data, first + j))
+        at += size
+    return at
 
 
 @njit(cache=True, nogil=True)

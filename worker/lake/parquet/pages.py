@@ -1,12 +1,20 @@
 """Row groups written page by page: for the large tables with flat columns. One array becomes one column chunk.
 
 The encoding of a chunk is chosen from its values: one value is a dictionary of one and a run of a few bytes, few values
-are bit-packed dictionary codes, rising numbers are DELTA_BINARY_PACKED, payloads are DELTA_LENGTH_BYTE_ARRAY over the
-Arrow buffer as it lies. A chunk is compressed where a sample says that it pays.
+are bit-packed dictionary codes, rising numbers are DELTA_BINARY_PACKED, payloads are PLAIN. A chunk is compressed where a
+sample says that it pays.
 
-Rules kept for readers (parquet-mr, Spark's vectorised reader, DuckDB, Polars, arrow-rs): data pages V1, dictionary pages
-PLAIN, runs of the RLE hybrid as Encodings.md has them, blocks of 128 and miniblocks of 32 deltas, no BYTE_STREAM_SPLIT,
-statistics in min_value/max_value with a column order.
+Rules kept for readers, looked up in their sources and tried with Spark 3.5.5 and 4.2.0, both of its ways to read:
+
+- Data pages V1, dictionary pages PLAIN, statistics in min_value/max_value with a column order. Sizes of pages are 32-bit
+  numbers for all; nobody has a limit of a few megabytes. There is no page index, so readers take whole chunks.
+- One bit-packed run may be all of a page: Spark's `VectorizedRleValuesReader` and parquet-mr's
+  `RunLengthBitPackingHybridDecoder` unpack a run whole, into 4 bytes a value (1 MB for 262,144). Both want whole groups of
+  eight. What lies behind the last value is not looked at.
+- DELTA_BINARY_PACKED (Spark since 3.3) has blocks of 128 and miniblocks of 32; miniblocks behind the last value have width
+  0 and no bytes, since parquet-mr and Spark read none there. Differences wrap: readers add in 64 bits and cut.
+- No DELTA_LENGTH_BYTE_ARRAY (see `_payloads`), no BYTE_STREAM_SPLIT (Spark up to 4.2 cannot).
+- `created_by` has the form that parquet-mr parses, else it distrusts the bounds of texts (PARQUET-251, PARQUET-297).
 """
 
 from __future__ import annotations
@@ -32,9 +40,10 @@ Measure = Callable[[bytes], int]
 Array = np.ndarray[Any, Any]
 
 MAGIC = b"PAR1"
+CREATED_BY = "pcaplake version 1.0.0 (build 0)"  # of this writer; `application version x.y.z (build hash)`
 BOOLEAN, INT32, INT64, BYTE_ARRAY = 0, 1, 2, 6
 REQUIRED, OPTIONAL, REPEATED = 0, 1, 2
-PLAIN, RLE, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, RLE_DICTIONARY = 0, 3, 5, 6, 8
+PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8
 UNCOMPRESSED, SNAPPY, GZIP, ZSTD, LZ4_RAW = 0, 1, 2, 6, 7
 CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "gzip": GZIP, "lz4": LZ4_RAW, "zstd": ZSTD}
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
@@ -197,7 +206,7 @@ class PageFile:
                 ),
                 (3, I64, self._rows),
                 (4, LIST, self._groups),
-                (6, BINARY, "pcaplake version 1.0.0 (build 0)"),
+                (6, BINARY, CREATED_BY),
                 (7, LIST, [((1, STRUCT, ()),) for _ in columns]),
             )
         )
@@ -266,8 +275,6 @@ def _column(array: pa.Array, entry: pa.Field) -> tuple[_Chunk, Range]:
     """The pages of an array, and its range for Delta's statistics."""
     if pa.types.is_list(entry.type):
         return _number_list(array, entry)
-    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
-        array = array.cast(entry.type)
     n, nulls, kind = len(array), array.null_count, _physical(entry.type)
     assert kind is not None
     if nulls and not entry.nullable:
@@ -445,33 +452,23 @@ def _bools(chunk: _Chunk, array: pa.Array, head: list[Any], bitmap: Array | None
 
 
 def _payloads(chunk: _Chunk, array: pa.Array, entry: pa.Field, bitmap: Array | None) -> None:
-    """DELTA_LENGTH_BYTE_ARRAY: packed lengths, then Arrow's own bytes; pages of about a megabyte."""
+    """PLAIN: payloads behind their lengths, in pages of about a megabyte.
+
+    DELTA_LENGTH_BYTE_ARRAY would leave the bytes as they lie and be smaller. But Spark's vectorised reader takes the
+    lengths of wrong rows, and so gives wrong payloads without a word, in 3.3 to 3.5.5 and in 4.0.0 (SPARK-52240).
+    """
     n = len(array)
-    offsets = _buffer(array.buffers()[1], np.int32, n + 1)
-    data = array.buffers()[2]
-    if bitmap is not None:  # null slots may hold bytes: only an array without nulls lies side by side
-        array = array.drop_null()
-        array = pa.concat_arrays([array, array[:0]])
-        every, data = _buffer(array.buffers()[1], np.int32, len(array) + 1), array.buffers()[2]
-    else:
-        every = offsets
-    sizes = np.empty(every.size - 1, np.int32)
-    e.lengths(every, sizes)
-    chunk.encodings = [DELTA_LENGTH_BYTE_ARRAY]
-    content = memoryview(data) if data is not None else memoryview(b"")
-    total = int(every[-1]) - int(every[0])
-    rows = max(8, PAGE_BYTES * n // max(total, 1) // 8 * 8)
-    at = 0  # among the values that are not null
+    offsets, data = _buffer(array.buffers()[1], np.int32, n + 1), array.buffers()[2]
+    content = _buffer(data, np.uint8, data.size) if data is not None and data.size else np.zeros(0, np.uint8)
+    every = np.zeros(0, np.uint8) if bitmap is None else bitmap
+    chunk.encodings = [PLAIN]
+    rows = max(8, PAGE_BYTES * n // (int(offsets[-1]) - int(offsets[0]) + 4 * n) // 8 * 8)
     for start in range(0, n, rows):
-        count = min(rows, n - start)
-        part = bitmap[start // 8 : (start + count + 7) // 8] if bitmap is not None else None
-        there = count if part is None else int(np.unpackbits(part, count=count, bitorder="little").sum())
-        out = np.empty(e.delta_room(there, 4), np.uint8)
-        size = e.delta(sizes[at : at + there], False, out)
-        head = _definition(count, part) if entry.nullable else []
-        body = content[int(every[at]) : int(every[at + there])]
-        chunk.page([*head, out[:size].data, body], count, DELTA_LENGTH_BYTE_ARRAY)
-        at += there
+        stop = min(start + rows, n)
+        head = _definition(stop - start, None if bitmap is None else bitmap[start // 8 :]) if entry.nullable else []
+        out = np.empty(int(offsets[stop]) - int(offsets[start]) + 4 * (stop - start) + e.SPARE, np.uint8)
+        size = e.plain(offsets, content, every, start, stop, out)
+        chunk.page([*head, out[:size].data], stop - start, PLAIN)
 
 
 def _number_list(array: pa.Array, entry: pa.Field) -> tuple[_Chunk, Range]:
