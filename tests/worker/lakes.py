@@ -6,6 +6,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from deltalake import DeltaTable
 from parser.tables import TABLES
 from worker import cli
 from worker.commands import ingest as command
+from worker.errors import Fatal
 from worker.settings import Settings
 from worker.testing import crash_at
 
@@ -42,22 +44,38 @@ def interrupt_at(where: str) -> Callable[[str], None]:
     return step
 
 
-def _ingest(names: list[str], given: dict[str, Any], log: str, kind: str, where: str) -> None:
+def _ingest(names: list[str], given: dict[str, Any], log: str, kind: str, where: str, largest: int) -> None:
     """In a process of its own: stderr goes to `log`, stdout beside it; it ends with the exit code of the command."""
     with Path(log).open("w") as err, Path(f"{log}.out").open("w") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
+        if largest:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
         steps = {"kill": crash_at, "interrupt": interrupt_at}
         step = steps[kind](where) if kind else lambda name: None
-        code = command.run(Settings.load(**given), names, json=True, step=step)
+        try:
+            code = command.run(Settings.load(**given), names, json=True, step=step)
+        except Fatal as error:
+            sys.stderr.write(f"{error}\n")
+            code = cli.FATAL
         sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
-def start(names: list[Path], lake: Path, log: Path, *, kill: str = "", interrupt: str = "", **given: Any) -> Any:
-    """An ingest that has begun; `kill` and `interrupt` name steps."""
+def start(
+    names: list[Path], lake: Path, log: Path, *, kill: str = "", interrupt: str = "", largest: int = 0, **given: Any
+) -> Any:
+    """An ingest that has begun; `kill` and `interrupt` name steps, no file grows beyond `largest` bytes."""
     kind = "kill" if kill else "interrupt" if interrupt else ""
-    arguments = ([str(name) for name in names], {"lake": str(lake), **given}, str(log), kind, kill or interrupt)
+    arguments = (
+        [str(name) for name in names],
+        {"lake": str(lake), **given},
+        str(log),
+        kind,
+        kill or interrupt,
+        largest,
+    )
     process = PROCESSES.Process(target=_ingest, args=arguments)
     process.start()
     return process

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from obstore import put
 
 from parser.tables import TABLES
+from worker import sample
 from worker.lake.delta import AddFile, LogStore, Txn
 from worker.lake.store import ObjectStore, Store
 from worker.queue.directory import NotThere, find
@@ -131,6 +132,36 @@ def test_what_cannot_be_read_is_tried_twice_and_told(drive: Drive, tmp_path: Pat
     code, result = lakes.ingest([pipe, drive.folder], tmp_path / "lake", log, profile=str(drive.profile))
     assert (code, result["captures"], result["quarantined"]) == (3, len(drive.captures), 0)
     assert f"not read: file://{pipe}: file://{pipe} is no regular file" in log.read_text()
+
+
+def test_a_lake_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No file may grow beyond 300 KB, as on a full disk: that is no fault of the captures; later all is put right."""
+    lake, log, folder = tmp_path / "lake", tmp_path / "log", tmp_path / "captures"
+    *_, profile = sample.make(folder, "a", 6)
+    given = {"profile": str(profile), "threads": 2}
+    code, result = lakes.ingest([folder], lake, log, largest=300_000, commit_timeout="1s", **given)
+    assert (code, result) == (3, {})
+    assert "cannot be written" in log.read_text()
+    assert "File too large" in log.read_text()
+    code, result = lakes.ingest([folder], lake, log, **given)
+    assert (code, result["captures"], result["quarantined"], result["rows"]["faults"]) == (0, 1, 0, 0)
+    lakes.check(lake, result["rows"], capsys)
+
+
+def test_a_lost_ledger_is_adopted_anew(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = tmp_path / "lake"
+    options = ("ingest", drive.folder, "--lake", lake, "--profile", drive.profile, "--json")
+    assert lakes.run(capsys, *options)[0] == 0
+    for path in (lake / "_pcaplake").glob("ledger.sqlite*"):
+        path.unlink()
+    code, _, err = lakes.run(capsys, *options)
+    assert code == 3
+    assert "--adopt" in err
+    code, out, err = lakes.run(capsys, *options, "--adopt")
+    assert code == 0, err
+    result = lakes.json.loads(out.splitlines()[-1])
+    assert (result["captures"], result["already_ingested"]) == (0, len(drive.captures))
+    lakes.check(lake, drive.rows, capsys)
 
 
 def test_ctrl_c_keeps_what_is_whole(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
