@@ -1,0 +1,225 @@
+"""Kernels of the encodings: what they write is what Encodings.md says, and never a byte outside of their buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worker.lake.parquet import encodings as e
+
+Array = np.ndarray[Any, Any]
+CANARY = 0xA5
+LENGTHS = st.sampled_from([1, 2, 7, 8, 9, 31, 32, 33, 127, 128, 129, 130, 257, 1000])
+
+
+class Fenced:
+    """A buffer with canaries before and behind it."""
+
+    def __init__(self, count: int, dtype: Any = np.uint8) -> None:
+        self.size = count * np.dtype(dtype).itemsize
+        self.whole = np.full(self.size + 128, CANARY, np.uint8)
+        self.inner: Array = self.whole[64 : 64 + self.size].view(dtype)
+
+    def unharmed(self) -> bool:
+        return bool((self.whole[:64] == CANARY).all() and (self.whole[64 + self.size :] == CANARY).all())
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 0x80:
+            return value, at
+
+
+def zigzag(data: bytes, at: int) -> tuple[int, int]:
+    value, at = varint(data, at)
+    return value >> 1 ^ -(value & 1), at
+
+
+def bits_of(data: bytes, width: int, count: int) -> list[int]:
+    whole = int.from_bytes(data, "little")
+    return [whole >> (i * width) & ((1 << width) - 1) for i in range(count)]
+
+
+def undelta(data: bytes, bits: int) -> list[int]:
+    """DELTA_BINARY_PACKED as Encodings.md has it; all bytes must be used."""
+    block, at = varint(data, 0)
+    minis, at = varint(data, at)
+    count, at = varint(data, at)
+    first, at = zigzag(data, at)
+    values, each = [first], block // minis
+    while len(values) < count:
+        least, at = zigzag(data, at)
+        widths = data[at : at + minis]
+        at += minis
+        for width in widths:
+            if len(values) >= count:
+                assert width == 0  # readers do not look for bytes here
+                continue
+            for delta in bits_of(data[at : at + each * width // 8], width, each)[: count - len(values)]:
+                values.append(values[-1] + least + delta)
+            at += each * width // 8
+    assert at == len(data)
+    half = 1 << (bits - 1)
+    return [(value + half) % (2 * half) - half for value in values[:count]]
+
+
+@st.composite
+def integers(draw: st.DrawFn, bits: int) -> Array:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    n = draw(LENGTHS)
+    some = draw(st.lists(st.integers(low, high) | st.sampled_from([low, high, 0, -1]), min_size=1, max_size=40))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    return rng.choice(np.array(some, f"i{bits // 8}"), n)
+
+
+@settings(deadline=None, max_examples=150)
+@given(values=integers(64) | integers(32))
+def test_delta_comes_back_and_stays_inside(values: Array) -> None:
+    """Also where differences wrap, and in the last block that is not full."""
+    out = Fenced(e.delta_room(values.size, values.itemsize))
+    size = e.delta(values, values.itemsize == 8, out.inner)
+    assert out.unharmed()
+    assert size <= out.size - e.SPARE
+    assert undelta(out.inner[:size].tobytes(), 8 * values.itemsize) == values.tolist()
+
+
+def test_the_room_of_delta_is_enough_for_the_worst_values() -> None:
+    for n in (1, 128, 129, 70_000):
+        values = np.where(np.arange(n) % 2, 2**63 - 1, -(2**63)).astype(np.int64) - np.arange(n)
+        out = Fenced(e.delta_room(n, 8))
+        size = e.delta(values, True, out.inner)
+        assert out.unharmed()
+        assert size <= out.size - e.SPARE
+
+
+def test_no_values_are_a_header() -> None:
+    out = Fenced(e.delta_room(0, 4))
+    size = e.delta(np.zeros(0, np.int32), False, out.inner)
+    assert out.inner[:size].tobytes() == bytes([0x80, 1, 4, 0, 0])
+
+
+@settings(deadline=None, max_examples=100)
+@given(n=LENGTHS, width=st.integers(1, 20), seed=st.integers(0, 99), small=st.booleans())
+def test_packed_codes_come_back_and_stay_inside(n: int, width: int, seed: int, small: bool) -> None:
+    width = min(width, 8) if small else width
+    codes = np.random.default_rng(seed).integers(0, 1 << width, n).astype(np.uint8 if small else np.int32)
+    out = Fenced((n + 7) // 8 * width + e.SPARE)
+    size = e.pack(codes, width, out.inner)
+    assert out.unharmed()
+    assert size == (n + 7) // 8 * width
+    assert bits_of(out.inner[:size].tobytes(), width, n) == codes.tolist()
+    assert not any(bits_of(out.inner[:size].tobytes(), width, (n + 7) // 8 * 8)[n:])
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    cells=st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=60),
+    before=st.integers(0, 9),
+    start=st.integers(0, 20),
+)
+def test_plain_payloads_stay_inside(cells: list[bytes | None], before: int, start: int) -> None:
+    """The buffer of the payloads ends with the last of them; null slots hold bytes too."""
+    start = min(start, len(cells) - 1)
+    parts = [b"null" if cell is None else cell for cell in cells]
+    offsets = (before + np.concatenate([[0], np.cumsum([len(part) for part in parts])])).astype(np.int32)
+    data = Fenced(int(offsets[-1]))
+    data.inner[before:] = np.frombuffer(b"".join(parts), np.uint8)
+    there = np.array([cell is not None for cell in cells])
+    bitmap = np.zeros(0, np.uint8) if there.all() else np.packbits(there, bitorder="little")
+    out = Fenced(int(offsets[-1] - offsets[start]) + 4 * (len(cells) - start) + e.SPARE)
+    size = e.plain(offsets, data.inner, bitmap, start, len(cells), out.inner)
+    assert out.unharmed()
+    want = b"".join(len(cell).to_bytes(4, "little") + cell for cell in cells[start:] if cell is not None)
+    assert out.inner[:size].tobytes() == want
+
+
+@settings(deadline=None, max_examples=100)
+@given(values=integers(64) | integers(32), seed=st.integers(0, 99))
+def test_values_that_are_there(values: Array, seed: int) -> None:
+    there = np.random.default_rng(seed).random(values.size) < 0.6
+    bitmap = np.packbits(there, bitorder="little")
+    out = Fenced(values.size + 1, values.dtype)
+    assert e.compact(values, bitmap, out.inner) == there.sum()
+    assert out.unharmed()
+    assert out.inner[: there.sum()].tolist() == values[there].tolist()
+    bits = values % 2 == 0
+    packed = Fenced(bitmap.size + 1)
+    packed.inner[:] = 0
+    assert e.compact_bits(np.packbits(bits, bitorder="little"), bitmap, values.size, packed.inner) == there.sum()
+    assert packed.unharmed()
+    unpacked = np.unpackbits(packed.inner, count=int(there.sum()), bitorder="little")
+    assert unpacked.astype(bool).tolist() == bits[there].tolist()
+
+
+@settings(deadline=None, max_examples=100)
+@given(values=integers(64) | integers(32), room=st.integers(1, 64))
+def test_codes_or_a_dictionary_that_is_too_small(values: Array, room: int) -> None:
+    distinct = list(dict.fromkeys(values.tolist()))
+    codes, dictionary = Fenced(values.size, np.int32), Fenced(room, values.dtype)
+    slots = Fenced(1 << (2 * room).bit_length(), np.int32)
+    slots.inner[:] = -1
+    count = e.codes_by_hash(values, slots.inner, codes.inner, dictionary.inner)
+    assert codes.unharmed()
+    assert dictionary.unharmed()
+    assert slots.unharmed()
+    if len(distinct) > room:
+        assert count == -1
+    else:
+        assert dictionary.inner[:count].tolist() == distinct
+        assert dictionary.inner[codes.inner].tolist() == values.tolist()
+
+
+@settings(deadline=None, max_examples=100)
+@given(start=st.integers(-(2**63), 2**63 - 2**16), n=LENGTHS, reach=st.integers(1, 2**16 - 1), seed=st.integers(0, 99))
+def test_codes_by_range(start: int, n: int, reach: int, seed: int) -> None:
+    values = start + np.random.default_rng(seed).integers(0, reach, n, endpoint=True)
+    low, high = int(values.min()), int(values.max())
+    table, codes, dictionary = Fenced(high - low + 1, np.int32), Fenced(n, np.int32), Fenced(n, np.int64)
+    table.inner[:] = -1
+    count = e.codes_by_range(values, low, table.inner, codes.inner, dictionary.inner)
+    assert table.unharmed()
+    assert codes.unharmed()
+    assert dictionary.unharmed()
+    assert dictionary.inner[:count].tolist() == list(dict.fromkeys(values.tolist()))
+    assert dictionary.inner[codes.inner].tolist() == values.tolist()
+
+
+@settings(deadline=None, max_examples=100)
+@given(lists=st.lists(st.none() | st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=40))
+def test_levels_of_lists(lists: list[list[int] | None]) -> None:
+    offsets = np.cumsum([0, *[len(items or ()) for items in lists]]).astype(np.int32)
+    there = np.array([items is not None for items in lists])
+    room = len(lists) + int(offsets[-1])
+    repetition, definition = Fenced(room), Fenced(room)
+    bitmap = np.packbits(there, bitorder="little")
+    count = e.list_levels(offsets, bitmap, not there.all(), repetition.inner, definition.inner)
+    want = []
+    for items in lists:
+        want += [(int(i > 0), 3) for i in range(len(items))] if items else [(0, 0 if items is None else 1)]
+    assert list(zip(repetition.inner[:count].tolist(), definition.inner[:count].tolist(), strict=True)) == want
+    assert repetition.unharmed()
+    assert definition.unharmed()
+
+
+@settings(deadline=None, max_examples=100)
+@given(sizes=st.lists(st.integers(1, 300), min_size=2, max_size=40), width=st.integers(6, 20))
+def test_runs_of_rising_values(sizes: list[int], width: int) -> None:
+    values = np.repeat(np.arange(len(sizes)) * 7 - 100, sizes)
+    out, dictionary = Fenced(8 * len(sizes)), Fenced(len(sizes), np.int64)
+    size = e.runs(values, width, out.inner, dictionary.inner)
+    assert out.unharmed()
+    assert dictionary.unharmed()
+    data, at, got = out.inner[:size].tobytes(), 0, []
+    while at < size:
+        head, at = varint(data, at)
+        assert head % 2 == 0
+        code = int.from_bytes(data[at : at + (width + 7) // 8], "little")
+        at += (width + 7) // 8
+        got += [int(dictionary.inner[code])] * (head >> 1)
+    assert got == values.tolist()
