@@ -911,9 +911,12 @@ def run_values(data, first, counts, step, offset, shift, mask, big, out):
 
 
 @njit(cache=True, nogil=True)
-def find_block(data, start, end, big, least, longest, types):
-    """The first position from `start` where a pcapng block of one of `types` lies whole, both its lengths equal; or -1."""
-    for at in range(start, end - least + 1):
+def find_block(data, start, until, end, big, least, longest, types):
+    """The first position in start <= at < until where a pcapng block of one of `types` lies whole before `end`; or -1.
+
+    Both its lengths are equal and from `least` to `longest`.
+    """
+    for at in range(start, min(until, end - least + 1)):
         word = load(data, at)
         if big:
             word = swap(word)

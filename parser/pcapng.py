@@ -150,9 +150,9 @@ class Blocks:
         best = -1
         for order in orders:
             types = KNOWN_BLOCKS if order == self.order and self.sections else KNOWN_BLOCKS[:1]
-            found = int(k.find_block(buffer, at, end, int(order == ">"), BLOCK_LEAST, k.LONGEST, types))
-            if found >= 0 and (best < 0 or found < best):
-                best = found
+            until = end if best < 0 else best  # only what lies before it: else a file of garbage takes forever
+            found = int(k.find_block(buffer, at, until, end, int(order == ">"), BLOCK_LEAST, k.LONGEST, types))
+            best = found if found >= 0 else best
         return best
 
     def _found(self, at: int) -> None:
@@ -178,12 +178,8 @@ class Blocks:
             return False
         if after == end:
             return True
-        types = KNOWN_BLOCKS
         big = int(self.order == ">")
-        kind = end - after >= BLOCK_LEAST and int(
-            k.find_block(buffer, after, min(end, after + k.LONGEST), big, BLOCK_LEAST, k.LONGEST, types)
-        )
-        return kind == after
+        return int(k.find_block(buffer, after, after + 1, end, big, BLOCK_LEAST, k.LONGEST, KNOWN_BLOCKS)) == after
 
     def _step_over(self, buffer: Any, at: int) -> bool:
         kind, length = self._lengths(buffer, at)

@@ -92,7 +92,7 @@ def decode() -> None:
 
 def beyond() -> None:
     data = Guarded().zeros(PAGE, np.uint8)
-    kernels.find_block(data, 0, 3 * PAGE, 0, 12, 100, np.array([1], np.int64))
+    kernels.find_block(data, 0, 3 * PAGE, 3 * PAGE, 0, 12, 100, np.array([1], np.int64))
     print("unharmed")
 
 

@@ -349,6 +349,16 @@ def test_every_cut_of_a_small_file(order: str) -> None:
         assert [(f["reason"], f["offset"], f["have"]) for f in rows.get("faults", [])] == wanted
 
 
+@pytest.mark.parametrize("fault", ["unreadable", "bad_length"])
+def test_what_is_wrong_everywhere_takes_time_by_its_size(fault: str) -> None:
+    """The search for the next block never looks at the rest of the chunk again: 20,000 regions are read in seconds."""
+    spoilt = b"abcd" + epb(1) if fault == "unreadable" else S.block(6, epb(1)[8:-4], echo=4)
+    _, summary = read(START + (spoilt + epb(2)) * 10_000)
+    assert summary.packets == 20_000
+    assert summary.faults == {fault: 10_000}
+    assert len(summary.regions) <= 64
+
+
 # -- chunks -----------------------------------------------------------------------------------------------------------
 def mixed(r: Random, size: int, *, spoilt: bool) -> bytes:
     data, order = b"", ">"
