@@ -15,6 +15,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.worker.lake.deltas import SCHEMA, write
 from worker.lake.delta import LogStore, Txn
@@ -192,3 +194,23 @@ def test_files_are_skipped_by_our_statistics(tmp_path: Path) -> None:
         query = f"EXPLAIN ANALYZE SELECT count(*) FROM delta_scan('{table}') WHERE n >= 800"
         plan = connection.execute(query).fetchall()[0][1]
     assert "Scanning Files: 2/10" in plan
+
+
+ODD = st.text(
+    st.characters(min_codepoint=32, max_codepoint=0x2FF, blacklist_characters="/\x7f"), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(folder=ODD, name=ODD)
+def test_files_of_any_name_are_found(tmp_path_factory: pytest.TempPathFactory, folder: str, name: str) -> None:
+    root = tmp_path_factory.mktemp("lake")
+
+    async def run() -> None:
+        log = LogStore(Store.open(root))
+        await log.create("t", SCHEMA, partition_columns=["date"])
+        file = replace(write(root / "t", f"{name} %25", [3], date=f"{folder}.x"), partition_values={"date": name})
+        await log.commit("t", [file], txn=txn(0))
+
+    asyncio.run(run())
+    assert DeltaTable(root / "t").to_pyarrow_table(columns=["n", "date"]).to_pylist() == [{"n": 3, "date": name}]
