@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -22,67 +21,9 @@ from parser.profile import Profile
 from parser.protocols import containers
 from parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from parser.tables import TABLES
+from tests.parser.reference_values import Met, Packet, Reading, Row, Wire, number, options, term_value, variable, wrap
 
 LONGEST, DEPTH, DATES = 262_144, 32, 8
-END_OF_TIME_NS = 7_258_118_400 * 10**9  # 2200-01-01
-Row = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Wire:
-    """An interface: `tick` in seconds (None: pcap, whose second word counts `unit` ns)."""
-
-    link_type: int
-    number: int | None = None
-    name: str | None = None
-    bus: str | None = None
-    tick: Fraction | None = None
-    unit: int = 1000
-    offset: int = 0
-    fcs: int = 0
-    snaplen: int = 0
-
-    @property
-    def shown(self) -> str | None:
-        return self.name if self.name is not None or self.number is None else str(self.number)
-
-    def time(self, high: int, low: int) -> int | None:
-        if self.tick is None:
-            ns = high * 10**9 + low * self.unit
-        else:
-            ns = int(((high << 32) + low) * self.tick * 10**9 // 1) + self.offset * 10**9
-        return ns if 0 <= ns < END_OF_TIME_NS else None
-
-
-@dataclass(slots=True, eq=False)
-class Met:
-    """A header that was met: where it began, what dpkt made of it, its body."""
-
-    layer: Layer
-    at: int
-    header: dpkt.Packet
-    body: int = 0
-    end: int = 0
-
-
-@dataclass(slots=True)
-class Packet:
-    """What rows take from their packet."""
-
-    no: int
-    time: int | None
-    wire: Wire | None
-    captured: int
-    original: int
-    direction: int
-    whole: bytes
-    deepest: Layer
-
-
-@dataclass(slots=True)
-class Reading:
-    rows: dict[str, list[Row]] = field(default_factory=dict)
-    packets: int = 0
 
 
 class Reference:
@@ -393,64 +334,3 @@ class Reference:
             assert packet.wire.bus is not None
             return packet.wire.bus
         return self.profile.tecmp_buses.get(value, str(value)) if kind == "tecmp" else str(value)
-
-
-def term_value(term: Term, met: Met) -> Any:
-    """The term from the attribute of the dpkt object that holds its bits; an address as bytes."""
-    if term.mul == 0:
-        return term.add
-    order = met.layer.packet.__hdr_fmt__[0]
-    sizes = [struct.calcsize(order + code) for _, code, _ in met.layer.packet.__hdr__]
-    index = [sum(sizes[:i]) for i in range(len(sizes))].index(term.offset)
-    name, code, _ = met.layer.packet.__hdr__[index]
-    size, whole = sizes[index], getattr(met.header, name)
-    if isinstance(whole, bytes):
-        if (term.mul, term.add) == (1, 0) and size in (4, 6, 16):
-            return whole
-        whole = int.from_bytes(whole, "big")
-    assert term.big == (order in ">!") or code.endswith("s")
-    low = term.shift - (64 - 8 * size if term.big else 0)  # the lowest bit of the term in its field
-    width = min((term.mask & (1 << 64) - 1).bit_length(), 8 * size - low)
-    left = 8 * size
-    for part, bits in (getattr(met.layer.packet, "__bit_fields__", None) or {}).get(name, ()):
-        left -= bits
-        if left <= low and low + width <= left + bits and not part.startswith("_"):
-            whole, low = getattr(met.header, part), low - left
-            break
-    return (whole >> low & term.mask) * term.mul + term.add
-
-
-def variable(layer: Layer) -> bool:
-    """Whether the header's length is computed."""
-    return isinstance(layer.header(layer), Term)
-
-
-def wrap(value: Any, kind: pa.DataType) -> Any:
-    """An unsigned value as the column's signed type of the same bits."""
-    if isinstance(value, str):
-        return value
-    if pa.types.is_boolean(kind):
-        return bool(value)
-    bits = kind.bit_width
-    return ((value + (1 << bits - 1)) & (1 << bits) - 1) - (1 << bits - 1)
-
-
-def options(data: bytes, order: str, sizes: Mapping[int, int]) -> dict[int, bytes]:
-    """pcapng options: the first of each code that has its proper size."""
-    found: dict[int, bytes] = {}
-    at = 0
-    while at + 4 <= len(data):
-        code, size = struct.unpack(order + "HH", data[at : at + 4])
-        if code == 0 or at + 4 + size > len(data):
-            break
-        if sizes.get(code, size) == size:
-            found.setdefault(code, data[at + 4 : at + 4 + size])
-        at += 4 + (size + 3 & ~3)
-    return found
-
-
-def number(faults: list[Row]) -> None:
-    """sub_no of faults: dense per packet, in the order in which they were found."""
-    counts: dict[int, int] = {}
-    for row in faults:
-        row["sub_no"] = counts[row["packet_no"]] = counts.get(row["packet_no"], -1) + 1
