@@ -410,6 +410,18 @@ def test_warm_has_compiled_all_that_writing_needs() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, cwd=Path(__file__).parents[3])
 
 
+def test_null_lists_and_null_payloads_may_hold_something_in_their_slots() -> None:
+    offsets, bits = pa.py_buffer(np.array([0, 2, 3, 5], np.int32)), pa.py_buffer(bytes([0b101]))
+    items = pa.array([1, 2, 3, 4, 5], pa.int32())
+    lists = pa.Array.from_buffers(pa.list_(pa.int32()), 3, [bits, offsets], 1, 0, [items])
+    payloads = pa.Array.from_buffers(pa.binary(), 3, [bits, offsets, pa.py_buffer(b"abcde")], 1)
+    schema = pa.schema([pa.field("l", lists.type), pa.field("p", payloads.type)])
+    data, _ = write(schema, [pa.RecordBatch.from_arrays([lists, payloads], schema=schema)])
+    got = pq.read_table(pa.BufferReader(data))
+    assert got["l"].to_pylist() == [[1, 2], None, [4, 5]]
+    assert got["p"].to_pylist() == [b"ab", None, b"de"]
+
+
 def test_no_rows_is_a_file_too() -> None:
     schema = TABLES["can_frames"].schema
     data, summary = write(schema, [])

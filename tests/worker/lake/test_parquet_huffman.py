@@ -77,6 +77,14 @@ def test_near_the_entropy(symbols: int) -> None:
     assert packed == pytest.approx(huffman.measure(data), rel=0.02)
 
 
+@pytest.mark.parametrize("at", [0, 63, 64, 100, 255, 200_000, BLOCK - 1, 3 * BLOCK + 70, -1])
+def test_a_byte_that_the_sample_may_have_missed(at: int) -> None:
+    """The tree of large data comes from a quarter of it; a byte without a code asks for another one of all."""
+    data = bytearray(skewed(3 * BLOCK + 77, 5, 2, 0, at & 0xFF))
+    data[at] = 200
+    assert len(check(bytes(data))) < len(data) // 2
+
+
 def test_nothing_is_written_past_the_room() -> None:
     """The buffer of the kernel is as long as `room` says, and guarded behind."""
     for seed, size in enumerate(SIZES):

@@ -281,7 +281,11 @@ def plain(offsets, data, bitmap, start, stop, out):
 
 @njit(cache=True, nogil=True)
 def list_levels(offsets, bitmap, nullable, repetition, definition):
-    """Levels of list<optional item> whose items are all there: definition 0 null, 1 empty, 3 item; return how many."""
+    """Levels of list<optional item> whose items are all there: definition 0 null, 1 empty, 3 item.
+
+    Return how many levels, and how many of them are items.
+    """
+    items = np.int64(0)
     n = np.int64(0)
     for i in range(offsets.size - 1):
         size = get(offsets, i + 1) - get(offsets, i)
@@ -291,10 +295,12 @@ def list_levels(offsets, bitmap, nullable, repetition, definition):
         if size < 2 or not there:
             put(repetition, n, 0)
             put(definition, n, there * (1 + 2 * size))
+            items += there * size
             n += 1
         else:
             for j in range(size):
                 put(repetition, n, np.int64(j > 0))
                 put(definition, n, 3)
                 n += 1
-    return n
+            items += size
+    return n, items

@@ -17,6 +17,8 @@ MAX_BITS = 11  # of a Huffman code
 WEIGHT_LOG = 6  # accuracy of the FSE table of the weights
 STATES = 1 << WEIGHT_LOG
 SMALLEST = 256  # bytes that are worth a tree
+SAMPLED = 1 << 16  # bytes of which a quarter is counted
+STRANGE = 1 << 31  # no code: codes of two bytes and their length have 27 bits
 
 
 @njit
@@ -237,17 +239,21 @@ def _tree(lengths, longest, out, at):
 
 @njit
 def _pairs(lengths, codes, pairs):
-    """pairs[a | b << 8] = code of the bytes a, b in a stream (which is written from its end: b lies lower) << 5 | bits."""
+    """pairs[a | b << 8] = code of the bytes a, b in a stream (which is written from its end: b lies lower) << 5 | bits.
+
+    STRANGE stands for a pair with a byte that has no code.
+    """
     for b in range(256):
         code, bits = codes[b], lengths[b]
         for a in range(256):
-            put(pairs, b << 8 | a, (get(codes, a) << bits | code) << 5 | (get(lengths, a) + bits))
+            entry = (get(codes, a) << bits | code) << 5 | (get(lengths, a) + bits)
+            put(pairs, b << 8 | a, entry if bits and get(lengths, a) else STRANGE)
 
 
 @njit
 def _stream(data, start, stop, lengths, codes, pairs, out, at):
-    """Code data[start:stop] from its end, two bytes at a time; return the end of the stream."""
-    word, bits = np.int64(0), np.int64(0)
+    """Code data[start:stop] from its end, two bytes at a time; return the end, or -1 where a byte has no code."""
+    word, bits, seen = np.int64(0), np.int64(0), np.int64(0)
     i = stop
     while i - start >= 8:
         i -= 8
@@ -255,6 +261,7 @@ def _stream(data, start, stop, lengths, codes, pairs, out, at):
         for half in (32, 0):
             for shift in (16, 0):
                 entry = get(pairs, eight >> (half + shift) & 0xFFFF)
+                seen |= entry
                 word |= (entry >> 5) << bits
                 bits += entry & 31
             store64(out, at, word)  # 4 codes of 11 bits and the 7 left over: below 64
@@ -266,29 +273,31 @@ def _stream(data, start, stop, lengths, codes, pairs, out, at):
         byte = get(data, i)
         word |= get(codes, byte) << bits
         bits += get(lengths, byte)
+        seen |= 0 if get(lengths, byte) else STRANGE
         store64(out, at, word)
         at += bits >> 3
         word >>= bits & 56
         bits &= 7
     store8(out, at, word | np.int64(1) << bits)
-    return at + 1
+    return -1 if seen & STRANGE else at + 1
 
 
 @njit
-def _count(data, counts):
-    """counts[b] = how often byte b occurs; four rows of counters, so that a byte seen again does not wait."""
+def _count(data, every, counts):
+    """counts[b] = how often byte b occurs in 64 bytes of each 64 * every; four rows, so that equal bytes do not wait."""
     counts[:] = 0
-    i, size = np.int64(0), np.int64(data.size)
-    while i + 8 <= size:
-        eight = load(data, i)
-        for j in range(8):
-            at = (j & 3) << 8 | (eight >> (8 * j) & 255)
+    for start in range(0, data.size, 64 * every):
+        i, stop = start, min(start + 64, data.size)
+        while i + 8 <= stop:
+            eight = load(data, i)
+            for j in range(8):
+                at = (j & 3) << 8 | (eight >> (8 * j) & 255)
+                put(counts, at, get(counts, at) + 1)
+            i += 8
+        while i < stop:
+            at = get(data, i)
             put(counts, at, get(counts, at) + 1)
-        i += 8
-    while i < size:
-        at = get(data, i)
-        put(counts, at, get(counts, at) + 1)
-        i += 1
+            i += 1
     for b in range(256):
         counts[b] += counts[256 + b] + counts[512 + b] + counts[768 + b]
 
@@ -297,7 +306,7 @@ def _count(data, counts):
 def _literals(data, start, stop, tree, lengths, codes, pairs, out, at):
     """A block of coded literals and no sequences, after a tree of `tree` bytes (0: that of the block before).
 
-    The tree stands at out[at + 5:]. Return the end of the block.
+    The tree stands at out[at + 5:]. Return the end of the block, or -1 where a byte has no code.
     """
     count = stop - start
     head = at + 5  # Literals_Section_Header with two sizes of 18 bits
@@ -308,6 +317,8 @@ def _literals(data, start, stop, tree, lengths, codes, pairs, out, at):
         first = start + stream * quarter
         begin = end
         end = _stream(data, first, min(first + quarter, stop), lengths, codes, pairs, out, begin)
+        if end < 0:
+            return -1
         if stream < 3:
             store16(out, jump + 2 * stream, end - begin)
     header = (2 if tree else 3) | 3 << 2 | count << 4 | (end - head) << 22
@@ -317,15 +328,15 @@ def _literals(data, start, stop, tree, lengths, codes, pairs, out, at):
     return end + 1
 
 
-@njit(cache=True, nogil=True)
-def frame(data, pairs, out):
-    """One frame of data (uint8); pairs is uint32[65536] of scratch; out has `room(data.size)` bytes; return the bytes."""
+@njit
+def _blocks(data, every, pairs, out):
+    """A frame whose tree is of a sample of the data; return its bytes, or -1 where the sample has missed a byte."""
     counts, lengths, codes = np.empty(1024, np.int64), np.empty(256, np.int64), np.empty(256, np.int64)
     size = np.int64(data.size)
     store64(out, 0, 0xFD2FB528 | 0xA0 << 32)  # Magic_Number; Single_Segment, Frame_Content_Size of 4 bytes
     store32(out, 5, size)
     at = np.int64(9)
-    _count(data, counts)
+    _count(data, every, counts)
     longest = _code_lengths(counts, lengths)
     if longest:
         _codes(lengths, longest, codes)
@@ -334,12 +345,14 @@ def frame(data, pairs, out):
     start = np.int64(0)
     while True:
         stop = min(start + BLOCK, size)
-        end, kind = np.int64(-1), np.int64(2)
+        end, kind = np.int64(0), np.int64(2)
         if longest and stop - start >= SMALLEST:
             tree = np.int64(0) if described else _tree(lengths, longest, out, at + 8) - at - 8
             if tree >= 0:
                 end = _literals(data, start, stop, tree, lengths, codes, pairs, out, at + 3)
-        if 0 <= end < at + 3 + stop - start:
+        if end < 0:
+            return end
+        if 0 < end < at + 3 + stop - start:
             described = True
         else:
             kind, end = np.int64(0), at + 3
@@ -355,10 +368,19 @@ def frame(data, pairs, out):
 
 
 @njit(cache=True, nogil=True)
+def frame(data, pairs, out):
+    """One frame of data (uint8); pairs is uint32[65536] of scratch; out has `room(data.size)` bytes; return the bytes."""
+    end = np.int64(-1)
+    if data.size >= SAMPLED:
+        end = _blocks(data, 4, pairs, out)
+    return end if end >= 0 else _blocks(data, 1, pairs, out)
+
+
+@njit(cache=True, nogil=True)
 def coded(data):
     """About how many bytes `frame` makes of data; data.size where it stores them."""
     counts, lengths = np.empty(1024, np.int64), np.empty(256, np.int64)
-    _count(data, counts)
+    _count(data, 1, counts)
     if _code_lengths(counts, lengths) == 0:
         return np.int64(data.size)
     total = np.int64(0)

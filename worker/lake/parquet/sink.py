@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from .arrow import ArrowFile, Write
@@ -112,12 +113,19 @@ def _taken(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
 
 
 def _joined(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
-    """One array of several batches; dictionaries stay dictionaries."""
+    """One array of several batches; dictionaries stay dictionaries, and constants cost nothing."""
     if len(arrays) == 1:
         return arrays[0]
-    if all(pa.types.is_dictionary(array.type) for array in arrays):
-        first = arrays[0].dictionary
-        if all(array.dictionary.equals(first) for array in arrays):
-            return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices for array in arrays]), first)
+    rows = sum(len(array) for array in arrays)
+    if all(array.null_count == len(array) for array in arrays):
+        return pa.nulls(rows)
+    if not all(pa.types.is_dictionary(array.type) for array in arrays):
+        return pa.concat_arrays([array if array.type == field.type else array.cast(field.type) for array in arrays])
+    first = arrays[0].dictionary
+    if not all(array.dictionary.equals(first) for array in arrays):
         return pa.chunked_array(arrays).unify_dictionaries().combine_chunks()
-    return pa.concat_arrays([array if array.type == field.type else array.cast(field.type) for array in arrays])
+    if len(first) == 1 and not any(array.null_count for array in arrays):
+        codes = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(np.zeros(rows, np.int32))])
+    else:
+        codes = pa.concat_arrays([array.indices for array in arrays])
+    return pa.DictionaryArray.from_arrays(codes, first, safe=False)
