@@ -483,24 +483,24 @@ def _number_list(array: pa.Array, entry: pa.Field) -> tuple[_Chunk, Range]:
         return chunk, Range(nulls=n)
     if array.offset:
         array = pa.concat_arrays([array, array[:0]])
-    items = array.flatten()
-    if items.null_count:
-        raise ValueError(f"column {entry.name}: items of a list must not be null")
     offsets = _buffer(array.buffers()[1], np.int32, n + 1)
     bitmap = _buffer(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else np.zeros(1, np.uint8)
-    room = n + len(items)
-    repetition, definition = np.empty(room, np.uint8), np.empty(room, np.uint8)
-    count = e.list_levels(offsets, bitmap, bool(nulls), repetition, definition)
-    chunk.nulls = count - len(items)
+    first, held = int(offsets[0]), int(offsets[n]) - int(offsets[0])
+    repetition, definition = np.empty(n + held, np.uint8), np.empty(n + held, np.uint8)
+    count, there = e.list_levels(offsets, bitmap, bool(nulls), repetition, definition)
+    items = array.values.slice(first, held) if there == held else array.flatten()  # nulls may hold items too
+    if items.null_count:
+        raise ValueError(f"column {entry.name}: items of a list must not be null")
+    chunk.nulls = count - there
     levels = [_levels(_run(n, 0, 1)) if count == n else _packed_levels(repetition[:count], 1)]
     levels.append(_packed_levels(definition[:count], 2))
-    if not len(items):
+    if not there:
         chunk.encodings = [PLAIN]
         chunk.page(levels, count, PLAIN)
         return chunk, Range(nulls=nulls)
     if items.offset:
         items = pa.concat_arrays([items, items[:0]])
-    _integers(chunk, levels, count, _buffer(items.buffers()[1], np.int32, len(items)))
+    _integers(chunk, levels, count, _buffer(items.buffers()[1], np.int32, there))
     return chunk, Range(nulls=nulls)
 
 
