@@ -198,10 +198,11 @@ def test_levels_of_lists(lists: list[list[int] | None]) -> None:
     room = len(lists) + int(offsets[-1])
     repetition, definition = Fenced(room), Fenced(room)
     bitmap = np.packbits(there, bitorder="little")
-    count = e.list_levels(offsets, bitmap, not there.all(), repetition.inner, definition.inner)
+    count, items = e.list_levels(offsets, bitmap, not there.all(), repetition.inner, definition.inner)
+    assert items == offsets[-1]
     want = []
-    for items in lists:
-        want += [(int(i > 0), 3) for i in range(len(items))] if items else [(0, 0 if items is None else 1)]
+    for each in lists:
+        want += [(int(i > 0), 3) for i in range(len(each))] if each else [(0, 0 if each is None else 1)]
     assert list(zip(repetition.inner[:count].tolist(), definition.inner[:count].tolist(), strict=True)) == want
     assert repetition.unharmed()
     assert definition.unharmed()

@@ -124,6 +124,15 @@ def test_texts_in_every_form(arrays: list[pa.Array], want: list[str | None], tmp
         assert (found.min, found.max) == (min(there), max(there))
 
 
+def test_lists_whose_null_slots_hold_items(tmp_path: Path) -> None:
+    offsets, items = pa.array([0, 2, 4, 4, 5], pa.int32()), pa.array([1, 2, 3, 4, 5], pa.int32())
+    array = pa.ListArray.from_arrays(offsets, items, mask=pa.array([False, True, False, False]))
+    kind, path = pa.list_(pa.int32()), tmp_path / "x.parquet"
+    assert column(path, kind, array) == [[1, 2], None, [], [5]]
+    assert column(path, kind, array.slice(1), array.slice(0, 2)) == [None, [], [5], [1, 2], None]
+    assert column(path, kind, array.slice(1, 1), pa.nulls(1)) == [None, None]
+
+
 def test_payloads_end_a_row_group_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow counts bytes in 31 bits, and memory is bounded: rows are not all that is counted."""
     monkeypatch.setattr(sink, "ROW_GROUP_BYTES", 100_000)
