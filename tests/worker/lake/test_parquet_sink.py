@@ -184,6 +184,17 @@ def test_bounds_of_times_are_whole_milliseconds_around_them(tmp_path: Path) -> N
         assert stats["nullCount"]["ts"] == 1
 
 
+def test_days(tmp_path: Path) -> None:
+    schema = pa.schema([("x", pa.date32())])
+    for days in ([20_000] * 3, [20_000, None, -1], [0, 2_932_896, *range(500)]):
+        array = pa.array(days, pa.int32()).cast(pa.date32())
+        assert column(tmp_path / "x.parquet", pa.date32(), array) == array.to_pylist()
+        summary = write(tmp_path / "x.parquet", schema, pa.RecordBatch.from_arrays([array], ["x"]))
+        there = sorted(day.isoformat() for day in array.to_pylist() if day is not None)
+        stats = json.loads(summary.stats)
+        assert (stats["minValues"]["x"], stats["maxValues"]["x"]) == (there[0], there[-1])
+
+
 @pytest.mark.parametrize("form", CREATED_BY)
 def test_parquet_mr_can_tell_who_wrote_the_file(form: str, tmp_path: Path) -> None:
     """It distrusts the bounds of texts of writers that it cannot tell (CorruptStatistics)."""
