@@ -16,7 +16,7 @@ import platform
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from .ingest import captures
 
 RISING = {"ts", "ts_ns", "packet_no", "sub_no", "bus_time_ns", "session_id", "tcp_seq"}
 Batches = Sequence[pa.RecordBatch]
+Writer = Callable[[str, Batches], bytes]
 
 
 def ours(table: str, batches: Batches) -> bytes:
@@ -71,7 +72,7 @@ def schema_of(table: str, batches: Batches) -> pa.Schema:
     return pa.schema([TABLES[table].schema.field(name) for name in batches[0].schema.names])
 
 
-def seconds(write: Callable[[str, Batches], bytes], table: str, batches: Batches) -> tuple[float, int]:
+def seconds(write: Writer, table: str, batches: Batches) -> tuple[float, int]:
     start = time.thread_time()
     size = len(write(table, batches))
     return time.thread_time() - start, size
@@ -85,7 +86,7 @@ def check(table: str, batches: Batches) -> None:
             assert got[field.name].combine_chunks().cast(field.type).equals(want), (table, field.name)
 
 
-def at_once(tables: dict[str, Batches]) -> float:
+def at_once(tables: Mapping[str, Batches]) -> float:
     """How much faster two threads write everything twice than one does."""
 
     def everything(times: int = 1) -> None:
@@ -122,11 +123,12 @@ def main() -> None:
         tables: dict[str, list[pa.RecordBatch]] = {}
         for table, batch in open_capture(path, tables=DECODED, profile=source / "profile.yaml").batches():
             tables.setdefault(table, []).append(batch)
-        spent, all_rows = {ours: 0.0, pyarrows: 0.0}, 0
+        spent: dict[Writer, float] = {ours: 0.0, pyarrows: 0.0}
+        all_rows = 0
         for table, batches in tables.items():
             check(table, batches)
             rows, line = sum(batch.num_rows for batch in batches), ""
-            runs: dict[Callable[[str, Batches], bytes], list[float]] = {ours: [], pyarrows: []}
+            runs: dict[Writer, list[float]] = {ours: [], pyarrows: []}
             for _ in range(options.runs):
                 for write, times in runs.items():
                     took, size = seconds(write, table, batches)
