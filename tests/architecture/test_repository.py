@@ -38,7 +38,7 @@ def test_nothing_of_a_machine(pattern: re.Pattern[str]) -> None:
     ("pattern", "text"),
     [
         (REGISTRY, "--index-url x"),
-        (MACHINE, "see /work/main"),
+        (MACHINE, "see /opt/captures"),
         (MACHINE, "'/home/me'"),
         (ADDRESS, "http://10.0.0.1:80/x"),
     ],
