@@ -1,0 +1,230 @@
+"""One client of one DynamoDB table, for the ledger and for the arbiter of the log store.
+
+Knows aiobotocore (the extra `aws`) and what its errors mean in worker/errors.py. Must not know what the items are for.
+
+Requests are repeated here and not by botocore: whether something happened is known only to who has seen every attempt.
+A request that is repeated may lose its own condition to its first attempt, whose answer was lost. So every write must
+be one that may happen twice, and who gets `ConditionLost` or `Canceled` looks in the item for a mark of his own before
+he believes that it was somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+from ..errors import Fatal, OutcomeUnknown, PcaplakeError, Retryable
+
+_PAUSES = (0.05, 0.2)  # seconds, at most, between the attempts of one call
+_CONFIG: dict[str, Any] = {
+    "connect_timeout": 2,
+    "read_timeout": 10,
+    "max_pool_connections": 32,
+    "tcp_keepalive": True,
+    "retries": {"mode": "standard", "total_max_attempts": 1},
+}
+_READS = ("Get", "Query", "Scan", "BatchGet", "TransactGet", "Describe", "List")
+_THROTTLED = frozenset(
+    {
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+        "TransactionConflictException",  # another transaction is at the item: nothing happened
+    }
+)
+_CREDENTIALS = (
+    "give valid credentials in one of the ways that boto3 reads (environment, profile, role), and check the clock"
+)
+_ADVICE = {
+    "AccessDeniedException": "allow it: `pcaplake setup` prints the policies that are needed",
+    "ExpiredTokenException": _CREDENTIALS,
+    "IdempotentParameterMismatchException": "two requests have one token, which is an error in pcaplake: report it",
+    "IncompleteSignatureException": _CREDENTIALS,
+    "InvalidSignatureException": _CREDENTIALS,
+    "MissingAuthenticationTokenException": _CREDENTIALS,
+    "ResourceNotFoundException": "make the table with `pcaplake setup`, or name the right table, region and endpoint",
+    "UnrecognizedClientException": _CREDENTIALS,
+    "ValidationException": "the table is of another shape than `pcaplake setup` makes, or it is an error in pcaplake",
+}
+
+
+class ConditionLost(Exception):
+    """The condition of a write did not hold. `item`: what is there, {} when nothing is or it was not asked for."""
+
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        super().__init__("the condition of a write did not hold")
+        self.item = item
+
+
+class Canceled(Exception):
+    """A transaction was not carried out. `reasons`: for each of its items a code and, where asked for, the old item.
+
+    "None": no objection to this one. "ConditionalCheckFailed", "TransactionConflict", "ThrottlingError", ... as
+    DynamoDB names them.
+    """
+
+    def __init__(self, reasons: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        super().__init__(f"transaction canceled: {', '.join(sorted({code for code, _ in reasons} - {'None'}))}")
+        self.reasons = reasons
+
+
+class Dynamo:
+    """`await Dynamo.open(table)`; belongs to the event loop it was opened in."""
+
+    def __init__(self, table: str, client: Any, stack: AsyncExitStack) -> None:
+        self.table = table
+        self._client, self._stack = client, stack
+
+    @classmethod
+    async def open(cls, table: str, *, region: str | None = None) -> Self:
+        """A client; region, endpoint and credentials as botocore finds them. Nothing is asked of the service yet.
+
+        Fatal without the extra `aws`, without a region, or with a profile or endpoint that botocore does not take.
+        """
+        try:
+            from aiobotocore.config import AioConfig
+            from aiobotocore.session import get_session
+            from botocore.exceptions import BotoCoreError
+        except ImportError as error:
+            raise Fatal("DynamoDB needs the extra `aws`: pip install 'pcaplake[aws]'") from error
+        stack = AsyncExitStack()
+        try:
+            client = await stack.enter_async_context(
+                get_session().create_client("dynamodb", region_name=region, config=AioConfig(**_CONFIG))
+            )
+        except (BotoCoreError, ValueError) as error:
+            raise Fatal(
+                f"no client for the DynamoDB table {table}: {error} Set AWS_REGION and, for another endpoint, "
+                "AWS_ENDPOINT_URL_DYNAMODB"
+            ) from error
+        return cls(table, client, stack)
+
+    @property
+    def region(self) -> str:
+        return str(self._client.meta.region_name)
+
+    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """One request by its name in the API, as `PutItem`. `TableName` is added where the operation takes one.
+
+        Retryable        a read failed, or a write was refused for now and nothing happened
+        OutcomeUnknown   a write failed and may have been carried out; so does CancelledError leave it
+        ConditionLost, Canceled   the write was refused for good, or one attempt of this very call was before it
+        Fatal            no permission, no such table, no credentials, a request that is never right
+        """
+        shape = self._client.meta.service_model.operation_model(operation).input_shape
+        if "TableName" in shape.members:
+            arguments.setdefault("TableName", self.table)
+        if "ClientRequestToken" in shape.members:  # every attempt is the same transaction
+            arguments.setdefault("ClientRequestToken", uuid.uuid4().hex)
+        unknown = False
+        for pause in (*_PAUSES, None):
+            try:
+                return await self._request(operation, arguments)
+            except Retryable as error:
+                unknown = unknown or isinstance(error, OutcomeUnknown)
+                if pause is None:
+                    raise OutcomeUnknown(str(error)) if unknown else error from error.__cause__
+            await asyncio.sleep(random.uniform(0, pause))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _request(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        from aiohttp import ClientError as HttpError
+        from botocore import xform_name
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        where = f"DynamoDB {operation} on {self.table}"
+        try:
+            answer: dict[str, Any] = await getattr(self._client, xform_name(operation))(**arguments)
+        except ClientError as error:
+            raise _refused(where, operation, error.response) from error
+        except (BotoCoreError, HttpError, OSError) as error:  # an answer cut off is not botocore's
+            raise _unsent(where, operation, error) from error
+        return answer
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+
+def _failed(operation: str, message: str) -> Retryable:
+    return Retryable(message) if operation.startswith(_READS) else OutcomeUnknown(message)
+
+
+def _refused(where: str, operation: str, response: Mapping[str, Any]) -> Exception:
+    """What an answer with an error in it means."""
+    code = response.get("Error", {}).get("Code", "")
+    message = f"{where}: {code}: {response.get('Error', {}).get('Message', '')}"
+    if code == "ConditionalCheckFailedException":
+        return ConditionLost(values(response.get("Item", {})))
+    if code == "TransactionCanceledException":
+        reasons = response.get("CancellationReasons", ())
+        return Canceled([(one.get("Code", "None"), values(one.get("Item", {}))) for one in reasons])
+    if code in _ADVICE:
+        return Fatal(f"{message}: {_ADVICE[code]}")
+    if code in _THROTTLED:
+        return Retryable(message)
+    if code == "TransactionInProgressException" or response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
+        return _failed(operation, message)
+    return Retryable(message)
+
+
+def _unsent(where: str, operation: str, error: Exception) -> PcaplakeError:
+    """What it means that there is no answer."""
+    from botocore import exceptions as botocore
+
+    message = f"{where}: {error}"
+    if isinstance(error, botocore.NoCredentialsError | botocore.PartialCredentialsError | botocore.ProfileNotFound):
+        return Fatal(f"{message}: {_CREDENTIALS}")
+    if isinstance(error, botocore.ParamValidationError):
+        return Fatal(f"{message}: an error in pcaplake, report it")
+    if isinstance(error, botocore.CredentialRetrievalError | botocore.MetadataRetrievalError):
+        return Retryable(message)  # it was never sent
+    return _failed(operation, message)
+
+
+def item(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Python values -> attribute values; what is None is left out. TypeError for a type that items do not have."""
+    return {name: _attribute(value) for name, value in values.items() if value is not None}
+
+
+def values(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Attribute values -> Python values; a number without a fraction is an int. ValueError for a type not known."""
+    return {name: _value(attribute) for name, attribute in item.items()}
+
+
+def _attribute(value: object) -> dict[str, Any]:
+    match value:
+        case None:
+            return {"NULL": True}
+        case bool():
+            return {"BOOL": value}
+        case int():
+            return {"N": str(value)}
+        case str():
+            return {"S": value}
+        case bytes():
+            return {"B": value}
+        case Mapping():
+            return {"M": item(value)}
+        case list() | tuple():
+            return {"L": [_attribute(one) for one in value]}
+    raise TypeError(f"no attribute of DynamoDB holds {value!r}")
+
+
+def _value(attribute: Mapping[str, Any]) -> Any:
+    match attribute:
+        case {"S": value} | {"BOOL": value} | {"B": value}:
+            return value
+        case {"N": number}:
+            return float(number) if set(number) & set(".eE") else int(number)
+        case {"NULL": _}:
+            return None
+        case {"M": members}:
+            return values(members)
+        case {"L": members}:
+            return [_value(one) for one in members]
+    raise ValueError(f"an attribute of a type that pcaplake does not write: {attribute!r}")
