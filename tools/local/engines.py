@@ -1,0 +1,92 @@
+"""The two engines, and the servers each consists of. Knows commands and environments; starts nothing.
+
+LocalStack (S3, SQS) with DynamoDB Local, the one made by AWS, is what people get; MiniStack is one process with all
+three, installs in seconds and starts in two. They are independent implementations: what holds on both is no quirk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+Engine = Literal["localstack", "ministack"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+LOOPBACK = "127.0.0.1"
+HERE = Path(__file__).parent
+SERVICES = "s3,sqs,sns,dynamodb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """One process: `command` with `environment` added, listening on `port` of loopback."""
+
+    name: str
+    port: int
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def venv_of(engine: Engine, state: Path) -> Path:
+    """The engine's own environment: its pins and ours do not agree."""
+    return state / engine
+
+
+def jars_of(state: Path) -> Path:
+    """DynamoDB Local with everything it needs, native libraries too."""
+    return state / "dynamodb"
+
+
+def servers_of(engine: Engine, *, port: int, dynamodb_port: int, state: Path, run: Path) -> tuple[Server, ...]:
+    """What has to run; `run` is a folder for their files, nothing in it outlives them."""
+    python = str(venv_of(engine, state) / "bin" / "python")
+    start = (python, str(HERE / "serve.py"), engine)
+    common = {
+        "SERVICES": SERVICES,
+        "TMPDIR": str(run / "tmp"),
+        "XDG_CACHE_HOME": str(run / "cache"),  # LocalStack keeps entry points there, by path, for all versions alike
+    }
+    if engine == "ministack":
+        environment = common | {
+            "BIND_HOST": LOOPBACK,
+            "MINISTACK_HOST": LOOPBACK,
+            "GATEWAY_PORT": str(port),
+            "LOG_LEVEL": "WARNING",
+            "SFTP_ENABLED": "0",
+            "IOT_MTLS_ENABLED": "0",  # would listen on a port of its own
+            "DOCKER_HOST": f"unix://{run / 'no-docker.sock'}",  # else it looks for old containers at every start
+        }
+        return (Server(name="ministack", port=port, command=start, environment=environment),)
+    environment = common | {
+        "GATEWAY_LISTEN": f"{LOOPBACK}:{port}",
+        "LOCALSTACK_HOST": f"{LOOPBACK}:{port}",
+        "FILESYSTEM_ROOT": str(run / "files"),
+        "SERVICES": "s3,sqs,sns",
+        "STRICT_SERVICE_LOADING": "1",
+        "EAGER_SERVICE_LOADING": "1",
+        "SQS_ENDPOINT_STRATEGY": "dynamic",  # the default queue URL names a host that resolves nowhere
+        "DISABLE_EVENTS": "1",  # this and the next two: nothing tries to reach the internet
+        "DNS_ADDRESS": "0",
+        "SKIP_SSL_CERT_DOWNLOAD": "1",
+    }
+    jars = jars_of(state)
+    java = (
+        "java",
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Djava.library.path={jars}",
+        "-cp",
+        f"{jars}:{jars}/*",
+        "DynamoLoopback",
+        "-inMemory",
+        "-sharedDb",  # else tables depend on access key and region
+        "-disableTelemetry",
+        "-port",
+        str(dynamodb_port),
+    )
+    return (
+        Server(name="localstack", port=port, command=start, environment=environment),
+        Server(name="dynamodb", port=dynamodb_port, command=java, environment=common),
+    )
