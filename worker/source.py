@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from .lake.manifest import Capture
 from .lake.store import Store
 
 AHEAD = 8 << 20
+UNKNOWN_SIZE = -1
 
 
 class Changed(Exception):
@@ -32,14 +34,21 @@ class Changed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRef:
-    """A capture that somebody named or that was found: `explicit` ones end in the table `captures`, whatever they are.
+    """A capture that was named, found or notified: `explicit` ones end in the table `captures`, whatever they are.
 
-    `uri`: `file://` and the real path, or the store's own spelling; `size` in bytes when it was found.
+    `uri`: `file://` and the real path, or the store's own spelling, never percent-encoded.
+    `size`: bytes when it was found; UNKNOWN_SIZE where nobody said.
+    `etag` without quotes, `version_id`: which content is meant, None where nobody said: then what is there.
+    `sequencer`: hex digits that order the events of one key; `event_time`: when the store made the object.
     """
 
     uri: str
     size: int
     explicit: bool
+    etag: str | None = None
+    version_id: str | None = None
+    sequencer: str | None = None
+    event_time: datetime | None = None
 
 
 class LocalFile(io.RawIOBase):

@@ -1,0 +1,187 @@
+"""What a message of the queue says: the body of a message -> references to the objects that were created.
+
+Knows the envelopes: the S3 event (SQS directly, or SNS with raw delivery), SNS around it, EventBridge, and the test
+event that S3 sends when a notification is set up. Pure: must not know queues, stores, or what a capture is.
+
+S3 events carry keys percent-encoded once, with `+` or `%20` for a space (AWS; LocalStack); EventBridge carries them as
+they are. Structure: "Event message structure" and "EventBridge event message structure" of the S3 user guide.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote_plus
+
+from .errors import PcaplakeError
+from .source import UNKNOWN_SIZE, ObjectRef
+
+CREATED = "ObjectCreated:"
+CREATED_BY_EVENTBRIDGE = "Object Created"
+FOLDER = "folder marker"
+TEST_EVENT = "s3:TestEvent"
+_SHOWN = 200
+
+
+class BadNotification(PcaplakeError):
+    """A body that nobody here can read: the message is left alone, the redrive policy takes it to the dead letters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """`objects` were created; `ignored` counts by kind of event what was no creation of anything with content."""
+
+    objects: tuple[ObjectRef, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+
+
+def parse(body: str) -> Notification:
+    """What a message says. BadNotification, with a short reason, when any part of it cannot be read."""
+    message = _object(_json(body, "the body"), "the body")
+    if message.get("Type") == "Notification" and "Message" in message:
+        text = _text(message, "Message", "the SNS notification")
+        message = _object(_json(text, "the SNS message"), "the SNS message")
+    if "Records" in message:
+        return _records(message["Records"])
+    if "detail-type" in message:
+        return _eventbridge(message)
+    if message.get("Event") == TEST_EVENT:
+        return Notification(ignored={TEST_EVENT: 1})
+    raise BadNotification(f"neither an S3 event nor one of SNS or EventBridge: it has the keys {_shown(list(message))}")
+
+
+def _records(records: Any) -> Notification:
+    if not isinstance(records, list) or not records:
+        raise BadNotification("Records is no list, or an empty one")
+    objects: list[ObjectRef] = []
+    ignored: Counter[str] = Counter()
+    for number, each in enumerate(records):
+        where = f"record {number}"
+        record = _object(each, where)
+        version = str(record.get("eventVersion", "2"))
+        if version.partition(".")[0] != "2":  # S3 promises: what breaks readers raises the major version
+            raise BadNotification(f"{where} has the event version {_shown(version)}, not 2.x")
+        name = _text(record, "eventName", where).removeprefix("s3:")
+        if not name.startswith(CREATED):
+            ignored[name] += 1
+            continue
+        s3 = _object(record.get("s3"), f"{where}: s3")
+        raw = _object(s3.get("object"), f"{where}: s3.object")
+        bucket = _text(_object(s3.get("bucket"), f"{where}: s3.bucket"), "name", f"{where}: s3.bucket")
+        ref = _ref(
+            where,
+            bucket=bucket,
+            key=_decoded(_text(raw, "key", f"{where}: s3.object"), where),
+            raw=raw,
+            etag=raw.get("eTag"),
+            version_id=raw.get("versionId"),
+            time=record.get("eventTime"),
+        )
+        _sort(ref, objects, ignored)
+    return Notification(objects=tuple(objects), ignored=dict(ignored))
+
+
+def _eventbridge(event: Mapping[str, Any]) -> Notification:
+    where = "the EventBridge event"
+    kind = _text(event, "detail-type", where)
+    if event.get("source") != "aws.s3":
+        raise BadNotification(f"{where} is from {_shown(event.get('source'))}, not from aws.s3")
+    if kind != CREATED_BY_EVENTBRIDGE:
+        return Notification(ignored={kind: 1})
+    detail = _object(event.get("detail"), f"{where}: detail")
+    raw = _object(detail.get("object"), f"{where}: detail.object")
+    bucket = _text(_object(detail.get("bucket"), f"{where}: detail.bucket"), "name", f"{where}: detail.bucket")
+    ref = _ref(
+        where,
+        bucket=bucket,
+        key=_text(raw, "key", f"{where}: detail.object"),
+        raw=raw,
+        etag=raw.get("etag"),
+        version_id=raw.get("version-id"),
+        time=event.get("time"),
+    )
+    objects: list[ObjectRef] = []
+    ignored: Counter[str] = Counter()
+    _sort(ref, objects, ignored)
+    return Notification(objects=tuple(objects), ignored=dict(ignored))
+
+
+def _sort(ref: ObjectRef, objects: list[ObjectRef], ignored: Counter[str]) -> None:
+    """An empty object named like a folder is what consoles and file managers leave: no capture."""
+    if ref.uri.endswith("/") and ref.size == 0:
+        ignored[FOLDER] += 1
+    else:
+        objects.append(ref)
+
+
+def _ref(
+    where: str, *, bucket: str, key: str, raw: Mapping[str, Any], etag: Any, version_id: Any, time: Any
+) -> ObjectRef:
+    size = raw.get("size")
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+        raise BadNotification(f"{where} has the size {_shown(size)}")
+    if "/" in bucket:
+        raise BadNotification(f"{where} has the bucket {_shown(bucket)}")
+    uri = f"s3://{bucket}/{key}"
+    if any("\ud800" <= letter <= "\udfff" for letter in uri):  # JSON can say half a letter, no store can
+        raise BadNotification(f"{where} has a name that is no Unicode: {_shown(uri)}")
+    return ObjectRef(
+        uri=uri,
+        size=UNKNOWN_SIZE if size is None else size,
+        explicit=True,
+        etag=_optional(etag, f"{where}: etag").strip('"') or None,
+        version_id=_optional(version_id, f"{where}: version") or None,
+        sequencer=_optional(raw.get("sequencer"), f"{where}: sequencer") or None,
+        event_time=_time(time),
+    )
+
+
+def _decoded(key: str, where: str) -> str:
+    try:
+        return unquote_plus(key, errors="strict")
+    except UnicodeDecodeError as error:
+        raise BadNotification(f"{where} has a key that is no UTF-8: {_shown(key)}") from error
+
+
+def _time(value: Any) -> datetime | None:
+    """Only for measuring the lag: no event is refused for its time."""
+    try:
+        time = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadNotification(f"{what} is no JSON: {_shown(text)}") from error
+
+
+def _object(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise BadNotification(f"{what} is no JSON object: {_shown(value)}")
+    return value
+
+
+def _text(raw: Mapping[str, Any], name: str, where: str) -> str:
+    value = raw.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadNotification(f"{where}: {name} is {_shown(value)}, not a text")
+    return value
+
+
+def _optional(value: Any, what: str) -> str:
+    if not isinstance(value, str | None):
+        raise BadNotification(f"{what} is {_shown(value)}, not a text")
+    return value or ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
