@@ -68,6 +68,12 @@ torture: setup $(VENV)/.tools ## kill an ingest at 200 random moments, and run i
 fuzz: setup ## the decoder on mutated captures, guided by coverage, for ten minutes
 	$(BIN)/python -m tests.fuzz --seconds 600
 
+local-up: ## S3, SQS and DynamoDB on loopback, without Docker
+	@$(PYTHON) -m tools.local up
+
+local-down: ## stop them, forget what they hold
+	@$(PYTHON) -m tools.local down
+
 lock: ## pin every dependency again, with hashes
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet uv
@@ -79,4 +85,4 @@ clean: ## delete what was made, but not lakes and captures of yours
 	rm -rf *.egg-info
 	find parser worker tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup demo test check lint types architecture bench bench-commit bench-parquet torture fuzz lock clean
+.PHONY: help setup demo test check lint types architecture bench bench-commit bench-parquet torture fuzz local-up local-down lock clean

@@ -38,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             if options.command == "up":
                 stack.start()
+            if sys.stdout.isatty():
+                print('to connect a shell: eval "$(make -s local-up)"', file=sys.stderr)
             print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in stack.environment.items()))
     except (CannotInstall, CannotStart) as error:
         print(error, file=sys.stderr)
