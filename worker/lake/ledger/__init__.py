@@ -1,8 +1,10 @@
 """The ledger: the durable map capture -> stage -> batch, as a port.
 
-Every method is one transaction: all of it happens or nothing. What an adapter cannot do now is `Retryable`; when it
-cannot know whether it did it, `OutcomeUnknown`. Every method may be called again with the same arguments.
-It compares no clocks and reads no object store.
+`stage`, `hold`, `bind`, `advance` and `take` are one transaction each: all of it happens or nothing. So are the others
+where the adapter can (SQLite, memory). Where a manifest is too large for that (DynamoDB) they are steps, in an order in
+which a crash between any two does no harm: the caller calls again, or whoever recovers does, before anything is built
+on it. What an adapter cannot do now is `Retryable`; when it cannot know whether it did it, `OutcomeUnknown`. Every
+method may be called again with the same arguments. It compares no clocks and asks no object store about captures.
 """
 
 from __future__ import annotations
@@ -70,7 +72,10 @@ class Ledger(Protocol):
         """Made once with the ledger and never again: another ledger has another identity."""
 
     async def bind(self, lake_id: str) -> str:
-        """Belong to this lake if to none yet -> the lake it belongs to."""
+        """Belong to this lake if to none yet -> the lake it belongs to.
+
+        Where the durable ledger keeps many lakes apart, it is the opened one that belongs to a lake.
+        """
 
     async def captures(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         """The items of those that are there."""
@@ -83,7 +88,7 @@ class Ledger(Protocol):
         """
 
     async def pending(self, generation: int, limit: int) -> list[str]:
-        """The oldest stages on the work list."""
+        """The oldest stages on the work list, oldest first; more or less, where it is in shards."""
 
     async def stages(self, generation: int, stage_ids: Collection[str]) -> dict[str, StageItem]:
         """The items of those that are there."""
