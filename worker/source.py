@@ -11,8 +11,9 @@ import asyncio
 import io
 import os
 import stat
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,13 @@ from typing import Any
 from blake3 import blake3
 
 from .errors import Fatal, Retryable
+from .fetch import Body, Budget, Fetching
 from .lake.identity import capture_id, local_uri
 from .lake.manifest import Capture
-from .lake.store import Store
+from .lake.store import ObjectStore, Store
+from .objects import Changed, Content, Gone, Objects, StoredObjects
 
-AHEAD = 8 << 20
 UNKNOWN_SIZE = -1
-
-
-class Changed(Exception):
-    """It is not what it was when its reading began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,68 +94,122 @@ class LocalFile(io.RawIOBase):
 
 
 class RemoteFile(io.RawIOBase):
-    """A capture in an object store, read by ranges from a thread while `loop` runs in another."""
+    """A capture in an object store, read from a thread while `loop` runs in another; what it raises is an OSError.
 
-    def __init__(self, store: Store, key: str, loop: asyncio.AbstractEventLoop) -> None:
+    Every byte comes from the content that was there when it was opened, or none does.
+    """
+
+    def __init__(self, uri: str, objects: Objects, key: str, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self.uri = f"{store.uri}/{key}"
-        self._store, self._key, self._loop = store, key, loop
-        self._meta = self._wait(lambda: store.head(key))
-        if self._meta is None:
-            raise FileNotFoundError(f"{self.uri} is not there (any more)")
-        self.rewind()
+        self.uri = uri
+        self._loop = loop
 
-    def _wait(self, request: Callable[[], Any]) -> Any:
-        try:
-            return asyncio.run_coroutine_threadsafe(request(), self._loop).result()
-        except (Retryable, Fatal) as error:
-            raise OSError(str(error)) from error  # of one object: says nothing about the lake
+        async def opened() -> Body:
+            return await Body.open(objects, await objects.head(key), fetching=Fetching(eager=False))
+
+        with _of_one_capture():
+            self._body = asyncio.run_coroutine_threadsafe(opened(), loop).result()
 
     def named(self) -> Capture:
-        etag = (self._meta.etag or "").strip('"')
-        return Capture(capture_id=capture_id(self.uri, etag), uri=self.uri, etag=etag, size=self._meta.size)
+        content = self._body.content
+        return Capture(
+            capture_id=capture_id(self.uri, content.etag), uri=self.uri, etag=content.etag, size=content.size
+        )
 
     def rewind(self) -> None:
-        self._at, self._held = 0, memoryview(b"")
+        self._body.rewind()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, out: Any) -> int:
-        if not self._held and self._at < self._meta.size:
-            length = min(AHEAD, self._meta.size - self._at)
-            self._held = memoryview(self._wait(lambda: self._store.get_range(self._key, self._at, length)))
-            self._at += len(self._held)
-        count = min(len(out), len(self._held))
-        out[:count] = self._held[:count]
-        self._held = self._held[count:]
-        return count
+        with _of_one_capture():
+            return self._body.readinto(out)
 
     def unchanged(self) -> None:
-        now = self._wait(lambda: self._store.head(self._key))
-        if now is None or now.etag != self._meta.etag:
-            raise Changed(f"{self.uri} was replaced while it was read")
+        """Reading would have failed."""
+
+    def close(self) -> None:
+        if not self.closed:
+            self._body.close()
+        super().close()
+
+
+@contextmanager
+def _of_one_capture() -> Iterator[None]:
+    """What a store says of one object says nothing about the lake."""
+    try:
+        yield
+    except Gone as error:
+        raise FileNotFoundError(str(error)) from error
+    except (Changed, Retryable) as error:
+        raise OSError(str(error)) from error
 
 
 class Sources:
-    """Opens what `ObjectRef`s name. `options`: storage options, for every remote store."""
+    """Opens what `ObjectRef`s name. `options`: storage options, for every remote store.
 
-    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+    `buckets`: by `s3://name`, those that are reached another way than by these options.
+    """
+
+    def __init__(self, options: Mapping[str, str] | None = None, buckets: Mapping[str, Objects] | None = None) -> None:
         self._options = options
         self._stores: dict[str, Store] = {}
+        self._buckets = dict(buckets or {})
 
     def store(self, uri: str) -> tuple[Store, str]:
         """The bucket of a remote URI, and the key in it. Fatal for a scheme that nobody knows."""
-        scheme, _, rest = uri.partition("://")
-        bucket, _, key = rest.lstrip("/").partition("/")
-        root = f"{scheme}://{'/' if scheme == 'memory' else ''}{bucket}"
+        root, key = _split(uri)
         if root not in self._stores:
             self._stores[root] = Store.open(root, self._options)
         return self._stores[root], key
 
+    def objects(self, uri: str) -> tuple[Objects, str]:
+        """The bucket of a remote URI as one of objects to be read, and the key in it. Fatal as `store`."""
+        root, key = _split(uri)
+        if root not in self._buckets:
+            store, _ = self.store(uri)
+            if not isinstance(store, ObjectStore):
+                raise Fatal(f"{uri} is in no object store")
+            self._buckets[root] = StoredObjects(store.uri, store.client)
+        return self._buckets[root], key
+
+    async def resolve(self, ref: ObjectRef) -> ObjectRef:
+        """With size and eTag, which the store is asked for only where they are not known. Gone, Changed, Retryable."""
+        if ref.size != UNKNOWN_SIZE and ref.etag:
+            return ref
+        objects, key = self.objects(ref.uri)
+        content = await objects.head(key, ref.version_id)
+        if ref.etag not in (None, content.etag):
+            raise Changed(f"{ref.uri} is not what it was when it was named")
+        return replace(ref, size=content.size, etag=content.etag)
+
+    async def fetch(self, ref: ObjectRef, *, fetching: Fetching | None = None, budget: Budget | None = None) -> Body:
+        """The bytes of a capture in an object store, of this content and no other. As `resolve`, and as `Body.open`."""
+        ref = await self.resolve(ref)
+        objects, key = self.objects(ref.uri)
+        content = Content(key=key, size=ref.size, etag=ref.etag or "", version_id=ref.version_id)
+        return await Body.open(objects, content, fetching=fetching, budget=budget)
+
     def open(self, uri: str, loop: asyncio.AbstractEventLoop) -> LocalFile | RemoteFile:
         """OSError when it cannot be opened. Blocks: for a worker thread."""
-        return LocalFile(uri) if uri.startswith("file://") else RemoteFile(*self.store(uri), loop)
+        if uri.startswith("file://"):
+            return LocalFile(uri)
+        store, key = self.store(uri)
+        return RemoteFile(f"{store.uri}/{key}", self.objects(uri)[0], key, loop)
+
+
+def _split(uri: str) -> tuple[str, str]:
+    """A remote URI -> its bucket, as a URI, and the key in it."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.lstrip("/").partition("/")
+    return f"{scheme}://{'/' if scheme == 'memory' else ''}{bucket}", key
+
+
+def capture(ref: ObjectRef) -> Capture:
+    """What the ledger calls a resolved reference."""
+    etag = ref.etag or ""
+    return Capture(capture_id=capture_id(ref.uri, etag), uri=ref.uri, etag=etag, size=ref.size)
 
 
 def is_remote(text: str) -> bool:

@@ -272,6 +272,11 @@ class ObjectStore(Store):
         self.options = dict(options or {})
         self._inner = inner
 
+    @property
+    def client(self) -> Any:
+        """The obstore client, for requests that lakes do not make."""
+        return self._inner
+
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         with _writing(path):
             try:

@@ -1,0 +1,232 @@
+"""The queue in SQS.
+
+Knows aiobotocore (the extra `aws`) and what SQS answers, and says it in worker/errors.py. Endpoint, region and
+credentials are what botocore finds. The queue's URL is asked for by name at every start and never kept.
+
+Long polls have a client of their own: they hold their connections for 20 seconds, and nothing else may wait for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Self
+
+from ..errors import Fatal, Retryable
+from . import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
+
+BATCH = 10
+LONGEST_WAIT = 20
+log = logging.getLogger(__name__)
+
+_PAUSES = (0.1, 0.5)  # seconds, at most, before the entries of a batch that failed are tried again
+_ACT: dict[str, Any] = {
+    "connect_timeout": 2,
+    "read_timeout": 10,
+    "max_pool_connections": 32,
+    "tcp_keepalive": True,
+    "retries": {"mode": "standard", "total_max_attempts": 3},
+}
+_POLL = {**_ACT, "read_timeout": LONGEST_WAIT + 10}
+_THROTTLED = frozenset({"RequestThrottled", "Throttling", "ThrottlingException", "OverLimit", "KmsThrottled"})
+_NO_QUEUE = frozenset({"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
+_CREDENTIALS = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationTokenException",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+
+
+class SqsQueue(Queue):
+    """`await SqsQueue.open(name)`; belongs to the event loop it was opened in."""
+
+    def __init__(self, name: str, polls: Any, acts: Any, stack: AsyncExitStack) -> None:
+        self.name = name
+        self._polls, self._acts, self._stack = polls, acts, stack
+        self._url = ""
+
+    @classmethod
+    async def open(cls, name: str, *, region: str | None = None, account: str | None = None) -> Self:
+        """The queue `name` of this account, or of another one (`account`: its 12 digits).
+
+        Fatal without the extra `aws`, a region, credentials, permission, or when there is no such queue.
+        """
+        try:
+            from aiobotocore.config import AioConfig
+            from aiobotocore.session import get_session
+            from botocore.exceptions import BotoCoreError
+        except ImportError as error:
+            raise Fatal("SQS needs the extra `aws`: pip install 'pcaplake[aws]'") from error
+        async with AsyncExitStack() as stack:
+            session = get_session()
+            try:
+                polls, acts = [
+                    await stack.enter_async_context(
+                        session.create_client("sqs", region_name=region, config=AioConfig(**options))
+                    )
+                    for options in (_POLL, _ACT)
+                ]
+            except (BotoCoreError, ValueError) as error:
+                raise Fatal(
+                    f"no client for the queue {name}: {error} Set AWS_REGION and, for another endpoint, "
+                    "AWS_ENDPOINT_URL_SQS"
+                ) from error
+            queue = cls(name, polls, acts, stack)
+            owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
+            with queue._errors("GetQueueUrl"):
+                queue._url = (await acts.get_queue_url(QueueName=name, **owner))["QueueUrl"]
+            await queue.attributes()
+            queue._stack = stack.pop_all()
+        return queue
+
+    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+        with self._errors("ReceiveMessage"):
+            answer = await self._polls.receive_message(
+                QueueUrl=self._url,
+                MaxNumberOfMessages=min(limit, BATCH),
+                WaitTimeSeconds=min(math.ceil(wait), LONGEST_WAIT),
+                MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
+            )
+        return [_delivery(message) for message in answer.get("Messages", ())]
+
+    async def delete(self, deliveries: Sequence[Delivery]) -> BatchResult:
+        return await self._in_batches("DeleteMessageBatch", self._acts.delete_message_batch, deliveries, {})
+
+    async def extend(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
+        given = {"VisibilityTimeout": min(max(math.ceil(seconds), 0), LONGEST_VISIBILITY)}
+        call = self._acts.change_message_visibility_batch
+        return await self._in_batches("ChangeMessageVisibilityBatch", call, deliveries, given)
+
+    async def attributes(self) -> Attributes:
+        counts = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
+        with self._errors("GetQueueAttributes"):
+            answer = await self._acts.get_queue_attributes(
+                QueueUrl=self._url, AttributeNames=[*counts, "VisibilityTimeout"]
+            )
+        found: Mapping[str, str] = answer["Attributes"]
+        self.visibility_timeout = float(found["VisibilityTimeout"])
+        if self.visibility_timeout < 1:
+            raise Fatal(
+                f"the queue {self.name} has a visibility timeout of 0 s: its messages would be delivered again at once; "
+                "set it to 60 s or more"
+            )
+        visible, in_flight, delayed = (int(found.get(name, 0)) for name in counts)
+        return Attributes(visible=visible, in_flight=in_flight, delayed=delayed, oldest_age=None)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    # -- batches --------------------------------------------------------------------------------------------------
+    async def _in_batches(
+        self, operation: str, call: Callable[..., Any], deliveries: Sequence[Delivery], given: Mapping[str, Any]
+    ) -> BatchResult:
+        """All batches at once, as far as there are connections; one that fails says nothing about the others."""
+        parts = [deliveries[at : at + BATCH] for at in range(0, len(deliveries), BATCH)]
+        ends = await asyncio.gather(
+            *(self._batch(operation, call, part, given) for part in parts), return_exceptions=True
+        )
+        results = []
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+            results.append(end)
+        return BatchResult(
+            done=tuple(one for result in results for one in result.done),
+            lost=tuple(one for result in results for one in result.lost),
+            failed=tuple(one for result in results for one in result.failed),
+        )
+
+    async def _batch(
+        self, operation: str, call: Callable[..., Any], deliveries: Sequence[Delivery], given: Mapping[str, Any]
+    ) -> BatchResult:
+        done: list[Delivery] = []
+        lost: list[Delivery] = []
+        left = dict(zip(map(str, range(BATCH)), deliveries, strict=False))
+        for pause in (*_PAUSES, None):
+            entries = [{"Id": key, "ReceiptHandle": one.receipt_handle, **given} for key, one in left.items()]
+            try:
+                with self._errors(operation):
+                    answer = await call(QueueUrl=self._url, Entries=entries)
+            except Retryable as error:  # botocore has tried it several times
+                log.warning("%s", error)
+                break
+            done += [left.pop(entry["Id"]) for entry in answer.get("Successful", ())]
+            for entry in answer.get("Failed", ()):
+                if _never(entry):
+                    log.info("%s of %s: %s", operation, left[entry["Id"]].message_id, _said(entry))
+                    lost.append(left.pop(entry["Id"]))
+                else:
+                    log.warning("%s of %s: %s", operation, left[entry["Id"]].message_id, _said(entry))
+            if not left or pause is None:
+                break
+            await asyncio.sleep(random.uniform(0, pause))
+        return BatchResult(done=tuple(done), lost=tuple(lost), failed=tuple(left.values()))
+
+    @contextmanager
+    def _errors(self, operation: str) -> Iterator[None]:
+        from aiohttp import ClientError as HttpError
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+        where = f"SQS {operation} on {self.name}"
+        try:
+            yield
+        except ClientError as error:
+            raise _refused(where, error.response) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise Fatal(f"{where}: {error}; give credentials in one of the ways that boto3 reads") from error
+        except (BotoCoreError, HttpError, OSError) as error:  # an answer cut off is not botocore's
+            raise Retryable(f"{where}: {error!r}") from error
+
+
+def _delivery(message: Mapping[str, Any]) -> Delivery:
+    attributes = message["Attributes"]
+    return Delivery(
+        message_id=message["MessageId"],
+        receipt_handle=message["ReceiptHandle"],
+        receive_count=int(attributes["ApproximateReceiveCount"]),
+        sent_at=int(attributes["SentTimestamp"]) / 1000,
+        body=message["Body"],
+    )
+
+
+def _code(raw: Any) -> str:
+    """`AWS.SimpleQueueService.NonExistentQueue` and `NonExistentQueue` are one."""
+    return str(raw or "").rpartition(".")[2].rpartition("#")[2]
+
+
+def _said(entry: Mapping[str, Any]) -> str:
+    return f"{entry.get('Code')}: {entry.get('Message', '')}"
+
+
+def _never(entry: Mapping[str, Any]) -> bool:
+    """It is the request that is wrong: a receipt that has become worthless, or twelve hours that are over."""
+    return bool(entry.get("SenderFault")) and _code(entry.get("Code")) not in _THROTTLED
+
+
+def _refused(where: str, response: Mapping[str, Any]) -> Exception:
+    said = response.get("Error", {})
+    code = _code(said.get("Code"))
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    text = f"{where}: {code}: {said.get('Message', '')}"
+    if code in _THROTTLED or status >= 500:
+        return Retryable(text)
+    if code in _NO_QUEUE:
+        return Fatal(f"{text} Make the queue with `pcaplake setup`, or name the right queue, region and endpoint")
+    if code in _CREDENTIALS:
+        return Fatal(f"{text} Give valid credentials in one of the ways that boto3 reads, and check the clock")
+    if status == 403 or code.startswith(("AccessDenied", "Kms")):
+        return Fatal(f"{text} Allow it: `pcaplake setup` prints the policies that are needed")
+    return Retryable(text)

@@ -1,0 +1,270 @@
+"""Adapters in memory of what lies before the decoder, of equal rank with SQS and S3: a queue and a bucket.
+
+As in worker/testing.py every operation is a named point where a fault can be put. Time stands still until a test moves
+it: `FakeClock` is the clock of the queue, and the clock and the sleep of everything that is tested with it.
+
+    queue.receive, queue.delete <message id>, queue.extend <message id>, queue.attributes
+    bucket.head <key>, bucket.read <key> <start>
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import quote_plus
+
+from .errors import OutcomeUnknown, Retryable
+from .objects import Changed, Content, Gone
+from .queue import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
+from .testing import Faults
+
+
+class FakeClock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Everybody whose time has come goes on when the event loop has its next turn."""
+        self.now += seconds
+        self.changed()
+
+    def changed(self) -> None:
+        """Something that somebody may be waiting for has happened."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def change(self) -> None:
+        """Until the time moves, or `changed` is called."""
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        await self._waiting[-1]
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            await self.change()
+
+
+@dataclass(slots=True)
+class _Message:
+    message_id: str
+    body: str
+    sent_at: float
+    visible_at: float
+    received: int = 0
+    received_at: float = 0.0
+
+    @property
+    def handle(self) -> str:
+        """Of its latest receipt; every other one is worthless."""
+        return f"{self.message_id}/{self.received}"
+
+
+class MemoryQueue(Queue):
+    """As strict as SQS may be: a receipt is worth nothing after the next one, nor an extension after its time is over.
+
+    `max_receives`: the redrive policy; a message that was received so often goes to `dead` instead of being delivered.
+    """
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        *,
+        visibility_timeout: float = 30.0,
+        max_receives: int | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self.name = "memory"
+        self.visibility_timeout = visibility_timeout
+        self.dead: list[str] = []
+        self._clock, self._max_receives, self._faults = clock, max_receives, faults or Faults()
+        self._messages: dict[str, _Message] = {}
+        self._sent = 0
+
+    def as_process(self, faults: Faults) -> MemoryQueue:
+        """The same messages, seen by a process that has faults of its own."""
+        other = MemoryQueue(
+            self._clock,
+            visibility_timeout=self.visibility_timeout,
+            max_receives=self._max_receives,
+            faults=faults,
+        )
+        other._messages, other.dead = self._messages, self.dead
+        return other
+
+    def send(self, body: str, delay: float = 0.0) -> str:
+        """-> the message id."""
+        self._sent += 1
+        message = _Message(f"m{self._sent}", body, self._clock.now, self._clock.now + delay)
+        self._messages[message.message_id] = message
+        self._clock.changed()
+        return message.message_id
+
+    def redrive(self) -> None:
+        """The dead letters come back, as new messages."""
+        bodies = list(self.dead)
+        self.dead.clear()
+        for body in bodies:
+            self.send(body)
+
+    def __len__(self) -> int:
+        """Messages that are not deleted, without the dead letters."""
+        return len(self._messages)
+
+    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+        until = self._clock.now + wait
+        while not self._visible() and self._clock.now < until:
+            await self._clock.change()
+        return await self._faults.around("queue.receive", lambda: self._deliver(limit))
+
+    def _visible(self) -> list[_Message]:
+        return [one for one in self._messages.values() if one.visible_at <= self._clock.now]
+
+    def _deliver(self, limit: int) -> list[Delivery]:
+        found: list[Delivery] = []
+        for message in self._visible():
+            if self._max_receives is not None and message.received >= self._max_receives:
+                self.dead.append(self._messages.pop(message.message_id).body)
+            elif len(found) < min(limit, 10):
+                message.received += 1
+                message.received_at = self._clock.now
+                message.visible_at = self._clock.now + self.visibility_timeout
+                found.append(
+                    Delivery(
+                        message_id=message.message_id,
+                        receipt_handle=message.handle,
+                        receive_count=message.received,
+                        sent_at=message.sent_at,
+                        body=message.body,
+                    )
+                )
+        return found
+
+    async def delete(self, deliveries: Sequence[Delivery]) -> BatchResult:
+        def effect(delivery: Delivery) -> bool:
+            message = self._messages.get(delivery.message_id)
+            if message is not None and message.handle != delivery.receipt_handle:
+                return False
+            self._messages.pop(delivery.message_id, None)  # what is gone can be deleted, as in SQS
+            return True
+
+        return await self._each("queue.delete", deliveries, effect)
+
+    async def extend(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
+        def effect(delivery: Delivery) -> bool:
+            message = self._messages.get(delivery.message_id)
+            if message is None or message.handle != delivery.receipt_handle or message.visible_at <= self._clock.now:
+                return False
+            if self._clock.now + seconds > message.received_at + LONGEST_VISIBILITY:
+                return False
+            message.visible_at = self._clock.now + seconds
+            self._clock.changed()
+            return True
+
+        return await self._each("queue.extend", deliveries, effect)
+
+    async def _each(
+        self, point: str, deliveries: Sequence[Delivery], effect: Callable[[Delivery], bool]
+    ) -> BatchResult:
+        done: list[Delivery] = []
+        lost: list[Delivery] = []
+        failed: list[Delivery] = []
+        for delivery in deliveries:
+            try:
+                mine = await self._faults.around(f"{point} {delivery.message_id}", partial(effect, delivery))
+            except Retryable:
+                failed.append(delivery)
+            else:
+                (done if mine else lost).append(delivery)
+        return BatchResult(done=tuple(done), lost=tuple(lost), failed=tuple(failed))
+
+    async def attributes(self) -> Attributes:
+        def effect() -> Attributes:
+            visible = self._visible()
+            hidden = [one for one in self._messages.values() if one.visible_at > self._clock.now]
+            return Attributes(
+                visible=len(visible),
+                in_flight=sum(one.received > 0 for one in hidden),
+                delayed=sum(one.received == 0 for one in hidden),
+                oldest_age=max((self._clock.now - one.sent_at for one in visible), default=0.0),
+            )
+
+        return await self._faults.around("queue.attributes", effect)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class MemoryBucket:
+    """A versioned bucket; `worker.objects.Objects` over a dict. An answer that is lost is cut off half-way."""
+
+    def __init__(self, name: str = "raw", faults: Faults | None = None) -> None:
+        self.name = name
+        self.versions: dict[str, list[tuple[Content, bytes]]] = {}
+        self._faults = faults or Faults()
+        self._puts = 0
+
+    def as_process(self, faults: Faults) -> MemoryBucket:
+        """The same objects, seen by a process that has faults of its own."""
+        other = MemoryBucket(self.name, faults)
+        other.versions = self.versions
+        return other
+
+    def put(self, key: str, data: bytes) -> str:
+        """A new version -> the message that S3 would send."""
+        self._puts += 1
+        etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        content = Content(key=key, size=len(data), etag=etag, version_id=f"v{self._puts}")
+        self.versions.setdefault(key, []).append((content, bytes(data)))
+        item = {"key": quote_plus(key), "size": content.size, "eTag": etag, "versionId": content.version_id}
+        s3 = {"bucket": {"name": self.name}, "object": {**item, "sequencer": f"{self._puts:018X}"}}
+        record = {"eventVersion": "2.6", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": s3}
+        return json.dumps({"Records": [record]})
+
+    def delete(self, key: str) -> None:
+        """All of its versions."""
+        self.versions.pop(key, None)
+
+    def _find(self, key: str, version_id: str | None) -> tuple[Content, bytes]:
+        for content, data in reversed(self.versions.get(key, [])):
+            if version_id in (None, content.version_id):
+                return content, data
+        raise Gone(f"{self.name}/{key} is not there (any more)")
+
+    async def head(self, key: str, version_id: str | None = None) -> Content:
+        return await self._faults.around(f"bucket.head {key}", lambda: self._find(key, version_id)[0])
+
+    async def read(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
+        """In parts of a third; each is a turn of the event loop."""
+
+        def effect() -> bytes:
+            found, data = self._find(content.key, content.version_id)
+            if found.etag != content.etag:
+                raise Changed(f"{self.name}/{content.key} was replaced")
+            return data[start:end]
+
+        held: deque[bytes] = deque()
+        cut: OutcomeUnknown | None = None
+        try:
+            data = await self._faults.around(f"bucket.read {content.key} {start}", effect)
+        except OutcomeUnknown as error:
+            data, cut = effect()[: (end - start) // 2], error
+        third = max(len(data) // 3, 1)
+        held.extend(data[at : at + third] for at in range(0, len(data), third))
+        while held:
+            await asyncio.sleep(0)
+            yield memoryview(held.popleft())
+        if cut is not None:
+            raise Retryable(str(cut))
