@@ -20,10 +20,15 @@ SERVICES = "s3,sqs,sns,dynamodb"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One process: `command` with `environment` added, listening on `port` of loopback."""
+    """One process: `command` with `environment` added, listening on `port` of loopback.
+
+    It is up when what it serves answers: the health page of LocalStack and MiniStack, DynamoDB's ListTables.
+    """
 
     name: str
     port: int
+    health: bool
+    dynamodb: bool
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
@@ -57,7 +62,9 @@ def servers_of(engine: Engine, *, port: int, dynamodb_port: int, state: Path, ru
             "IOT_MTLS_ENABLED": "0",  # would listen on a port of its own
             "DOCKER_HOST": f"unix://{run / 'no-docker.sock'}",  # else it looks for old containers at every start
         }
-        return (Server(name="ministack", port=port, command=start, environment=environment),)
+        return (
+            Server(name="ministack", port=port, health=True, dynamodb=True, command=start, environment=environment),
+        )
     environment = common | {
         "GATEWAY_LISTEN": f"{LOOPBACK}:{port}",
         "LOCALSTACK_HOST": f"{LOOPBACK}:{port}",
@@ -87,6 +94,6 @@ def servers_of(engine: Engine, *, port: int, dynamodb_port: int, state: Path, ru
         str(dynamodb_port),
     )
     return (
-        Server(name="localstack", port=port, command=start, environment=environment),
-        Server(name="dynamodb", port=dynamodb_port, command=java, environment=common),
+        Server(name="localstack", port=port, health=True, dynamodb=False, command=start, environment=environment),
+        Server(name="dynamodb", port=dynamodb_port, health=False, dynamodb=True, command=java, environment=common),
     )

@@ -125,8 +125,8 @@ class Stack:
         return None
 
     def _alone(self) -> AbstractContextManager[None]:
-        """No other process starts or stops these servers meanwhile."""
-        return exclusive(self.run.with_name(self.run.name + ".lock"))
+        """No other process starts or stops servers of this folder meanwhile."""
+        return exclusive(self.run.parent / "run.lock")
 
     def _pid_file(self, server: Server) -> Path:
         return self.run / f"{server.name}.pid"
@@ -167,11 +167,10 @@ class Stack:
             time.sleep(_POLL_SECONDS)
 
     def _answers(self, server: Server) -> bool:
-        """For DynamoDB a real call; the health page of the others tells that their services are loaded."""
-        dynamodb = server.port == self.dynamodb_port
         try:
-            healthy = server.port != self.port or _status(server.port, "GET", "/_localstack/health") == 200
-            return healthy and (not dynamodb or _list_tables(server.port) == 200)
+            if server.health and _status(server.port, "GET", "/_localstack/health") != 200:
+                return False
+            return not server.dynamodb or _list_tables(server.port) == 200
         except (OSError, http.client.HTTPException):
             return False
 
