@@ -52,11 +52,12 @@ class Budget:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._waiting.remove((size, turn))
-                self._next()  # it may have been in the way of smaller ones
-            else:
+            if not turn.cancelled():
                 self.release(size)
+            else:
+                with suppress(ValueError):  # somebody who released has met it already
+                    self._waiting.remove((size, turn))
+                self._next()  # it may have been in the way of smaller ones
             raise
 
     def release(self, size: int) -> None:

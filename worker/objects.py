@@ -72,9 +72,9 @@ class StoredObjects:
                 meta = (await self._get(key, {"head": True, "version": version_id})).meta
             except FileNotFoundError:  # the answer to HEAD has no body, and so does not say what is not there
                 meta = (await self._get(key, {"version": version_id})).meta
-        if not meta["e_tag"]:
+        if not _etag(meta):
             raise Retryable(f"{self.uri}/{key}: the store gives it no eTag: one content cannot be told from another")
-        return Content(key=key, size=meta["size"], etag=meta["e_tag"].strip('"'), version_id=version_id)
+        return Content(key=key, size=meta["size"], etag=_etag(meta), version_id=version_id)
 
     async def read(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
         options: dict[str, Any] = {"version": content.version_id, "if_match": f'"{content.etag}"'}
@@ -82,8 +82,8 @@ class StoredObjects:
             options["range"] = (start, end)
         with self._errors(content.key):
             result = await self._get(content.key, options)
-            etag = (result.meta["e_tag"] or content.etag).strip('"')
-            if etag != content.etag:  # not every store minds If-Match
+            etag = _etag(result.meta)
+            if etag not in ("", content.etag):  # not every store minds If-Match
                 raise Changed(f"{self.uri}/{content.key} has the eTag {etag}, not {content.etag}")
             if result.meta["size"] != content.size or result.range[0] != start:
                 raise Retryable(
@@ -114,6 +114,10 @@ class StoredObjects:
             raise Retryable(f"{where}: no name that can be read: {_first_line(error)}") from error
         except (obstore_errors.BaseError, OSError) as error:
             raise Retryable(f"{where}: {_first_line(error)}") from error
+
+
+def _etag(meta: Any) -> str:
+    return (meta["e_tag"] or "").strip('"')
 
 
 def _first_line(error: BaseException) -> str:
