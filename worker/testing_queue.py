@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -91,7 +92,7 @@ class MemoryQueue(Queue):
         self.dead: list[str] = []
         self._clock, self._max_receives, self._faults = clock, max_receives, faults or Faults()
         self._messages: dict[str, _Message] = {}
-        self._sent = 0
+        self._numbers = itertools.count(1)
 
     def as_process(self, faults: Faults) -> MemoryQueue:
         """The same messages, seen by a process that has faults of its own."""
@@ -101,13 +102,12 @@ class MemoryQueue(Queue):
             max_receives=self._max_receives,
             faults=faults,
         )
-        other._messages, other.dead = self._messages, self.dead
+        other._messages, other.dead, other._numbers = self._messages, self.dead, self._numbers
         return other
 
     def send(self, body: str, delay: float = 0.0) -> str:
         """-> the message id."""
-        self._sent += 1
-        message = _Message(f"m{self._sent}", body, self._clock.now, self._clock.now + delay)
+        message = _Message(f"m{next(self._numbers)}", body, self._clock.now, self._clock.now + delay)
         self._messages[message.message_id] = message
         self._clock.changed()
         return message.message_id
@@ -214,22 +214,22 @@ class MemoryBucket:
         self.name = name
         self.versions: dict[str, list[tuple[Content, bytes]]] = {}
         self._faults = faults or Faults()
-        self._puts = 0
+        self._numbers = itertools.count(1)
 
     def as_process(self, faults: Faults) -> MemoryBucket:
         """The same objects, seen by a process that has faults of its own."""
         other = MemoryBucket(self.name, faults)
-        other.versions = self.versions
+        other.versions, other._numbers = self.versions, self._numbers
         return other
 
     def put(self, key: str, data: bytes) -> str:
         """A new version -> the message that S3 would send."""
-        self._puts += 1
+        number = next(self._numbers)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        content = Content(key=key, size=len(data), etag=etag, version_id=f"v{self._puts}")
+        content = Content(key=key, size=len(data), etag=etag, version_id=f"v{number}")
         self.versions.setdefault(key, []).append((content, bytes(data)))
         item = {"key": quote_plus(key), "size": content.size, "eTag": etag, "versionId": content.version_id}
-        s3 = {"bucket": {"name": self.name}, "object": {**item, "sequencer": f"{self._puts:018X}"}}
+        s3 = {"bucket": {"name": self.name}, "object": {**item, "sequencer": f"{number:018X}"}}
         record = {"eventVersion": "2.6", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": s3}
         return json.dumps({"Records": [record]})
 

@@ -1,0 +1,348 @@
+"""The queue in memory keeps the promises of the port; heartbeats keep messages hidden for as long as they may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.worker import queues
+from worker.errors import Fatal, OutcomeUnknown, Retryable
+from worker.queue import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery
+from worker.queue.heartbeat import CAP, Heartbeats, back_off
+from worker.testing import Faults, Killed
+from worker.testing_queue import FakeClock, MemoryQueue
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(main)
+
+
+async def turns(times: int = 20) -> None:
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+async def delivered(queue: MemoryQueue, *names: str) -> list[Delivery]:
+    for name in names:
+        queue.send(name)
+    return await queues.receive_all(queue, len(names))
+
+
+# -- in memory --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("check", queues.EVERY, ids=lambda check: check.__name__)
+def test_what_every_queue_does(check: queues.Check) -> None:
+    async def main() -> None:
+        queue = MemoryQueue(FakeClock(1000.0))
+        await check(queue, lambda body: str(queue.send(body)) and None)
+
+    run(main())
+
+
+def test_what_is_not_deleted_comes_again() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        queue = MemoryQueue(clock, visibility_timeout=30)
+        (first,) = await delivered(queue, "a")
+        clock.advance(29.5)
+        assert await queue.receive(1, 0) == []
+        assert await queue.extend([first], 30) == BatchResult(done=(first,))
+        clock.advance(29.5)
+        assert await queue.receive(1, 0) == []
+        clock.advance(0.5)
+        assert await queue.extend([first], 30) == BatchResult(lost=(first,))  # too late, though nobody has it yet
+        assert await queue.attributes() == Attributes(visible=1, in_flight=0, delayed=0, oldest_age=59.5)
+        (second,) = await queue.receive(1, 0)
+        assert (second.receive_count, second.sent_at) == (2, 0)
+        assert await queue.delete([first]) == BatchResult(lost=(first,))
+        assert len(queue) == 1
+        assert await queue.delete([second, second]) == BatchResult(done=(second, second))
+        assert len(queue) == 0
+
+    run(main())
+
+
+def test_a_long_poll_waits_for_a_message_or_its_time() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        queue = MemoryQueue(clock)
+        poll = asyncio.create_task(queue.receive(10, 20))
+        await turns()
+        assert not poll.done()
+        queue.send("a")
+        assert queues.bodies(await poll) == {"a"}
+        poll = asyncio.create_task(queue.receive(10, 20))
+        queue.send("late", delay=19)
+        await turns()
+        clock.advance(19)
+        assert queues.bodies(await poll) == {"late"}
+        poll = asyncio.create_task(queue.receive(10, 10))
+        await turns()
+        clock.advance(9.9)
+        await turns()
+        assert not poll.done()
+        clock.advance(0.1)
+        assert await poll == []
+        assert await queue.attributes() == Attributes(visible=0, in_flight=2, delayed=0, oldest_age=0.0)
+
+    run(main())
+
+
+def test_dead_letters_and_their_return() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        queue = MemoryQueue(clock, max_receives=2)
+        queue.send("a")
+        for count in (1, 2):
+            (one,) = await queue.receive(1, 0)
+            assert one.receive_count == count
+            clock.advance(30)
+        assert await queue.receive(1, 0) == []
+        assert (queue.dead, len(queue)) == (["a"], 0)
+        queue.redrive()
+        (again,) = await queue.receive(1, 0)
+        assert (again.body, again.receive_count, again.sent_at) == ("a", 1, 60)
+        assert again.message_id != one.message_id
+        assert queue.dead == []
+
+    run(main())
+
+
+def test_faults() -> None:
+    async def main() -> None:
+        clock, faults = FakeClock(), Faults()
+        queue = MemoryQueue(clock, faults=faults)
+        queue.send("a")
+        faults.at("queue.receive", "error")
+        with pytest.raises(Retryable):
+            await queue.receive(1, 0)
+        faults.at("queue.receive", "lost")
+        with pytest.raises(OutcomeUnknown):
+            await queue.receive(1, 0)
+        assert await queue.receive(1, 0) == []  # it was on its way to us
+        clock.advance(30)
+        (one,) = await queue.receive(1, 0)
+        assert one.receive_count == 2
+        faults.at(f"queue.delete {one.message_id}", "error")
+        assert await queue.delete([one]) == BatchResult(failed=(one,))
+        assert len(queue) == 1
+        faults.at(f"queue.delete {one.message_id}", "lost")
+        assert await queue.delete([one]) == BatchResult(failed=(one,))
+        assert len(queue) == 0
+        others = await delivered(queue, "b", "c")
+        crashing = Faults()
+        crashing.at(f"queue.delete {others[1].message_id}", "dead before")
+        with pytest.raises(Killed):
+            await queue.as_process(crashing).delete(others)
+        assert len(queue) == 1
+        assert faults.seen.count("queue.receive") == 5
+
+    run(main())
+
+
+def test_processes_share_messages_and_their_numbers() -> None:
+    async def main() -> None:
+        queue = MemoryQueue(FakeClock())
+        other = queue.as_process(Faults())
+        ids = {queue.send("a"), other.send("b"), queue.send("c")}
+        assert len(ids) == 3
+        assert len(await other.receive(10, 0)) == 3
+        assert await queue.receive(10, 0) == []
+
+    run(main())
+
+
+# -- heartbeats -------------------------------------------------------------------------------------------------------
+def beating(queue: MemoryQueue, clock: FakeClock, **given: Any) -> Heartbeats:
+    return Heartbeats(queue, clock=clock.time, sleep=clock.sleep, **{"uniform": lambda low, high: 1.0, **given})
+
+
+def test_messages_stay_hidden_as_long_as_they_are_watched() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        queue = MemoryQueue(clock, visibility_timeout=30)
+        heartbeats = beating(queue, clock)
+        lost: list[Delivery] = []
+        deliveries = await delivered(queue, *map(str, range(25)))
+        for one in deliveries:
+            heartbeats.watch(one, lost.append)
+        task = asyncio.create_task(heartbeats.run())
+        for _ in range(100):
+            await turns()
+            clock.advance(9)
+            assert await queue.receive(10, 0) == []
+        heartbeats.forget(deliveries[0])
+        heartbeats.forget(deliveries[0])
+        assert len(heartbeats) == 24
+        for _ in range(3):
+            await turns()
+            clock.advance(10)
+        assert queues.bodies(await queue.receive(10, 0)) == {deliveries[0].body}
+        assert lost == []
+        task.cancel()
+
+    run(main())
+
+
+def test_every_third_of_the_timeout_with_jitter() -> None:
+    async def main() -> None:
+        asked: list[tuple[float, float]] = []
+
+        def uniform(low: float, high: float) -> float:
+            asked.append((low, high))
+            return high
+
+        clock, slept = FakeClock(), list[float]()
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 4:
+                raise asyncio.CancelledError
+            clock.advance(seconds)
+
+        faults = Faults()
+        queue = MemoryQueue(clock, visibility_timeout=60, faults=faults)
+        heartbeats = Heartbeats(queue, clock=clock.time, sleep=sleep, uniform=uniform)
+        (one,) = await delivered(queue, "a")
+        heartbeats.watch(one, lambda _: None)
+        faults.at("queue.extend *", "error")
+        with pytest.raises(asyncio.CancelledError):
+            await heartbeats.run()
+        assert set(asked) == {(0.9, 1.1)}
+        assert slept == pytest.approx([22, 5.5, 22, 22])  # sooner after one that failed
+
+    run(main())
+
+
+def test_who_lost_a_message_is_told_once() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        queue = MemoryQueue(clock, visibility_timeout=30)
+        heartbeats = beating(queue, clock)
+        lost: Counter[str] = Counter()
+        kept, gone, deleted = await delivered(queue, "kept", "gone", "deleted")
+        for one in (kept, gone, deleted):
+            heartbeats.watch(one, lambda one: lost.update([one.body]))
+        await queue.release(gone, 0)
+        await queue.receive(1, 0)
+        await queue.delete([deleted])
+        assert await heartbeats.beat()
+        assert await heartbeats.beat()
+        assert lost == {"gone": 1, "deleted": 1}
+        assert len(heartbeats) == 1
+
+    run(main())
+
+
+def test_frozen_for_longer_than_the_timeout() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        queue = MemoryQueue(clock, visibility_timeout=30)
+        heartbeats = beating(queue, clock)
+        lost: list[Delivery] = []
+        (one,) = await delivered(queue, "a")
+        heartbeats.watch(one, lost.append)
+        task = asyncio.create_task(heartbeats.run())
+        await turns()
+        clock.advance(3600)
+        await turns()
+        assert lost == [one]
+        task.cancel()
+
+    run(main())
+
+
+def test_finished_while_its_heartbeat_was_on_its_way() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+        lost: list[Delivery] = []
+
+        class Slow(MemoryQueue):
+            async def extend(self, deliveries: Any, seconds: float) -> BatchResult:
+                await self.delete(deliveries)
+                heartbeats.forget(deliveries[0])
+                return await super().extend(deliveries, seconds)
+
+        queue = Slow(clock)
+        heartbeats = beating(queue, clock)
+        (one,) = await delivered(queue, "a")
+        heartbeats.watch(one, lost.append)
+        assert await heartbeats.beat()
+        assert (lost, len(heartbeats)) == ([], 0)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("cap", "visibility"), [(100.0, 30), (3600.0, 7200), (10**9, 6 * 3600), (CAP, 30)])
+def test_no_longer_than_the_cap(cap: float, visibility: float) -> None:
+    """Up to the cap it is hidden, and never beyond what the queue allows: no extension of it is refused."""
+
+    async def main() -> None:
+        clock = FakeClock()
+        queue = MemoryQueue(clock, visibility_timeout=visibility)
+        heartbeats = beating(queue, clock, cap=cap)
+        lost: list[float] = []
+        (one,) = await delivered(queue, "a")
+        heartbeats.watch(one, lambda _: lost.append(clock.now))
+        task = asyncio.create_task(heartbeats.run())
+        most = min(cap, CAP)
+        while clock.now < most - visibility / 3:
+            await turns(3)
+            clock.advance(visibility / 3)
+            assert lost == []
+            assert await queue.receive(1, 0) == []
+        while not lost:
+            await turns(3)
+            clock.advance(visibility / 3)
+            await turns(3)
+        assert most <= lost[0] <= most + visibility / 3 + 1
+        assert len(heartbeats) == 0
+        assert len(await queue.receive(1, visibility)) == 1
+        assert most < LONGEST_VISIBILITY
+        task.cancel()
+
+    run(main())
+
+
+def test_no_permission_ends_the_heartbeats() -> None:
+    async def main() -> None:
+        clock = FakeClock()
+
+        class Forbidden(MemoryQueue):
+            async def extend(self, deliveries: Any, seconds: float) -> BatchResult:
+                raise Fatal("not allowed")
+
+        queue = Forbidden(clock)
+        heartbeats = beating(queue, clock)
+        (one,) = await delivered(queue, "a")
+        heartbeats.watch(one, lambda _: None)
+        task = asyncio.create_task(heartbeats.run())
+        await turns()
+        clock.advance(10)
+        with pytest.raises(Fatal):
+            await task
+
+    run(main())
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10_000), st.floats(0.1, 100), st.floats(100, 10_000), st.floats(0, 1))
+def test_back_off(count: int, first: float, most: float, luck: float) -> None:
+    """Full jitter: anything between nothing and a limit that doubles with each receipt up to the cap."""
+    limits: list[float] = []
+
+    def uniform(low: float, high: float) -> float:
+        assert low == 0
+        limits.append(high)
+        return high * luck
+
+    seconds = [back_off(one, first=first, most=most, uniform=uniform) for one in (count, count + 1)]
+    assert limits[0] <= limits[1] <= most
+    assert limits[0] in (first, most) or limits[0] == limits[1] or limits[1] == min(most, 2 * limits[0])
+    assert seconds == [limit * luck for limit in limits]
+    assert back_off(1, first=first, most=most) <= first
