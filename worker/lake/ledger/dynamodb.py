@@ -21,7 +21,6 @@ still meets its captures, which never expire.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -171,9 +170,8 @@ class DynamoLedger:
             put(scope.pending(stage.stage_id, stage.written_at)),  # absent where the stage is: both come at once
             *(put(capture_values(scope, one, stage.stage_id), ABSENT, ask="ALL_OLD") for one in stage.captures),
         ]
-        token = hashlib.blake2b(f"{scope}#{stage.stage_id}".encode(), digest_size=16).hexdigest()
         try:
-            await self._requests.transact(actions, token)
+            await self._requests.transact(actions)
         except Canceled as canceled:
             known = canceled.reasons[0][0] == LOST
             lost = zip(stage.captures, canceled.reasons[2:], strict=True)

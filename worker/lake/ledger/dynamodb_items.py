@@ -92,7 +92,6 @@ def object_path(stage_id: str) -> str:
 
 
 def packed(stage: Stage) -> bytes:
-    """The same bytes for the same stage: a token of DynamoDB is bound to its request."""
     return zstandard.ZstdCompressor(level=3).compress(stage.to_json())
 
 

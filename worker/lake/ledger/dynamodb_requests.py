@@ -96,14 +96,15 @@ class Requests:
             return dict(lost.item)
         return None
 
-    async def transact(self, actions: Sequence[Action], token: str | None = None) -> None:
+    async def transact(self, actions: Sequence[Action]) -> None:
         """All of them or none. Canceled: the condition of one or more is lost. Retryable: others are at these items.
 
-        `token`: the same for the same actions makes it one transaction, within ten minutes.
+        Every attempt of one call has one token, so it is one transaction. The next call has another: a token that came
+        back within its ten minutes would be answered from memory, "done", whatever became of it since.
         """
         asked = {
             "TransactItems": [_at(self._dynamo.table, action) for action in actions],
-            "ClientRequestToken": token or uuid.uuid4().hex,
+            "ClientRequestToken": uuid.uuid4().hex,
         }
         for pause in (*_PAUSES, None):
             try:
