@@ -158,9 +158,8 @@ class FaultProxy:
             timeout=aiohttp.ClientTimeout(total=None),
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )
-        self._http._retry_connection = (
-            False  # it would ask twice when the service drops a PUT; there is no other switch
-        )
+        # There is no other switch: without it aiohttp would ask twice when the service drops a request.
+        self._http._retry_connection = False
         self._runner = web.ServerRunner(
             web.Server(self._handle, access_log=None, auto_decompress=False), shutdown_timeout=_STOP_SECONDS
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from tools.local import engines, install, stack
 from tools.local.engines import Server
@@ -149,3 +150,9 @@ def test_an_unknown_engine() -> None:
     done = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "localstack, ministack" in done.stderr
+
+
+def test_docker_too_stays_on_loopback() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert services["localstack"]["image"] == "localstack/localstack:4.14.0"
+    assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service["ports"])
