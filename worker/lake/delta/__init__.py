@@ -6,7 +6,18 @@ Public: others may write their own Parquet and commit it. docs/commit-api.md has
 from __future__ import annotations
 
 from .actions import AddFile, Txn
+from .arbiter import Arbiter, TablePath
 from .errors import SchemaConflict, TableBlocked
 from .log import PROPERTIES, Commit, LogStore
 
-__all__ = ["PROPERTIES", "AddFile", "Commit", "LogStore", "SchemaConflict", "TableBlocked", "Txn"]
+__all__ = [
+    "PROPERTIES",
+    "AddFile",
+    "Arbiter",
+    "Commit",
+    "LogStore",
+    "SchemaConflict",
+    "TableBlocked",
+    "TablePath",
+    "Txn",
+]

@@ -17,8 +17,8 @@ from pathlib import Path
 from worker.errors import Retryable
 
 from .. import durable
-from ..store import Store
-from .tail import last_checkpoint, log_path, newest_checkpoint
+from ..store import Listing, Store
+from .tail import Checkpoint, json_versions, last_checkpoint, log_path, newest_checkpoint
 
 # Settings come by stdin: an argument would show a key to everybody on the machine.
 _PROGRAM = """
@@ -32,6 +32,7 @@ _INTERVAL = re.compile(
     r"(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE
 )
 _NUMBERED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..*)")
+_TEMPORARY = re.compile(r"(\d{20})\.json\..+")
 
 
 async def make(store: Store, table: str) -> int | None:
@@ -79,36 +80,60 @@ def _sync(files: Sequence[Path]) -> None:
     durable.sync_folder(files[0].parent)
 
 
-async def clean(store: Store, table: str, configuration: Mapping[str, str]) -> int:
+async def clean(store: Store, table: str, configuration: Mapping[str, str], *, temporary: bool = False) -> int:
     """Delete what has expired of the log, in ascending order, one by one; how many objects.
 
     Expired is what is older than `delta.logRetentionDuration`, by the store's clock: its newest log object is now. The
     newest checkpoint that is not above the first version to be kept stays, so every version that stays can be read.
     The order is what commits rely on: where N-1 is, N was never deleted. So is that nothing goes above the checkpoint
     that `_last_checkpoint` names: who read on from an older one finds out by it.
+
+    `temporary`: also the temp objects of a log store with an arbiter, all whose versions are settled. They go before
+    their N.json, after which nobody could tell.
     """
-    keep = _retention(configuration)
     last = await last_checkpoint(store, table)
-    listing = await store.list(log_path(table))
-    if (
-        keep is None
-        or last is None
-        or not listing
-        or configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "false"
-    ):
+    if last is None:
         return 0
+    listing = await store.list(log_path(table))
+    doomed = _temporary(table, listing, last.version) if temporary else []
+    expired, checkpoint = _expired(listing, configuration, last.version, table)
+    if checkpoint is not None:
+        await _settle(store, checkpoint.paths(table))
+    for path in [*doomed, *expired]:
+        await store.delete(path)
+    return len(doomed) + len(expired)
+
+
+def _temporary(table: str, listing: Listing, below: int) -> list[str]:
+    """Temp objects whose N.json is there and is covered by a checkpoint: no age makes one safe to delete.
+
+    Where N.json is there nobody needs the temp object; above the checkpoint a writer may still be at it.
+    """
+    there = set(json_versions(listing))
+    folder = f"{log_path(table, '.tmp')}/"
+    numbered = [
+        (int(match[1]), meta.path)
+        for meta in listing
+        if meta.path.startswith(folder) and (match := _TEMPORARY.fullmatch(_name(meta.path)))
+    ]
+    return [path for version, path in numbered if version in there and version < below]
+
+
+def _expired(
+    listing: Listing, configuration: Mapping[str, str], at_most: int, table: str
+) -> tuple[list[str], Checkpoint | None]:
+    """What may go, oldest first, and the checkpoint that stands for it."""
+    keep = _retention(configuration)
+    if keep is None or not listing or configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
+        return [], None
     numbered = [(int(match[1]), meta) for meta in listing if (match := _NUMBERED.fullmatch(_name(meta.path)))]
     expired_before = max(meta.last_modified for meta in listing) - keep
     first_kept = min((version for version, meta in numbered if meta.last_modified >= expired_before), default=-1)
-    checkpoint = newest_checkpoint(table, listing, at_most=min(first_kept, last.version))
+    checkpoint = newest_checkpoint(table, listing, at_most=min(first_kept, at_most))
     if checkpoint is None:
-        return 0
+        return [], None
     doomed = [meta.path for version, meta in sorted(numbered, key=lambda each: each[0]) if version < checkpoint.version]
-    if doomed:
-        await _settle(store, checkpoint.paths(table))
-    for path in doomed:
-        await store.delete(path)
-    return len(doomed)
+    return doomed, checkpoint if doomed else None
 
 
 def _name(path: str) -> str:

@@ -3,26 +3,25 @@
 Knows how a version is made and when it counts. Must not know batches, ledgers or what the files hold.
 
     catch up     what the log says now; in the log already: done
-    publish      N.json if absent. Lost: catch up, next N. Outcome unknown: catch up, then decide; never another N
-                 before N.json is somebody's, so a request that arrives late cannot land beside its repeat
+    publish      N.json if absent (publish.py). Lost: catch up, next N. Outcome unknown: catch up, then decide; never
+                 another N before N.json is somebody's, so a request that arrives late cannot land beside its repeat
     settled?     N-1 is still there and no checkpoint reaches N; else nobody looks where we wrote: first catch-up
 
 Whether a transaction is in a table is read from `txn` (without one: from the `txnId` of a commitInfo), never from a
 response or from the presence of a file. Adds and removes of others never conflict with an append; a metaData action is
-built anew from the caught-up one on each attempt. An arbiter (S3 under Spark's DynamoDB log store) goes around
-`_publish` and tells `catch_up` the newest version; nothing else differs.
+built anew from the caught-up one on each attempt. With an arbiter (S3 under Spark's DynamoDB log store) publishing takes
+more steps, and catching up begins with the newest version that the arbiter knows; nothing else differs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -30,14 +29,16 @@ from worker.errors import OutcomeUnknown, Retryable
 
 from ..store import Store
 from . import checkpoint as checkpoints
-from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, Txn, to_lines
+from .actions import AddFile, Metadata, Txn
+from .arbiter import Arbiter
+from .content import Request, Struct, addition, creation
 from .errors import SchemaConflict, TableBlocked
-from .guard import READER, WRITER, refusal
+from .guard import refusal
 from .live import removals
-from .schema import evolve, to_arrow, to_delta
-from .tail import Tail, catch_up, first_catch_up, settled, version_path
+from .publish import Arbitrated, Publisher, PutIfAbsent
+from .schema import to_arrow, to_delta
+from .tail import Tail, catch_up, first_catch_up, settled
 
-Struct = Mapping[str, Any]
 T = TypeVar("T")
 
 PROPERTIES: Mapping[str, str] = {
@@ -69,28 +70,20 @@ class _Known:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    table: str
-    adds: Sequence[AddFile]
-    txn: Txn | None
-    struct: Struct | None
-    overwrite: bool
-    operation: str
-
-
 class LogStore:
     """Commits to the Delta tables below one store. Any number of tasks, processes and machines may do so at once.
 
-    One LogStore belongs to one event loop. `properties`: of the tables it makes, over PROPERTIES. `engine_info`: who
-    we are, in commitInfo. `commit_timeout`: seconds of retries. `clock` is monotonic; `now` (epoch seconds) only fills
-    in timestamps for people and VACUUM.
+    One LogStore belongs to one event loop. `arbiter`: where Spark writes too, with its lock table; the store is on S3
+    then, and every writer of its tables uses the same lock table. `properties`: of the tables it makes, over
+    PROPERTIES. `engine_info`: who we are, in commitInfo. `commit_timeout`: seconds of retries. `clock` is monotonic;
+    `now` (epoch seconds) only fills in timestamps for people, VACUUM and TTL.
     """
 
     def __init__(
         self,
         store: Store,
         *,
+        arbiter: Arbiter | None = None,
         properties: Mapping[str, str] | None = None,
         engine_info: str = "pcaplake",
         commit_timeout: float = 60.0,
@@ -103,6 +96,9 @@ class LogStore:
         self._engine_info, self._timeout = engine_info, commit_timeout
         self._clock, self._sleep, self._rng, self._now = clock, sleep, rng or random.Random(), now
         self._known: dict[str, _Known] = {}
+        self._publisher: Publisher = (
+            PutIfAbsent(store) if arbiter is None else Arbitrated(store, arbiter, sleep=sleep, now=now)
+        )
 
     async def version(self, table: str) -> int:
         """The newest version; -1: there is no table."""
@@ -126,6 +122,10 @@ class LogStore:
         metadata = (await self._read(table)).metadata
         return None if metadata is None else metadata.partition_columns
 
+    async def blocked(self, table: str) -> str | None:
+        """Why it cannot be written and what frees it; None where nothing is in the way, or there is no table yet."""
+        return refusal(table, await self._read(table), None)
+
     async def create(
         self,
         table: str,
@@ -141,25 +141,13 @@ class LogStore:
         missing = set(partition_columns) - {column["name"] for column in struct["fields"]}
         if missing:
             raise ValueError(f"{table}: no column {', '.join(sorted(missing))} to partition by")
-        metadata = Metadata(
-            id=str(uuid.uuid4()),
-            schema=struct,
-            partition_columns=tuple(partition_columns),
-            configuration=self._properties,
-            created_time=self._millis(),
+        metadata, data = creation(
+            struct, partition_columns, self._properties, engine_info=self._engine_info, millis=self._millis()
         )
-        info = CommitInfo(
-            txn_id=str(uuid.uuid4()),
-            timestamp=self._millis(),
-            operation="CREATE TABLE",
-            engine_info=self._engine_info,
-            parameters={"partitionBy": json.dumps(list(partition_columns)), "isManaged": "false"},
-        )
-        data = to_lines([info, Protocol(reader=READER, writer=WRITER), metadata])
 
         async def attempt() -> bool | None:
-            if (await self._caught_up(known)).version < 0:
-                await self._publish(table, 0, data)
+            if (await self._caught_up(known)).version < 0 and (finish := await self._publisher.publish(table, 0, data)):
+                await finish()
             made = (await self._caught_up(known)).metadata
             return None if made is None else made.id == metadata.id
 
@@ -191,7 +179,7 @@ class LogStore:
         struct = None if schema is None else _struct(table, schema)
         if not adds and txn is None and struct is None and not overwrite:
             raise ValueError(f"{table}: nothing to commit")
-        request = _Request(table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, operation=operation)
+        request = Request(table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, operation=operation)
         known, mine = self._of(table), dict[str, int]()
         if struct is not None and (known.tail is None or known.tail.version < 0) and await self.version(table) < 0:
             columns = partition_columns if partition_columns is not None else _partitions(adds)
@@ -211,11 +199,16 @@ class LogStore:
     async def clean(self, table: str) -> int:
         """Delete what has expired of the log; how many objects. See `checkpoint.clean`."""
         tail = await self._read(table)
-        return await checkpoints.clean(self._store, table, tail.metadata.configuration) if tail.metadata else 0
+        if tail.metadata is None:
+            return 0
+        await self._publisher.settle(table)
+        return await checkpoints.clean(
+            self._store, table, tail.metadata.configuration, temporary=self._publisher.leaves_temporary
+        )
 
     # One attempt
 
-    async def _attempt(self, known: _Known, request: _Request, mine: dict[str, int]) -> Commit | None:
+    async def _attempt(self, known: _Known, request: Request, mine: dict[str, int]) -> Commit | None:
         """Done, or None: lost to somebody. `mine`: txnId -> version of the attempts nobody knows the outcome of."""
         table, txn = request.table, request.txn
         fresh = known.stale or known.tail is None
@@ -224,23 +217,26 @@ class LogStore:
         tail = await self._caught_up(known) if fresh or known.tail is None else known.tail
         if done := _found(request, tail, mine):
             return done
-        if tail.version < 0:
+        if tail.metadata is None:
             raise TableBlocked(f"{table}: there is no such table; create it, or commit with the schema of the files")
         removes = await removals(self._store, table, tail, self._millis()) if request.overwrite else []
         number, txn_id = tail.version + 1, str(uuid.uuid4())
         try:
             if reason := refusal(table, tail, known.accepted):
                 raise TableBlocked(reason)
-            metadata, data = self._content(request, tail, removes, txn_id)
+            metadata, data = addition(
+                request, tail.metadata, removes, txn_id=txn_id, engine_info=self._engine_info, millis=self._millis()
+            )
         except (TableBlocked, SchemaConflict):
             if fresh:
                 raise
             known.stale = True  # somebody may have freed it since
             return await self._attempt(known, request, mine)
         mine[txn_id], known.stale = number, True  # until we know better, also when this is cancelled
-        if not await self._publish(table, number, data):
+        finish = await self._publisher.publish(table, number, data)
+        if finish is None:
             return None
-        if not await settled(self._store, table, tail.version):
+        if not await _beside(settled(self._store, table, tail.version), finish()):
             known.tail = None
             return None
         tail.version = tail.sure = number
@@ -249,46 +245,6 @@ class LogStore:
             tail.txns[txn.app_id] = txn.version
         known.stale = False
         return Commit(table=table, version=number, adds=len(request.adds), already=False)
-
-    async def _publish(self, table: str, number: int, data: bytes) -> bool:
-        """N.json, if absent: the one step that decides."""
-        return await self._store.put_if_absent(version_path(table, number), data)
-
-    def _content(
-        self, request: _Request, tail: Tail, removes: Sequence[RemoveFile], txn_id: str
-    ) -> tuple[Metadata, bytes]:
-        """The next N.json, and the metaData that holds after it."""
-        table, metadata, adds = request.table, tail.metadata, request.adds
-        assert metadata is not None
-        for add in adds:
-            if add.partition_values.keys() != set(metadata.partition_columns):
-                raise SchemaConflict(
-                    f"{table}: it is partitioned by {list(metadata.partition_columns)}, and the file {add.path} by "
-                    f"{list(add.partition_values)}"
-                )
-        if removes and metadata.configuration.get("delta.appendOnly") == "true":
-            raise TableBlocked(f"{table}: delta.appendOnly is set, so nothing can be overwritten; unset it")
-        grown = None if request.struct is None else evolve(table, metadata.schema, request.struct)
-        if grown is not None:
-            metadata = replace(metadata, schema=grown)
-        info = CommitInfo(
-            txn_id=txn_id,
-            timestamp=self._millis(),
-            operation=request.operation,
-            engine_info=self._engine_info,
-            parameters={
-                "mode": "Overwrite" if request.overwrite else "Append",
-                "partitionBy": json.dumps(list(metadata.partition_columns)),
-            },
-            metrics=_metrics(adds, removes),
-            blind_append=not request.overwrite,
-        )
-        actions: list[Action] = [info]
-        if grown is not None:
-            actions.append(metadata)
-        if request.txn is not None:
-            actions.append(request.txn)
-        return metadata, to_lines([*actions, *removes, *adds])
 
     # Reading, and trying again
 
@@ -301,7 +257,8 @@ class LogStore:
         return self._known.setdefault(table, _Known(table=table))
 
     async def _caught_up(self, known: _Known) -> Tail:
-        tail = known.tail = await catch_up(self._store, known.table, known.tail)
+        newest = await self._publisher.newest(known.table)
+        tail = known.tail = await catch_up(self._store, known.table, known.tail, newest)
         known.stale = False
         return tail
 
@@ -330,6 +287,16 @@ class LogStore:
         return int(self._now() * 1000)
 
 
+async def _beside(answer: Awaitable[T], other: Awaitable[None]) -> T:
+    """Both to their end, also when one fails: nothing of this attempt goes on beside the next."""
+    first, second = await asyncio.gather(answer, other, return_exceptions=True)
+    if isinstance(second, BaseException):
+        raise second
+    if isinstance(first, BaseException):
+        raise first
+    return first
+
+
 class _Hidden(OutcomeUnknown):
     """No further reading will tell."""
 
@@ -342,18 +309,7 @@ def _partitions(adds: Sequence[AddFile]) -> Sequence[str]:
     return list(adds[0].partition_values) if adds else []
 
 
-def _metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, str]:
-    """As Spark names them; all are strings in the protocol. Rows only when every file says how many it has."""
-    metrics = {"numFiles": len(adds), "numOutputBytes": sum(add.size for add in adds)}
-    rows = [add.rows for add in adds]
-    if None not in rows:
-        metrics["numOutputRows"] = sum(row for row in rows if row is not None)
-    if removes:
-        metrics["numRemovedFiles"] = len(removes)
-    return {name: str(value) for name, value in metrics.items()}
-
-
-def _found(request: _Request, tail: Tail, mine: dict[str, int]) -> Commit | None:
+def _found(request: Request, tail: Tail, mine: dict[str, int]) -> Commit | None:
     """Does the caught-up log hold it? What it settles goes out of `mine`."""
     for txn_id in mine:
         if txn_id in tail.attempts:

@@ -110,17 +110,25 @@ async def settled(store: Store, table: str, version: int) -> bool:
     return there is not None and (last is None or last.version <= version)
 
 
-async def catch_up(store: Store, table: str, tail: Tail | None) -> Tail:
+async def catch_up(store: Store, table: str, tail: Tail | None, newest: int = -1) -> Tail:
     """The tail as the log is now; the same object, gone on, or a new one when it was too old.
+
+    `newest`: a version that is known to have been in the log a moment ago; -1: none is.
 
     Raises TableBlocked when the log cannot be read, Retryable when the store does not answer.
     """
     if tail is not None and tail.version >= 0:
         await read_on(store, table, tail)
-        if await settled(store, table, tail.sure):
+        if tail.version >= newest and await settled(store, table, tail.sure):
             tail.sure = tail.version
             return tail
-    return await first_catch_up(store, table)
+    tail = await first_catch_up(store, table)
+    if tail.version < newest:
+        raise TableBlocked(
+            f"{table}: the lock table knows version {newest}, and the log ends at {tail.version}. If N.json were "
+            "deleted, restore them; if the table was deleted or made anew, delete its items from the lock table"
+        )
+    return tail
 
 
 async def first_catch_up(store: Store, table: str) -> Tail:
