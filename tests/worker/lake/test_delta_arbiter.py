@@ -1,0 +1,342 @@
+"""Commits under an arbiter: how tables are spelled, what entries are, what a commit costs, and a fault at each request."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pytest
+
+from tests.worker.lake.arbiter_scene import APP, LOG, NOW, URI, Scene, once, started, txn, whole
+from tests.worker.lake.arbiters import JAVA, RULES
+from tests.worker.lake.deltas import SCHEMA, add, versions
+from worker.errors import Fatal
+from worker.lake.delta import LogStore, TableBlocked, TablePath
+from worker.lake.delta.arbiter import Arbiter, Entry
+from worker.testing import Faults, Killed, Kind
+from worker.testing_arbiter import MemoryArbiter, MemoryBucket
+
+T = TypeVar("T")
+TEMP = re.compile(r"\.tmp/(\d{20})\.json\.[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+# How a table is spelled
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+@pytest.mark.parametrize(
+    ("lake", "table", "path"),
+    [
+        ("bucket", "t", "bucket/t"),
+        ("bucket/", "t", "bucket/t"),
+        ("bucket/a/b", "t", "bucket/a/b/t"),
+        ("bucket/a/b/", "t", "bucket/a/b/t"),
+        ("my.bucket-1/a b/ü+~&='", "packets", "my.bucket-1/a b/ü+~&='/packets"),
+    ],
+)
+def test_a_table_has_one_spelling(scheme: str, lake: str, table: str, path: str) -> None:
+    found = TablePath.of(f"{scheme}://{lake}", table)
+    assert (found.uri, str(found)) == (f"s3a://{path}",) * 2
+    others = list(found.misspelled())
+    assert len(set(others)) == len(others)
+    assert {f"s3://{path}", f"s3n://{path}", f"s3a://{path}/", f"s3://{path}/"} <= {*others}
+    assert found.uri not in others
+    assert ("s3a://my.bucket-1/a%20b/%C3%BC%2B~%26%3D%27/packets" in others) == ("ü" in path)
+
+
+@pytest.mark.parametrize(
+    ("lake", "message"),
+    [
+        ("bucket/a", "only a lake on S3.*write s3://bucket/path"),
+        ("gs://bucket/a", "only a lake on S3"),
+        ("file:///bucket/a", "only a lake on S3"),
+        ("s3://", "'' is no bucket"),
+        ("s3:///a", "'' is no bucket"),
+        ("s3://key:secret@bucket/a", "is no bucket; write s3://bucket/path, without a key"),
+        ("s3://bucket:9000/a", "without a key, a port"),
+        ("s3://bucket//a", "write s3://bucket/a/t"),
+        ("s3://bucket/a//b", "write s3://bucket/a/b/t"),
+        ("s3://bucket/./a", "write s3://bucket/a/t"),
+        ("s3://bucket/a/../b", "is empty, '.' or '..'"),
+        ("s3://bucket/a%20b", "percent-encoded, which Spark takes for the name; write the name itself"),
+        ("s3://bucket/100%", "has '%'"),
+        ("s3://bucket/a?b", r"has '\?'"),
+        ("s3://bucket/a#b", "has '#'"),
+        ("s3://bucket/a\\b", "use a path without it"),
+        ("s3://bucket/a\tb", "use a path without it"),
+        ("s3://bucket/a ", "begins or ends with a space"),
+        ("s3://bucket/ a/b", "begins or ends with a space"),
+    ],
+)
+def test_a_spelling_that_not_everybody_shares_is_refused(lake: str, message: str) -> None:
+    with pytest.raises(Fatal, match=message):
+        TablePath.of(lake, "t")
+
+
+# What an entry is
+
+
+def test_an_entry_is_what_java_reads_and_writes() -> None:
+    entry = Entry.from_item(JAVA)
+    assert (entry.version, entry.complete, entry.expires) == (42, False, None)
+    assert entry.to_item() == JAVA
+    done = {**JAVA, "complete": "true", "expireTime": 1_800_086_400}
+    assert Entry.from_item(done) == entry.completed(1.8e9)
+    assert entry.completed(1.8e9 + 0.9).to_item() == done
+    mine = Entry.new(TablePath(URI), 42)
+    match = TEMP.fullmatch(mine.temp_path)
+    assert match is not None
+    assert int(match[1]) == 42
+    assert mine.to_item() == {**JAVA, "tempPath": mine.temp_path}
+    assert Entry.new(TablePath(URI), 42) != mine
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"fileName": "42.json"}, {"fileName": None}, {"tempPath": None}, {"tempPath": ""}, {"tempPath": 7},
+     {"tempPath": "../x"}, {"tempPath": "/x"}],
+)  # fmt: skip
+def test_an_item_that_is_no_entry_is_named(change: dict[str, Any]) -> None:
+    with pytest.raises(TableBlocked, match=r"an item that no Delta log store wrote.*mend its tempPath"):
+        Entry.from_item({**JAVA, **change})
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_arbiter_in_memory(rule: Callable[[Arbiter], Awaitable[None]]) -> None:
+    asyncio.run(rule(MemoryArbiter()))
+
+
+def test_a_commit_leaves_what_java_would() -> None:
+    async def run() -> None:
+        scene, log = await started()
+        commit = await log.commit("t", [add("a")], txn=txn(1))
+        assert commit.version == 2
+        assert scene.entries() == {0: "true", 1: "true", 2: "true"}
+        for version in range(3):
+            item = scene.entry(version)
+            assert list(item) == ["tablePath", "fileName", "tempPath", "complete", "expireTime"]
+            assert {**item, "tempPath": ""} == {
+                "tablePath": URI, "fileName": f"{version:020d}.json", "tempPath": "", "complete": "true",
+                "expireTime": 1_800_086_400,
+            }  # fmt: skip
+            assert TEMP.fullmatch(item["tempPath"])
+            assert scene.store.objects[LOG + item["tempPath"]][0] == versions(scene.store, "t")[version]
+        assert len(scene.store.objects) == 6
+        await scene.settled()
+
+    asyncio.run(run())
+
+
+# What a commit costs
+
+
+class Waves(Faults):
+    """Every request waits until nobody has another one to send: the waves are what must be waited for in sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waves: list[list[str]] = []
+        self.waiting_now: list[tuple[str, asyncio.Event]] = []
+
+    async def around(self, point: str, effect: Callable[[], T]) -> T:
+        sent = asyncio.Event()
+        self.waiting_now.append((point.split(" ")[0], sent))
+        await sent.wait()
+        return await super().around(point, effect)
+
+    async def drive(self, task: asyncio.Task[T]) -> T:
+        while not task.done():
+            for _ in range(20):
+                await asyncio.sleep(0)
+            now, self.waiting_now = self.waiting_now, []
+            if now:
+                self.waves.append(sorted(point for point, _ in now))
+            for _, sent in now:
+                sent.set()
+        return task.result()
+
+
+def test_a_warm_commit_asks_for_six_things_in_four_waves() -> None:
+    async def run() -> None:
+        scene, _ = await started()
+        waves = Waves()
+        log = scene.log(waves)
+        await waves.drive(asyncio.create_task(log.version("t")))
+        for number in range(1, 8):
+            waves.waves.clear()
+            await waves.drive(asyncio.create_task(log.commit("t", [add(number)], txn=txn(number))))
+            assert waves.waves == [
+                ["store.put"],
+                ["arbiter.put"],
+                ["store.put_if_absent"],
+                ["arbiter.complete", "store.get", "store.head"],
+            ]
+        assert len(waves.seen) > 7 * 6
+
+    asyncio.run(run())
+
+
+# A fault at each request
+
+
+async def without_txn(log: LogStore) -> object:
+    return await log.commit("t", [add("a")])
+
+
+async def evolving(log: LogStore) -> object:
+    return await log.commit("t", [add("a")], txn=txn(1), schema=SCHEMA.append(pa.field("new", pa.int8())))
+
+
+async def overwriting(log: LogStore) -> object:
+    return await log.commit("t", [add("a")], txn=txn(1), overwrite=True)
+
+
+def requests(act: Callable[[LogStore], Awaitable[object]], *, cold: bool) -> list[str]:
+    """What an act asks for when nothing fails; names of temp objects as patterns."""
+
+    async def run() -> list[str]:
+        scene, log = await started()
+        faults = Faults()
+        log = scene.log(faults)
+        if not cold:
+            await log.version("t")
+        faults.seen.clear()
+        await act(log)
+        return [re.sub(r"(?<=\.json\.).{36}", "*", point) for point in faults.seen]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("act", [once, without_txn, evolving, overwriting])
+@pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_fault_at_any_request_loses_and_doubles_nothing(
+    act: Callable[[LogStore], Awaitable[object]], kind: Kind, times: int, cold: bool
+) -> None:
+    seen = requests(act, cold=cold)
+    assert {point.split(" ")[0] for point in seen} >= {"store.put", "arbiter.put", "arbiter.complete"}
+
+    async def run(number: int) -> None:
+        faults = Faults()
+        scene, _ = await started()
+        log = scene.log(faults)
+        if not cold:
+            await log.version("t")
+        skipped = Counter(seen[: number + 1])[seen[number]] - 1
+        for _ in range(skipped):  # the same request may come more than once: only this one fails
+            faults.at(seen[number], "nothing")  # type: ignore[arg-type]
+        faults.at(seen[number], kind, times)
+        dead = kind.startswith("dead")
+        if dead:
+            with pytest.raises(Killed):
+                await act(log)
+        else:
+            await act(log)
+            assert scene.names()[add("a").path] == 1
+        again = scene.log()
+        if act is not without_txn:
+            await act(again)
+            await act(log if not dead else again)
+            assert scene.names() == whole("first", "a")
+            assert await again.txn("t", APP) == 1
+        await scene.settled()
+
+    for number in range(len(seen)):
+        asyncio.run(run(number))
+
+
+@pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
+def test_a_fault_while_a_table_is_made(kind: Kind) -> None:
+    async def run(number: int) -> bool:
+        scene, faults = Scene(), Faults()
+        for _ in range(number):
+            faults.at("*", "nothing")  # type: ignore[arg-type]
+        faults.at("*", kind)
+        try:
+            made = await scene.log(faults).create("t", SCHEMA, partition_columns=["date"])
+        except Killed:
+            made = False
+        assert made is not await scene.log().create("t", SCHEMA, partition_columns=["date"]) or not made
+        assert len(versions(scene.store, "t")) == 1
+        await scene.settled()
+        return faults.waiting == []
+
+    number = 0
+    while asyncio.run(run(number)):
+        number += 1
+    assert number > 8
+
+
+def test_what_nobody_may_is_not_tried_again() -> None:
+    class Refusing(MemoryArbiter):
+        tries = 0
+
+        async def put(self, entry: Entry) -> Entry | None:
+            self.tries += 1
+            raise Fatal("PutItem: 403")
+
+    async def run() -> None:
+        scene, _ = await started()
+        refusing = Refusing(shared=scene.arbiter._shared)
+        with pytest.raises(Fatal, match="403"):
+            await LogStore(scene.store, arbiter=refusing).commit("t", [add("a")], txn=txn(1))
+        assert refusing.tries == 1
+        await scene.settled()
+
+    asyncio.run(run())
+
+
+# Our own requests, repeated on their way
+
+
+class Repeating(MemoryBucket):
+    """The client sends every conditional put twice and hears the second answer."""
+
+    async def put_if_absent(self, path: str, data: bytes) -> bool:
+        await super().put_if_absent(path, data)
+        return await super().put_if_absent(path, data)
+
+
+class Conflicting(MemoryBucket):
+    """Another request was at the object (409), so the client says it exists. It need not: nothing was written."""
+
+    refusals = 2
+
+    async def put_if_absent(self, path: str, data: bytes) -> bool:
+        if self.refusals:
+            self.refusals -= 1
+            return False
+        return await super().put_if_absent(path, data)
+
+
+@pytest.mark.parametrize("wrap", [Repeating, Conflicting])
+def test_a_refusal_does_not_prove_that_somebody_else_was_faster(wrap: type[MemoryBucket]) -> None:
+    async def run() -> None:
+        scene, _ = await started()
+        commit = await scene.log(wrap=wrap).commit("t", [add("a")], txn=txn(1))
+        assert (commit.version, commit.adds, commit.already) == (2, 1, False)
+        assert scene.names() == whole("first", "a")
+        await scene.settled()
+
+    asyncio.run(run())
+
+
+def test_an_entry_that_is_ours_already_is_won() -> None:
+    class Twice(MemoryArbiter):
+        async def put(self, entry: Entry) -> Entry | None:
+            await super().put(entry)
+            return await super().put(entry)
+
+    async def run() -> None:
+        scene, _ = await started()
+        log = LogStore(scene.store, arbiter=Twice(shared=scene.arbiter._shared), now=lambda: NOW)
+        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 2
+        assert len([name for name in scene.store.objects if f".tmp/{2:020d}" in name]) == 1
+        await scene.settled()
+
+    asyncio.run(run())

@@ -1,0 +1,169 @@
+"""Random schedules of writers under one arbiter: ours, all with the same transactions, and Java's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.worker.lake.arbiter_scene import APP, LOG, Scene, txn, whole
+from tests.worker.lake.deltas import SCHEMA, add, checkpoint, checkpoint_bytes, metadata
+from worker.errors import OutcomeUnknown
+from worker.lake.delta import TableBlocked
+from worker.testing import Faults, Killed
+
+T = TypeVar("T")
+SCHEDULES = 250
+
+
+class Shuffled(Faults):
+    """Requests of one process come when a seed says so, and some fail, are lost, or are its last."""
+
+    def __init__(self, rng: random.Random, rate: float) -> None:
+        super().__init__()
+        self.rng, self.rate = rng, rate
+
+    async def around(self, point: str, effect: Callable[[], T]) -> T:
+        for _ in range(self.rng.choice([0, 1, 3, self.rng.choice([10, 300])])):
+            await asyncio.sleep(0)
+        if self.rng.random() < self.rate:
+            self.at("*", self.rng.choice(["error", "lost", "dead before", "dead after"]))
+        return await super().around(point, effect)
+
+
+class World:
+    """Committers that all drive the same transactions, Java that appends and repairs, horizons that rise."""
+
+    COMMITTERS, BATCHES = 3, 6
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.scene = Scene()
+        self.rate = self.rng.choice([0.0, 0.03, 0.1])
+        self.counts: Counter[str] = Counter()
+        self.java_files = 0
+        self.living = self.COMMITTERS
+        self.writing: list[Any] = []
+
+    async def committer(self) -> None:
+        log = self.scene.log(Shuffled(self.rng, self.rate), commit_timeout=1e9, rng=self.rng)
+        try:
+            for batch in range(self.BATCHES):
+                await log.commit("t", [add(f"{batch}-{n}") for n in range(2)], txn=txn(batch + 1))
+                assert self.view()[1][APP] > batch, "said to be in the table, where nobody sees it"
+        except Killed:
+            self.counts["killed"] += 1
+            self.living -= 1
+
+    async def others(self, done: Callable[[], bool]) -> None:
+        while not done():
+            for _ in range(self.rng.randint(1, 60)):
+                await asyncio.sleep(0)
+            self.counts[act := self.rng.choice(["reads", "appends", "steps", "horizon"])] += 1
+            getattr(self, act)()
+
+    def reads(self) -> None:
+        self.scene.java.list_from()
+
+    def appends(self) -> None:
+        """Java lists the log, then begins to commit what comes next."""
+        self.scene.java.list_from()
+        self.java_files += 1
+        line = json.dumps({"add": add(f"java-{self.java_files}").to_json()}).encode()
+        self.writing.append(self.scene.java.write(self.newest() + 1, b'{"commitInfo":{}}\n' + line + b"\n"))
+
+    def steps(self) -> None:
+        """A commit of Java's goes on, or is left as it is for good."""
+        if self.writing:
+            writing = self.rng.choice(self.writing)
+            try:
+                next(writing)
+            except (StopIteration, FileExistsError, FileNotFoundError):
+                self.writing.remove(writing)
+            if self.rng.random() < 0.1:
+                self.writing.clear()
+
+    def newest(self) -> int:
+        found = re.compile(rf"{LOG}(\d{{20}})\.json")
+        return max(int(match[1]) for name in self.scene.store.objects if (match := found.fullmatch(name)))
+
+    def view(self) -> tuple[int, dict[str, int], list[str]]:
+        """Version, transactions and files as a reader has them: newest checkpoint, then JSON without a gap."""
+        objects = self.scene.store.objects
+        version, txns, files = -1, {}, []
+        if f"{LOG}_last_checkpoint" in objects:
+            version = json.loads(objects[f"{LOG}_last_checkpoint"][0])["version"]
+            txns, files = self.checkpoints[version]
+        txns, files = dict(txns), list(files)
+        while (found := objects.get(f"{LOG}{version + 1:020d}.json")) is not None:
+            version += 1
+            for line in map(json.loads, found[0].splitlines()):
+                if "txn" in line:
+                    txns[line["txn"]["appId"]] = line["txn"]["version"]
+                if "add" in line:
+                    files.append(line["add"]["path"])
+        return version, txns, files
+
+    checkpoints: dict[int, tuple[dict[str, int], list[str]]]
+
+    def horizon(self) -> None:
+        """Days pass at once, for everybody who is frozen; TTL may take entries, or not yet."""
+        version, txns, files = self.view()
+        self.scene.java.list_from()
+        if self.rng.random() < 0.7 or version < 1 or self.view()[0] != version:
+            return
+        self.counts["horizons"] += 1
+        self.checkpoints[version] = (txns, files)
+        data = checkpoint_bytes([], table_id=self.table_id, txns=txns)
+        checkpoint(self.scene.store, "t", version, data, clean_up=True)
+        if self.rng.random() < 0.7:
+            for key, item in list(self.scene.arbiter.items.items()):
+                if item["complete"] == "true":
+                    del self.scene.arbiter.items[key]
+
+    async def run(self) -> None:
+        await self.scene.log().create("t", SCHEMA, partition_columns=["date"])
+        self.table_id, self.checkpoints = metadata(self.scene.store, "t")["id"], {}
+        tasks = [asyncio.create_task(self.committer()) for _ in range(self.COMMITTERS)]
+        disturbing = asyncio.create_task(self.others(lambda: all(task.done() for task in tasks)))
+        await asyncio.gather(*tasks, disturbing)
+        last = self.scene.log()
+        for batch in range(self.BATCHES + 1):
+            await last.commit("t", [add(f"{batch}-{n}") for n in range(2)], txn=txn(batch + 1))
+        version, txns, files = self.view()
+        assert version == self.newest() == await self.scene.log().version("t")
+        assert txns == {APP: self.BATCHES + 1}
+        assert Counter(file for file in files if "java" not in file) == whole(
+            *(f"{batch}-{n}" for batch in range(self.BATCHES + 1) for n in range(2))
+        )
+        assert max(Counter(files).values()) == 1
+        self.check_entries()
+        await last.clean("t")
+        assert set(self.scene.entries().values()) <= {"true"}
+
+    def check_entries(self) -> None:
+        """Versions above the horizon are what their entries said they would be."""
+        objects = self.scene.store.objects
+        for version in self.scene.entries():
+            item = self.scene.entry(version)
+            if version > max(self.checkpoints, default=-1):
+                assert objects[LOG + item["fileName"]][0] == objects[LOG + item["tempPath"]][0]
+
+
+@pytest.mark.slow
+def test_every_transaction_once_in_every_schedule() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        world = World(seed)
+        try:
+            asyncio.run(world.run())
+        except (AssertionError, OutcomeUnknown, TableBlocked) as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        total += world.counts
+    assert min(total[kind] for kind in ("killed", "reads", "appends", "steps", "horizons")) > 100, total
