@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
@@ -102,6 +103,7 @@ class Dynamo:
                 f"no client for the DynamoDB table {table}: {error} Set AWS_REGION and, for another endpoint, "
                 "AWS_ENDPOINT_URL_DYNAMODB"
             ) from error
+        client.meta.events.register("before-parse.dynamodb", _check_whole)
         return cls(table, client, stack)
 
     @property
@@ -136,18 +138,27 @@ class Dynamo:
         from aiohttp import ClientError as HttpError
         from botocore import xform_name
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         where = f"DynamoDB {operation} on {self.table}"
         try:
             answer: dict[str, Any] = await getattr(self._client, xform_name(operation))(**arguments)
         except ClientError as error:
             raise _refused(where, operation, error.response) from error
-        except (BotoCoreError, HttpError, OSError) as error:  # an answer cut off is not botocore's
+        except (BotoCoreError, ResponseParserError, HttpError, OSError) as error:  # an answer cut off is not botocore's
             raise _unsent(where, operation, error) from error
         return answer
 
     async def close(self) -> None:
         await self._stack.aclose()
+
+
+def _check_whole(response_dict: Mapping[str, Any], **_: object) -> None:
+    """botocore takes whatever comes with a 200 for a success, also another server's page: only DynamoDB's JSON is."""
+    body, checksum = response_dict["body"], response_dict["headers"].get("x-amz-crc32")
+    damaged = checksum is not None and zlib.crc32(body) != int(checksum)
+    if response_dict["status_code"] == 200 and (damaged or not body.startswith(b"{")):
+        raise ConnectionError(f"not an answer of DynamoDB: {body[:80]!r}")
 
 
 def _failed(operation: str, message: str) -> Retryable:
@@ -167,9 +178,7 @@ def _refused(where: str, operation: str, response: Mapping[str, Any]) -> Excepti
         return Fatal(f"{message}: {_ADVICE[code]}")
     if code in _THROTTLED:
         return Retryable(message)
-    if code == "TransactionInProgressException" or response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
-        return _failed(operation, message)
-    return Retryable(message)
+    return _failed(operation, message)  # its own trouble, a transaction still under way, or who knows
 
 
 def _unsent(where: str, operation: str, error: Exception) -> PcaplakeError:
