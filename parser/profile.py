@@ -35,6 +35,7 @@ class Profile:
     `interface_buses`: capture interface (pcapng if_name, or its number as text) to bus name.
     `tecmp_buses`: TECMP interface id (u32) to bus name.
     `vehicle_id_pattern`: a regular expression with a group `vehicle_id`, searched in the capture's URI.
+    `vehicle_id`: the vehicle of every capture, whatever its URI; a profile's file cannot say it, a route can.
     """
 
     name: str = "default"
@@ -43,6 +44,7 @@ class Profile:
     interface_buses: Mapping[str, str] = field(default_factory=dict)
     tecmp_buses: Mapping[int, str] = field(default_factory=dict)
     vehicle_id_pattern: re.Pattern[str] | None = None
+    vehicle_id: str | None = None
 
     @classmethod
     def default(cls) -> Profile:
@@ -76,7 +78,9 @@ class Profile:
         )
 
     def vehicle_id_of(self, uri: str) -> str | None:
-        """The vehicle id that the pattern finds in a capture's URI; None without a pattern or a match."""
+        """The one vehicle id, or what the pattern finds in a capture's URI; None without a pattern or a match."""
+        if self.vehicle_id is not None:
+            return self.vehicle_id
         match = self.vehicle_id_pattern.search(uri) if self.vehicle_id_pattern else None
         return match["vehicle_id"] or None if match else None
 
@@ -86,6 +90,7 @@ class Profile:
         facts = [
             *(sorted(m.items()) for m in (self.udp_ports, self.tcp_ports, self.interface_buses, self.tecmp_buses)),
             self.vehicle_id_pattern.pattern if self.vehicle_id_pattern else None,
+            *([] if self.vehicle_id is None else [{"vehicle_id": self.vehicle_id}]),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
