@@ -53,7 +53,7 @@ types: $(VENV)/.installed ## mypy, strict
 architecture: $(VENV)/.installed ## imports point down only
 	$(BIN)/lint-imports --no-logo
 
-bench: setup ## captures to committed rows, by stage, beside other tools (docs/benchmarks.md)
+bench: setup $(VENV)/.tools ## captures to committed rows, by stage, beside other tools (docs/benchmarks.md)
 	$(BIN)/python -m bench
 
 bench-commit: setup ## CPU of a commit at 0 to 1 M live files

@@ -50,7 +50,12 @@ def constant(value: str | None, n: int) -> pa.Array:
     if _ZEROS[0].size < n:
         _ZEROS[0] = np.zeros(n, np.int32)
     codes = pa.Array.from_buffers(pa.int32(), n, [None, pa.py_buffer(_ZEROS[0][:n])])
-    return pa.DictionaryArray.from_arrays(codes, pa.array([value], pa.string()))
+    return _coded(codes, [value])
+
+
+def _coded(codes: pa.Array, texts: list[str]) -> pa.Array:
+    """The codes are ours, so nobody looks at each again."""
+    return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()), safe=False)
 
 
 class Layout:
@@ -272,8 +277,7 @@ class Batch:
         low, high = int(codes.min()), int(codes.max())
         if low == high:
             return constant(names(0, low), self.n)
-        dictionary = pa.array([names(0, i) for i in range(high + 1)], pa.string())
-        return pa.DictionaryArray.from_arrays(_numbers(pa.int32(), codes, None if low >= 0 else valid), dictionary)
+        return _coded(_numbers(pa.int32(), codes, None if low >= 0 else valid), [names(0, i) for i in range(high + 1)])
 
     def _array(self, index: int, entry: pa.Field) -> pa.Array:
         layout, n, name = self.layout, self.n, entry.name
@@ -303,16 +307,15 @@ class Batch:
             return _numbers(entry.type, values, valid)
         if valid is not None:
             values[valid == 0] = 0
-        return pa.DictionaryArray.from_arrays(_numbers(pa.int32(), values, valid), self._dictionary(index, name))
+        return _coded(_numbers(pa.int32(), values, valid), self._words(index, name))
 
-    def _dictionary(self, index: int, name: str) -> pa.Array:
+    def _words(self, index: int, name: str) -> list[str]:
         if index in self.known:
             known = self.known[index][0]
             rows = known[1 : 1 + int(known[0, 0])].tolist()
-            texts = [self.formatters[k.TEXT_KINDS[kind]](high, low) for kind, high, low in rows]
-            return pa.array(texts, pa.string())
+            return [self.formatters[k.TEXT_KINDS[kind]](high, low) for kind, high, low in rows]
         text = self.layout.text(name)
-        return pa.array(text.names if text else [], pa.string())
+        return text.names if text else []
 
     def _list(self, parts: list[tuple[Any, Any]]) -> pa.Array:
         counts = np.concatenate([c for c, _ in parts])

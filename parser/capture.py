@@ -241,6 +241,7 @@ class Capture:
                     batch = batch.drop_columns(["ts_ns"])
             if batch.num_rows:
                 yield table, batch
+            del batch  # its memory is the next one's
 
     def _summarise(self, sections: int) -> Summary:
         d = self.decoder
@@ -315,7 +316,7 @@ def open_capture(
     uri: str | None = None,
     raw: bool = False,
     chunk_bytes: int = CHUNK,
-    batch_rows: int = 262_144,
+    batch_rows: int = 131_072,
 ) -> Capture:
     """Open a pcap or pcapng capture (also gzip, zstd or lz4 of one) for reading as Arrow batches.
 

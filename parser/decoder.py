@@ -24,7 +24,7 @@ MAX_DATES = 8  # dates of one capture; the rest goes to the null partition
 TOO_MANY_DATES = "too_many_dates"
 MAX_BATCH_BYTES = 24 << 20  # payload bytes after which a batch leaves before it is full of rows
 FAULT_ROWS = 65_536
-FIRST_ROWS = 16_384  # of a table's first batch; the next ones are larger, up to batch_rows
+FIRST_ROWS = 16_384  # of a table's first batch; the next ones have batch_rows
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Decoder:
         formatters: Mapping[str, Formatter],
         *,
         morsel_rows: int = 8192,
-        batch_rows: int = 262_144,
+        batch_rows: int = 131_072,
     ) -> None:
         self.program, self.names, self.formatters = program, names, {**FORMATTERS, **formatters}
         self.tables, self.batch_rows = tables, batch_rows
@@ -166,8 +166,8 @@ class Decoder:
             self.rows[name] += m
             batch = self.open.get(name)
             if batch is not None and (batch.n + m > batch.layout.rows or batch.filled_bytes > MAX_BATCH_BYTES):
+                batch, self.capacity[name] = None, self.batch_rows
                 yield name, self.open.pop(name).finish()
-                batch, self.capacity[name] = None, 4 * self.capacity[name]
             if batch is None:
                 batch = self.open[name] = Batch(self._layout(name, m), self.names, self.formatters)
             batch.take(
@@ -222,6 +222,8 @@ class Decoder:
 
     # -- faults ---------------------------------------------------------------------------------------------------
     def _collect_faults(self, n: int, by_packet: Packets, base: int) -> None:
+        if not self.state[k.N_FAULTS] and len(self.dates) < MAX_DATES:
+            return
         found = self.fault_room[:, : int(self.state[k.N_FAULTS])].copy()
         found[k.X_AT] += base
         reasons = [k.FAULTS[i] for i in found[k.X_REASON].tolist()]

@@ -500,17 +500,19 @@ TEXT_KINDS = ("mac", "ipv4", "ipv6", "decimal", "interface", "tecmp")
 def _filler(store):
     @njit
     def fill(data, S, dest, at, m, place, step, offset, shift, mask, big, mul, add, arena, valid):
-        """dest: where S holds the row of each value, -1 when they go side by side; valid: -1 when none is absent."""
+        """dest: where S holds the row of each value, -1 when they go side by side; valid: -1 when none is absent.
+
+        An absent one is as random as the traffic: it gets any value and a validity byte of 0, without a branch.
+        """
         if valid >= 0:
             for i in range(m):
                 start = get(S, at + i)
-                if start >= 0:
-                    word = load(data, start + offset)
-                    if big:
-                        word = swap(word)
-                    d = get(S, dest + i) if dest >= 0 else i
-                    store(arena, place + step * d, ((word >> shift) & mask) * mul + add)
-                    store8(arena, valid + d, 1)
+                word = load(data, (start if start >= 0 else 0) + offset)
+                if big:
+                    word = swap(word)
+                d = get(S, dest + i) if dest >= 0 else i
+                store(arena, place + step * d, ((word >> shift) & mask) * mul + add)
+                store8(arena, valid + d, start >= 0)
         elif dest >= 0:
             for i in range(m):
                 word = load(data, get(S, at + i) + offset)
@@ -536,77 +538,91 @@ _fill8, _fill16, _fill32, _fill64 = (_filler(store) for store in (store8, store1
 
 
 @njit
-def _term_of_rows(data, S, room, m, K, room_k, ordinals, slot, kind, Q, o, values, there):
-    """The term at Q[o:o + 6] for each of m rows of a source, and whether it is there (uint8)."""
-    offset, shift, mask, big, mul, add = (
-        get(Q, o),
-        get(Q, o + 1),
-        get(Q, o + 2),
-        get(Q, o + 3),
-        get(Q, o + 4),
-        get(Q, o + 5),
-    )
-    if slot < 0:
-        field = (-1 - slot) * room_k
-        for i in range(m):
-            value = get(K, field + get(ordinals, get(S, i)))
-            put(values, i, value)
-            put(there, i, value >= 0)
-        return
-    at = slot * room
-    if kind == LENGTH_OF:
-        for i in range(m):
+def _one_case(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, place, step, valid, todo, n):
+    """Store the case at Q[q] for those of the n rows in `todo` that have it; the others stay there: return how many.
+
+    Which rows have it is as random as the traffic, so nothing branches on it: a row that lacks it gets a value too,
+    which the next case overwrites or its validity byte hides (`valid`: where these begin, -1 when there are none).
+    """
+    slot, kind, at = get(Q, q + Q_SLOT), get(Q, q + Q_KIND), get(Q, q + Q_SLOT) * room
+    offset, shift, mask, big = get(Q, q + 2), get(Q, q + 3), get(Q, q + 4), get(Q, q + 5)
+    mul, add, table, size = get(Q, q + 6), get(Q, q + 7), get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE)
+    if_slot, least, most = get(Q, q + Q_IF_SLOT), get(Q, q + Q_LEAST), get(Q, q + Q_MOST)
+    if_offset, if_shift, if_mask = get(Q, q + Q_IF_OFFSET), get(Q, q + Q_IF_SHIFT), get(Q, q + Q_IF_MASK)
+    if_big, if_mul, if_add = get(Q, q + Q_IF_BIG), get(Q, q + Q_IF_MUL), get(Q, q + Q_IF_ADD)
+    field, if_field, if_at = (-1 - slot) * room_k, (-1 - if_slot) * room_k, if_slot * room
+    left = 0
+    for j in range(n):
+        i = get(todo, j)
+        d = get(S, i)
+        if slot < 0:
+            value = get(K, field + get(ordinals, d))
+            ok = value >= 0
+        else:
             start = get(S, at + i)
-            put(values, i, get(S, at + room + i) - start)
-            put(there, i, start >= 0)
-    elif mul == 0:
-        for i in range(m):
-            put(values, i, add)
-            put(there, i, get(S, at + i) >= 0)
-    else:
-        for i in range(m):
-            start = get(S, at + i)
-            if start >= 0:
-                word = load(data, start + offset)
+            ok = start >= 0
+            if kind == LENGTH_OF:
+                value = get(S, at + room + i) - start
+            else:
+                word = load(data, (start if ok else 0) + offset)
                 if big:
                     word = swap(word)
-                put(values, i, ((word >> shift) & mask) * mul + add)
-            put(there, i, start >= 0)
+                value = ((word >> shift) & mask) * mul + add
+        if if_slot != NO_SLOT:
+            if if_slot < 0:
+                guard = get(K, if_field + get(ordinals, d))
+                ok &= guard >= 0
+            else:
+                start = get(S, if_at + i)
+                ok &= start >= 0
+                word = load(data, (start if start >= 0 else 0) + if_offset)
+                if if_big:
+                    word = swap(word)
+                guard = ((word >> if_shift) & if_mask) * if_mul + if_add
+            ok &= (least <= guard) & (guard <= most)
+        if table >= 0:
+            inside = (value >= 0) & (value < size)
+            value = get(lookup, table + (value if inside else 0))
+            ok &= inside & (value != NULL)
+        if step == 1:
+            store8(arena, place + d, value)
+        elif step == 2:
+            store16(arena, place + 2 * d, value)
+        elif step == 4:
+            store32(arena, place + 4 * d, value)
+        else:
+            store64(arena, place + 8 * d, value)
+        if valid >= 0:
+            store8(arena, valid + d, ok)
+        put(todo, left, i)
+        left += not ok
+    return left
 
 
 @njit
-def _case_of_rows(data, S, room, m, K, room_k, ordinals, Q, q, lookup, values, there, guard, guarded):
-    """As `_term_of_rows`, with the condition and the table of a case."""
-    _term_of_rows(
-        data, S, room, m, K, room_k, ordinals, get(Q, q + Q_SLOT), get(Q, q + Q_KIND), Q, q + Q_OFFSET, values, there
-    )
-    if get(Q, q + Q_IF_SLOT) != NO_SLOT:
-        slot, least, most = get(Q, q + Q_IF_SLOT), get(Q, q + Q_LEAST), get(Q, q + Q_MOST)
-        _term_of_rows(data, S, room, m, K, room_k, ordinals, slot, BYTES_OF, Q, q + Q_IF_OFFSET, guard, guarded)
-        for i in range(m):
-            value = get(guard, i)
-            put(there, i, get(there, i) & get(guarded, i) & (least <= value) & (value <= most))
-    table, size = get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE)
-    if table >= 0:
-        for i in range(m):
-            if get(there, i):
-                value = get(values, i)
-                value = get(lookup, table + value) if 0 <= value < size else NULL
-                put(values, i, value)
-                put(there, i, value != NULL)
-
-
-@njit
-def _merge(values, there, done, best, m):
-    """Keep the values of rows that no case before has filled; return how many are new."""
-    new = 0
+def _of_packet(K, field, ordinals, S, m, table, size, lookup, arena, place, step, valid):
+    """Store a field of the packet for each of m rows, by way of a table if there is one; return how many have it."""
+    count = 0
     for i in range(m):
-        take = get(there, i) & (get(done, i) ^ 1)
-        if take:
-            put(best, i, get(values, i))
-            put(done, i, 1)
-        new += take
-    return new
+        d = get(S, i)
+        value = get(K, field + get(ordinals, d))
+        known = value >= 0
+        if table >= 0:
+            known &= value < size
+            value = get(lookup, table + (value if known else 0))
+            known &= value != NULL
+        if step == 1:
+            store8(arena, place + d, value)
+        elif step == 2:
+            store16(arena, place + 2 * d, value)
+        elif step == 4:
+            store32(arena, place + 4 * d, value)
+        else:
+            store64(arena, place + 8 * d, value)
+        if valid >= 0:
+            store8(arena, valid + d, known)
+        count += known
+    return count
 
 
 @njit
@@ -673,8 +689,7 @@ def columns(data, source, m, base, rows, packets, ordinals, present, columns_, c
     """
     S, room, K, room_k, Q = source.ravel(), source.shape[1], packets.ravel(), packets.shape[1], cases_.ravel()
     straight = m == rows
-    values, guard, best = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
-    there, guarded, done = np.empty(m, np.uint8), np.empty(m, np.uint8), np.empty(m, np.uint8)
+    todo = np.empty(m, np.int32)
     for j in range(columns_.shape[0]):
         step, column = columns_[j, K_BYTES], columns_[j, K_COLUMN]
         place, valid = columns_[j, K_PLACE] + base * step, columns_[j, K_VALID]
@@ -699,29 +714,19 @@ def columns(data, source, m, base, rows, packets, ordinals, present, columns_, c
                 _fill64(data, S, dest, at, m, place, 8, offset, shift, mask, big, mul, add, arena, v)
             filled[column] += present[Q[q]]
             continue
-        done[:] = 0
-        new = 0
-        for c in range(n_cases):
-            _case_of_rows(
-                data, S, room, m, K, room_k, ordinals, Q, q + c * CASE_WIDTH, lookup, values, there, guard, guarded
-            )
-            new += _merge(values, there, done, best, m)
-            if new == m:
-                break
-        filled[column] += new
+        if n_cases == 1 and Q[q] < 0 and Q[q + Q_IF_SLOT] == NO_SLOT:
+            table, size, field = Q[q + Q_TABLE], Q[q + Q_TABLE_SIZE], (-1 - Q[q]) * room_k
+            filled[column] += _of_packet(K, field, ordinals, S, m, table, size, lookup, arena, place, step, valid)
+            continue
+        left = m
         for i in range(m):
-            if get(done, i):
-                d = get(S, i)
-                if step == 1:
-                    store8(arena, place + d, get(best, i))
-                elif step == 2:
-                    store16(arena, place + 2 * d, get(best, i))
-                elif step == 4:
-                    store32(arena, place + 4 * d, get(best, i))
-                else:
-                    store64(arena, place + 8 * d, get(best, i))
-                if valid >= 0:
-                    store8(arena, valid + d, 1)
+            put(todo, i, i)
+        for c in range(n_cases):
+            k = q + c * CASE_WIDTH
+            left = _one_case(data, S, room, K, room_k, ordinals, Q, k, lookup, arena, place, step, valid, todo, left)
+            if left == 0:
+                break
+        filled[column] += m - left
 
 
 # -- texts: columns whose values are few distinct integers, shown as text -------------------------------------------
@@ -749,60 +754,60 @@ def texts(
     if valid >= 0 and resumed == 0:
         _validity(arena, valid, live, index, base, rows, simple and straight, S, m if simple else 0)
     valid += base
-    values, guard = np.empty(m, np.int64), np.empty(m, np.int64)
-    lows, highs, kinds = np.empty(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
-    there, guarded, done = np.empty(m, np.uint8), np.empty(m, np.uint8), np.zeros(m, np.uint8)
     first, at = -2 - Q[q + Q_TABLE], Q[q] * room
     offset, shift, mask_, big = Q[q + Q_OFFSET], Q[q + Q_SHIFT], Q[q + Q_MASK], Q[q + Q_BIG]
     plain = simple and Q[q + Q_KIND] == BYTES_OF  # one case for all rows: the values are read where they are needed
+    room_d = 0 if plain else rows
+    scratch, there, todo = np.empty(9 * room_d, np.uint8), 8 * room_d, np.empty(0 if plain else m, np.int32)
+    lows, highs, kinds = np.empty(room_d, np.int64), np.zeros(room_d, np.int64), np.full(room_d, -1, np.int64)
+    left = todo.size
+    for i in range(left):
+        put(todo, i, i)
     for c in range(0 if plain else n_cases):
         k = q + c * CASE_WIDTH
-        _case_of_rows(data, S, room, m, K, room_k, ordinals, Q, k, lookup, values, there, guard, guarded)
+        left = _one_case(data, S, room, K, room_k, ordinals, Q, k, lookup, scratch, 0, 8, there, todo, left)
         wide, at_wide = get(Q, k + Q_KIND) == WIDE, get(Q, k) * room
         for i in range(m):
-            if get(there, i) and not get(done, i):
-                low = get(values, i)
+            d = get(S, i)
+            if get(kinds, d) < 0 and get(scratch, there + d):
+                low = load(scratch, 8 * d)
                 if wide:  # the second 8 of 16 bytes
-                    put(highs, i, low)
+                    put(highs, d, low)
                     low = swap(load(data, get(S, at_wide + i) + get(Q, k + Q_OFFSET) + 8))
-                put(lows, i, low)
-                put(kinds, i, -2 - get(Q, k + Q_TABLE))
-                put(done, i, 1)
+                put(lows, d, low)
+                put(kinds, d, -2 - get(Q, k + Q_TABLE))
     n, mask, hashed = known[0, 0], np.int64(slots.size - 1), known.ravel()
-    last_kind, last_high, last_low, code = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     seen, room_known = 0, 3 * known.shape[0]
     for i in range(resumed, m):
+        d = i if straight else get(S, i)
         if plain:
             word = load(data, get(S, at + i) + offset)
             if big:
                 word = swap(word)
             kind, high, low = first, np.int64(0), (word >> shift) & mask_
-        elif get(done, i):
-            kind, high, low = get(kinds, i), get(highs, i), get(lows, i)
         else:
-            continue
-        if kind != last_kind or high != last_high or low != last_low:
-            h = _hash(kind, high, low, mask)
-            while True:
-                code = get(slots, h)
-                if code < 0:
-                    if 3 * (n + 2) > room_known:
-                        known[0, 0], known[0, 1] = n, i
-                        filled[index] += seen
-                        return False
-                    code = n
-                    put(slots, h, code)
-                    put(hashed, 3 * (n + 1), kind)
-                    put(hashed, 3 * (n + 1) + 1, high)
-                    put(hashed, 3 * (n + 1) + 2, low)
-                    n += 1
-                    break
-                e = 3 * (code + 1)
-                if get(hashed, e + 2) == low and get(hashed, e + 1) == high and get(hashed, e) == kind:
-                    break
-                h = (h + 1) & mask
-            last_kind, last_high, last_low = kind, high, low
-        d = i if straight else get(S, i)
+            kind, high, low = get(kinds, d), get(highs, d), get(lows, d)
+            if kind < 0:
+                continue
+        h = _hash(kind, high, low, mask)
+        while True:
+            code = get(slots, h)
+            if code < 0:
+                if 3 * (n + 2) > room_known:
+                    known[0, 0], known[0, 1] = n, i
+                    filled[index] += seen
+                    return False
+                code = n
+                put(slots, h, code)
+                put(hashed, 3 * (n + 1), kind)
+                put(hashed, 3 * (n + 1) + 1, high)
+                put(hashed, 3 * (n + 1) + 2, low)
+                n += 1
+                break
+            e = 3 * (code + 1)
+            if get(hashed, e + 2) == low and get(hashed, e + 1) == high and get(hashed, e) == kind:
+                break
+            h = (h + 1) & mask
         store32(arena, place + 4 * d, code)
         if not simple and valid >= base:
             store8(arena, valid + d, 1)

@@ -69,6 +69,7 @@ class Reader:
                 if stopped():
                     raise Stopped
                 window.write(table, _whole(table, batch))
+                del batch  # its memory is the next one's
             summary = opened.summary
             assert summary is not None
             self._write(window, "quarantine", self._regions(capture, summary))

@@ -74,7 +74,7 @@ def ingest(
     max_batch_age: Annotated[str | None, _knob("A batch waits no longer (2s).", "TIME")] = None,
     compression: Annotated[str | None, _knob("zstd, snappy, gzip, lz4 or none (zstd).", "NAME")] = None,
     compression_level: Annotated[int | None, _knob("Of zstd and gzip (1).", "N")] = None,
-    row_group_rows: Annotated[int | None, _knob("Rows in a Parquet row group (262144).", "N")] = None,
+    row_group_rows: Annotated[int | None, _knob("Rows in a Parquet row group (131072).", "N")] = None,
     checkpoint_interval: Annotated[int | None, _knob("Versions between checkpoints (100).", "N")] = None,
     commit_timeout: Annotated[str | None, _knob("A commit is tried no longer (60s).", "TIME")] = None,
 ) -> None:
@@ -118,7 +118,7 @@ def run(
     sources = Sources(settings.storage_option)
     reader = Reader(profile=profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
     work = Ingest(sources, reader, threads=settings.threads)
-    start, cpu = time.monotonic(), _cpu_seconds()
+    start = time.monotonic()
 
     async def main() -> bool:
         refs = await find(names, sources, store)
@@ -143,7 +143,7 @@ def run(
         return interrupted.is_set()
 
     interrupted = asyncio.run(main())
-    result = report(work.tally, time.monotonic() - start, _cpu_seconds() - cpu)
+    result = report(work.tally, time.monotonic() - start, _cpu_seconds())
     if json:
         screen.as_json(result)
     else:
@@ -172,6 +172,7 @@ def _stop_on_interrupt(work: Ingest) -> asyncio.Event:
 
 
 def _cpu_seconds() -> float:
+    """Of this process, its start included, and of those it made."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 

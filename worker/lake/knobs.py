@@ -18,6 +18,6 @@ class Knobs:
     max_batch_age: float = 2.0
     compression: str = "zstd"
     compression_level: int = 1
-    row_group_rows: int = 262_144
+    row_group_rows: int = 131_072
     checkpoint_interval: int = 100  # versions of a table
     commit_timeout: float = 60.0  # bounds the retries of one commit, instead of a count

@@ -33,7 +33,7 @@ class ParquetSink:
         *,
         compression: str = "zstd",
         level: int = 1,
-        row_group_rows: int = 262_144,
+        row_group_rows: int = 131_072,
         omit: Sequence[str] = ("date",),
     ) -> None:
         if row_group_rows < 1:
@@ -75,7 +75,7 @@ class ParquetSink:
             self._waiting.append(part)
             self._waiting_rows += part.num_rows
             self._waiting_bytes += size
-            if self._waiting_rows == self._row_group_rows:
+            if self._waiting_rows + part.num_rows > self._row_group_rows:  # the next one as large would not fit
                 self._flush()
 
     def close(self) -> Summary:
