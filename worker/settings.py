@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0]) if first["loc"] else ""
-            raise WrongSetting(_explained(name, first["type"], first["msg"])) from error
+            raise WrongSetting(explained(name, first["type"], first["msg"])) from error
         except SettingsError as error:
             raise WrongSetting(f"a {PREFIX}... variable cannot be read: {error}") from error
 
@@ -139,7 +139,7 @@ class Settings(BaseSettings):
             raise WrongSetting(f"--profile {self.profile}: {error}") from error
 
 
-def _explained(name: str, kind: str, message: str) -> str:
+def explained(name: str, kind: str, message: str) -> str:
     option = f"--{name.replace('_', '-')}"
     if kind == "missing":
         return f"{option} is missing: give it, or set {PREFIX}{name.upper()}"

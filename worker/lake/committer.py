@@ -90,6 +90,11 @@ class Committer:
         self._manifests: dict[int, Manifest] = {}
         self._chores: dict[str, asyncio.Task[None]] = {}
 
+    @property
+    def leading(self) -> bool:
+        """Does this one compose, as far as it knows?"""
+        return self._leadership.leading
+
     async def run(self) -> None:
         """Lead when nobody does, and then turn after turn. Ends by cancellation or with Fatal."""
         failures = 0

@@ -63,11 +63,17 @@ async def read_identity(store: Store) -> tuple[Identity, str] | None:
 
 
 async def open_lake(
-    store: Store, ledger: Ledger, *, partition_columns: tuple[str, ...] | None = None, shards: int = 1
+    store: Store,
+    ledger: Ledger,
+    *,
+    partition_columns: tuple[str, ...] | None = None,
+    shards: int = 1,
+    log_store: str = LOG_STORE,
 ) -> Identity:
     """Read lake.json, made first where there is none; Fatal when what was opened does not belong to it.
 
-    `partition_columns` None means: as the lake has them, ("date",) for a new one.
+    `partition_columns` None means: as the lake has them, ("date",) for a new one. `shards`: of a new one.
+    `log_store`: the kind that was opened, and its lock table.
     """
     mine = Identity(
         lake_id=uuid.uuid4().hex,
@@ -75,7 +81,7 @@ async def open_lake(
         ledger_kind=ledger.kind,
         ledger_name=ledger.name,
         ledger_id=await ledger.identity(),
-        log_store=LOG_STORE,
+        log_store=log_store,
         shards=shards,
         partition_columns=("date",) if partition_columns is None else partition_columns,
         uri=_spelling(store),

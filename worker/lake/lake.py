@@ -89,9 +89,12 @@ class Lake:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         lease_timeout: float = 2.0,
+        commits: bool = True,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
+        """`commits` False: what is staged here, others commit."""
         self.store, self.log, self.ledger, self.knobs = store, log_store, ledger, knobs
+        self._commits = commits
         self.source = source or NoSource()
         self._current, self._schemas, self._decoder_version = current, schemas, decoder_version
         self._sink, self._clock, self._step = sink, clock, step
@@ -151,7 +154,7 @@ class Lake:
             columns = None if partition_columns is None else tuple(partition_columns)
             lake = await identity.open_lake(store, book, partition_columns=columns)
             log_store = LogStore(store, properties=properties, commit_timeout=knobs.commit_timeout)
-            await _create(log_store, lake.partition_columns, auto_create)
+            await create_tables(log_store, lake.partition_columns, auto_create)
             if overwrite:
                 lake = await identity.raise_generation(store)
         except BaseException:
@@ -170,7 +173,8 @@ class Lake:
         )
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self.committer.run())
+        if self._commits:
+            self._task = asyncio.create_task(self.committer.run())
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -274,6 +278,18 @@ class Lake:
         found = await self.store.get(manifest_path(head)) if head >= 0 else None
         return generation > (0 if found is None else Manifest.from_json(found[0]).generation)
 
+    async def finish(self, seconds: float) -> None:
+        """Commit what was staged here, if this process leads and as long as there is time; else the next leader does."""
+        deadline = self._clock() + seconds
+        self.committer.hurry = True
+        try:
+            while self._own and self.committer.leading and self._task is not None and not self._task.done():
+                if self._clock() >= deadline or not await self._unsettled(self._own):
+                    return
+                await asyncio.sleep(HURRY_SECONDS)
+        finally:
+            self.committer.hurry = False
+
     async def tables(self) -> dict[str, TableCounts]:
         """Every table that is there, as `deltalake` reads it."""
         return await count_tables(self.store)
@@ -312,7 +328,7 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
     return {name: one for name, one in zip(names, counts, strict=True) if one is not None}
 
 
-async def _create(log_store: LogStore, partition_columns: Sequence[str], auto_create: bool) -> None:
+async def create_tables(log_store: LogStore, partition_columns: Sequence[str], auto_create: bool) -> None:
     versions = await asyncio.gather(*(log_store.version(name) for name in SCHEMAS))
     absent = [name for name, version in zip(SCHEMAS, versions, strict=True) if version < 0]
     if absent and not auto_create:
