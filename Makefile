@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard parser/*.py parser/protocols/*.py worker/lake/parquet/*.py)
 DEMO_SECONDS ?= 60
+UPGRADE ?= --upgrade
 
 help: ## print what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,11 +75,11 @@ local-up: ## S3, SQS and DynamoDB on loopback, without Docker
 local-down: ## stop them, forget what they hold
 	@$(PYTHON) -m tools.local down
 
-lock: ## pin every dependency again, with hashes
+lock: ## pin every dependency again, with hashes (UPGRADE= keeps the pins that still fit)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet uv
-	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra dev --generate-hashes --no-header \
-		--no-emit-index-url --python-version 3.11 --upgrade --output-file requirements.lock
+	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra otel --extra dev --generate-hashes --no-header \
+		--no-emit-index-url --python-version 3.11 $(UPGRADE) --output-file requirements.lock
 
 clean: ## delete what was made, but not lakes and captures of yours
 	rm -rf $(VENV) build dist demo bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
