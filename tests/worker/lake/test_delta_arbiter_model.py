@@ -16,7 +16,12 @@ from tests.worker.lake.arbiter_scene import APP, LOG, Scene, txn, whole
 from tests.worker.lake.deltas import SCHEMA, add, checkpoint, checkpoint_bytes, metadata
 from worker.errors import OutcomeUnknown
 from worker.lake.delta import TableBlocked
+from worker.lake.delta import log as log_module
+from worker.lake.delta.arbiter import Entry
+from worker.lake.delta.publish import Arbitrated
+from worker.lake.store import Store
 from worker.testing import Faults, Killed
+from worker.testing_arbiter import MemoryArbiter
 
 T = TypeVar("T")
 SCHEDULES = 250
@@ -156,14 +161,94 @@ class World:
                 assert objects[LOG + item["fileName"]][0] == objects[LOG + item["tempPath"]][0]
 
 
+def survive(seed: int) -> Counter[str]:
+    world = World(seed)
+    try:
+        asyncio.run(world.run())
+    except (AssertionError, OutcomeUnknown, TableBlocked) as error:
+        raise AssertionError(f"seed {seed}: {error!r}") from error
+    return world.counts
+
+
 @pytest.mark.slow
 def test_every_transaction_once_in_every_schedule() -> None:
     total: Counter[str] = Counter()
     for seed in range(SCHEDULES):
-        world = World(seed)
-        try:
-            asyncio.run(world.run())
-        except (AssertionError, OutcomeUnknown, TableBlocked) as error:
-            raise AssertionError(f"seed {seed}: {error!r}") from error
-        total += world.counts
+        total += survive(seed)
     assert min(total[kind] for kind in ("killed", "reads", "appends", "steps", "horizons")) > 100, total
+
+
+MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {}
+
+
+def mutant(patch: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
+    MUTANTS[patch.__name__] = patch
+    return patch
+
+
+@mutant
+def a_commit_below_the_horizon_counts(patch: pytest.MonkeyPatch) -> None:
+    """3b left out."""
+
+    async def settled(store: Store, table: str, version: int) -> bool:
+        return True
+
+    patch.setattr(log_module, "settled", settled)
+
+
+@mutant
+def an_incomplete_entry_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    async def repair(self: Arbitrated, table: str, entry: Entry) -> None: ...
+
+    patch.setattr(Arbitrated, "_repair", repair)
+
+
+@mutant
+def catching_up_does_not_ask_the_arbiter(patch: pytest.MonkeyPatch) -> None:
+    async def newest(self: Arbitrated, table: str) -> int:
+        return -1
+
+    patch.setattr(Arbitrated, "newest", newest)
+
+
+@mutant
+def who_lost_the_entry_goes_on(patch: pytest.MonkeyPatch) -> None:
+    real = MemoryArbiter.put
+
+    async def put(self: MemoryArbiter, entry: Entry) -> Entry | None:
+        await real(self, entry)
+        return None
+
+    patch.setattr(MemoryArbiter, "put", put)
+
+
+@mutant
+def the_entry_is_completed_before_the_version(patch: pytest.MonkeyPatch) -> None:
+    real = Arbitrated._make
+
+    async def make(self: Arbitrated, table: str, entry: Entry, data: bytes) -> bytes:
+        await self._complete(entry)
+        return await real(self, table, entry, data)
+
+    patch.setattr(Arbitrated, "_make", make)
+
+
+@mutant
+def clean_up_leaves_incomplete_entries(patch: pytest.MonkeyPatch) -> None:
+    async def settle(self: Arbitrated, table: str) -> int:
+        return 0
+
+    patch.setattr(Arbitrated, "settle", settle)
+
+
+@mutant
+def the_log_is_not_asked_what_became_of_an_attempt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(log_module, "_found", lambda request, tail, mine: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_model_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises(AssertionError, match="seed"):
+        list(map(survive, range(3 * SCHEDULES)))

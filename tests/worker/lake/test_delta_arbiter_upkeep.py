@@ -146,5 +146,7 @@ def test_a_start_that_would_lose_commits_is_refused() -> None:
         message = await refused(scene, log)
         assert re.search("t: its protocol is reader 3, writer 7.*DROP FEATURE", message)
         assert "u: delta.setTransactionRetentionDuration is set. ALTER TABLE" in message
+        begun(scene, temp=False, version=False, number=3)
+        assert "t: the lock table has version 3 begun, and neither" in await refused(scene, log)
 
     asyncio.run(run())

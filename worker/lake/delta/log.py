@@ -124,7 +124,10 @@ class LogStore:
 
     async def blocked(self, table: str) -> str | None:
         """Why it cannot be written and what frees it; None where nothing is in the way, or there is no table yet."""
-        return refusal(table, await self._read(table), None)
+        try:
+            return refusal(table, await self._read(table), None)
+        except TableBlocked as error:
+            return str(error)
 
     async def create(
         self,
