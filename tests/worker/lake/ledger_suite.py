@@ -188,6 +188,21 @@ class LedgerSuite:
 
         run(opened, story)
 
+    def test_a_batch_flags_no_capture_that_went_to_another(self, opened: Open) -> None:
+        async def story(ledger: Ledger) -> None:
+            one, two = stage("s1", "a", "b", "c"), stage("s2", "b", "d")
+            await ledger.stage(one)
+            await ledger.mark(manifest(0, one))
+            await ledger.mark(manifest(1, two), rebuild=True)
+            expected = dict.fromkeys("ac", ("s1", "COMMITTED", 0)) | {"b": ("s2", "STAGED", None)}
+            await ledger.flag(manifest(0, one))
+            items = await ledger.captures(0, "abc")
+            assert {name: (item.stage_id, item.state, item.batch) for name, item in items.items()} == expected
+            await ledger.flag(manifest(1, two))
+            assert (await ledger.captures(0, "b"))["b"].batch == 1
+
+        run(opened, story)
+
     def test_a_late_mark_below_head_changes_nothing(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
             await ledger.mark(manifest(0))

@@ -173,11 +173,10 @@ class DynamoLedger:
         try:
             await self._requests.transact(actions)
         except Canceled as canceled:
-            known = canceled.reasons[0][0] == LOST
+            if canceled.reasons[0][0] == LOST:  # an earlier request was carried out: what became of it?
+                return taken(stage, await self._holders(scope, stage.captures), known=True)
             lost = zip(stage.captures, canceled.reasons[2:], strict=True)
             holders = {capture.capture_id: old["stage_id"] for capture, (code, old) in lost if code == LOST}
-            if known or stage.stage_id in holders.values():  # an earlier request was carried out: what became of it?
-                return taken(stage, await self._holders(scope, stage.captures), known=True)
             return taken(stage, holders, known=False)
         return {}
 
