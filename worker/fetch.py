@@ -131,7 +131,6 @@ class Body(io.RawIOBase):
         self._planned = 0  # bytes that are, or were, in chunks
         self._current: _Chunk | None = None
         self._parts: deque[memoryview] = deque()  # of the current chunk, behind the one being read
-        self._failure: Exception | None = None
         self._begin()
         if not self._chunks:
             self._begun.set()
@@ -165,9 +164,9 @@ class Body(io.RawIOBase):
 
     def rewind(self) -> None:
         """From the beginning again; for nothing as long as only the first chunk was read from."""
-        if self._current is None and self._failure is None:
+        if self._current is None:  # nothing was read, or nothing more can be
             return
-        if self._current is not None and self._current.start == 0:
+        if self._current.start == 0:
             self._parts.clear()
             self._parts.extend(self._current.parts.result())
             self._part, self._at = memoryview(b""), 0
@@ -177,7 +176,7 @@ class Body(io.RawIOBase):
         self._begin()
 
     def _begin(self) -> None:
-        self._current = self._failure = None
+        self._current = None
         self._parts.clear()
         self._part, self._at = memoryview(b""), 0
         self._chunks.clear()
@@ -196,8 +195,6 @@ class Body(io.RawIOBase):
 
     def _take(self) -> bool:
         """The next part is at hand; False at the end."""
-        if self._failure is not None:
-            raise self._failure
         if not self._parts:
             if not self._chunks and self._planned == self.content.size:
                 return False
@@ -206,11 +203,7 @@ class Body(io.RawIOBase):
                 self._part, self._at = memoryview(b""), 0  # free before another one is asked for
                 self._window = min(2 * self._window, self._fetching.ahead)
                 self._plan()
-            try:
-                self._parts.extend(self._arrived(self._chunks[0]))
-            except Exception as error:
-                self._failure = error
-                raise
+            self._parts.extend(self._arrived(self._chunks[0]))  # what fails stays where it is, and fails again
             self._current = self._chunks.popleft()
         self._part, self._at = self._parts.popleft(), 0
         return True

@@ -30,7 +30,7 @@ async def turns(times: int = 20) -> None:
 
 async def delivered(queue: MemoryQueue, *names: str) -> list[Delivery]:
     for name in names:
-        queue.send(name)
+        queue.put(name)
     return await queues.receive_all(queue, len(names))
 
 
@@ -39,7 +39,7 @@ async def delivered(queue: MemoryQueue, *names: str) -> list[Delivery]:
 def test_what_every_queue_does(check: queues.Check) -> None:
     async def main() -> None:
         queue = MemoryQueue(FakeClock(1000.0))
-        await check(queue, lambda body: str(queue.send(body)) and None)
+        await check(queue, lambda body: str(queue.put(body)) and None)
 
     run(main())
 
@@ -74,10 +74,10 @@ def test_a_long_poll_waits_for_a_message_or_its_time() -> None:
         poll = asyncio.create_task(queue.receive(10, 20))
         await turns()
         assert not poll.done()
-        queue.send("a")
+        queue.put("a")
         assert queues.bodies(await poll) == {"a"}
         poll = asyncio.create_task(queue.receive(10, 20))
-        queue.send("late", delay=19)
+        queue.put("late", delay=19)
         await turns()
         clock.advance(19)
         assert queues.bodies(await poll) == {"late"}
@@ -97,7 +97,7 @@ def test_dead_letters_and_their_return() -> None:
     async def main() -> None:
         clock = FakeClock()
         queue = MemoryQueue(clock, max_receives=2)
-        queue.send("a")
+        queue.put("a")
         for count in (1, 2):
             (one,) = await queue.receive(1, 0)
             assert one.receive_count == count
@@ -117,7 +117,7 @@ def test_faults() -> None:
     async def main() -> None:
         clock, faults = FakeClock(), Faults()
         queue = MemoryQueue(clock, faults=faults)
-        queue.send("a")
+        queue.put("a")
         faults.at("queue.receive", "error")
         with pytest.raises(Retryable):
             await queue.receive(1, 0)
@@ -145,11 +145,32 @@ def test_faults() -> None:
     run(main())
 
 
+def test_some_of_what_is_sent_may_be_there_when_sending_fails() -> None:
+    async def main() -> None:
+        faults = Faults()
+        queue = MemoryQueue(FakeClock(), faults=faults)
+        crashing = Faults()
+        crashing.at("queue.send", "dead after")
+        with pytest.raises(Killed):
+            await queue.as_process(crashing).send([str(number) for number in range(20)])
+        assert len(queue) == 10
+        faults.at("queue.send", "error")
+        with pytest.raises(Retryable):
+            await queue.send(["x"])
+        assert len(queue) == 10
+        faults.at("queue.send", "lost")
+        with pytest.raises(OutcomeUnknown):
+            await queue.send(["x"])
+        assert len(queue) == 11
+
+    run(main())
+
+
 def test_processes_share_messages_and_their_numbers() -> None:
     async def main() -> None:
         queue = MemoryQueue(FakeClock())
         other = queue.as_process(Faults())
-        ids = {queue.send("a"), other.send("b"), queue.send("c")}
+        ids = {queue.put("a"), other.put("b"), queue.put("c")}
         assert len(ids) == 3
         assert len(await other.receive(10, 0)) == 3
         assert await queue.receive(10, 0) == []
@@ -284,7 +305,13 @@ def test_no_longer_than_the_cap(cap: float, visibility: float) -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        queue = MemoryQueue(clock, visibility_timeout=visibility)
+
+        class Exact(MemoryQueue):
+            async def extend(self, deliveries: Any, seconds: float) -> BatchResult:
+                assert 0 < seconds <= visibility
+                return await super().extend(deliveries, seconds)
+
+        queue = Exact(clock, visibility_timeout=visibility)
         heartbeats = beating(queue, clock, cap=cap)
         lost: list[float] = []
         (one,) = await delivered(queue, "a")
