@@ -1,4 +1,4 @@
-"""What a message of the queue says: the body of a message -> references to the objects that were created.
+"""What a message of the queue says: the body of a message -> references to the objects that were created, and back.
 
 Knows the envelopes: the S3 event (SQS directly, or SNS with raw delivery), SNS around it, EventBridge, and the test
 event that S3 sends when a notification is set up. Pure: must not know queues, stores, or what a capture is.
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import quote_plus, unquote_plus
 
 from .errors import PcaplakeError
 from .source import UNKNOWN_SIZE, ObjectRef
@@ -52,6 +52,38 @@ def parse(body: str) -> Notification:
     if message.get("Event") == TEST_EVENT:
         return Notification(ignored={TEST_EVENT: 1})
     raise BadNotification(f"neither an S3 event nor one of SNS or EventBridge: it has the keys {_shown(list(message))}")
+
+
+def event(ref: ObjectRef) -> str:
+    """The event that S3 sends for a creation, of one that was not announced, or is once more; `parse` reads it back.
+
+    ValueError for what is in no bucket.
+    """
+    scheme, _, path = ref.uri.partition("://")
+    bucket, _, key = path.partition("/")
+    if scheme != "s3" or not bucket or not key:
+        raise ValueError(f"{ref.uri} is no object of S3")
+    said = {
+        "key": quote_plus(key, safe="/"),
+        "size": None if ref.size == UNKNOWN_SIZE else ref.size,
+        "eTag": ref.etag,
+        "versionId": ref.version_id,
+        "sequencer": ref.sequencer,
+    }
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventName": f"{CREATED}Put",
+        "userIdentity": {"principalId": "pcaplake"},
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
+            "object": {name: value for name, value in said.items() if value is not None},
+        },
+    }
+    if ref.event_time is not None:
+        record["eventTime"] = ref.event_time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return json.dumps({"Records": [record]})
 
 
 def _records(records: Any) -> Notification:

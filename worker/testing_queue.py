@@ -3,7 +3,7 @@
 As in worker/testing.py every operation is a named point where a fault can be put. Time stands still until a test moves
 it: `FakeClock` is the clock of the queue, and the clock and the sleep of everything that is tested with it.
 
-    queue.receive, queue.delete <message id>, queue.extend <message id>, queue.attributes
+    queue.receive, queue.send (a batch), queue.delete <message id>, queue.extend <message id>, queue.attributes
     bucket.head <key>, bucket.read <key> <start>
 """
 
@@ -105,8 +105,8 @@ class MemoryQueue(Queue):
         other._messages, other.dead, other._numbers = self._messages, self.dead, self._numbers
         return other
 
-    def send(self, body: str, delay: float = 0.0) -> str:
-        """-> the message id."""
+    def put(self, body: str, delay: float = 0.0) -> str:
+        """As if somebody else had sent it -> the message id."""
         message = _Message(f"m{next(self._numbers)}", body, self._clock.now, self._clock.now + delay)
         self._messages[message.message_id] = message
         self._clock.changed()
@@ -117,7 +117,7 @@ class MemoryQueue(Queue):
         bodies = list(self.dead)
         self.dead.clear()
         for body in bodies:
-            self.send(body)
+            self.put(body)
 
     def __len__(self) -> int:
         """Messages that are not deleted, without the dead letters."""
@@ -151,6 +151,14 @@ class MemoryQueue(Queue):
                     )
                 )
         return found
+
+    async def send(self, bodies: Sequence[str]) -> None:
+        def effect(part: Sequence[str]) -> None:
+            for body in part:
+                self.put(body)
+
+        for at in range(0, len(bodies), 10):
+            await self._faults.around("queue.send", partial(effect, bodies[at : at + 10]))
 
     async def delete(self, deliveries: Sequence[Delivery]) -> BatchResult:
         def effect(delivery: Delivery) -> bool:

@@ -94,7 +94,16 @@ async def nonsense_is_lost(queue: Queue, send: Send) -> None:
     assert (result.done, result.lost, result.failed) == ((good,), (bad,), ())
 
 
+async def what_is_sent_is_delivered(queue: Queue, send: Send) -> None:
+    await queue.send([])
+    assert await queue.receive(10, 0) == []
+    names = [f"message {number} ü€" for number in range(23)]
+    await queue.send(names)
+    assert bodies(await receive_all(queue, len(names))) == set(names)
+
+
 EVERY: list[Check] = [
+    what_is_sent_is_delivered,
     a_message_is_delivered_and_hidden,
     a_limit_is_kept,
     released_messages_come_again_with_another_receipt,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.notification import FOLDER, TEST_EVENT, BadNotification, Notification, parse
+from worker.notification import FOLDER, TEST_EVENT, BadNotification, Notification, event, parse
 from worker.source import UNKNOWN_SIZE, ObjectRef
 
 WHEN = datetime(2026, 3, 1, 12, 30, 15, 123000, tzinfo=UTC)
@@ -99,6 +99,33 @@ def test_keys_come_back_from_the_encoders_of_others(items: list[tuple[str, int, 
     parsed = parse(sns(body) if wrapped else body)
     assert [(one.uri, one.size) for one in parsed.objects] == [(f"s3://raw/{key}", size) for key, size, _ in items]
     assert [parse(eventbridge(key)).objects[0].uri for key, _, _ in items] == [f"s3://raw/{key}" for key, _, _ in items]
+
+
+refs = st.builds(
+    ObjectRef,
+    uri=st.tuples(st.sampled_from(["raw", "a.b-c"]), keys.filter(lambda key: not key.endswith("/"))).map(
+        lambda pair: "s3://" + "/".join(pair)
+    ),
+    size=st.one_of(st.just(UNKNOWN_SIZE), st.integers(0, 5 << 40)),
+    explicit=st.just(True),
+    etag=st.none() | st.sampled_from([ETAG, f"{ETAG}-7"]),
+    version_id=st.none() | st.just("3HL4kqt"),
+    sequencer=st.none() | st.just("0055AED6DCD90281E5"),
+    event_time=st.none() | st.datetimes(timezones=st.just(UTC)),
+)
+
+
+@given(refs)
+def test_an_event_says_what_it_was_made_from(ref: ObjectRef) -> None:
+    body = event(ref)
+    assert body.isascii()
+    assert parse(body) == Notification(objects=(ref,))
+
+
+@pytest.mark.parametrize("uri", ["file:///a/b.pcap", "s3://raw", "s3://raw/", "s3:///key", "memory:///raw/key"])
+def test_no_event_for_what_is_in_no_bucket(uri: str) -> None:
+    with pytest.raises(ValueError, match="no object"):
+        event(ref(uri))
 
 
 def test_several_records_in_their_order_and_what_is_ignored_counted() -> None:

@@ -39,7 +39,9 @@ class Client:
             raise answer
         return answer
 
-    receive_message = delete_message_batch = change_message_visibility_batch = get_queue_attributes = _answer
+    receive_message = send_message_batch = delete_message_batch = change_message_visibility_batch = (
+        get_queue_attributes
+    ) = _answer
 
 
 def queue(*answers: Answer) -> tuple[SqsQueue, Client]:
@@ -189,3 +191,35 @@ def test_a_batch_that_fails_says_nothing_about_the_others() -> None:
     one, _ = queue({"Successful": done(*range(10))}, refused("AccessDenied", 403), {"Successful": done(0, 1, 2)})
     with pytest.raises(Fatal):
         asyncio.run(one.delete(all_))
+
+
+def test_of_a_batch_only_what_was_not_sent_is_sent_again() -> None:
+    one, client = queue(
+        {"Successful": done(0, 2), "Failed": [failed(1, "InternalError", fault=False)]},
+        {"Successful": done(1)},
+    )
+    asyncio.run(one.send(["a", "b", "c"]))
+    assert [[entry["MessageBody"] for entry in request["Entries"]] for request in client.asked] == [
+        ["a", "b", "c"],
+        ["b"],
+    ]
+
+
+def test_some_messages_that_cannot_be_sent_do_not_stop_the_others() -> None:
+    again = {"Failed": [failed(0, "InternalError", fault=False)]}
+    one, client = queue({"Successful": done(*range(10))}, {"Successful": done(*range(1, 10)), **again}, again, again)
+    with pytest.raises(Retryable, match=r"captures: some .* InternalError: said so"):
+        asyncio.run(one.send([str(number) for number in range(20)]))
+    assert [len(request["Entries"]) for request in client.asked] == [10, 10, 1, 1]
+    assert client.asked[-1]["Entries"][0]["MessageBody"] == "10"
+    one, client = queue(refused("ServiceUnavailable", 503), {"Successful": done(0)})
+    with pytest.raises(Retryable, match="ServiceUnavailable"):
+        asyncio.run(one.send([str(number) for number in range(11)]))
+    assert [len(request["Entries"]) for request in client.asked] == [10, 1]
+
+
+def test_an_answer_that_names_nothing_is_none() -> None:
+    one, client = queue({}, {}, {})
+    with pytest.raises(Retryable, match="no answer"):
+        asyncio.run(one.send(["a"]))
+    assert len(client.asked) == 3

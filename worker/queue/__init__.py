@@ -71,6 +71,13 @@ class Queue(ABC):
         """
 
     @abstractmethod
+    async def send(self, bodies: Sequence[str]) -> None:
+        """They are in the queue when this returns. Any number, each at most 1 MiB.
+
+        Retryable when some were not sent, or nobody knows: others were. Who sends all of them again doubles those.
+        """
+
+    @abstractmethod
     async def delete(self, deliveries: Sequence[Delivery]) -> BatchResult:
         """They never come back. Any number."""
 

@@ -23,6 +23,7 @@ BATCH = 10
 LONGEST_WAIT = 20
 log = logging.getLogger(__name__)
 
+_SENDS = 8  # batches on their way at once
 _PAUSES = (0.1, 0.5)  # seconds, at most, before the entries of a batch that failed are tried again
 _ACT: dict[str, Any] = {
     "connect_timeout": 2,
@@ -102,6 +103,22 @@ class SqsQueue(Queue):
             )
         return [_delivery(message) for message in answer.get("Messages", ())]
 
+    async def send(self, bodies: Sequence[str]) -> None:
+        parts = [bodies[at : at + BATCH] for at in range(0, len(bodies), BATCH)]
+        slots = asyncio.Semaphore(_SENDS)
+
+        async def one(part: Sequence[str]) -> str | None:
+            async with slots:
+                return await self._send(part)
+
+        ends = await asyncio.gather(*map(one, parts), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        why = [end for end in ends if end]
+        if why:
+            raise Retryable(f"SQS SendMessageBatch on {self.name}: some messages were not sent: {why[0]}")
+
     async def delete(self, deliveries: Sequence[Delivery]) -> BatchResult:
         return await self._in_batches("DeleteMessageBatch", self._acts.delete_message_batch, deliveries, {})
 
@@ -130,6 +147,23 @@ class SqsQueue(Queue):
         await self._stack.aclose()
 
     # -- batches --------------------------------------------------------------------------------------------------
+    async def _send(self, bodies: Sequence[str]) -> str | None:
+        """One batch; what failed is sent again, and nothing else -> why some of it is not in the queue, None: it is."""
+        left = dict(zip(map(str, range(BATCH)), bodies, strict=False))
+        why = "no answer says so"
+        for pause in (*_PAUSES, None):
+            entries = [{"Id": key, "MessageBody": body} for key, body in left.items()]
+            with self._errors("SendMessageBatch"):
+                answer = await self._acts.send_message_batch(QueueUrl=self._url, Entries=entries)
+            for entry in answer.get("Successful", ()):
+                del left[entry["Id"]]
+            why = next((_said(entry) for entry in answer.get("Failed", ())), why)
+            if not left:
+                return None
+            if pause is not None:
+                await asyncio.sleep(random.uniform(0, pause))
+        return why
+
     async def _in_batches(
         self, operation: str, call: Callable[..., Any], deliveries: Sequence[Delivery], given: Mapping[str, Any]
     ) -> BatchResult:
