@@ -614,9 +614,9 @@ class Wire:
     @asynccontextmanager
     async def objects(self) -> AsyncIterator[StoredObjects]:
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
+        host, port = server.sockets[0].getsockname()
         options = {
-            "endpoint": f"http://127.0.0.1:{port}",
+            "endpoint": f"http://{host}:{port}",
             "allow_http": "true",
             "region": "x",
             "skip_signature": "true",
