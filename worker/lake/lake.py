@@ -27,7 +27,7 @@ from .delta.actions import AddFile
 from .delta.log import LogStore
 from .knobs import Knobs
 from .lease import Leadership
-from .ledger import Ledger
+from .ledger import Ledger, StageItem
 from .ledger.sqlite import SqliteLedger
 from .manifest import Capture, Manifest, Stage, manifest_path
 from .parquet import ParquetSink
@@ -278,6 +278,12 @@ class Lake:
         found = await self.store.get(manifest_path(head)) if head >= 0 else None
         return generation > (0 if found is None else Manifest.from_json(found[0]).generation)
 
+    async def in_tables(self, stage_ids: Collection[str]) -> set[str]:
+        """Those of the stages whose batch is in every table, as far as the ledger still knows them."""
+        head = await self.ledger.head()
+        items = await self.ledger.stages(self._current.generation, stage_ids)
+        return {one for one in stage_ids if one not in items or -1 < _batch(items[one]) <= head}
+
     async def finish(self, seconds: float) -> None:
         """Commit what was staged here, if this process leads and as long as there is time; else the next leader does."""
         deadline = self._clock() + seconds
@@ -296,6 +302,10 @@ class Lake:
 
 
 _EVERYTHING = 1_000_000
+
+
+def _batch(item: StageItem) -> int:
+    return -1 if item.batch is None else item.batch
 
 
 async def rebuild(store: Store, ledger: Ledger) -> None:

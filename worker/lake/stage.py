@@ -131,6 +131,12 @@ class Window:
         )
 
     @property
+    def closes_in(self) -> float:
+        """Seconds until it is due for its age."""
+        opened = self._clock() if self._opened is None else self._opened
+        return max(0.0, self._knobs.flush_interval - (self._clock() - opened))
+
+    @property
     def rows(self) -> dict[str, int]:
         """Rows of the capture at hand so far, by table."""
         return dict(self._counts)

@@ -1,0 +1,222 @@
+"""The service over adapters in memory: what comes into the tables, what becomes of messages, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.worker.fleets import Fleet, can_capture, emptied
+from worker.errors import Fatal
+from worker.service import Service
+
+
+@asynccontextmanager
+async def running(fleet: Fleet, **given: Any) -> AsyncIterator[tuple[Service, asyncio.Task[None]]]:
+    """A service that runs until the body is over, and then stops as by SIGTERM."""
+    async with await fleet.lake(source=fleet.replays()) as lake:
+        service = fleet.service(lake, **given)
+        task = asyncio.create_task(service.run())
+        try:
+            yield service, task
+        finally:
+            service.stop()
+            fleet.clock.advance(1.0)  # the pending poll answers
+            await task
+
+
+def test_captures_come_into_the_tables_once_and_messages_are_deleted() -> None:
+    async def main() -> None:
+        fleet = Fleet()
+        bodies = [fleet.upload(f"in/{i} ü+%.pcap", can_capture(100, i)) for i in range(30)]
+        for body in bodies[:10]:  # delivered twice, as SQS may
+            fleet.queue.put(body)
+        both = [record for body in bodies[:2] for record in json.loads(body)["Records"]]
+        fleet.queue.put(json.dumps({"Records": both}))
+        async with running(fleet) as (service, task):
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+        assert fleet.captures() == {f"s3://raw/in/{i} ü+%.pcap": 1 for i in range(30)}
+        assert fleet.rows("can_frames").num_rows == 3000
+        assert service.tally["staged"] == 30
+        assert service.tally["known"] == 12
+
+    asyncio.run(main())
+
+
+def test_captures_that_arrive_together_share_files() -> None:
+    async def main() -> None:
+        fleet = Fleet()
+        for i in range(40):
+            fleet.upload(f"{i}.pcap", can_capture(10, i))
+        async with running(fleet, threads=2) as (service, task):
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+        files = [path for path in fleet.store.objects if path.startswith("can_frames/date=")]
+        assert len(files) < 20
+        assert fleet.rows("can_frames").num_rows == 400
+
+    asyncio.run(main())
+
+
+def test_what_is_no_capture_is_quarantined_and_what_is_gone_is_forgotten() -> None:
+    async def main() -> None:
+        fleet = Fleet()
+        fleet.upload("text.txt", b"this is no capture at all")
+        fleet.upload("gone.pcap", can_capture(5))
+        fleet.bucket.delete("gone.pcap")
+        fleet.upload("good.pcap", can_capture(5))
+        async with running(fleet) as (service, task):
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+        outcomes = dict(zip(*(fleet.rows("captures")[name].to_pylist() for name in ("uri", "outcome")), strict=True))
+        assert outcomes == {"s3://raw/text.txt": "quarantined", "s3://raw/good.pcap": "ok"}
+        assert fleet.rows("quarantine").num_rows == 1
+        assert service.tally == {"staged": 1, "quarantined": 1, "gone": 1}
+
+    asyncio.run(main())
+
+
+def test_a_message_that_nobody_can_read_is_left_to_the_redrive_policy() -> None:
+    async def main() -> None:
+        fleet = Fleet(max_receives=2)
+        fleet.queue.put("what is this?")
+        fleet.upload("good.pcap", can_capture(5))
+        async with running(fleet, retry_first=1.0, retry_most=1.0) as (_, task):
+            for _ in range(200):
+                await asyncio.sleep(0.01)
+                fleet.clock.advance(0.5)
+                if fleet.queue.dead and fleet.captures():
+                    break
+            assert not task.done()
+        assert fleet.queue.dead == ["what is this?"]
+        assert fleet.captures() == {"s3://raw/good.pcap": 1}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["error", "lost"])
+@pytest.mark.parametrize(
+    "point",
+    ["bucket.read*", "ledger.captures", "ledger.stage*", "queue.delete*", "queue.receive", "store.get*lake.json"],
+)
+def test_a_fault_anywhere_costs_time_and_no_row(point: str, kind: str) -> None:
+    async def main() -> None:
+        fleet = Fleet()
+        for i in range(6):
+            fleet.upload(f"{i}.pcap", can_capture(20, i))
+        async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
+            fleet.faults.at(point, kind, times=4)  # type: ignore[arg-type]
+
+            async def until_empty() -> None:
+                while len(fleet.queue) or service.in_flight:
+                    await asyncio.sleep(0.01)
+                    fleet.clock.advance(0.2)
+
+            await asyncio.wait_for(until_empty(), 30)
+            assert not task.done()
+        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(6)}
+        assert fleet.rows("can_frames").num_rows == 120
+
+    asyncio.run(main())
+
+
+def test_stopping_gives_back_what_has_not_begun_and_stages_what_is_whole() -> None:
+    async def main() -> None:
+        fleet = Fleet(visibility_timeout=1000.0)
+        for i in range(50):
+            fleet.upload(f"{i}.pcap", can_capture(2000, i))
+        async with await fleet.lake(source=fleet.replays()) as lake:
+            service = fleet.service(lake, threads=1, max_inflight=20)
+            task = asyncio.create_task(service.run())
+            while not service.in_flight:
+                await asyncio.sleep(0)
+            service.stop()
+            fleet.clock.advance(1.0)
+            await asyncio.wait_for(task, 30)
+        assert service.in_flight == 0
+        done = fleet.captures()
+        assert len(fleet.queue) == 50 - len(done)
+        assert len(await fleet.queue.receive(10, 0)) == min(10, len(fleet.queue))  # they are visible again at once
+        fleet.clock.advance(1001.0)
+        async with running(fleet) as (again, task):
+            await asyncio.wait_for(emptied(fleet, again, task), 30)
+        assert set(fleet.captures().values()) == {1}
+        assert len(fleet.captures()) == 50
+        assert service.tally["staged"] + again.tally["staged"] == 50
+
+    asyncio.run(main())
+
+
+def test_what_only_people_can_mend_ends_the_service() -> None:
+    async def main() -> None:
+        fleet = Fleet()
+        fleet.upload("a.pcap", can_capture(5))
+        async with await fleet.lake(commits=False) as lake:
+            service = fleet.service(lake)
+            del fleet.store.objects["_pcaplake/lake.json"]
+            task = asyncio.create_task(service.run())
+            while not service.in_flight:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            fleet.clock.advance(1.0)
+            with pytest.raises(Fatal, match=r"lake\.json"):
+                await asyncio.wait_for(task, 30)
+        assert len(fleet.queue) == 1
+        assert await fleet.queue.receive(1, 0)  # given back
+
+    asyncio.run(main())
+
+
+def test_one_role_stages_and_the_other_commits() -> None:
+    async def main() -> None:
+        fleet = Fleet()
+        for i in range(5):
+            fleet.upload(f"{i}.pcap", can_capture(10, i))
+        async with await fleet.lake(commits=False) as lake:
+            service = fleet.service(lake)
+            task = asyncio.create_task(service.run())
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+            service.stop()
+            fleet.clock.advance(1.0)
+            await task
+        assert not fleet.captures()
+        async with await fleet.lake(source=fleet.replays()) as lake:
+            committer = fleet.service(lake, receives=False)
+            task = asyncio.create_task(committer.run())
+            while sum(fleet.captures().values()) < 5:
+                await asyncio.sleep(0.01)
+            committer.stop()
+            await asyncio.wait_for(task, 30)
+        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(5)}
+
+    asyncio.run(main())
+
+
+def test_a_capture_that_breaks_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        fleet = Fleet(max_receives=3)
+        for i in range(8):
+            fleet.upload(f"{i}.pcap", can_capture(10, i))
+        fleet.upload("broken.pcap", can_capture(10))
+        real = type(fleet.parts()[0]["all"]).read
+
+        def read(self: Any, file: Any, capture: Any, window: Any, *stopped: Any) -> Any:
+            result = real(self, file, capture, window, *stopped)
+            if "broken" in capture.uri:
+                raise RuntimeError("a bug")
+            return result
+
+        monkeypatch.setattr("worker.pipeline.Reader.read", read)
+        async with running(fleet, threads=1, retry_first=0.5, retry_most=0.5) as (service, task):
+            for _ in range(1000):
+                await asyncio.sleep(0.01)
+                fleet.clock.advance(0.2)
+                if fleet.queue.dead and not service.in_flight and not len(fleet.queue):
+                    break
+            assert not task.done()
+        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(8)}
+        assert len(fleet.queue.dead) == 1
+
+    asyncio.run(main())

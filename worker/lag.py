@@ -1,0 +1,63 @@
+"""How long it takes from an upload to a row that can be queried, as far as this process staged it.
+
+Knows stages and what the ledger says of them. A figure and nothing else: the two clocks are the store's and ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from .errors import Retryable
+from .lake.lake import Lake
+from .meter import SILENT, Meter
+from .source import ObjectRef
+
+MOST = 100  # stages that are followed at once: a sample is enough
+EVERY = 0.5
+log = logging.getLogger(__name__)
+
+
+class Lag:
+    """`run` until it is cancelled. `now`: epoch seconds."""
+
+    def __init__(
+        self,
+        lakes: Mapping[str, Lake],
+        meter: Meter = SILENT,
+        *,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._meter, self._now, self._sleep = meter, now, sleep
+        self._open: dict[Lake, dict[str, list[float]]] = {lake: {} for lake in lakes.values()}
+
+    def staged(self, lake: Lake, stage_id: str, ref: ObjectRef) -> None:
+        """A capture is in this stage now."""
+        followed = self._open[lake]
+        if ref.event_time is not None and (stage_id in followed or len(followed) < MOST):
+            followed.setdefault(stage_id, []).append(ref.event_time.timestamp())
+
+    async def run(self) -> None:
+        while True:
+            await self._sleep(EVERY)
+            for lake in self._open:
+                try:
+                    await self.look(lake)
+                except Retryable as error:
+                    log.debug("%s", error)
+
+    async def look(self, lake: Lake) -> None:
+        """Those whose batch is in every table are measured, and forgotten."""
+        followed = self._open[lake]
+        if not followed:
+            return
+        for stage_id in await lake.in_tables(list(followed)):
+            self._observe(followed.pop(stage_id))
+
+    def _observe(self, uploaded: Iterable[float]) -> None:
+        now = self._now()
+        for time_ in uploaded:
+            self._meter.observe("lag_seconds", max(0.0, now - time_))
