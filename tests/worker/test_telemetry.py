@@ -1,0 +1,398 @@
+"""Metrics, logs, health and traces: what a process tells about itself is true, whole, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import io
+import json
+import logging
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
+
+from worker.errors import Fatal
+from worker.telemetry import logs
+from worker.telemetry.loop import INTERVAL, LoopDelay
+from worker.telemetry.metrics import METRICS, PrometheusMeter, markdown
+from worker.telemetry.server import Server
+
+ROOT = Path(__file__).parents[2]
+CALLS = {"count": "counter", "observe": "histogram", "set": "gauge"}
+ITS_OWN = re.compile(r"process_(cpu|start_time|virtual_memory|resident_memory|open_fds|max_fds)")
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def meter(registry: CollectorRegistry) -> PrometheusMeter:
+    return PrometheusMeter(registry, strict=True)
+
+
+def exposed(registry: CollectorRegistry) -> dict[str, Family]:
+    return {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(name, labels)
+
+
+# -- metrics ----------------------------------------------------------------------------------------------------------
+def test_every_metric_is_exposed_with_its_help_and_type(registry: CollectorRegistry, meter: PrometheusMeter) -> None:
+    families = exposed(registry)
+    for metric in METRICS.values():
+        family = families.pop(metric.name.removesuffix("_total"))
+        assert (family.type, family.documentation) == (metric.kind, metric.help)
+    assert all(ITS_OWN.match(name) for name in families), "nothing is exposed that the table does not declare"
+    assert all(family.documentation and family.type in ("counter", "gauge") for family in families.values())
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_names_are_spelled_as_the_field_does(name: str) -> None:
+    metric = METRICS[name]
+    assert re.fullmatch(r"pcaplake(_[a-z]+)+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    unit = next((unit for unit in ("seconds", "bytes") if unit in name.split("_")), None)
+    assert unit is None or metric.name.removesuffix("_total").endswith(f"_{unit}"), "the unit is last"
+    words = metric.name.removeprefix("pcaplake_").removesuffix("_total").split("_")
+    assert sorted(words) == sorted(name.split("_")), "searching for a key's words finds the metric"
+    assert (metric.kind == "histogram") == bool(metric.buckets)
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+def test_no_two_metrics_share_a_name() -> None:
+    assert len({metric.name for metric in METRICS.values()}) == len(METRICS)
+
+
+def test_counters_gauges_and_histograms_hold_what_they_were_told(
+    registry: CollectorRegistry, meter: PrometheusMeter
+) -> None:
+    meter.count("rows", 3, table="packets")
+    meter.count("rows", 4, table="packets")
+    meter.count("stages")
+    meter.set("queue_messages", 5, state="visible")
+    meter.set("queue_messages", 2, state="visible")
+    for seconds in (0.004, 0.2, 400.0):
+        meter.observe("step_seconds", seconds, step="fetch")
+    assert value(registry, "pcaplake_rows_total", table="packets") == 7
+    assert value(registry, "pcaplake_stages_total") == 1
+    assert value(registry, "pcaplake_queue_messages", state="visible") == 2
+    assert value(registry, "pcaplake_step_seconds_count", step="fetch") == 3
+    assert value(registry, "pcaplake_step_seconds_bucket", step="fetch", le="0.25") == 2
+    assert value(registry, "pcaplake_step_seconds_sum", step="fetch") == pytest.approx(400.204)
+
+
+def test_extremes_follow_their_histogram(registry: CollectorRegistry, meter: PrometheusMeter) -> None:
+    assert value(registry, "pcaplake_batch_largest_bytes") is None
+    for size in (300, 100, 200):
+        meter.observe("batch_bytes", size)
+    assert value(registry, "pcaplake_batch_smallest_bytes") == 100
+    assert value(registry, "pcaplake_batch_largest_bytes") == 300
+    assert value(registry, "pcaplake_batch_bytes_sum") == 600
+    assert value(registry, "pcaplake_stage_largest_bytes") is None
+
+
+def test_a_gauge_nobody_has_measured_has_no_value(registry: CollectorRegistry, meter: PrometheusMeter) -> None:
+    assert exposed(registry)["pcaplake_queue_oldest_age_seconds"].samples == []
+    meter.set("queue_oldest_age_seconds", 0)
+    assert value(registry, "pcaplake_queue_oldest_age_seconds") == 0
+
+
+WRONG: list[tuple[str, Callable[[PrometheusMeter], None]]] = [
+    ("undeclared counter", lambda meter: meter.count("nonsense")),
+    ("undeclared histogram", lambda meter: meter.observe("nonsense", 1)),
+    ("undeclared gauge", lambda meter: meter.set("nonsense", 1)),
+    ("of another kind", lambda meter: meter.set("stages", 1)),
+    ("a label that is missing", lambda meter: meter.count("rows", 1)),
+    ("a label too many", lambda meter: meter.count("stages", 1, table="packets")),
+    ("a gauge's label that is missing", lambda meter: meter.set("queue_messages", 1)),
+    ("an extreme, which is not set", lambda meter: meter.set("batch_largest_bytes", 1)),
+    ("a counter that falls", lambda meter: meter.count("stages", -1)),
+]
+
+
+@pytest.mark.parametrize("call", [call for _, call in WRONG], ids=[name for name, _ in WRONG])
+def test_a_call_that_does_not_fit_raises_in_tests_and_is_told_once_in_production(
+    call: Callable[[PrometheusMeter], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        call(PrometheusMeter(CollectorRegistry(), strict=True))
+    registry = CollectorRegistry()
+    lenient = PrometheusMeter(registry)
+    before = samples(registry)
+    call(lenient)
+    call(lenient)
+    assert len(caplog.records) == 1
+    assert samples(registry) == before
+
+
+def samples(registry: CollectorRegistry) -> list[Any]:
+    return [sample for family in registry.collect() for sample in family.samples if "process" not in sample.name]
+
+
+def metered() -> Iterator[tuple[str, str, str, set[str]]]:
+    """Every call of a meter in worker/ -> where, the call, the name, the labels."""
+    for path in sorted((ROOT / "worker").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS):
+                continue
+            receiver = node.func.value
+            owner = receiver.attr if isinstance(receiver, ast.Attribute) else getattr(receiver, "id", "")
+            if owner not in ("meter", "_meter"):
+                continue
+            where = f"{path.relative_to(ROOT)}:{node.lineno}"
+            assert isinstance(node.args[0], ast.Constant), f"{where}: the name is to be found by searching for it"
+            assert all(keyword.arg for keyword in node.keywords), f"{where}: labels are written out"
+            labels = {str(keyword.arg) for keyword in node.keywords} - {"by", "value"}
+            yield where, node.func.attr, str(node.args[0].value), labels
+
+
+def test_what_is_counted_is_declared() -> None:
+    found = list(metered())
+    assert found
+    for where, call, name, labels in found:
+        assert name in METRICS, f"{where}: {name} is not in the table"
+        assert CALLS[call] == METRICS[name].kind, where
+        assert labels == METRICS[name].labels.keys(), where
+        assert METRICS[name].of is None, f"{where}: an extreme follows its histogram"
+
+
+def test_the_page_is_true() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert page == markdown(), "run `python -m worker.telemetry.metrics > docs/metrics.md`"
+    assert page.count("\n| `pcaplake_") == len(METRICS)
+
+
+# -- logs -------------------------------------------------------------------------------------------------------------
+log = logging.getLogger("worker.somewhere")
+
+
+def logged(format: Any, level: Any, say: Callable[[], None]) -> str:
+    stream = io.StringIO()
+    with logs.configured(format, level, stream):
+        say()
+    return stream.getvalue()
+
+
+def test_a_line_is_json_with_its_ids() -> None:
+    def say() -> None:
+        with logs.bound(message_id="m1"):
+            with logs.bound(capture_id="c1"):
+                log.info("read %d rows of %s", 3, "drive/ä b\n.pcap", extra={"lake": "s3://lake"})
+            log.warning("more")
+        log.warning("nobody's")
+
+    first, second, third = map(json.loads, logged("json", "info", say).splitlines())
+    assert first.pop("timestamp").endswith("Z")
+    assert first == {
+        "event": "read 3 rows of drive/ä b\n.pcap",
+        "level": "info",
+        "logger": "worker.somewhere",
+        "message_id": "m1",
+        "capture_id": "c1",
+        "lake": "s3://lake",
+    }
+    assert second["message_id"] == "m1"
+    assert "capture_id" not in second
+    assert not {"message_id", "capture_id"} & third.keys()
+
+
+def test_tasks_keep_their_ids_apart() -> None:
+    def say() -> None:
+        async def work(number: int, others: asyncio.Barrier) -> None:
+            with logs.bound(message_id=f"m{number}"):
+                await others.wait()
+                log.info("work %d", number)
+                await asyncio.to_thread(log.info, "work %d", number)
+
+        async def all_of_them() -> None:
+            others = asyncio.Barrier(5)
+            await asyncio.gather(*(work(number, others) for number in range(5)))
+
+        asyncio.run(all_of_them())
+
+    lines = [json.loads(line) for line in logged("json", "info", say).splitlines()]
+    assert len(lines) == 10
+    assert all(line["event"] == f"work {line['message_id'][1:]}" for line in lines)
+
+
+def test_an_exception_stays_within_its_line() -> None:
+    def say() -> None:
+        try:
+            raise ValueError("of\nno use")
+        except ValueError:
+            log.exception("it failed")
+
+    (line,) = logged("json", "info", say).splitlines()
+    assert "ValueError: of\nno use" in json.loads(line)["exception"]
+
+
+def test_text_is_for_people() -> None:
+    def say() -> None:
+        with logs.bound(message_id="m1"):
+            log.info("read %d rows", 3)
+
+    (line,) = logged("text", "info", say).splitlines()
+    assert "read 3 rows" in line
+    assert "message_id=m1" in line
+    assert "\x1b" not in line, "no colours in a file"
+
+
+@pytest.mark.parametrize(("level", "said"), [("debug", 3), ("info", 2), ("warning", 1), ("error", 0)])
+def test_levels(level: str, said: int) -> None:
+    def say() -> None:
+        for each in (log.debug, log.info, log.warning):
+            each("x")
+        logging.getLogger("botocore.auth").info("Authorization: AWS4-HMAC-SHA256")
+
+    assert len(logged("json", level, say).splitlines()) == said
+
+
+def test_logging_is_as_before() -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level, logging.getLogger("botocore").level
+    logged("json", "debug", lambda: None)
+    assert (root.handlers[:], root.level, logging.getLogger("botocore").level) == before
+
+
+# -- the server -------------------------------------------------------------------------------------------------------
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """No thread and no open file more than before. Warnings of what was not closed are errors anyway."""
+
+    def left() -> tuple[set[str], int]:
+        return {thread.name for thread in threading.enumerate()}, len(list(Path("/proc/self/fd").iterdir()))
+
+    before = left()
+    yield
+    assert left() == before
+
+
+def served(work: Callable[[Server, Callable[[str], Awaitable[tuple[int, str]]]], Awaitable[None]]) -> None:
+    async def run() -> None:
+        registry = CollectorRegistry()
+        PrometheusMeter(registry, strict=True).count("stages")
+        async with Server(registry, port=0) as server, aiohttp.ClientSession() as session:
+
+            async def get(path: str) -> tuple[int, str]:
+                url = aiohttp.client.URL.build(scheme="http", host=server.host, port=server.port, path=path)
+                async with session.get(url) as answer:
+                    return answer.status, await answer.text()
+
+            await work(server, get)
+
+    with nothing_left():
+        asyncio.run(run())
+
+
+def test_metrics_are_served_and_nothing_is_left() -> None:
+    async def work(server: Server, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
+        assert server.port > 0
+        status, text = await get("/metrics")
+        assert status == 200
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        assert families["pcaplake_stages"].samples[0].value == 1
+
+    served(work)
+
+
+def test_the_port_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(server: Server, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
+        assert f"127.0.0.1:{server.port}" in caplog.text
+
+    with caplog.at_level(logging.INFO):
+        served(work)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_is_as_good_as_its_checks(path: str) -> None:
+    async def work(server: Server, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
+        reasons: dict[str, str | None] = {"committer": None}
+        checks = server.health if path == "/healthz" else server.ready
+        other = {"/healthz": "/readyz", "/readyz": "/healthz"}[path]
+        assert await get(path) == (200, '{"ok": true, "checks": {}}')
+        checks["committer"] = lambda: reasons["committer"]
+        status, text = await get(path)
+        assert (status, json.loads(text)) == (200, {"ok": True, "checks": {"committer": "ok"}})
+        reasons["committer"] = "it has not moved for 90 s"
+        status, text = await get(path)
+        assert (status, json.loads(text)) == (503, {"ok": False, "checks": {"committer": "it has not moved for 90 s"}})
+        assert (await get(other))[0] == 200
+
+        def stopped() -> str | None:
+            raise Fatal("no permission")
+
+        checks["committer"] = stopped
+        checks["loop"] = lambda: None
+        status, text = await get(path)
+        assert (status, json.loads(text)["checks"]) == (503, {"committer": "Fatal: no permission", "loop": "ok"})
+        del checks["committer"]
+        assert (await get(path))[0] == 200
+
+    served(work)
+
+
+def test_a_port_that_is_taken_is_said_at_once() -> None:
+    async def run() -> None:
+        async with Server(CollectorRegistry(), port=0) as first:
+            second = Server(CollectorRegistry(), port=first.port)
+            with pytest.raises(Fatal, match=rf"127\.0\.0\.1:{first.port}.*http_port"):
+                await second.start()
+            await second.close()
+
+    with nothing_left():
+        asyncio.run(run())
+
+
+# -- the event loop ---------------------------------------------------------------------------------------------------
+class Clock:
+    """Seconds that pass while somebody sleeps, and as many more as `late` says; it wakes nobody after the last."""
+
+    def __init__(self, late: list[float]) -> None:
+        self.now, self._late = 100.0, late
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        if not self._late:
+            raise asyncio.CancelledError
+        self.now += seconds + self._late.pop(0)
+
+
+def delays(late: list[float], registry: CollectorRegistry) -> LoopDelay:
+    clock = Clock(late)
+    monitor = LoopDelay(PrometheusMeter(registry, strict=True), clock=clock, sleep=clock.sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(monitor.run())
+    return monitor
+
+
+def test_the_longest_delay_is_shown_for_half_a_minute(registry: CollectorRegistry) -> None:
+    delays([0.0, 3.0, 0.25], registry)
+    assert value(registry, "pcaplake_event_loop_delay_seconds") == pytest.approx(3.0)
+
+
+def test_it_is_forgotten_after_that(registry: CollectorRegistry) -> None:
+    delays([3.0, *[0.25] * int(30 / INTERVAL)], registry)
+    assert value(registry, "pcaplake_event_loop_delay_seconds") == pytest.approx(0.25)
+
+
+def test_a_loop_that_is_blocked_is_late_before_it_has_woken() -> None:
+    clock = Clock([])
+    monitor = LoopDelay(PrometheusMeter(CollectorRegistry(), strict=True), clock=clock, sleep=clock.sleep)
+    assert monitor.late == 0
+    clock.now += INTERVAL + 7
+    assert monitor.late == pytest.approx(7)

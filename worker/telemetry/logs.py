@@ -1,0 +1,75 @@
+"""What is logged, as one JSON object a line or as text for people, each with the ids of what it is about.
+
+Knows structlog (the extra `aws`); all other modules use the standard library's loggers. Must not know what they say.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal, TextIO
+
+import structlog
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_CHATTY = ("aiobotocore", "aiohttp", "asyncio", "botocore", "opentelemetry", "urllib3")
+"""Below `warning` they tell of every request, with its signature."""
+
+
+def bound(**ids: str) -> AbstractContextManager[None]:
+    """Within it, and in the tasks that begin there, every line has these: `with bound(message_id=..., capture_id=...)`.
+
+    A thread of an executor has its own; `asyncio.to_thread` takes them along.
+    """
+    return structlog.contextvars.bound_contextvars(**ids)
+
+
+@contextmanager
+def configured(
+    format: Literal["json", "text"] = "json",
+    level: Literal["debug", "info", "warning", "error"] = "info",
+    stream: TextIO | None = None,
+) -> Iterator[None]:
+    """Everything that is logged goes to `stream` (stderr by default); as before at the end."""
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_formatter(format, colors=stream.isatty()))
+    root = logging.getLogger()
+    handlers, old_level = root.handlers[:], root.level
+    quiet = {name: logging.getLogger(name).level for name in _CHATTY}
+    root.handlers[:] = [handler]
+    root.setLevel(_LEVELS[level])
+    for name in quiet:
+        logging.getLogger(name).setLevel(max(logging.WARNING, _LEVELS[level]))
+    try:
+        yield
+    finally:
+        handler.flush()
+        root.handlers[:] = handlers
+        root.setLevel(old_level)
+        for name, old in quiet.items():
+            logging.getLogger(name).setLevel(old)
+
+
+def _formatter(format: str, *, colors: bool) -> logging.Formatter:
+    about: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+    ]
+    if format == "json":
+        about.append(structlog.processors.TimeStamper(fmt="iso", utc=True))
+        shown: list[structlog.typing.Processor] = [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
+        ]
+    else:
+        about.append(structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False))
+        shown = [structlog.dev.ConsoleRenderer(colors=colors)]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=about,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shown],
+    )

@@ -1,0 +1,44 @@
+"""How late the event loop wakes who sleeps: what blocks it delays heartbeats, requests and commits alike.
+
+Knows two clocks' worth of arithmetic. Must not know what blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from ..meter import Meter
+
+INTERVAL = 0.5
+_REMEMBERED = 60
+
+
+class LoopDelay:
+    """`run` until cancelled. `clock`: monotonic seconds; `sleep` goes with it."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._meter, self._clock, self._sleep = meter, clock, sleep
+        self._awake = clock()
+        self._delays: deque[float] = deque(maxlen=_REMEMBERED)
+
+    async def run(self) -> None:
+        """Measure; the longest delay of the last half minute is shown, so that no scrape misses it."""
+        while True:
+            self._awake = self._clock()
+            await self._sleep(INTERVAL)
+            self._delays.append(self.late)
+            self._meter.set("event_loop_delay_seconds", max(self._delays))
+
+    @property
+    def late(self) -> float:
+        """Seconds by which the loop is late now."""
+        return max(0.0, self._clock() - self._awake - INTERVAL)

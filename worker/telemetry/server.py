@@ -1,0 +1,95 @@
+"""A small HTTP server beside the service: /metrics for Prometheus, /healthz and /readyz for whoever restarts it.
+
+Knows aiohttp (it comes with the extra `aws`). Must not know what is checked: checks are callables.
+
+    /healthz    does it still move? 503: only a restart helps. Must not depend on other services: their outage is not ours
+    /readyz     does it do its work? 503: not yet, or not any more
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from ..errors import Fatal
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[], str | None]
+"""Why it is bad, None when it is well. An exception is bad, too. It must not block."""
+
+
+class Server:
+    """`async with Server(...)`. `health` and `ready` may be filled in later, by name; empty is well.
+
+    `port` 0 takes a free one; `self.port` is then that one.
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 9464) -> None:
+        self.host, self.port = host, port
+        self.health: dict[str, Check] = {}
+        self.ready: dict[str, Check] = {}
+        self._registry = registry
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Fatal when nobody may listen there, or somebody does."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", _answer(self.health))
+        app.router.add_get("/readyz", _answer(self.ready))
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self.host, self.port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise Fatal(
+                f"cannot listen on {self.host}:{self.port} for /metrics: {error.strerror}; set another http_port, or 0 "
+                "for a free one"
+            ) from error
+        self._runner = runner
+        self.port = int(runner.addresses[0][1])
+        log.info("/metrics, /healthz and /readyz are on %s:%d", self.host, self.port)
+
+    async def close(self) -> None:
+        """Listen no more; requests that are being answered get a second."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+
+
+def _answer(checks: Mapping[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        found: dict[str, Any] = {name: _said(check) for name, check in checks.items()}
+        bad = [name for name, reason in found.items() if reason is not None]
+        body = {"ok": not bad, "checks": {name: reason or "ok" for name, reason in found.items()}}
+        return web.json_response(body, status=503 if bad else 200)
+
+    return answer
+
+
+def _said(check: Check) -> str | None:
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it is not well
+        return f"{type(error).__name__}: {error}"
