@@ -304,6 +304,8 @@ class Body(io.RawIOBase):
                 self._tasks[chunk].cancel()
 
     def _stop(self) -> None:
+        if self._stopped:
+            return
         self._stopped = True
         self._begun.set()
         self._drop(list(self._tasks))

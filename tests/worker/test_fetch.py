@@ -161,8 +161,13 @@ def test_who_only_looks_at_the_beginning_fetches_no_more() -> None:
             await turns()
             assert objects.asked == [0]
             body.rewind()
+            for _ in range(2):
+                assert len(await asyncio.to_thread(body.read, 1000)) == 1000
+            await turns()
+            assert objects.asked == [0, 1000, 2000]  # twice as many as before
+            body.rewind()
             assert await asyncio.to_thread(body.read) == DATA
-            assert sorted(objects.asked) == list(range(0, 10_000, 1000))
+            assert sorted(set(objects.asked)) == list(range(0, 10_000, 1000))
 
     asyncio.run(run())
 
@@ -194,6 +199,17 @@ def test_what_is_missing_after_a_cut_is_asked_for_again_and_only_that() -> None:
         async with await Body.open(objects, objects.content, fetching=fetching(ahead=1)) as body:
             assert await asyncio.to_thread(body.read) == DATA
             assert objects.asked == [0, 600, 600, 600, 900, *range(1000, 10_000, 1000)]
+
+    asyncio.run(run())
+
+
+def test_every_byte_that_comes_is_a_new_chance() -> None:
+    async def run() -> None:
+        cut = Retryable("cut")
+        objects = Failing(*[cut] * 4, 100, *[cut] * 3, 100, *[cut] * 3)
+        async with await Body.open(objects, objects.content, fetching=fetching(ahead=1, attempts=5)) as body:
+            assert await asyncio.to_thread(body.read) == DATA
+            assert objects.plan == []
 
     asyncio.run(run())
 
@@ -275,6 +291,32 @@ def test_closing_leaves_nothing_running() -> None:
         await body.aclose()
         assert budget.used == 0
         assert await nothing_runs()
+
+    asyncio.run(run())
+
+
+def test_memory_is_given_back_when_nobody_can_write_to_it_any_more() -> None:
+    class Slow(Gated):
+        async def read(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await self.open.wait()
+            yield memoryview(b"")
+
+    async def run() -> None:
+        objects, budget = Slow(), Budget(10_000)
+        body = await Body.open(objects, objects.content, fetching=fetching(), budget=budget)
+        await turns()
+        body.close()
+        await turns()
+        assert budget.used == 3000
+        closing = asyncio.create_task(body.aclose())
+        await turns()
+        assert not closing.done()
+        objects.open.set()
+        await closing
+        assert budget.used == 0
 
     asyncio.run(run())
 
