@@ -17,6 +17,7 @@ from parser import ProfileError
 
 from . import VERSION
 from .commands import ingest, inspect, maintain, sample, screen, tables
+from .commands import run as run_command
 from .errors import PcaplakeError
 from .queue.directory import NotThere
 from .settings import WrongSetting, debug
@@ -35,6 +36,7 @@ app.command()(inspect.inspect)
 app.command()(tables.tables)
 app.command()(sample.sample)
 app.command()(maintain.maintain)
+app.command(epilog=run_command.EPILOG)(run_command.run)
 
 
 @app.callback(invoke_without_command=True)
