@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from ..errors import Fatal, OutcomeUnknown, PcaplakeError, Retryable
+from ..meter import SILENT, Meter
 
 _PAUSES = (0.05, 0.2)  # seconds, at most, between the attempts of one call
 _CONFIG: dict[str, Any] = {
@@ -77,12 +78,12 @@ class Canceled(Exception):
 class Dynamo:
     """`await Dynamo.open(table)`; belongs to the event loop it was opened in."""
 
-    def __init__(self, table: str, client: Any, stack: AsyncExitStack) -> None:
-        self.table = table
+    def __init__(self, table: str, client: Any, stack: AsyncExitStack, *, meter: Meter = SILENT) -> None:
+        self.table, self.meter = table, meter
         self._client, self._stack = client, stack
 
     @classmethod
-    async def open(cls, table: str, *, region: str | None = None) -> Self:
+    async def open(cls, table: str, *, region: str | None = None, meter: Meter = SILENT) -> Self:
         """A client; region, endpoint and credentials as botocore finds them. Nothing is asked of the service yet.
 
         Fatal without the extra `aws`, without a region, or with a profile or endpoint that botocore does not take.
@@ -90,7 +91,7 @@ class Dynamo:
         try:
             from aiobotocore.config import AioConfig
             from aiobotocore.session import get_session
-            from botocore.exceptions import BotoCoreError
+            from botocore.exceptions import BotoCoreError, NoRegionError
         except ImportError as error:
             raise Fatal("DynamoDB needs the extra `aws`: pip install 'pcaplake[aws]'") from error
         stack = AsyncExitStack()
@@ -98,13 +99,16 @@ class Dynamo:
             client = await stack.enter_async_context(
                 get_session().create_client("dynamodb", region_name=region, config=AioConfig(**_CONFIG))
             )
+            if not client.meta.region_name:  # an empty variable is a region to botocore where the endpoint is given
+                await stack.aclose()
+                raise NoRegionError
         except (BotoCoreError, ValueError) as error:
             raise Fatal(
-                f"no client for the DynamoDB table {table}: {error} Set AWS_REGION and, for another endpoint, "
+                f"no client for the DynamoDB table {table}: {error} Set AWS_DEFAULT_REGION and, for another endpoint, "
                 "AWS_ENDPOINT_URL_DYNAMODB"
             ) from error
         client.meta.events.register("before-parse.dynamodb", _check_whole)
-        return cls(table, client, stack)
+        return cls(table, client, stack, meter=meter)
 
     @property
     def region(self) -> str:
@@ -128,6 +132,7 @@ class Dynamo:
             try:
                 return await self._request(operation, arguments)
             except Retryable as error:
+                self.meter.count("request_failures", service="dynamodb", operation=operation)
                 unknown = unknown or isinstance(error, OutcomeUnknown)
                 if pause is None:
                     raise OutcomeUnknown(str(error)) if unknown else error from error.__cause__
@@ -141,6 +146,7 @@ class Dynamo:
         from botocore.parsers import ResponseParserError
 
         where = f"DynamoDB {operation} on {self.table}"
+        self.meter.count("requests", service="dynamodb", operation=operation)
         try:
             answer: dict[str, Any] = await getattr(self._client, xform_name(operation))(**arguments)
         except ClientError as error:

@@ -72,7 +72,8 @@ def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
         "NO_PROXY": "127.0.0.1",
     }.items():
         monkeypatch.setenv(name, value)
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"):
+    endpoints = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", *endpoints):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(dynamo, "_PAUSES", (0, 0))
 
@@ -237,11 +238,18 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [("AWS_DEFAULT_REGION", ""), ("AWS_ENDPOINT_URL_DYNAMODB", "no address"), ("AWS_PROFILE", "nobody")]
+    "settings",
+    [
+        {"AWS_DEFAULT_REGION": ""},
+        {"AWS_DEFAULT_REGION": "", "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:9"},
+        {"AWS_ENDPOINT_URL_DYNAMODB": "no address"},
+        {"AWS_PROFILE": "nobody"},
+    ],
 )
-def test_settings_that_make_no_client(monkeypatch: pytest.MonkeyPatch, setting: tuple[str, str]) -> None:
-    monkeypatch.setenv(*setting)
-    with pytest.raises(Fatal, match=r"books.*AWS_REGION"):
+def test_settings_that_make_no_client(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Fatal, match=r"books.*AWS_DEFAULT_REGION"):
         asyncio.run(Dynamo.open("books"))
 
 

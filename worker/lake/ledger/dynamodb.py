@@ -129,7 +129,7 @@ class DynamoLedger:
             )
         if table["TableStatus"] not in ("ACTIVE", "UPDATING"):
             raise Retryable(f"the DynamoDB table {self.name} is {table['TableStatus']}")
-        return str(table["TableId"])
+        return str(table.get("TableId") or table["CreationDateTime"].timestamp())  # DynamoDB Local gives no TableId
 
     async def bind(self, lake_id: str) -> str:
         self._lake_id = self._lake_id or lake_id
