@@ -38,6 +38,9 @@ demo: setup ## make a sample drive, ingest it, show what is in the lake and how 
 	$(BIN)/pcaplake tables --lake demo/lake
 	@$(BIN)/python docs/examples/query.py demo/lake
 
+demo-fleet: setup ## S3, SQS and DynamoDB on loopback, three workers, one killed; every row once
+	$(BIN)/python -m tools.demo_fleet
+
 test: setup $(VENV)/.tools lint types architecture ## everything CI runs
 	$(BIN)/pytest
 

@@ -31,6 +31,7 @@ from .queue import Delivery, Queue
 from .queue.heartbeat import CAP, Heartbeats, back_off
 from .routes import Route, Routes
 from .source import ObjectRef, Sources, capture
+from .telemetry.logs import bind
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,10 @@ class Service:
         self._room.set()
 
     @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    @property
     def in_flight(self) -> int:
         """Messages received and neither deleted nor given back."""
         return len(self._messages)
@@ -166,6 +171,7 @@ class Service:
         try:
             if self._stopping.is_set():
                 raise Returned("it came while the service stops")
+            bind(message_id=delivery.message_id)
             work = self._read_body(delivery)
             ends = await asyncio.gather(
                 *(self._capture(message, route, ref) for route, ref in work), return_exceptions=True
@@ -225,6 +231,7 @@ class Service:
         try:
             ref = await self._sources.resolve(ref)
             key = route.lake, capture(ref).capture_id
+            bind(capture_id=key[1])
             while key in self._running:  # a second message for it waits for the first
                 await asyncio.shield(self._running[key])
             running = self._running[key] = asyncio.get_running_loop().create_future()

@@ -1,38 +1,17 @@
-"""`pcaplake run`: the service with everything it is made of."""
+"""`pcaplake run`: its options."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import os
-import signal
-import time
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .. import VERSION
-from ..fetch import Budget, Fetching
+from ..errors import Fatal
 from ..fleet_settings import FleetSettings, listed
-from ..lake.fleet import Services, open_lake
-from ..lake.lake import Lake
-from ..meter import SILENT, Meter
-from ..pipeline import Reader
-from ..queue import Queue
-from ..queue.sqs import SqsQueue
-from ..replay import Replays
-from ..routes import Routes
-from ..service import Service
 from ..settings import PREFIX
-from ..source import Sources
 from . import screen
-
-log = logging.getLogger(__name__)
-SECOND_SIGNAL = 130
 
 
 def _every_setting() -> str:
@@ -63,97 +42,9 @@ def run(
       pcaplake run --config fleet.yaml --role worker
     """
     settings = FleetSettings.load(config, role=role)
-    raise typer.Exit(asyncio.run(serve(settings)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a service is made of, open."""
-
-    queue: Queue
-    routes: Routes
-    lakes: Mapping[str, Lake]
-    readers: Mapping[str, Reader]
-    sources: Sources
-    budget: Budget
-
-
-@contextlib.asynccontextmanager
-async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
-    """Everything opened, and closed again. WrongSetting and Fatal as they come."""
-    routes, name = settings.load_routes(), settings.the_queue()
-    readers = {
-        route.name: Reader(profile=route.profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
-        for route in routes.routes
-    }
-    async with contextlib.AsyncExitStack() as stack:
-        queue = await SqsQueue.open(name, region=settings.region)
-        stack.push_async_callback(queue.close)
-        locks = settings.lock_table if settings.log_store == "dynamodb" else None
-        services = await Services.open(settings.ledger_table, locks, region=settings.region)
-        await stack.enter_async_context(services)
-        sources, budget = Sources(settings.storage_option), Budget(settings.max_inflight_bytes)
-        lakes: dict[str, Lake] = {}
-        for uri in routes.lakes:
-            replays = Replays(queue, routes, readers, sources, budget=budget)
-            lake = await open_lake(
-                uri,
-                services,
-                source=replays,
-                knobs=settings.knobs,
-                options=settings.storage_option,
-                create=settings.create,
-                partition_columns=settings.partition_by,
-                properties=settings.table_property,
-                shards=settings.shards,
-                decoder_version=VERSION,
-                lease_timeout=settings.lease_timeout,
-                commits=settings.role != "worker",
-            )
-            replays.lake = lakes[uri] = await stack.enter_async_context(lake)
-        yield Parts(queue=queue, routes=routes, lakes=lakes, readers=readers, sources=sources, budget=budget)
-
-
-async def serve(settings: FleetSettings) -> int:
-    """The whole run -> exit code."""
+    try:
+        from ..serve import serve  # the extra is only for those who run a service
+    except ImportError as error:
+        raise Fatal(f"the service needs the extra `aws`: pip install 'pcaplake[aws]' ({error})") from error
     screen.compile_kernels()
-    meter = SILENT
-    async with opened(settings, meter) as parts:
-        service = Service(
-            parts.queue,
-            parts.routes,
-            parts.lakes,
-            parts.readers,
-            parts.sources,
-            threads=settings.threads,
-            budget=parts.budget,
-            receives=settings.role != "committer",
-            max_inflight=settings.max_inflight,
-            poll_wait=settings.poll_wait,
-            visibility_cap=settings.visibility_cap,
-            retry_first=settings.retry_first,
-            retry_most=settings.retry_most,
-            drain_timeout=settings.drain_timeout,
-            fetching=Fetching(),
-            meter=meter,
-        )
-        _stop_on_signals(service)
-        log.info("running as %s; the lakes are %s", settings.role, ", ".join(parts.lakes))
-        await service.run()
-        log.info("stopped: %s", dict(service.tally))
-    return 0
-
-
-def _stop_on_signals(service: Service) -> None:
-    stopping = False
-
-    def stop() -> None:
-        nonlocal stopping
-        if stopping:
-            os._exit(SECOND_SIGNAL)
-        stopping = True
-        log.info("stopping: what has begun is finished; a second signal stops at once, and loses nothing either")
-        service.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+    raise typer.Exit(asyncio.run(serve(settings)))

@@ -26,6 +26,11 @@ def bound(**ids: str) -> AbstractContextManager[None]:
     return structlog.contextvars.bound_contextvars(**ids)
 
 
+def bind(**ids: str) -> None:
+    """As `bound`, to the end of this task."""
+    structlog.contextvars.bind_contextvars(**ids)
+
+
 @contextmanager
 def configured(
     format: Literal["json", "text"] = "json",
