@@ -28,6 +28,7 @@ from rich.table import Table
 
 from parser import TABLES, open_capture
 from parser.capture import DECODED
+from tools.local.engines import LOOPBACK
 from tools.local.install import install
 from tools.local.stack import Stack, free_ports
 
@@ -67,7 +68,7 @@ def counted(env: dict[str, str]) -> tuple[Counter[str], int]:
 
 
 def metrics(port: int) -> Counter[str]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
         text = answer.read().decode()
     found: Counter[str] = Counter()
     for line in text.splitlines():

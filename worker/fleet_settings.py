@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from .lake.knobs import Knobs
 from .routes import Routes, WrongRoutes
-from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, explained
+from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, explained, variable
 
 LOW_LATENCY: Mapping[str, Any] = {"flush_interval": 1.0, "max_batch_age": 0.25}
 _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -125,9 +125,9 @@ class FleetSettings(BaseSettings):
     @classmethod
     def load(cls, config: Path | None = None, **given: Any) -> Self:
         """The settings; `config` defaults to PCAPLAKE_CONFIG. WrongSetting names the setting and what to write."""
-        named = config or (Path(path) if (path := os.environ.get(f"{PREFIX}CONFIG")) else None)
+        named = config or (Path(path) if (path := variable("config")) else None)
         file = {} if named is None else _read(named)
-        values = {name: value for name, value in file.items() if f"{PREFIX}{name.upper()}" not in os.environ}
+        values = {name: value for name, value in file.items() if variable(name) is None}
         values |= {name: value for name, value in given.items() if value is not None}
         try:
             return cls(**values)

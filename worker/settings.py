@@ -36,6 +36,11 @@ def debug() -> bool:
     return bool(os.environ.get(f"{PREFIX}DEBUG"))
 
 
+def variable(name: str) -> str | None:
+    """PCAPLAKE_<NAME>, if it is set."""
+    return os.environ.get(f"{PREFIX}{name.upper()}")
+
+
 def size(value: Any) -> Any:
     """`128MB` -> bytes. A unit is a power of 1024."""
     if isinstance(value, str):

@@ -13,6 +13,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.local.engines import LOOPBACK
 from worker.errors import Fatal, OutcomeUnknown, Retryable
 from worker.lake import dynamo
 from worker.lake.dynamo import Canceled, ConditionLost, Dynamo, item, values
@@ -69,7 +70,7 @@ def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
         "AWS_CONFIG_FILE": "/dev/null",
         "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
         "AWS_EC2_METADATA_DISABLED": "true",
-        "NO_PROXY": "127.0.0.1",
+        "NO_PROXY": LOOPBACK,
     }.items():
         monkeypatch.setenv(name, value)
     endpoints = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
@@ -86,7 +87,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, server: Server, story: Callable[[Dyna
         app.router.add_post("/", server.answer)
         runner = web.AppRunner(app, shutdown_timeout=0)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, LOOPBACK, 0)
         await site.start()
         host, port = runner.addresses[0][:2]
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://{host}:{port}")
@@ -219,7 +220,7 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             await client.close()
 
-    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://{LOOPBACK}:9")
     with pytest.raises(Retryable) as raised:
         asyncio.run(story(GET))
     assert type(raised.value) is Retryable
@@ -241,7 +242,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     "settings",
     [
         {"AWS_DEFAULT_REGION": ""},
-        {"AWS_DEFAULT_REGION": "", "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:9"},
+        {"AWS_DEFAULT_REGION": "", "AWS_ENDPOINT_URL_DYNAMODB": f"http://{LOOPBACK}:9"},
         {"AWS_ENDPOINT_URL_DYNAMODB": "no address"},
         {"AWS_PROFILE": "nobody"},
     ],
