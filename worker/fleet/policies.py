@@ -1,0 +1,159 @@
+"""Least-privilege IAM policies, one for each role. Knows which requests each makes, and asks nobody.
+
+`s3:ListBucket` has no condition on a prefix: without the right to list, a missing object is "forbidden" to S3, and
+Delta logs, and captures that vanished, are known by what is missing. It shows names, and nothing that is in them.
+A test compares these lists with the requests that the code makes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .places import Place
+from .queues import Arn
+
+Role = Literal["worker", "committer", "spark", "operator"]
+Document = dict[str, Any]
+LONGEST = 6144  # characters, without white space, of a managed policy
+
+QUEUE: Mapping[Role, tuple[str, ...]] = {
+    "worker": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
+    "committer": ("GetQueueAttributes", "GetQueueUrl", "SendMessage"),
+    "operator": ("GetQueueAttributes", "GetQueueUrl", "SendMessage"),
+}
+DEAD_LETTERS: Mapping[Role, tuple[str, ...]] = {
+    "operator": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
+}
+LEDGER: Mapping[Role, tuple[str, ...]] = {
+    "worker": ("BatchGetItem", "DescribeTable", "GetItem", "PutItem"),
+    "committer": (
+        "BatchGetItem",
+        "ConditionCheckItem",
+        "DeleteItem",
+        "DescribeTable",
+        "GetItem",
+        "PutItem",
+        "Query",
+        "UpdateItem",
+    ),
+    "operator": ("BatchGetItem", "DescribeTable"),
+}
+LOCKS: Mapping[Role, tuple[str, ...]] = {
+    "worker": ("DescribeTable", "Query", "UpdateItem"),  # it looks, and completes what it finds begun
+    "committer": ("DescribeTable", "PutItem", "Query", "UpdateItem"),
+    "spark": ("DescribeTable", "GetItem", "PutItem", "Query"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What the policies are about. `lakes`: URIs of S3; `lock_table` None: the lakes have none."""
+
+    queue: Arn
+    dead_letters: str
+    places: Sequence[Place]
+    lakes: Sequence[str]
+    ledger_table: str
+    lock_table: str | None
+
+    def table(self, name: str) -> str:
+        return f"arn:{self.queue.partition}:dynamodb:{self.queue.region}:{self.queue.account}:table/{name}"
+
+    def bucket(self, name: str) -> str:
+        return f"arn:{self.queue.partition}:s3:::{name}"
+
+    def inside(self, pattern: str) -> list[str]:
+        """Objects of every lake; `pattern` is of IAM."""
+        return [f"{self.bucket(_literal(lake.partition('://')[2]))}/{pattern}" for lake in self.lakes]
+
+    @property
+    def captures(self) -> list[str]:
+        return [f"{self.bucket(place.bucket)}/{_literal(place.prefix)}*" for place in self.places]
+
+    @property
+    def capture_buckets(self) -> list[str]:
+        return [self.bucket(place.bucket) for place in self.places]
+
+    @property
+    def lake_buckets(self) -> list[str]:
+        return [self.bucket(lake.partition("://")[2].partition("/")[0]) for lake in self.lakes]
+
+
+def policies(scope: Scope) -> dict[Role, Document]:
+    """By role; a process that does both needs both. Spark's is for jobs that read and write tables."""
+    return {
+        "worker": _document(
+            _allow("Queue", "sqs", QUEUE["worker"], [str(scope.queue)]),
+            _allow("Captures", "s3", ("GetObject", "GetObjectVersion"), scope.captures),
+            _allow("Lakes", "s3", ("GetObject", "PutObject"), scope.inside("*")),
+            _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
+            *_of_tables(scope, "worker"),
+        ),
+        "committer": _document(
+            _allow("Queue", "sqs", QUEUE["committer"], [str(scope.queue)]),
+            _allow("Captures", "s3", ("GetObject", "GetObjectVersion"), scope.captures),
+            _allow("Lakes", "s3", ("GetObject", "PutObject"), scope.inside("*")),
+            _allow("ExpiredLog", "s3", ("DeleteObject",), scope.inside("*/_delta_log/*")),
+            _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
+            *_of_tables(scope, "committer"),
+        ),
+        "spark": _document(
+            _allow(
+                "Tables", "s3", ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"), scope.inside("*")
+            ),
+            _allow("Names", "s3", ("GetBucketLocation", "ListBucket"), scope.lake_buckets),
+            _deny("Manifests", "s3", ("DeleteObject", "PutObject"), scope.inside("_pcaplake/*")),
+            *_of_tables(scope, "spark"),
+        ),
+        "operator": _document(
+            _allow("Queue", "sqs", QUEUE["operator"], [str(scope.queue)]),
+            _allow("DeadLetters", "sqs", DEAD_LETTERS["operator"], [f"{_beside(scope.queue)}:{scope.dead_letters}"]),
+            _allow("LakeJson", "s3", ("GetObject",), scope.inside("_pcaplake/lake.json")),
+            _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
+            *_of_tables(scope, "operator"),
+        ),
+    }
+
+
+def too_long(documents: Mapping[Role, Document]) -> list[Role]:
+    """Those that IAM does not take as one managed policy."""
+
+    return [role for role, one in documents.items() if len(json.dumps(one, separators=(",", ":"))) > LONGEST]
+
+
+def _of_tables(scope: Scope, role: Role) -> list[Document]:
+    found = []
+    if role in LEDGER:
+        found.append(_allow("Ledger", "dynamodb", LEDGER[role], [scope.table(scope.ledger_table)]))
+    if role in LOCKS and scope.lock_table is not None:
+        found.append(_allow("Locks", "dynamodb", LOCKS[role], [scope.table(scope.lock_table)]))
+    return found
+
+
+def _beside(queue: Arn) -> str:
+    return str(queue).rpartition(":")[0]
+
+
+def _literal(text: str) -> str:
+    """IAM reads `*`, `?` and `${` as patterns; `${$}` and its like are these letters."""
+    return "".join(f"${{{letter}}}" if letter in "$*?" else letter for letter in text)
+
+
+def _document(*statements: Document) -> Document:
+    return {"Version": "2012-10-17", "Statement": list(statements)}
+
+
+def _allow(sid: str, service: str, actions: Collection[str], resources: Collection[str]) -> Document:
+    return {
+        "Sid": sid,
+        "Effect": "Allow",
+        "Action": [f"{service}:{action}" for action in actions],
+        "Resource": sorted(set(resources)),
+    }
+
+
+def _deny(sid: str, service: str, actions: Collection[str], resources: Collection[str]) -> Document:
+    return {**_allow(sid, service, actions, resources), "Effect": "Deny"}

@@ -1,0 +1,186 @@
+"""The queue of notifications in SQS, its dead letters, and who may send to it. Knows attributes, and no message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Fatal
+from .clients import errors
+from .steps import State, Steps
+
+LONGEST_VISIBILITY = 12 * 3600  # seconds
+MAX_RECEIVES = 5
+VISIBILITY_TIMEOUT = 120  # seconds; heartbeats renew it, so it is only what a worker's death costs
+RETENTION = 7 * 86_400  # seconds; the age of a dead letter counts from its first sending, so theirs is longer
+DEAD_RETENTION = 14 * 86_400  # the longest there is
+_SID = "PcaplakeBuckets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arn:
+    """Of a queue: `arn:aws:sqs:eu-central-1:123456789012:captures`."""
+
+    partition: str
+    region: str
+    account: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Arn:
+        _, partition, _, region, account, name = text.split(":")
+        return cls(partition=partition, region=region, account=account, name=name)
+
+    def __str__(self) -> str:
+        return f"arn:{self.partition}:sqs:{self.region}:{self.account}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A queue that is there."""
+
+    arn: Arn
+    url: str
+    attributes: Mapping[str, str]
+
+    @property
+    def dead_letters(self) -> Arn | None:
+        """Where its redrive policy sends what was received too often."""
+        policy = json.loads(self.attributes.get("RedrivePolicy") or "{}")
+        return Arn.parse(policy["deadLetterTargetArn"]) if policy else None
+
+
+def dead_letters_of(name: str) -> str:
+    """What the queue of a queue's dead letters is called, where nobody says otherwise."""
+    return f"{name}-dead"
+
+
+def find(client: Any, name: str) -> Found | None:
+    """None: there is no such queue."""
+    with errors(f"SQS queue {name}"):
+        try:
+            url = client.get_queue_url(QueueName=name)["QueueUrl"]
+            attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        except client.exceptions.QueueDoesNotExist:
+            return None
+    return Found(arn=Arn.parse(attributes["QueueArn"]), url=url, attributes=attributes)
+
+
+def ensure(
+    client: Any, name: str, steps: Steps, *, dead_letters: str | None = None, visibility_timeout: int | None = None
+) -> Found | None:
+    """The queue and its dead letters are there; None in a rehearsal in which the queue would be made.
+
+    What is there keeps its settings, but for what is given and for a redrive policy where there is none.
+    `dead_letters`: a name, by default the queue's with `-dead`. Fatal for a FIFO queue, which S3 cannot send to.
+    """
+    if name.endswith(".fifo"):
+        raise Fatal(f"the queue {name} is a FIFO queue, and S3 sends to none: name a standard queue")
+    queue = find(client, name)
+    if queue is None:
+        given = {
+            "VisibilityTimeout": str(visibility_timeout or VISIBILITY_TIMEOUT),
+            "MessageRetentionPeriod": str(RETENTION),
+        }
+        detail = f"visibility timeout {given['VisibilityTimeout']} s"
+        steps.act("made", "queue", name, lambda: _make(client, name, given), detail)
+        queue = None if steps.rehearsal else _found(client, name)
+    else:
+        detail = f"visibility timeout {queue.attributes['VisibilityTimeout']} s"
+        steps.there("queue", name, detail)
+        if visibility_timeout is not None and int(queue.attributes["VisibilityTimeout"]) != visibility_timeout:
+            wanted = {"VisibilityTimeout": str(visibility_timeout)}
+            url = queue.url
+            steps.act("changed", "queue", name, lambda: _set(client, name, url, wanted), f"{visibility_timeout} s")
+    _dead_letters(client, name, queue, dead_letters, steps)
+    return find(client, name) if steps.rehearsal else _found(client, name)
+
+
+def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None, steps: Steps) -> None:
+    known = None if queue is None else queue.dead_letters
+    if known is not None:
+        if given not in (None, known.name):
+            raise Fatal(
+                f"the dead letters of the queue {name} are in {known.name}: leave --dead-letters away, or change the "
+                "redrive policy by hand"
+            )
+        steps.there("dead letters", known.name)
+        steps.there("redrive policy", name)
+        return
+    dead_name = given or dead_letters_of(name)
+    dead = find(client, dead_name)
+    if dead is None:
+        kept = {"MessageRetentionPeriod": str(DEAD_RETENTION)}
+        steps.act("made", "dead letters", dead_name, lambda: _make(client, dead_name, kept), "kept for 14 days")
+        dead = None if steps.rehearsal else _found(client, dead_name)
+    else:
+        steps.there("dead letters", dead_name)
+
+    def link() -> None:
+        assert queue is not None
+        assert dead is not None
+        policy = {"deadLetterTargetArn": str(dead.arn), "maxReceiveCount": MAX_RECEIVES}
+        _set(client, name, queue.url, {"RedrivePolicy": json.dumps(policy)})
+
+    steps.act("made", "redrive policy", name, link, f"after {MAX_RECEIVES} receipts to {dead_name}")
+
+
+def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: Steps) -> None:
+    """S3 may send to the queue on behalf of these buckets, of the queue's account; nothing else of its policy changes.
+
+    Buckets that might before still may: they may be another setup's.
+    """
+    name = queue.arn.name
+    policy = json.loads(queue.attributes.get("Policy") or "{}") or {"Version": "2012-10-17", "Statement": []}
+    statements = policy["Statement"] if isinstance(policy["Statement"], list) else [policy["Statement"]]
+    mine = next((one for one in statements if one.get("Sid") == _SID), None)
+    arns = {f"arn:{queue.arn.partition}:s3:::{bucket}" for bucket in buckets}
+    if mine is not None:
+        said = mine.get("Condition", {}).get("ArnEquals", {}).get("aws:SourceArn", [])
+        arns |= {said} if isinstance(said, str) else set(said)
+    wanted = {
+        "Sid": _SID,
+        "Effect": "Allow",
+        "Principal": {"Service": "s3.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": str(queue.arn),
+        "Condition": {
+            "ArnEquals": {"aws:SourceArn": sorted(arns)},
+            "StringEquals": {"aws:SourceAccount": queue.arn.account},
+        },
+    }
+    detail = f"S3 may send for {', '.join(sorted(arn.rpartition(':')[2] for arn in arns))}"
+    if _unlisted(mine) == _unlisted(wanted):
+        steps.there("queue policy", name, detail)
+        return
+    changed = json.dumps({**policy, "Statement": [*(one for one in statements if one is not mine), wanted]})
+    state: State = "made" if mine is None else "changed"
+    steps.act(state, "queue policy", name, lambda: _set(client, name, queue.url, {"Policy": changed}), detail)
+
+
+def _unlisted(value: Any) -> Any:
+    """A policy may say one thing as itself or as a list."""
+    if isinstance(value, dict):
+        return {name: _unlisted(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return _unlisted(value[0]) if len(value) == 1 else [_unlisted(one) for one in value]
+    return value
+
+
+def _make(client: Any, name: str, attributes: Mapping[str, str]) -> None:
+    with errors(f"SQS queue {name}"):
+        client.create_queue(QueueName=name, Attributes=dict(attributes))
+
+
+def _set(client: Any, name: str, url: str, attributes: Mapping[str, str]) -> None:
+    with errors(f"SQS queue {name}"):
+        client.set_queue_attributes(QueueUrl=url, Attributes=dict(attributes))
+
+
+def _found(client: Any, name: str) -> Found:
+    queue = find(client, name)
+    if queue is None:
+        raise Fatal(f"the SQS queue {name} was made and is gone again: somebody deletes it; wait a minute, as SQS asks")
+    return queue
