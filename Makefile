@@ -78,6 +78,10 @@ local-up: ## S3, SQS and DynamoDB on loopback, without Docker
 local-down: ## stop them, forget what they hold
 	@$(PYTHON) -m tools.local down
 
+docs: setup ## pages that are made from the code
+	$(BIN)/python -m worker.fleet_settings > docs/settings.md
+	$(BIN)/python -m worker.telemetry.metrics > docs/metrics.md
+
 lock: ## pin every dependency again, with hashes (UPGRADE= keeps the pins that still fit)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet uv

@@ -120,7 +120,7 @@ class FleetSettings(BaseSettings):
     )
     http_port: int = Field(9464, ge=0, le=65_535, description="Their port; 0 takes a free one, which the log names.")
     log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or text for people.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least important lines that are logged.")
 
     @classmethod
     def load(cls, config: Path | None = None, **given: Any) -> Self:
