@@ -21,8 +21,8 @@ class Faulty(Dynamo):
     """A client whose n-th request fails, counted from 0 over those for which `counts` is true."""
 
     def __init__(self, real: Dynamo, *, at: int = -1, kind: Kind = "lost", times: int = 1, reads: bool = True) -> None:
-        self.table = real.table
-        self._real, self._client = real, real._client
+        self.__dict__.update(real.__dict__)
+        self._real = real
         self._from, self._to, self._kind, self._reads = at, at + times, kind, reads
         self.count = 0
         self.dead = False

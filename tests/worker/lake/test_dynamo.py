@@ -260,14 +260,15 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(Dynamo.open("books"))
 
 
+NAMES = st.text(max_size=4)
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**37), 10**37) | st.text() | st.binary(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner.filter(lambda value: value is not None)),
-    max_leaves=8,
+    st.none() | st.booleans() | st.integers(-(10**37), 10**37) | NAMES | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner.filter(lambda one: one is not None)),
+    max_leaves=5,
 )
 
 
-@given(st.dictionaries(st.text(), PLAIN))
+@given(st.dictionaries(NAMES, PLAIN, max_size=4))
 def test_values_come_back_as_they_were(whole: dict[str, Any]) -> None:
     assert values(item(whole)) == {name: value for name, value in whole.items() if value is not None}
 
