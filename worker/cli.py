@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 from parser import ProfileError
 
 from . import VERSION
-from .commands import ingest, inspect, maintain, sample, screen, setup, tables
+from .commands import doctor, ingest, inspect, maintain, sample, screen, setup, status, tables
 from .commands import run as run_command
 from .errors import PcaplakeError
 from .queue.directory import NotThere
@@ -36,6 +36,8 @@ app.command()(inspect.inspect)
 app.command()(tables.tables)
 app.command()(sample.sample)
 app.command()(maintain.maintain)
+app.command()(doctor.doctor)
+app.command()(status.status)
 app.command()(setup.setup)
 app.command(epilog=run_command.EPILOG)(run_command.run)
 

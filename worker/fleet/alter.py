@@ -1,0 +1,92 @@
+"""The statements that make a table one that we write again. Pure: knows the Delta protocol and Spark's SQL for it.
+
+What blocks a table is decided in worker/lake/delta/guard.py; here is what takes it back. Which features ALTER TABLE can
+drop is as of Delta 4.0. A feature that readers must know too leaves its traces in old versions: they are given up with
+it (TRUNCATE HISTORY), which Delta does a day after the first try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..lake.delta.actions import Metadata
+from ..lake.delta.guard import READER, TXN_RETENTION, WRITER
+
+_CONSTRAINT = "delta.constraints."
+_MAPPING = "delta.columnMapping.mode"
+_OURS = frozenset({"appendOnly", "invariants"})  # what writer version 2 implies
+_IMPLIED: Mapping[int, Sequence[str]] = {  # by the writer versions that have no list of features
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+_OF_WRITERS = frozenset({"checkConstraints", "coordinatedCommits-preview", "inCommitTimestamp"})
+_OF_READERS = frozenset(
+    {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
+)
+_LAST = "checkpointProtection"  # left by dropping others
+_MAY_DROP = _OF_WRITERS | _OF_READERS | {_LAST}
+
+
+def statements(location: str, metadata: Metadata, protocol: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """In their order. `protocol`: the action as it is in the log; `wanted`: the struct of the rows we write."""
+    table = f"delta.`{location}`"
+    changes = [*_of_metadata(metadata), *_of_columns(metadata.schema, wanted), *_of_protocol(protocol)]
+    return [f"ALTER TABLE {table} {change};" for change in changes]
+
+
+def undroppable(protocol: Mapping[str, Any]) -> list[str]:
+    """Features that no ALTER TABLE takes away."""
+    return [name for name in features(protocol) if name not in _MAY_DROP]
+
+
+def features(protocol: Mapping[str, Any]) -> list[str]:
+    """Those that we do not write, listed in a protocol action or implied by its version."""
+    reader, writer = protocol.get("minReaderVersion", READER), protocol.get("minWriterVersion", WRITER)
+    listed = [*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())]
+    implied = [name for version, names in _IMPLIED.items() if version <= writer < 7 for name in names]
+    if reader <= READER and writer <= WRITER:
+        return []
+    return sorted(set(listed or implied) - _OURS)
+
+
+def _of_metadata(metadata: Metadata) -> Iterator[str]:
+    for key in metadata.configuration:
+        if key.startswith(_CONSTRAINT):
+            yield f"DROP CONSTRAINT {key.removeprefix(_CONSTRAINT)}"
+    if TXN_RETENTION in metadata.configuration:
+        yield f"UNSET TBLPROPERTIES ('{TXN_RETENTION}')"
+    if metadata.configuration.get(_MAPPING, "none") != "none":
+        yield f"SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
+
+
+def _of_columns(have: Mapping[str, Any], want: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Columns that may be null in our rows and not in the table, structs within structs too."""
+    nullable = {field["name"]: field for field in want["fields"] if field["nullable"]}
+    for field in have["fields"]:
+        name = field["name"]
+        if name not in nullable:
+            continue
+        if not field["nullable"]:
+            yield f"ALTER COLUMN {prefix}`{name}` DROP NOT NULL"
+        inner, ours = field["type"], nullable[name]["type"]
+        if isinstance(inner, Mapping) and isinstance(ours, Mapping) and inner["type"] == ours["type"] == "struct":
+            yield from _of_columns(inner, ours, f"{prefix}`{name}`.")
+
+
+def _of_protocol(protocol: Mapping[str, Any]) -> Iterator[str]:
+    names = features(protocol)
+    for name in names:
+        if name in _OF_WRITERS:
+            yield f"DROP FEATURE {_quoted(name)}"
+    for name in names:
+        if name in _OF_READERS:
+            yield f"DROP FEATURE {_quoted(name)} TRUNCATE HISTORY"
+    if _LAST in names:
+        yield f"DROP FEATURE {_LAST} TRUNCATE HISTORY"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`" if "-" in name else name
