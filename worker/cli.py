@@ -16,7 +16,20 @@ from typer.exceptions import TyperException
 from parser import ProfileError
 
 from . import VERSION
-from .commands import doctor, ingest, inspect, maintain, sample, screen, setup, status, tables
+from .commands import (
+    doctor,
+    ingest,
+    inspect,
+    maintain,
+    reconcile,
+    redrive,
+    replay,
+    sample,
+    screen,
+    setup,
+    status,
+    tables,
+)
 from .commands import run as run_command
 from .errors import PcaplakeError
 from .queue.directory import NotThere
@@ -39,6 +52,9 @@ app.command()(maintain.maintain)
 app.command()(doctor.doctor)
 app.command()(status.status)
 app.command()(setup.setup)
+app.command()(replay.replay)
+app.command()(reconcile.reconcile)
+app.command()(redrive.redrive)
 app.command(epilog=run_command.EPILOG)(run_command.run)
 
 

@@ -130,13 +130,13 @@ def errors(where: str) -> Iterator[None]:
 
 def _refused(where: str, error: Any) -> Exception:
     name, status = code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    text = f"{where}: {name}: {error.response.get('Error', {}).get('Message', '')}"
+    text = f"{where}: {name}: {error.response.get('Error', {}).get('Message', '').rstrip('.')}"
     if "Throttl" in name or name in ("SlowDown", "OperationAborted", "LimitExceededException") or status >= 500:
         return Retryable(f"{text}; run it again")
     if name == "NoSuchBucket":
-        return Fatal(f"{text} Make the bucket first, or name the right bucket, region and endpoint")
+        return Fatal(f"{text}. Make the bucket first, or name the right bucket, region and endpoint")
     if name in _CREDENTIALS:
-        return Fatal(f"{text} Give valid credentials in one of the ways that boto3 reads, and check the clock")
+        return Fatal(f"{text}. Give valid credentials in one of the ways that boto3 reads, and check the clock")
     if status == 403 or name.startswith("AccessDenied"):
-        return Fatal(f"{text} It must be allowed to who runs this: docs/setup.md says what each command needs")
+        return Fatal(f"{text}. It must be allowed to who runs this: docs/setup.md says what each command needs")
     return Fatal(text)
