@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from .errors import PcaplakeError, Retryable
+from .meter import SILENT, Meter
 from .objects import Content, Objects
 
 _LOOP_CHECK = 5.0
@@ -97,6 +98,7 @@ class Fetching:
     first_pause: float = 0.2
     longest_pause: float = 5.0
     eager: bool = True
+    meter: Meter = SILENT
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def reserve(self, size: int) -> int:
@@ -282,16 +284,19 @@ class Body(io.RawIOBase):
         fetching, parts, at, failures = self._fetching, list[memoryview](), start, 0
         while True:
             why = "the answer ended early"
+            fetching.meter.count("requests", service="objects", operation="get")
             try:
                 async for part in self._objects.read(self.content, at, end):
                     parts.append(part)
                     at += len(part)
                     failures = 0
             except Retryable as error:
+                fetching.meter.count("request_failures", service="objects", operation="get")
                 why = str(error)
             if at == end:
                 return parts
             failures += 1
+            fetching.meter.count("fetch_retries")
             if failures == fetching.attempts or at > end:
                 raise Retryable(f"{self.content.key}: bytes {at} to {end} of {self.content.size} do not come: {why}")
             await fetching.sleep(

@@ -169,6 +169,12 @@ def test_what_is_counted_is_declared() -> None:
         assert METRICS[name].of is None, f"{where}: an extreme follows its histogram"
 
 
+def test_what_is_declared_is_counted() -> None:
+    used = {name for _, _, name, _ in metered()}
+    unused = {name for name, metric in METRICS.items() if (metric.of or name) not in used}
+    assert not unused
+
+
 def test_the_page_is_true() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     assert page == markdown(), "run `python -m worker.telemetry.metrics > docs/metrics.md`"

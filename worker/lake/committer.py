@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ..errors import Fatal, Retryable
+from ..meter import SILENT, Meter
 from .compose import Composer
 from .delta.actions import AddFile, Txn
 from .delta.errors import SchemaConflict, TableBlocked
@@ -35,6 +36,15 @@ APP_ID = "pcaplake"
 BLOCKED_RETRY_SECONDS = 10.0
 HURRY_SECONDS = 0.02
 _CACHED = 16
+_STEPS = {  # as metrics name them
+    "commit.1": "recover",
+    "commit.2": "compose",
+    "commit.3a": "manifest",
+    "commit.3b": "mark",
+    "commit.4": "commit",
+    "commit.5": "flag",
+    "commit.6": "advance",
+}
 log = logging.getLogger(__name__)
 
 
@@ -68,14 +78,19 @@ class Committer:
         leadership: Leadership,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
+        meter: Meter = SILENT,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._store, self._log, self._ledger, self._current, self._source = store, log_store, ledger, current, source
         self._knobs, self._leadership, self._clock, self._step = knobs, leadership, clock, step
         self._files = Files(store)
-        self._composer = Composer(log_store, ledger, current, self._files, knobs=knobs, clock=clock, at=self._at)
+        self._meter = meter
+        self._composer = Composer(
+            log_store, ledger, current, self._files, knobs=knobs, clock=clock, at=self._at, meter=meter
+        )
         self._rng = rng or random.Random()
         self._poll = knobs.max_batch_age / 10
+        self._moved = clock()
         self.hurry = False
         self.blocked: dict[str, str] = {}
         self._retry_at: dict[str, float] = {}
@@ -91,6 +106,11 @@ class Committer:
         self._chores: dict[str, asyncio.Task[None]] = {}
 
     @property
+    def still(self) -> float:
+        """Seconds since it last began a turn, or asked who leads."""
+        return self._clock() - self._moved
+
+    @property
     def leading(self) -> bool:
         """Does this one compose, as far as it knows?"""
         return self._leadership.leading
@@ -101,6 +121,8 @@ class Committer:
         beating = asyncio.create_task(self._leadership.keep())
         try:
             while True:
+                self._moved = self._clock()
+                self._tell()
                 try:
                     if await self._leadership.lead(self._take_over):
                         await self.turn()
@@ -109,12 +131,22 @@ class Committer:
                 except Retryable as error:
                     self._batch = None
                     failures += 1
+                    self._meter.count("committer_failures")
                     log.warning("commit: %s; trying again", error)
                     await asyncio.sleep(self._rng.uniform(0, min(0.1 * 2 ** min(failures, 8), 10.0)))
         finally:
             beating.cancel()
             await asyncio.gather(beating, *self._chores.values(), return_exceptions=True)
             await self._leadership.release()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Gauges say what this one knows as the leader; where it is none, nothing waits for it."""
+        lake, leading = self._store.uri, self.leading
+        self._meter.set("leading", leading, lake=lake)
+        self._meter.set("pending_oldest_age_seconds", self._composer.oldest_wait if leading else 0, lake=lake)
+        self._meter.set("batches_open", len(self._open) if leading else 0, lake=lake)
+        self._meter.set("tables_blocked", len(self.blocked) if leading else 0, lake=lake)
 
     async def _take_over(self) -> None:
         self._batch = None
@@ -194,6 +226,8 @@ class Committer:
                 return False
         with self._at("commit.3b"):
             await self._ledger.mark(manifest)
+        if manifest.stages:
+            self._meter.observe("batch_bytes", sum(stage.byte_count for stage in manifest.stages))
         self._manifests[batch] = manifest
         self._open[batch] = manifest.touched
         self._tables = self._tables.union(manifest.tables)
@@ -247,6 +281,7 @@ class Committer:
         if manifest.returned:
             captures = await self._ledger.unstage(manifest)
             if captures:
+                self._meter.count("captures_returned", len(captures))
                 log.warning("%d captures of batch %d must be read again", len(captures), batch)
                 await self._source.replay(captures)
         self._given_back.add(batch)
@@ -261,6 +296,8 @@ class Committer:
                     self._done[table] = batch
         except (TableBlocked, SchemaConflict, FilesMissing) as error:
             log.error("table %s is blocked: %s", table, error)
+            if isinstance(error, FilesMissing):  # the log store has counted the others
+                self._meter.count("commit_failures", table=table, reason="FilesMissing")
             self.blocked[table] = str(error)
             self._retry_at[table] = self._clock() + BLOCKED_RETRY_SECONDS
         else:
@@ -313,13 +350,18 @@ class Committer:
         try:
             await self._log.checkpoint(table)
             await self._log.clean(table)
+            self._meter.count("checkpoints", table=table, outcome="made")
         except Exception as error:  # noqa: BLE001 -- whatever it is, commits must go on
+            self._meter.count("checkpoints", table=table, outcome="failed")
             log.warning("checkpoint of %s: %s", table, error)
 
     @contextmanager
     def _at(self, name: str) -> Iterator[None]:
         self._step(f"before {name}")
+        started = self._clock()
         yield
+        if name in _STEPS:
+            self._meter.observe("step_seconds", self._clock() - started, step=_STEPS[name])
         self._step(f"after {name}")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ..meter import SILENT, Meter
 from .delta.errors import SchemaConflict, TableBlocked
 from .delta.log import LogStore
 from .delta.schema import evolve
@@ -36,11 +37,18 @@ class Composer:
         knobs: Knobs,
         clock: Callable[[], float],
         at: Callable[[str], AbstractContextManager[None]],
+        meter: Meter = SILENT,
     ) -> None:
         self._log, self._ledger, self._current, self._files = log_store, ledger, current, files
-        self._knobs, self._clock, self._at = knobs, clock, at
+        self._knobs, self._clock, self._at, self._meter = knobs, clock, at, meter
+        self._waits = False
         self._first_seen: dict[str, float] = {}
         self._reloaded_at = float("-inf")
+
+    @property
+    def oldest_wait(self) -> float:
+        """Seconds since it first saw the oldest stage that waits; 0 when none does."""
+        return self._clock() - min(self._first_seen.values()) if self._waits else 0.0
 
     async def compose(self, *, after: int, generation: int, tables: frozenset[str], hurry: bool) -> Manifest | None:
         """The batch that follows `after`, or None: nothing waits, or more may come.
@@ -52,7 +60,9 @@ class Composer:
         generation = await self._generation_now(last_generation, hurry)
         waiting = await self._ledger.pending(generation, self._knobs.max_batch_adds)
         opens = generation > last_generation
-        if not self._closes(waiting, tables, hurry) if waiting else not (opens and hurry):
+        closes = self._closes(waiting, tables, hurry) if waiting else opens and hurry
+        self._waits = bool(waiting)
+        if not closes:
             return None
         with self._at("commit.2"):
             stages: list[Stage] = []
@@ -70,6 +80,7 @@ class Composer:
                     elif await self._fits(stage, schemas):
                         stages.append(stage)
                         adds += stage.add_count
+                        self._meter.observe("stage_age_seconds", (now - stage.written_at) / 1000)
             if not (stages or returned or opens):
                 return None
             return Manifest(
@@ -121,6 +132,7 @@ class Composer:
                 grown[table] = wanted if base is None else (evolve(table, base, wanted) or base)
         except SchemaConflict as conflict:
             log.error("stage %s is held: %s", stage.stage_id, conflict)
+            self._meter.count("stages_held")
             await self._ledger.hold(stage.generation, stage.stage_id, str(conflict))
             return False
         schemas.update(grown)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from ..errors import Fatal
+from ..meter import SILENT, Meter
 from . import identity
 from .committer import Source
 from .delta.arbiter import Arbiter
@@ -32,11 +33,13 @@ class Services:
     locks: Dynamo | None
 
     @classmethod
-    async def open(cls, ledger_table: str, lock_table: str | None, *, region: str | None = None) -> Self:
+    async def open(
+        cls, ledger_table: str, lock_table: str | None, *, region: str | None = None, meter: Meter = SILENT
+    ) -> Self:
         """Fatal as `Dynamo.open`."""
-        ledger = await Dynamo.open(ledger_table, region=region)
+        ledger = await Dynamo.open(ledger_table, region=region, meter=meter)
         try:
-            locks = None if lock_table is None else await Dynamo.open(lock_table, region=region)
+            locks = None if lock_table is None else await Dynamo.open(lock_table, region=region, meter=meter)
         except BaseException:
             await ledger.close()
             raise
@@ -75,6 +78,7 @@ async def open_lake(
     decoder_version: str = DECODER_VERSION,
     lease_timeout: float = 10.0,
     commits: bool = True,
+    meter: Meter = SILENT,
     step: Callable[[str], None] = lambda name: None,
 ) -> Lake:
     """Open a lake, or set one up with its tables. `services` are closed by whoever opened them.
@@ -83,7 +87,7 @@ async def open_lake(
     is made now. Fatal when parts do not belong together, or a table may not be written; the message says what to do.
     """
     knobs = knobs or Knobs()
-    store = Store.open(uri, options)
+    store = Store.open(uri, options, meter=meter)
     if store.local is not None:
         raise Fatal(f"{uri} is a folder: the fleet's lakes are in a bucket; write s3://bucket/path")
     known = await identity.read_identity(store)
@@ -105,6 +109,7 @@ async def open_lake(
         properties=properties,
         engine_info=f"pcaplake/{decoder_version}",
         commit_timeout=knobs.commit_timeout,
+        meter=meter,
     )
     if arbiter is not None:
         await check(store, log_store, arbiter, list(SCHEMAS))
@@ -119,5 +124,6 @@ async def open_lake(
         decoder_version=decoder_version,
         lease_timeout=lease_timeout,
         commits=commits,
+        meter=meter,
         step=step,
     )

@@ -21,6 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 from parser.tables import TABLES
 
 from ..errors import Fatal, Retryable
+from ..meter import SILENT, Meter
 from . import identity
 from .committer import HURRY_SECONDS, Committer, Source
 from .delta.actions import AddFile
@@ -90,11 +91,12 @@ class Lake:
         rng: random.Random | None = None,
         lease_timeout: float = 2.0,
         commits: bool = True,
+        meter: Meter = SILENT,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
         """`commits` False: what is staged here, others commit."""
         self.store, self.log, self.ledger, self.knobs = store, log_store, ledger, knobs
-        self._commits = commits
+        self.commits, self._meter = commits, meter
         self.source = source or NoSource()
         self._current, self._schemas, self._decoder_version = current, schemas, decoder_version
         self._sink, self._clock, self._step = sink, clock, step
@@ -114,6 +116,7 @@ class Lake:
             ),
             clock=clock,
             rng=self._rng,
+            meter=meter,
             step=step,
         )
 
@@ -173,7 +176,7 @@ class Lake:
         )
 
     async def __aenter__(self) -> Self:
-        if self._commits:
+        if self.commits:
             self._task = asyncio.create_task(self.committer.run())
         return self
 
@@ -220,6 +223,10 @@ class Lake:
             taken = tuple(c for c in stage.captures if c.capture_id in others)
             return Staged(taken=taken, again=tuple(c for c in stage.captures if c.capture_id not in others))
         self._step("after stage.5")
+        for table, adds in stage.adds.items():
+            self._meter.count("files_created", len(adds), table=table)
+            self._meter.count("bytes_written", sum(add.size for add in adds), table=table)
+        self._meter.observe("stage_bytes", stage.byte_count)
         if await self._persist(self._current.reload) != stage.generation:
             return Staged(again=stage.captures)
         self._own.add(stage.stage_id)
@@ -232,6 +239,7 @@ class Lake:
             try:
                 return await request()
             except Retryable:
+                self._meter.count("ledger_retries")
                 if self._clock() >= deadline:
                     raise
                 await asyncio.sleep(self._rng.uniform(0, pause))

@@ -57,6 +57,11 @@ class Stage:
     def add_count(self) -> int:
         return sum(len(adds) for adds in self.adds.values())
 
+    @property
+    def byte_count(self) -> int:
+        """Bytes of all its files."""
+        return sum(add.size for adds in self.adds.values() for add in adds)
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -30,6 +30,7 @@ from obstore import exceptions as obstore_errors
 from obstore.store import MemoryStore, from_url
 
 from worker.errors import Fatal, OutcomeUnknown, Retryable
+from worker.meter import SILENT, Meter
 
 from . import durable
 
@@ -42,6 +43,7 @@ _CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connec
 _TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
 _RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 _PART_BYTES = 8 * 1024 * 1024
+_WRITES = frozenset({"put", "delete"})
 
 # Memory stores of one name are one store within the process.
 _memories: dict[str, MemoryStore] = {}
@@ -82,7 +84,7 @@ class Store(ABC):
     options: Mapping[str, str]
 
     @classmethod
-    def open(cls, uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
+    def open(cls, uri: str | Path, options: Mapping[str, str] | None = None, *, meter: Meter = SILENT) -> Store:
         """`uri`: a path, or file://, memory:///, s3://, gs:// or az://; `options`: storage options as obstore's.
 
         Nothing is read or made yet. Raises Fatal for a scheme or an option that nobody knows.
@@ -98,9 +100,9 @@ class Store(ABC):
             raise Fatal(f"{uri}: a bucket or a name is missing")
         if scheme == "memory":
             name = rest.strip("/")
-            return ObjectStore(f"memory:///{name}", _memories.setdefault(name, MemoryStore()), options)
+            return ObjectStore(f"memory:///{name}", _memories.setdefault(name, MemoryStore()), options, meter=meter)
         plain = f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
-        return ObjectStore(plain, _remote(plain, options or {}), options)
+        return ObjectStore(plain, _remote(plain, options or {}), options, meter=meter)
 
     def location(self, path: str) -> str:
         """Where `path` is, as deltalake, DuckDB and Polars take it: a path of this machine, or a URI.
@@ -267,10 +269,10 @@ class _LocalUpload:
 class ObjectStore(Store):
     """Anything that obstore opens: its conditional puts are the store's own (If-None-Match, If-Match)."""
 
-    def __init__(self, uri: str, inner: Any, options: Mapping[str, str] | None) -> None:
+    def __init__(self, uri: str, inner: Any, options: Mapping[str, str] | None, *, meter: Meter = SILENT) -> None:
         self.uri = uri
         self.options = dict(options or {})
-        self._inner = inner
+        self._inner, self._meter = inner, meter
 
     @property
     def client(self) -> Any:
@@ -278,7 +280,7 @@ class ObjectStore(Store):
         return self._inner
 
     async def put_if_absent(self, path: str, data: bytes) -> bool:
-        with _writing(path):
+        with self._asking("put", path):
             try:
                 await obstore.put_async(self._inner, checked(path), data, mode="create", use_multipart=False)
             except obstore_errors.AlreadyExistsError:
@@ -286,11 +288,11 @@ class ObjectStore(Store):
         return True
 
     async def put(self, path: str, data: bytes) -> None:
-        with _writing(path):
+        with self._asking("put", path):
             await obstore.put_async(self._inner, checked(path), data, use_multipart=False)
 
     async def replace(self, path: str, data: bytes, etag: str) -> bool:
-        with _writing(path):
+        with self._asking("put", path):
             try:
                 await obstore.put_async(self._inner, checked(path), data, mode={"e_tag": etag}, use_multipart=False)
             except (obstore_errors.PreconditionError, FileNotFoundError):
@@ -298,7 +300,7 @@ class ObjectStore(Store):
         return True
 
     async def get(self, path: str) -> tuple[bytes, ObjectMeta] | None:
-        with _reading(path):
+        with self._asking("get", path):
             try:
                 result = await obstore.get_async(self._inner, checked(path))
                 return bytes(await result.bytes_async()), _meta(result.meta)
@@ -306,11 +308,11 @@ class ObjectStore(Store):
                 return None
 
     async def get_range(self, path: str, start: int, length: int) -> bytes:
-        with _reading(path):
+        with self._asking("get", path):
             return bytes(await obstore.get_range_async(self._inner, checked(path), start=start, length=length))
 
     async def head(self, path: str) -> ObjectMeta | None:
-        with _reading(path):
+        with self._asking("head", path):
             try:
                 return _meta(await obstore.head_async(self._inner, checked(path)))
             except FileNotFoundError:
@@ -318,18 +320,30 @@ class ObjectStore(Store):
 
     async def list(self, prefix: str, start_after: str | None = None) -> Listing:
         folder = checked(prefix.rstrip("/")) if prefix.rstrip("/") else None
-        with _reading(prefix):
+        with self._asking("list", prefix):
             found = [
                 _meta(each) async for chunk in obstore.list(self._inner, folder, offset=start_after) for each in chunk
             ]
         return sorted(found, key=lambda meta: meta.path)
 
     async def delete(self, path: str) -> None:
-        with _writing(path), contextlib.suppress(FileNotFoundError):
+        with self._asking("delete", path), contextlib.suppress(FileNotFoundError):
             await obstore.delete_async(self._inner, checked(path))
 
     def upload(self, path: str) -> Upload:
+        self._meter.count("requests", service="objects", operation="upload")
         return _ObjectUpload(self._inner, checked(path))
+
+    @contextlib.contextmanager
+    def _asking(self, operation: str, path: str) -> Iterator[None]:
+        """One request, counted, and its errors in our words."""
+        self._meter.count("requests", service="objects", operation=operation)
+        try:
+            with (_writing if operation in _WRITES else _reading)(path):
+                yield
+        except Retryable:
+            self._meter.count("request_failures", service="objects", operation=operation)
+            raise
 
 
 class _ObjectUpload:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from ..meter import SILENT, Meter
 from . import LONGEST_VISIBILITY, Delivery, Queue
 
 log = logging.getLogger(__name__)
@@ -49,9 +50,10 @@ class Heartbeats:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
+        meter: Meter = SILENT,
     ) -> None:
         self._queue, self._cap = queue, min(cap, CAP)
-        self._clock, self._sleep, self._uniform = clock, sleep, uniform
+        self._clock, self._sleep, self._uniform, self._meter = clock, sleep, uniform, meter
         self._watched: dict[str, _Watched] = {}
 
     def __len__(self) -> int:
@@ -89,6 +91,8 @@ class Heartbeats:
         well = True
         for seconds, deliveries in due.items():
             result = await self._queue.extend(deliveries, seconds)
+            for outcome, found in (("done", result.done), ("lost", result.lost), ("failed", result.failed)):
+                self._meter.count("heartbeats", len(found), outcome=outcome)
             self._lost(result.lost, "somebody else has it, or it is gone")
             well = well and not result.failed
         return well

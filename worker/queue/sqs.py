@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Self
 
 from ..errors import Fatal, Retryable
+from ..meter import SILENT, Meter
 from . import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
 
 BATCH = 10
@@ -54,13 +55,15 @@ _CREDENTIALS = frozenset(
 class SqsQueue(Queue):
     """`await SqsQueue.open(name)`; belongs to the event loop it was opened in."""
 
-    def __init__(self, name: str, polls: Any, acts: Any, stack: AsyncExitStack) -> None:
-        self.name = name
+    def __init__(self, name: str, polls: Any, acts: Any, stack: AsyncExitStack, *, meter: Meter = SILENT) -> None:
+        self.name, self._meter = name, meter
         self._polls, self._acts, self._stack = polls, acts, stack
         self._url = ""
 
     @classmethod
-    async def open(cls, name: str, *, region: str | None = None, account: str | None = None) -> Self:
+    async def open(
+        cls, name: str, *, region: str | None = None, account: str | None = None, meter: Meter = SILENT
+    ) -> Self:
         """The queue `name` of this account, or of another one (`account`: its 12 digits).
 
         Fatal without the extra `aws`, a region, credentials, permission, or when there is no such queue.
@@ -85,7 +88,7 @@ class SqsQueue(Queue):
                     f"no client for the queue {name}: {error} Set AWS_REGION and, for another endpoint, "
                     "AWS_ENDPOINT_URL_SQS"
                 ) from error
-            queue = cls(name, polls, acts, stack)
+            queue = cls(name, polls, acts, stack, meter=meter)
             owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
             with queue._errors("GetQueueUrl"):
                 queue._url = (await acts.get_queue_url(QueueName=name, **owner))["QueueUrl"]
@@ -215,13 +218,15 @@ class SqsQueue(Queue):
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
         where = f"SQS {operation} on {self.name}"
+        self._meter.count("requests", service="sqs", operation=operation)
         try:
             yield
-        except ClientError as error:
-            raise _refused(where, error.response) from error
-        except (NoCredentialsError, PartialCredentialsError) as error:
-            raise Fatal(f"{where}: {error}; give credentials in one of the ways that boto3 reads") from error
-        except (BotoCoreError, HttpError, OSError) as error:  # an answer cut off is not botocore's
+        except (ClientError, BotoCoreError, HttpError, OSError) as error:  # an answer cut off is not botocore's
+            self._meter.count("request_failures", service="sqs", operation=operation)
+            if isinstance(error, ClientError):
+                raise _refused(where, error.response) from error
+            if isinstance(error, NoCredentialsError | PartialCredentialsError):
+                raise Fatal(f"{where}: {error}; give credentials in one of the ways that boto3 reads") from error
             raise Retryable(f"{where}: {error!r}") from error
 
 

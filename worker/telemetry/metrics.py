@@ -94,7 +94,9 @@ METRICS: Mapping[str, Metric] = {
     "bytes_read": _counter("pcaplake_read_bytes_total", "Bytes of captures that were read and staged."),
     "rows": _counter("pcaplake_rows_total", "Records written: rows that were staged.", table=_TABLE),
     "faults": _counter(
-        "pcaplake_faults_total", "Records failed: packets and regions that are damaged.", kind="layer and reason"
+        "pcaplake_faults_total",
+        "Records failed: packets and regions that are damaged.",
+        kind="what is wrong, as in the column `reason` of `faults`",
     ),
     "quarantined": _counter("pcaplake_quarantined_total", "Captures that were staged as rows of `quarantine`."),
     "bytes_in_flight": _gauge("pcaplake_in_flight_bytes", "Memory that is reserved for captures now."),
@@ -160,7 +162,8 @@ METRICS: Mapping[str, Metric] = {
         "pcaplake_commit_failures_total",
         "Commits that were given up.",
         table=_TABLE,
-        reason="TableBlocked, SchemaConflict, FilesMissing, OutcomeUnknown, Retryable (out of time), Fatal",
+        reason="TableBlocked, SchemaConflict, FilesMissing, OutcomeUnknown, Hidden (by a checkpoint), Retryable (out of "
+        "time), Fatal",
     ),
     "log_retries": _counter(
         "pcaplake_log_retries_total",
@@ -189,17 +192,18 @@ METRICS: Mapping[str, Metric] = {
     "requests": _counter(
         "pcaplake_requests_total",
         "Requests as pcaplake makes them; what a client repeats by itself counts once.",
-        service="dynamodb, sqs, objects",
-        operation="as the service names it",
+        service="dynamodb, sqs, objects (captures and the lake)",
+        operation="as the service names it; of objects get, head, list, put, delete, upload",
     ),
     "request_failures": _counter(
         "pcaplake_request_failures_total",
         "Requests that got no answer, or one that is worth another try.",
-        service="dynamodb, sqs, objects",
-        operation="as the service names it",
+        service="as above",
+        operation="as above",
     ),
     "ledger_retries": _counter(
-        "pcaplake_ledger_retries_total", "Requests of the ledger that met others at its items, or a busy table."
+        "pcaplake_ledger_retries_total",
+        "Requests of the ledger that were made again: it was busy or did not answer, or others were at its items.",
     ),
     # this process
     "event_loop_delay_seconds": _gauge(

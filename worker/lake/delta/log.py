@@ -25,7 +25,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from worker.errors import OutcomeUnknown, Retryable
+from worker.errors import OutcomeUnknown, PcaplakeError, Retryable
+from worker.meter import SILENT, Meter
 
 from ..store import Store
 from . import checkpoint as checkpoints
@@ -91,13 +92,15 @@ class LogStore:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         rng: random.Random | None = None,
         now: Callable[[], float] = time.time,
+        meter: Meter = SILENT,
     ) -> None:
         self._store, self._properties = store, {**PROPERTIES, **(properties or {})}
         self._engine_info, self._timeout = engine_info, commit_timeout
         self._clock, self._sleep, self._rng, self._now = clock, sleep, rng or random.Random(), now
+        self._meter = meter
         self._known: dict[str, _Known] = {}
         self._publisher: Publisher = (
-            PutIfAbsent(store) if arbiter is None else Arbitrated(store, arbiter, sleep=sleep, now=now)
+            PutIfAbsent(store) if arbiter is None else Arbitrated(store, arbiter, sleep=sleep, now=now, meter=meter)
         )
 
     async def version(self, table: str) -> int:
@@ -190,7 +193,15 @@ class LogStore:
         async with known.lock:
             if known.tail is not None:
                 known.tail.attempts.clear()
-            return await self._patiently(table, lambda: self._attempt(known, request, mine), mine)
+            try:
+                commit = await self._patiently(table, lambda: self._attempt(known, request, mine), mine)
+            except PcaplakeError as error:
+                self._meter.count("commit_failures", table=table, reason=type(error).__name__.lstrip("_"))
+                raise
+        self._meter.count("commits", table=table, outcome="already" if commit.already else "made")
+        if not commit.already:
+            self._meter.observe("commit_files", commit.adds)
+        return commit
 
     async def checkpoint(self, table: str) -> int | None:
         """Make a checkpoint of the newest version, by `deltalake` in a process of its own; its version.
@@ -238,6 +249,7 @@ class LogStore:
         mine[txn_id], known.stale = number, True  # until we know better, also when this is cancelled
         finish = await self._publisher.publish(table, number, data)
         if finish is None:
+            self._meter.count("commit_conflicts", table=table)
             return None
         if not await _beside(settled(self._store, table, tail.version), finish()):
             known.tail = None
@@ -269,17 +281,20 @@ class LogStore:
         self, table: str, attempt: Callable[[], Awaitable[T | None]], mine: Mapping[str, int] | None = None
     ) -> T:
         """Attempt until it gives something: full-jitter exponential backoff, bounded by time and not by count."""
-        deadline, pause = self._clock() + self._timeout, _FIRST_PAUSE
+        deadline, pause, unknown = self._clock() + self._timeout, _FIRST_PAUSE, False
         while True:
             reason: Retryable | None = None
             try:
                 result = await attempt()
                 if result is not None:
+                    if unknown:
+                        self._meter.count("commit_unknown_resolved", table=table)
                     return result
             except (TableBlocked, SchemaConflict, _Hidden):
                 raise
             except Retryable as error:
-                reason = error
+                reason, unknown = error, unknown or isinstance(error, OutcomeUnknown)
+            self._meter.count("log_retries", table=table)
             if self._clock() >= deadline:
                 why = f"{table}: {reason or 'others were faster each time'}; gave up after {self._timeout:g} s"
                 raise (OutcomeUnknown if mine else Retryable)(f"{why}; try again") from reason

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from worker.errors import OutcomeUnknown, Retryable
+from worker.meter import SILENT, Meter
 
 from ..store import Store
 from .arbiter import Arbiter, Entry, TablePath
@@ -86,8 +87,9 @@ class Arbitrated:
         *,
         sleep: Callable[[float], Awaitable[object]],
         now: Callable[[], float],
+        meter: Meter = SILENT,
     ) -> None:
-        self._store, self._arbiter = store, arbiter
+        self._store, self._arbiter, self._meter = store, arbiter, meter
         self._sleep, self._now = sleep, now
         self._settled: dict[str, int] = {}  # no entry up to this version is incomplete, as far as we know
 
@@ -176,6 +178,7 @@ class Arbitrated:
                     f"{entry.temp_path} nor {entry.file_name} is there. Restore one of them; if both are lost, delete "
                     f"the item with tablePath {entry.table} and fileName {entry.file_name}: that commit never was"
                 )
+        self._meter.count("log_repairs", table=table)
         await self._complete(entry)
 
     async def _is_there(self, table: str, entry: Entry) -> bool:

@@ -151,6 +151,7 @@ class Requests:
         return lost
 
     async def _pause(self, longest: float | None, why: str) -> None:
+        self._dynamo.meter.count("ledger_retries")
         if longest is None:
             raise Retryable(f"the DynamoDB table {self._dynamo.table} is busy: {why}")
         await asyncio.sleep(random.uniform(0, longest))
