@@ -43,8 +43,8 @@ def say(text: str) -> None:
     console.print(f"[bold]{text}[/bold]")
 
 
-def pcaplake(*arguments: str, env: dict[str, str]) -> None:
-    subprocess.run([sys.executable, "-m", "worker", *arguments], env=env, check=True)
+def pcaplake(*arguments: str, env: dict[str, str], out: Any = None) -> None:
+    subprocess.run([sys.executable, "-m", "worker", *arguments], env=env, check=True, stdout=out)
 
 
 def expected(paths: list[Path]) -> Counter[str]:
@@ -78,6 +78,14 @@ def metrics(port: int) -> Counter[str]:
     return found
 
 
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
 class Fleet:
     """Worker processes, and what they listen on."""
 
@@ -90,6 +98,16 @@ class Fleet:
                 command = [sys.executable, "-m", "worker", "run", "--config", str(config)]
                 given = {**env, "PCAPLAKE_HTTP_PORT": str(port)}
                 self.processes.append(subprocess.Popen(command, env=given, stdout=file, stderr=file))
+
+    def ready(self) -> None:
+        """Until all of them work."""
+        deadline = time.monotonic() + PATIENCE
+        for port in self.ports:
+            while not _answers(port):
+                self.check()
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"a worker is not ready after {PATIENCE:.0f} s; see {FOLDER}/worker-*.log")
+                time.sleep(0.2)
 
     def kill(self, which: int) -> None:
         self.processes[which].send_signal(signal.SIGKILL)
@@ -153,12 +171,15 @@ def demo(env: dict[str, str]) -> int:
     )
     paths = sorted((FOLDER / "drive").glob("*/*.pcap"))
     wanted = expected(paths)
-    say("pcaplake setup")
-    config = settings(threads=1)
-    pcaplake("setup", "--config", str(config), env=env)
+    config, policies = settings(threads=1), FOLDER / "policies.txt"
+    say(f"pcaplake setup (what it made, and policies for AWS, are in {policies})")
+    with policies.open("wb") as out:
+        pcaplake("setup", "--config", str(config), "--visibility-timeout", "15s", env=env, out=out)
     say(f"{WORKERS} workers; uploading {len(paths)} captures; worker 1 is killed on the way")
-    fleet, start = Fleet(config, env), time.monotonic()
+    fleet = Fleet(config, env)
     try:
+        fleet.ready()
+        start = time.monotonic()
         follow(s3, fleet, paths, wanted, env)
         seconds = time.monotonic() - start
         told = sum((metrics(port) for port in fleet.ports[1:]), Counter[str]())
@@ -181,11 +202,10 @@ def follow(s3: Any, fleet: Fleet, paths: list[Path], wanted: Counter[str], env: 
     with Progress(*columns, console=console) as progress:
         uploads = progress.add_task("uploaded", total=len(paths))
         rows = progress.add_task("rows in the tables", total=sum(wanted.values()))
-        for number, path in enumerate(paths):
+        for path in paths:
             s3.upload_file(str(path), RAW, f"drives/{path.parent.name}/{path.name}")
             progress.advance(uploads)
-            if number == len(paths) // 2:
-                fleet.kill(0)
+        fleet.kill(0)
         while True:
             fleet.check()
             found, _ = counted(env) if there(env) else (Counter[str](), 0)

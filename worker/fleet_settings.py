@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from .lake.knobs import Knobs
 from .routes import Routes, WrongRoutes
-from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, explained, variable
+from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, aws_region, explained, variable
 
 LOW_LATENCY: Mapping[str, Any] = {"flush_interval": 1.0, "max_batch_age": 0.25}
 _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -61,7 +61,9 @@ class FleetSettings(BaseSettings):
     role: Literal["all", "worker", "committer"] = Field(
         "all", description="`worker` reads captures, `committer` commits what is staged, `all` does both."
     )
-    region: str | None = Field(None, description="AWS region; by default what botocore finds (AWS_REGION).")
+    region: str | None = Field(
+        default_factory=aws_region, description="AWS region; by default AWS_REGION, else what botocore finds."
+    )
     ledger_table: str = Field(
         "pcaplake_ledger", description="DynamoDB table of the ledger; it serves any number of lakes."
     )
@@ -120,7 +122,9 @@ class FleetSettings(BaseSettings):
     )
     http_port: int = Field(9464, ge=0, le=65_535, description="Their port; 0 takes a free one, which the log names.")
     log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or text for people.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least important lines that are logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least important lines that are logged."
+    )
 
     @classmethod
     def load(cls, config: Path | None = None, **given: Any) -> Self:
@@ -213,7 +217,7 @@ def listed() -> list[tuple[str, str, str, str]]:
         choices = getattr(field.annotation, "__args__", ())
         kind = f" ({', '.join(map(str, choices))})" if choices and all(isinstance(one, str) for one in choices) else ""
         if field.default_factory is not None:
-            default = "of the machine"
+            default = "of the environment" if name == "region" else "of the machine"
         else:
             default = "" if field.default in (None, {}) else f"`{field.default}`"
         found.append((name, kind, default, field.description or ""))

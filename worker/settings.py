@@ -41,6 +41,11 @@ def variable(name: str) -> str | None:
     return os.environ.get(f"{PREFIX}{name.upper()}")
 
 
+def aws_region() -> str | None:
+    """AWS_REGION, which newer SDKs read; botocore knows AWS_DEFAULT_REGION and its files only."""
+    return os.environ.get("AWS_REGION")
+
+
 def size(value: Any) -> Any:
     """`128MB` -> bytes. A unit is a power of 1024."""
     if isinstance(value, str):

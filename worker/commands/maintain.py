@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from ..lake.identity import refuse_locked
 from ..lake.knobs import Knobs
 from ..lake.maintenance import LEAST_RETENTION_DAYS
 from ..lake.maintenance import maintain as maintain_tables
@@ -45,6 +47,7 @@ def maintain(
             )
     except ValueError as error:
         raise WrongSetting(str(error)) from error
+    asyncio.run(refuse_locked(store))
     report = dict(
         maintain_tables(
             store, target_file_size=target, retention_days=retention_days, begin=lambda name: screen.say(f"{name} ...")

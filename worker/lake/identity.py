@@ -23,6 +23,7 @@ LAKE_JSON = "_pcaplake/lake.json"
 LEDGER_FILE = "_pcaplake/ledger.sqlite"
 LOG_STORE = "put-if-absent"
 _CHUNK = 1 << 20
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,16 @@ async def read_identity(store: Store) -> tuple[Identity, str] | None:
     return None if found is None else (Identity.from_json(found[0]), found[1].etag or "")
 
 
+async def refuse_locked(store: Store) -> None:
+    """Fatal for a lake whose versions are made under a lock table: whoever commits without it makes Spark lose commits."""
+    known = await read_identity(store)
+    if known is not None and known[0].log_store != LOG_STORE:
+        raise Fatal(
+            f"{store.uri} commits under a lock table ({known[0].log_store}), which `deltalake` does not know: let Spark "
+            "compact and vacuum it"
+        )
+
+
 async def open_lake(
     store: Store,
     ledger: Ledger,
@@ -86,9 +97,11 @@ async def open_lake(
         partition_columns=("date",) if partition_columns is None else partition_columns,
         uri=_spelling(store),
     )
-    await store.put_if_absent(LAKE_JSON, mine.to_json())
-    found = await read_identity(store)
-    if found is None:
+    for _ in range(_TRIES):  # "there is one" may only mean that somebody else's is on its way
+        await store.put_if_absent(LAKE_JSON, mine.to_json())
+        if (found := await read_identity(store)) is not None:
+            break
+    else:
         raise Fatal(f"{LAKE_JSON} was written and is gone again: somebody else deletes from this lake")
     lake = found[0]
     _check(lake, replace(mine, partition_columns=partition_columns or lake.partition_columns))

@@ -23,6 +23,7 @@ from worker.lake.identity import (
     open_lake,
     raise_generation,
     read_identity,
+    refuse_locked,
 )
 from worker.lake.store import Store
 from worker.testing import Faults, MemoryLedger, MemoryStore
@@ -185,3 +186,30 @@ def test_local_names(tmp_path: Path) -> None:
     assert local_etag(file) == blake3.blake3(b"").hexdigest()[:32]
     undecodable = tmp_path / b"\xff.pcap".decode(errors="surrogateescape")
     assert len(capture_id(local_uri(undecodable), "x")) == 32
+
+
+def test_a_lake_under_a_lock_table_is_not_maintained_without_it() -> None:
+    async def main() -> None:
+        store, ledger = MemoryStore(), MemoryLedger()
+        await refuse_locked(store)  # no lake yet
+        await open_lake(store, ledger, log_store="dynamodb delta_log")
+        with pytest.raises(Fatal, match="let Spark"):
+            await refuse_locked(store)
+
+    asyncio.run(main())
+
+
+def test_a_conflict_that_leaves_nothing_is_tried_again() -> None:
+    """S3 may answer "there is one" while somebody else's request is on its way, and that one may fail."""
+
+    async def main() -> None:
+        store, ledger = MemoryStore(), MemoryLedger()
+        real, refusals = store.put_if_absent, iter([False, False])
+
+        async def put_if_absent(path: str, data: bytes) -> bool:
+            return next(refusals, True) and await real(path, data)
+
+        store.put_if_absent = put_if_absent  # type: ignore[method-assign]
+        assert (await open_lake(store, ledger)).generation == 0
+
+    asyncio.run(main())
