@@ -46,6 +46,12 @@ def aws_region() -> str | None:
     return os.environ.get("AWS_REGION")
 
 
+def otlp_endpoint() -> str | None:
+    """Where traces go, as OpenTelemetry says: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or below ..._OTLP_ENDPOINT."""
+    base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or (f"{base.rstrip('/')}/v1/traces" if base else None)
+
+
 def size(value: Any) -> Any:
     """`128MB` -> bytes. A unit is a power of 1024."""
     if isinstance(value, str):

@@ -8,23 +8,28 @@ import io
 import json
 import logging
 import re
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from worker.errors import Fatal
+from worker.settings import otlp_endpoint
 from worker.telemetry import logs
 from worker.telemetry.loop import INTERVAL, LoopDelay
 from worker.telemetry.metrics import METRICS, PrometheusMeter, markdown
 from worker.telemetry.server import Server
+from worker.telemetry.traces import exported, span
 
 ROOT = Path(__file__).parents[2]
 CALLS = {"count": "counter", "observe": "histogram", "set": "gauge"}
@@ -402,3 +407,103 @@ def test_a_loop_that_is_blocked_is_late_before_it_has_woken() -> None:
     assert monitor.late == 0
     clock.now += INTERVAL + 7
     assert monitor.late == pytest.approx(7)
+
+
+# -- traces -----------------------------------------------------------------------------------------------------------
+@contextmanager
+def collector(status: int = 200) -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
+    """An endpoint for traces, and what came there."""
+    came: list[ExportTraceServiceRequest] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path == "/v1/traces":
+                came.append(ExportTraceServiceRequest.FromString(body))
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Not to stderr."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://{server.server_address[0]}:{server.server_port}", came
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def message(number: int) -> None:
+        with span("message", message_id=f"m{number}"):
+            await asyncio.sleep(0)
+            with span("capture", size=number):
+                await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(message(1), message(2))
+
+    with nothing_left(), collector() as (base, came):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", base)
+        with exported(otlp_endpoint()):
+            asyncio.run(both())
+            with pytest.raises(ValueError, match="of no use"), span("stage"):
+                raise ValueError("of no use")
+    (resource,) = [one for request in came for one in request.resource_spans]
+    assert {one.key: one.value.string_value for one in resource.resource.attributes}["service.name"] == "pcaplake"
+    spans = [one for scope in resource.scope_spans for one in scope.spans]
+    messages = {one.span_id: one.attributes[0].value.string_value for one in spans if one.name == "message"}
+    captures = {
+        messages[one.parent_span_id]: one.attributes[0].value.int_value for one in spans if one.name == "capture"
+    }
+    assert captures == {"m1": 1, "m2": 2}
+    (stage,) = [one for one in spans if one.name == "stage"]
+    assert stage.status.code == stage.status.STATUS_CODE_ERROR
+    assert not stage.parent_span_id
+
+
+def test_without_an_endpoint_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    with nothing_left(), exported(otlp_endpoint()):
+        threads = threading.active_count()
+        with span("message", message_id="m1") as nothing:
+            assert nothing is None
+        assert threading.active_count() == threads
+
+
+def test_without_the_extra_there_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with exported("nowhere"), span("message") as nothing:
+        assert nothing is None
+    assert "pcaplake[otel]" in caplog.text
+
+
+def test_a_collector_that_is_down_costs_spans_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    with nothing_left(), collector(status=503) as (base, came):
+        with exported(f"{base}/v1/traces", timeout=0.1), span("message"):
+            pass
+        with span("after the end") as nothing:
+            assert nothing is None
+    assert came
+    assert caplog.records
+
+
+@pytest.mark.parametrize(
+    ("whole", "base", "endpoint"),
+    [
+        ("", "", None),
+        ("", "http://otel.example:4318/", "http://otel.example:4318/v1/traces"),
+        ("http://otel.example/t", "http://other.example", "http://otel.example/t"),
+    ],
+)
+def test_where_traces_go(monkeypatch: pytest.MonkeyPatch, whole: str, base: str, endpoint: str | None) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", whole)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", base)
+    assert otlp_endpoint() == endpoint
