@@ -100,9 +100,8 @@ def _open(service: str, given: Mapping[str, Any]) -> Any:
             client.close()  # behind other addresses a bucket is seldom a host of its own
             client = session.client(service, config=Config(s3={"addressing_style": "path"}, **_CONFIG), **given)
     except (BotoCoreError, ValueError) as error:
-        raise Fatal(
-            f"no client for {service}: {error} Set AWS_REGION and, for another endpoint, AWS_ENDPOINT_URL"
-        ) from (error)
+        why = str(error).rstrip(".")
+        raise Fatal(f"no client for {service}: {why}. Set AWS_REGION, AWS_ENDPOINT_URL and credentials") from error
     return client
 
 
