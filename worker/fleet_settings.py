@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from .lake.knobs import Knobs
 from .routes import Routes, WrongRoutes
-from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, aws_region, explained, variable
+from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, aws_region, explained, traces_endpoint, variable
 
 LOW_LATENCY: Mapping[str, Any] = {"flush_interval": 1.0, "max_batch_age": 0.25}
 _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -121,6 +121,10 @@ class FleetSettings(BaseSettings):
         "127.0.0.1", description="Address that /metrics, /healthz and /readyz listen on; 0.0.0.0 in a pod."
     )
     http_port: int = Field(9464, ge=0, le=65_535, description="Their port; 0 takes a free one, which the log names.")
+    traces_endpoint: str | None = Field(
+        default_factory=traces_endpoint,
+        description="URL that takes traces (OTLP over HTTP), with the extra `otel`; by default OTEL_EXPORTER_OTLP_ENDPOINT.",
+    )
     log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or text for people.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least important lines that are logged."
@@ -217,7 +221,7 @@ def listed() -> list[tuple[str, str, str, str]]:
         choices = getattr(field.annotation, "__args__", ())
         kind = f" ({', '.join(map(str, choices))})" if choices and all(isinstance(one, str) for one in choices) else ""
         if field.default_factory is not None:
-            default = "of the environment" if name == "region" else "of the machine"
+            default = "of the environment" if name in ("region", "traces_endpoint") else "of the machine"
         else:
             default = "" if field.default in (None, {}) else f"`{field.default}`"
         found.append((name, kind, default, field.description or ""))

@@ -34,6 +34,7 @@ from .telemetry.logs import configured
 from .telemetry.loop import LoopDelay
 from .telemetry.metrics import PrometheusMeter
 from .telemetry.server import Server
+from .telemetry.traces import exported
 
 log = logging.getLogger(__name__)
 SECOND_SIGNAL = 130
@@ -62,10 +63,10 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
         for route in routes.routes
     }
     async with contextlib.AsyncExitStack() as stack:
-        queue = await SqsQueue.open(name, region=settings.region)
+        queue = await SqsQueue.open(name, region=settings.region, meter=meter)
         stack.push_async_callback(queue.close)
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
-        services = await Services.open(settings.ledger_table, locks, region=settings.region)
+        services = await Services.open(settings.ledger_table, locks, region=settings.region, meter=meter)
         await stack.enter_async_context(services)
         sources, budget = Sources(settings.storage_option), Budget(settings.max_inflight_bytes)
         lakes: dict[str, Lake] = {}
@@ -84,6 +85,7 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
                 decoder_version=VERSION,
                 lease_timeout=settings.lease_timeout,
                 commits=settings.role != "worker",
+                meter=meter,
             )
             replays.lake = lakes[uri] = await stack.enter_async_context(lake)
         yield Parts(queue=queue, routes=routes, lakes=lakes, readers=readers, sources=sources, budget=budget)
@@ -96,7 +98,7 @@ async def serve(settings: FleetSettings) -> int:
     delay = LoopDelay(meter)
     server.health["event loop"] = lambda: f"{delay.late:.0f} s late" if delay.late > LATE else None
     server.ready["service"] = lambda: "it has not begun"
-    with configured(settings.log_format, settings.log_level):
+    with configured(settings.log_format, settings.log_level), exported(settings.traces_endpoint):
         async with server, _beside(delay.run()), opened(settings, meter) as parts:
             await _serve(settings, parts, meter, server)
     return 0
@@ -120,7 +122,7 @@ async def _serve(settings: FleetSettings, parts: Parts, meter: Meter, server: Se
         retry_first=settings.retry_first,
         retry_most=settings.retry_most,
         drain_timeout=settings.drain_timeout,
-        fetching=Fetching(),
+        fetching=Fetching(meter=meter),
         meter=meter,
     )
     _stop_on_signals(service)

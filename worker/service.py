@@ -32,6 +32,7 @@ from .queue.heartbeat import CAP, Heartbeats, back_off
 from .routes import Route, Routes
 from .source import ObjectRef, Sources, capture
 from .telemetry.logs import bind
+from .telemetry.traces import span
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Service:
         self._budget, self._receives, self._most, self._poll_wait = budget, receives, max_inflight, poll_wait
         self._retry_first, self._retry_most, self._drain_timeout = retry_first, retry_most, drain_timeout
         self._fetching, self._meter, self._clock, self._sleep = fetching, meter, clock, sleep
-        self._heartbeats = Heartbeats(queue, cap=visibility_cap, clock=clock, sleep=sleep)
+        self._heartbeats = Heartbeats(queue, cap=visibility_cap, clock=clock, sleep=sleep, meter=meter)
         self._coming = 0  # captures that are being asked for or fetched: windows wait for them
         self._lanes = Lanes(threads, coming=lambda: self._coming, meter=meter)
         self._questions = {uri: Batched(lake.seen) for uri, lake in lakes.items()}
@@ -173,9 +174,10 @@ class Service:
                 raise Returned("it came while the service stops")
             bind(message_id=delivery.message_id)
             work = self._read_body(delivery)
-            ends = await asyncio.gather(
-                *(self._capture(message, route, ref) for route, ref in work), return_exceptions=True
-            )
+            with span("message", message_id=delivery.message_id, receive_count=delivery.receive_count):
+                ends = await asyncio.gather(
+                    *(self._capture(message, route, ref) for route, ref in work), return_exceptions=True
+                )
             for end in ends:
                 if isinstance(end, BaseException):
                     raise end
@@ -236,7 +238,8 @@ class Service:
                 await asyncio.shield(self._running[key])
             running = self._running[key] = asyncio.get_running_loop().create_future()
             try:
-                outcome = await self._staged(message, route, lake, ref)
+                with span("capture", uri=ref.uri, size=ref.size, lake=route.lake):
+                    outcome = await self._staged(message, route, lake, ref)
             finally:
                 del self._running[key]
                 running.set_result(None)

@@ -52,6 +52,14 @@ def otlp_endpoint() -> str | None:
     return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or (f"{base.rstrip('/')}/v1/traces" if base else None)
 
 
+def traces_endpoint() -> str | None:
+    """The URL that OpenTelemetry's own variables name for traces."""
+    if named := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        return named
+    base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return f"{base.rstrip('/')}/v1/traces" if base else None
+
+
 def size(value: Any) -> Any:
     """`128MB` -> bytes. A unit is a power of 1024."""
     if isinstance(value, str):

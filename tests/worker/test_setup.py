@@ -13,6 +13,7 @@ from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.local.engines import LOOPBACK
 from worker.errors import Fatal, PcaplakeError, Retryable
 from worker.fleet import clients, notifications, queues, setup, tables
 from worker.fleet.clients import Clients
@@ -257,14 +258,14 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clients]:
 
 def test_s3_is_reached_as_the_lakes_are(account: Clients) -> None:
     options = {
-        "AWS_ENDPOINT": "http://127.0.0.1:9",
+        "AWS_ENDPOINT": f"http://{LOOPBACK}:9",
         "aws_access_key_id": "me",
         "aws_secret_access_key": "mine",
         "allow_http": "true",
         "region": "us-west-2",
     }
     with Clients(region="eu-central-1", options=options) as given:
-        assert given.s3.meta.endpoint_url == "http://127.0.0.1:9"
+        assert given.s3.meta.endpoint_url == f"http://{LOOPBACK}:9"
         assert given.s3.meta.region_name == "us-west-2"
         assert given.s3.meta.config.s3 == {"addressing_style": "path"}
         assert given.s3._get_credentials().access_key == "me"

@@ -42,7 +42,7 @@ async def files(case: Case) -> list[Finding]:
         try:
             log = await read(case.store, table, all_names=True)
         except (TableBlocked, Retryable) as problem:
-            found.append(warning(f"its files were not examined: {problem}", "mend its log, see above", table=table))
+            found.append(warning(f"not examined: {problem}", "mend its log, see above", table=table))
             continue
         found += await _gone(case, table, {f"{table}/{path}" for path in log.live} - listed[table])
         orphans = [meta for meta in metas if meta.path.removeprefix(f"{table}/") not in log.named | staged[table]]

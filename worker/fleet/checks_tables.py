@@ -194,8 +194,8 @@ async def _of_checkpoint(store: Store, table: str, checkpoint: Checkpoint) -> Ma
     for path in checkpoint.paths(table):
         found = await store.get(path)
         if found is not None:
-            data = io.BytesIO(found[0])
-            column = (await asyncio.to_thread(pq.read_table, data, columns=["protocol"])).column("protocol")
+            file = pq.ParquetFile(io.BytesIO(found[0]))
+            column = (await asyncio.to_thread(file.read, ["protocol"], use_threads=False)).column("protocol")
             for value in column.filter(column.is_valid()).to_pylist():
                 if value.get("minReaderVersion") is not None:
                     return dict(value)

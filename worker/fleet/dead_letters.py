@@ -57,15 +57,16 @@ async def redrive(
     limit: int | None = None,
     dry_run: bool = False,
     show: Callable[[Letter], None] = lambda letter: None,
+    heartbeats: Heartbeats | None = None,
 ) -> None:
     """Every letter that matches the glob, up to `limit`; `show` is told of each before it is moved, and of the unreadable.
 
-    A letter that nobody can read stays: it would come back. Retryable, Fatal as the queues raise them; `tally` says how
+    `heartbeats`: of `dead`. A letter that nobody can read stays: it would come back. Retryable, Fatal as the queues raise them; `tally` says how
     far it came.
     """
     seen: dict[str, Delivery] = {}
     kept: dict[str, Delivery] = {}
-    beats = Heartbeats(dead)
+    beats = heartbeats or Heartbeats(dead)
     beating = asyncio.create_task(beats.run())
     try:
         while limit is None or tally.matched < limit:

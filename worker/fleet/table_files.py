@@ -94,6 +94,13 @@ async def read(store: Store, table: str, *, all_names: bool = False) -> TableFil
 
     TableBlocked when the log cannot be read as a whole, Retryable when it was cleaned up while it was read.
     """
+    try:
+        return await _read(store, table, all_names)
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise TableBlocked(f"{table}: its log is damaged: {error!r}; restore it") from error
+
+
+async def _read(store: Store, table: str, all_names: bool) -> TableFiles:
     files = TableFiles(table=table)
     listing = await store.list(log_path(table))
     versions = json_versions(listing)
@@ -138,7 +145,7 @@ async def _read_checkpoint(store: Store, files: TableFiles, checkpoint: Checkpoi
 
 
 def _of_part(data: bytes) -> tuple[list[tuple[str, File]], list[str]]:
-    table = pq.read_table(io.BytesIO(data), columns=_COLUMNS, use_threads=False)
+    table = pq.ParquetFile(io.BytesIO(data)).read(_COLUMNS, use_threads=False)
     adds = _valid(table, "add")
     names, sizes = pc.struct_field(adds, "path"), pc.struct_field(adds, "size")
     said = pa.types.is_struct(adds.type) and adds.type.get_field_index("stats") >= 0
