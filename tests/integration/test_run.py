@@ -177,3 +177,22 @@ def test_a_wrong_mix_is_refused(stage: Stage) -> None:
     no_queue = stage.start(PCAPLAKE_QUEUE="nobody-made-this")
     assert no_queue.wait(PATIENCE) == 3
     assert "pcaplake setup" in stage.logs()
+
+
+def test_checkpoints_are_made_and_readers_use_them(stage: Stage) -> None:
+    worker = stage.start(PCAPLAKE_CHECKPOINT_INTERVAL="2")
+    for i in range(8):
+        stage.upload(range(i, i + 1))
+        until(lambda i=i: len(stage.captures()) == i + 1, stage)  # type: ignore[misc]
+    log = "drives/can_frames/_delta_log"
+
+    def checkpointed() -> bool:
+        found = stage.aws.client("s3").list_objects_v2(Bucket=stage.lake, Prefix=f"{log}/").get("Contents", [])
+        return any(one["Key"].endswith("_last_checkpoint") for one in found)
+
+    until(checkpointed, stage)
+    stage.upload(range(8, 9))
+    until(lambda: len(stage.captures()) == 9, stage)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(PATIENCE) == 0, stage.logs()
+    assert set(stage.captures().values()) == {1}
