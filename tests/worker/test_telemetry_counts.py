@@ -1,0 +1,470 @@
+"""What the lake, the queue and fetching tell about themselves is what happened to them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import date
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+from prometheus_client import CollectorRegistry
+
+from tests.worker.lake.arbiter_scene import NOW, Scene, begun, started, txn
+from tests.worker.lake.deltas import add
+from worker.errors import OutcomeUnknown, PcaplakeError, Retryable
+from worker.fetch import Body, Fetching
+from worker.lake import dynamo
+from worker.lake.delta import LogStore
+from worker.lake.dynamo import Dynamo
+from worker.lake.identity import Current, open_lake
+from worker.lake.knobs import Knobs
+from worker.lake.lake import Lake
+from worker.lake.ledger.dynamodb_requests import Requests
+from worker.lake.manifest import Capture, Stage
+from worker.lake.store import Store
+from worker.queue.heartbeat import Heartbeats
+from worker.queue.sqs import SqsQueue
+from worker.telemetry.metrics import PrometheusMeter
+from worker.testing import Faults, MemoryLedger, MemoryStore
+from worker.testing_queue import FakeClock, MemoryBucket, MemoryQueue
+
+SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32())])
+SCHEMAS = {"captures": SCHEMA, "packets": SCHEMA}
+STEPS = ["recover", "compose", "manifest", "mark", "commit", "flag", "advance"]
+
+
+class Counts(PrometheusMeter):
+    """A strict meter that answers: `counts("rows_total", table="packets")`, None for what nobody has told."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        super().__init__(self.registry, strict=True)
+
+    def __call__(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"pcaplake_{name}", labels)
+
+
+@pytest.fixture
+def counts() -> Counts:
+    return Counts()
+
+
+# -- the lake ---------------------------------------------------------------------------------------------------------
+class NoWaiting(random.Random):
+    """Pauses of no length, so that retries follow at once."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+
+class Bench:
+    """A lake in memory; `now` is the committer's clock, `hours` what the store has moved on."""
+
+    def __init__(self, counts: Counts, **knobs: Any) -> None:
+        self.counts, self.now, self.hours, self.faults = counts, 100.0, 0.0, Faults()
+        self.store = MemoryStore(self.faults, lambda: NOW + 3600 * self.hours)
+        self.ledger = MemoryLedger(self.faults)
+        self.knobs = Knobs(**{"max_batch_age": 0.0, "commit_timeout": 0.0, **knobs})
+        self.lake: Lake
+
+    async def start(self, made: Mapping[str, pa.Schema] = SCHEMAS) -> Bench:
+        """`made`: tables that are there, of other columns perhaps."""
+        identity = await open_lake(self.store, self.ledger)
+        log = LogStore(self.store, commit_timeout=0.0, rng=NoWaiting(), meter=self.counts)
+        for table, schema in {**SCHEMAS, **made}.items():
+            await log.create(table, schema, partition_columns=("date",))
+        self.lake = Lake(
+            self.store,
+            log,
+            self.ledger,
+            Current(self.store, identity),
+            knobs=self.knobs,
+            schemas=SCHEMAS,
+            clock=lambda: self.now,
+            rng=NoWaiting(),
+            meter=self.counts,
+        )
+        return self
+
+    async def staged(self, *names: str) -> Stage:
+        window = self.lake.window()
+        for name in names:
+            window.begin(Capture(capture_id=name, uri=f"file:///{name}.pcap", etag="e", size=1))
+            for table in SCHEMAS:
+                window.write(
+                    table, pa.RecordBatch.from_pylist([{"capture_id": name, "date": date(2026, 1, 2)}], SCHEMA)
+                )
+            window.end()
+        stage = window.close()
+        assert stage is not None
+        await self.lake.stage(stage)
+        return stage
+
+
+def size(*stages: Stage, table: str | None = None) -> int:
+    return sum(
+        one.size for stage in stages for name, adds in stage.adds.items() for one in adds if table in (None, name)
+    )
+
+
+async def until(reached: Any) -> None:
+    """Let others go on until it is so; nothing here waits for a clock."""
+    for _ in range(10_000):
+        if reached():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")
+
+
+def test_stages_and_batches(counts: Counts) -> None:
+    async def story() -> None:
+        bench = await Bench(counts).start()
+        small, large = await bench.staged("a"), await bench.staged(*map(str, range(50)))
+        bench.hours = 3
+        await bench.lake.committer.turn()
+        assert counts("files_created_total", table="packets") == 2
+        assert counts("written_bytes_total", table="packets") == size(small, large, table="packets")
+        assert size(small) < size(large)
+        assert counts("stage_bytes_count") == 2
+        assert counts("stage_bytes_sum") == size(small, large)
+        assert (counts("stage_smallest_bytes"), counts("stage_largest_bytes")) == (size(small), size(large))
+        assert (counts("batch_bytes_count"), counts("batch_bytes_sum")) == (1, size(small, large))
+        assert counts("batch_smallest_bytes") == counts("batch_largest_bytes") == size(small, large)
+        assert (counts("stage_age_seconds_count"), counts("stage_age_seconds_sum")) == (2, 2 * 3 * 3600)
+        for table in SCHEMAS:
+            assert counts("commits_total", table=table, outcome="made") == 1
+        assert (counts("commit_files_count"), counts("commit_files_sum")) == (2, 4)
+        assert [step for step in STEPS if counts("step_seconds_count", step=step) != 1] == []
+
+    asyncio.run(story())
+
+
+def test_who_leads_and_what_waits_while_the_ledger_fails(counts: Counts) -> None:
+    """The age grows although no turn comes to its end: it is the alarm."""
+
+    async def story() -> None:
+        bench = await Bench(counts).start()
+        lake = bench.store.uri
+        bench.faults.at("ledger.stages", "error", 100_000)
+        await bench.staged("a")
+        async with bench.lake:
+            await until(lambda: (counts("committer_failures_total") or 0) > 0)
+            bench.now += 40
+            await until(lambda: counts("pending_oldest_age_seconds", lake=lake) == 40)
+            assert counts("leading", lake=lake) == 1
+            assert counts("batches_open", lake=lake) == 0
+            bench.faults.waiting.clear()
+            await until(lambda: counts("pending_oldest_age_seconds", lake=lake) == 0)
+            assert counts("commits_total", table="packets", outcome="made") == 1
+        assert counts("leading", lake=lake) == 0
+
+    asyncio.run(story())
+
+
+def test_a_table_that_is_blocked(counts: Counts) -> None:
+    async def story() -> None:
+        bench = await Bench(counts).start()
+        lake = bench.store.uri
+        protocol = b'{"protocol":{"minReaderVersion":3,"minWriterVersion":99}}\n'
+        bench.store.write(f"packets/_delta_log/{1:020d}.json", protocol)
+        await bench.staged("a")
+        async with bench.lake:
+            await until(lambda: counts("tables_blocked", lake=lake) == 1)
+            assert counts("batches_open", lake=lake) == 1
+            assert counts("commit_failures_total", table="packets", reason="TableBlocked") == 1
+            assert counts("commit_failures_total", table="captures", reason="TableBlocked") is None
+            assert counts("commits_total", table="captures", outcome="made") == 1
+            assert counts("commits_total", table="packets", outcome="made") is None
+
+    asyncio.run(story())
+
+
+def test_files_that_are_missing_and_captures_that_are_returned(counts: Counts) -> None:
+    async def story() -> None:
+        bench = await Bench(counts).start()
+        protocol = b'{"protocol":{"minReaderVersion":3,"minWriterVersion":99}}\n'
+        bench.store.write(f"packets/_delta_log/{1:020d}.json", protocol)
+        stage = await bench.staged("a")
+        await bench.lake.committer.turn()  # in a batch, and not in `packets`
+        del bench.store.objects[f"packets/_delta_log/{1:020d}.json"]
+        del bench.store.objects[f"packets/{stage.adds['packets'][0].path}"]
+        await bench.staged("b")
+        bench.hours, bench.now = 24 * 6, bench.now + 3600
+        await bench.lake.committer.turn()
+        assert counts("commit_failures_total", table="packets", reason="FilesMissing") == 1
+        assert counts("captures_returned_total") == 1
+
+    asyncio.run(story())
+
+
+def test_a_stage_that_no_table_can_take(counts: Counts) -> None:
+    async def story() -> None:
+        bench = await Bench(counts).start({"packets": pa.schema([("capture_id", pa.int64()), ("date", pa.date32())])})
+        await bench.staged("a")
+        await bench.lake.committer.turn()
+        assert counts("stages_held_total") == 1
+        assert counts("batch_bytes_count") == 0
+
+    asyncio.run(story())
+
+
+def test_checkpoints(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def clean(log: LogStore, table: str) -> int:
+        if table == "packets":
+            raise Retryable("not now")
+        return 0
+
+    monkeypatch.setattr(LogStore, "clean", clean)
+
+    async def story() -> None:
+        bench = await Bench(counts, checkpoint_interval=1).start()
+        await bench.staged("a")
+        await bench.lake.committer.turn()
+        await until(lambda: counts("checkpoints_total", table="captures", outcome="made"))
+        await until(lambda: counts("checkpoints_total", table="packets", outcome="failed"))
+        assert counts("checkpoints_total", table="packets", outcome="made") is None
+
+    asyncio.run(story())
+
+
+def test_a_ledger_that_does_not_answer(counts: Counts) -> None:
+    async def story() -> None:
+        bench = await Bench(counts, commit_timeout=60.0).start()
+        bench.faults.at("ledger.stage *", "error", 3)
+        await bench.staged("a")
+        assert counts("ledger_retries_total") == 3
+        assert counts("stage_bytes_count") == 1
+
+    asyncio.run(story())
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+def test_a_version_that_somebody_else_made(counts: Counts) -> None:
+    async def story() -> None:
+        scene, log = await started(meter=counts)
+        before = counts("commits_total", table="t", outcome="made")
+        await scene.log().commit("t", [add("theirs")], txn=txn(7))
+        await log.commit("t", [add("a")], txn=txn(8))
+        assert before == 1
+        assert counts("commits_total", table="t", outcome="made") == 2
+        assert counts("commit_conflicts_total", table="t") == 1
+        assert counts("log_retries_total", table="t") == 1
+        assert counts("commit_unknown_resolved_total", table="t") is None
+        await log.commit("t", [add("a")], txn=txn(8))
+        assert counts("commits_total", table="t", outcome="already") == 1
+        assert counts("commits_total", table="t", outcome="made") == 2
+        assert counts("commit_files_count") == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", ["lost", "error"])
+def test_an_outcome_that_is_found_out(counts: Counts, kind: Any) -> None:
+    """The answer of the request that makes the version: lost, or it was never carried out and we could not know."""
+
+    async def story() -> None:
+        faults = Faults()
+        _, log = await started(faults, meter=counts)
+        faults.at("store.put_if_absent t/_delta_log/*2.json", kind)
+        await log.commit("t", [add("a")], txn=txn(1))
+        assert counts("log_retries_total", table="t") == 1
+        assert counts("commit_unknown_resolved_total", table="t") == (1 if kind == "lost" else None)
+        assert counts("commits_total", table="t", outcome="made") == 2
+        assert counts("commit_conflicts_total", table="t") is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("error", [OutcomeUnknown, Retryable])
+def test_a_commit_that_is_given_up(counts: Counts, error: type[PcaplakeError]) -> None:
+    """After its version was begun nobody can say that nothing happened; before that, anybody can."""
+
+    async def story() -> None:
+        faults = Faults()
+        scene, log = await started(faults, meter=counts, commit_timeout=5.0)
+        faults.at("store.*", "error", 1000)
+        unread = scene.log(faults, meter=counts, commit_timeout=5.0)
+        with pytest.raises(error) as raised:
+            await (log if error is OutcomeUnknown else unread).commit("t", [add("a")], txn=txn(1))
+        assert type(raised.value) is error
+        assert counts("commits_total", table="t", outcome="made") == 1
+        assert counts("commit_failures_total", table="t", reason=error.__name__) == 1
+
+    asyncio.run(story())
+
+
+def test_what_others_left_half_done(counts: Counts) -> None:
+    async def story() -> None:
+        scene: Scene
+        scene, log = await started(meter=counts)
+        assert counts("log_repairs_total", table="t") is None
+        begun(scene, temp=True, version=False)
+        assert await log.version("t") == 2
+        assert counts("log_repairs_total", table="t") == 1
+
+    asyncio.run(story())
+
+
+# -- services ---------------------------------------------------------------------------------------------------------
+class Answers:
+    """A client of botocore's shape: each of its methods gives the next answer, or raises it."""
+
+    def __init__(self, *answers: Mapping[str, Any] | Exception) -> None:
+        self._answers = list(answers)
+
+    def __getattr__(self, name: str) -> Any:
+        async def answer(**request: Any) -> Any:
+            given = self._answers.pop(0)
+            if isinstance(given, Exception):
+                raise given
+            return given
+
+        return answer
+
+
+def refused(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": "said so"}}, "Operation")
+
+
+TIMEOUT = ReadTimeoutError(endpoint_url="somewhere")
+
+
+class Shape:
+    """What `Dynamo` asks botocore's model of an operation: nothing is filled in."""
+
+    members: Mapping[str, Any] = {}
+    input_shape = property(lambda self: self)
+
+    def operation_model(self, operation: str) -> Shape:
+        return self
+
+
+def client(*answers: Mapping[str, Any] | Exception) -> Any:
+    found: Any = Answers(*answers)
+    found.meta = type("Meta", (), {"service_model": Shape()})
+    return found
+
+
+def test_requests_to_dynamodb(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamo, "_PAUSES", (0, 0))
+
+    async def story() -> None:
+        throttled = refused("ThrottlingException")
+        table = Dynamo("books", client({}, throttled, TIMEOUT, {}), AsyncExitStack(), meter=counts)
+        await table.call("GetItem")
+        await table.call("PutItem")
+        lost = Dynamo("books", client(refused("ConditionalCheckFailedException")), AsyncExitStack(), meter=counts)
+        with pytest.raises(dynamo.ConditionLost):
+            await lost.call("PutItem")
+
+    asyncio.run(story())
+    assert counts("requests_total", service="dynamodb", operation="GetItem") == 1
+    assert counts("requests_total", service="dynamodb", operation="PutItem") == 4
+    assert counts("request_failures_total", service="dynamodb", operation="PutItem") == 2
+    assert counts("request_failures_total", service="dynamodb", operation="GetItem") is None
+
+
+def test_others_at_the_items_of_the_ledger(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.lake.ledger.dynamodb_requests._PAUSES", (0, 0))
+    busy = refused("TransactionCanceledException")
+    busy.response["CancellationReasons"] = [{"Code": "TransactionConflict"}]  # type: ignore[typeddict-unknown-key]
+
+    async def story() -> None:
+        table = Dynamo("ledger", client(busy, busy, {}), AsyncExitStack(), meter=counts)
+        await Requests(table).transact([{"Delete": {"Key": {}}}])
+
+    asyncio.run(story())
+    assert counts("ledger_retries_total") == 2
+    assert counts("requests_total", service="dynamodb", operation="TransactWriteItems") == 3
+
+
+def test_requests_to_sqs(counts: Counts) -> None:
+    async def story() -> None:
+        answers = client({"Messages": []}, TIMEOUT)
+        queue = SqsQueue("captures", answers, answers, AsyncExitStack(), meter=counts)
+        await queue.receive(1, 0)
+        with pytest.raises(Retryable):
+            await queue.attributes()
+
+    asyncio.run(story())
+    assert counts("requests_total", service="sqs", operation="ReceiveMessage") == 1
+    assert counts("requests_total", service="sqs", operation="GetQueueAttributes") == 1
+    assert counts("request_failures_total", service="sqs", operation="GetQueueAttributes") == 1
+    assert counts("request_failures_total", service="sqs", operation="ReceiveMessage") is None
+
+
+def test_requests_to_the_lakes_store(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        store = Store.open("memory:///counted", meter=counts)
+        assert await store.put_if_absent("a", b"1")
+        assert not await store.put_if_absent("a", b"1")
+        await store.put("a", b"12")
+        assert await store.get("nothing") is None
+        await store.get_range("a", 0, 1)
+        await store.head("a")
+        await store.list("")
+        await store.delete("a")
+        upload = store.upload("b")
+        upload.write(b"1")
+        upload.finish()
+
+        async def fails(*given: Any, **more: Any) -> None:
+            raise OSError("broken")
+
+        monkeypatch.setattr(obstore, "put_async", fails)
+        with pytest.raises(OutcomeUnknown):
+            await store.put("a", b"1")
+
+    asyncio.run(story())
+    asked = {"put": 4, "get": 2, "head": 1, "list": 1, "delete": 1, "upload": 1}
+    for operation, times in asked.items():
+        assert counts("requests_total", service="objects", operation=operation) == times, operation
+        failures = counts("request_failures_total", service="objects", operation=operation)
+        assert failures == (1 if operation == "put" else None), "an object that is not there is no failure"
+
+
+# -- messages and captures --------------------------------------------------------------------------------------------
+def test_heartbeats_by_their_outcome(counts: Counts) -> None:
+    async def story() -> None:
+        clock, faults = FakeClock(), Faults()
+        queue = MemoryQueue(clock, faults=faults)
+        for name in ("kept", "gone", "deleted"):
+            queue.put(name)
+        deliveries = await queue.receive(10, 0)
+        heartbeats = Heartbeats(queue, clock=clock.time, sleep=clock.sleep, meter=counts)
+        for one in deliveries:
+            heartbeats.watch(one, lambda _: None)
+        await queue.delete(deliveries[:2])
+        await heartbeats.beat()
+        faults.at("queue.extend *", "error")
+        await heartbeats.beat()
+
+    asyncio.run(story())
+    for outcome, times in {"done": 1, "lost": 2, "failed": 1}.items():
+        assert counts("heartbeats_total", outcome=outcome) == times, outcome
+
+
+def test_ranges_that_are_asked_for_again(counts: Counts) -> None:
+    async def story() -> None:
+        async def sleep(seconds: float) -> None:
+            """At once."""
+
+        faults = Faults()
+        bucket = MemoryBucket(faults=faults)
+        bucket.put("a", bytes(3000))
+        faults.at("bucket.read *", "lost")
+        faults.at("bucket.read *", "error")
+        fetching = Fetching(chunk_bytes=1000, ahead=1, sleep=sleep, meter=counts)
+        async with await Body.open(bucket, await bucket.head("a"), fetching=fetching) as body:
+            assert len(await asyncio.to_thread(body.read) or b"") == 3000
+
+    asyncio.run(story())
+    assert counts("fetch_retries_total") == 2
+    assert counts("request_failures_total", service="objects", operation="get") == 2
+    assert counts("requests_total", service="objects", operation="get") == 5
