@@ -59,14 +59,14 @@ async def redrive(
     show: Callable[[Letter], None] = lambda letter: None,
     heartbeats: Heartbeats | None = None,
 ) -> None:
-    """Every letter that matches the glob, up to `limit`; `show` is told of each before it is moved, and of the unreadable.
+    """Every letter that matches the glob, up to `limit`. `show` is told of each before it is moved, and of unreadable ones.
 
-    `heartbeats`: of `dead`. A letter that nobody can read stays: it would come back. Retryable, Fatal as the queues raise them; `tally` says how
-    far it came.
+    `heartbeats`: of `dead`. A letter that nobody can read stays: it would come back. Retryable, Fatal as the queues
+    raise them; `tally` says how far it came.
     """
     seen: dict[str, Delivery] = {}
     kept: dict[str, Delivery] = {}
-    beats = heartbeats or Heartbeats(dead)
+    beats = Heartbeats(dead) if heartbeats is None else heartbeats
     beating = asyncio.create_task(beats.run())
     try:
         while limit is None or tally.matched < limit:

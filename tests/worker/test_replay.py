@@ -1,0 +1,523 @@
+"""Captures back to the queue: in waves, without what the lakes know, from where it stopped; dead letters never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+
+from worker.commands.replay import Choice, age, text
+from worker.commands.replay import _place as place_of
+from worker.errors import Fatal, OutcomeUnknown, Retryable
+from worker.fleet.clients import Clients
+from worker.fleet.dead_letters import Letter, Moved, read, redrive
+from worker.fleet.known import Book, Known
+from worker.fleet.listing import Found, Page, pages
+from worker.fleet.places import Place
+from worker.fleet.replays import Announcer, Tally, go_through
+from worker.lake import identity
+from worker.lake.manifest import Manifest, Stage
+from worker.notification import event, parse
+from worker.queue import Delivery
+from worker.queue.heartbeat import Heartbeats
+from worker.routes import Routes
+from worker.settings import WrongSetting
+from worker.source import ObjectRef, capture
+from worker.testing import Faults, Killed, MemoryLedger, MemoryStore
+from worker.testing_queue import FakeClock, MemoryQueue
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def ref(key: str, bucket: str = "raw", etag: str = "e1") -> ObjectRef:
+    return ObjectRef(uri=f"s3://{bucket}/{key}", size=10, explicit=True, etag=etag)
+
+
+def found(key: str, *, age: float = 100.0, archived: bool = False, size: int = 10) -> Found:
+    one = ObjectRef(uri=f"s3://raw/{key}", size=size, explicit=True, etag="e1")
+    return Found(ref=one, key=key, age=age, archived=archived)
+
+
+def named(bodies: list[str]) -> list[str]:
+    return [one.uri.removeprefix("s3://raw/") for body in bodies for one in parse(body).objects]
+
+
+async def in_queue(queue: MemoryQueue) -> list[str]:
+    """The keys of what is delivered now, sorted."""
+    bodies: list[str] = []
+    while deliveries := await queue.receive(10, 0):
+        bodies += [one.body for one in deliveries]
+    return sorted(named(bodies))
+
+
+class Lakes:
+    """Lakes in memory, each with its ledger, and routes to them: `a/` to one, `b/` to another, `ab/` to both."""
+
+    def __init__(self) -> None:
+        self.routes = Routes.parse(
+            [
+                {"name": "both", "bucket": "raw", "key": "ab/*", "lake": "memory:///one", "also": True},
+                {"name": "one", "bucket": "raw", "key": "a/*", "lake": "memory:///one"},
+                {"name": "two", "bucket": "raw", "key": "*b/*", "lake": "memory:///two"},
+            ]
+        )
+        self.books = {uri: Book(store=MemoryStore(), ledger=MemoryLedger()) for uri in self.routes.lakes}
+        self.known = Known(self.routes, self.books)
+        self.stages: dict[str, Stage] = {}
+
+    async def made(self) -> Lakes:
+        for book in self.books.values():
+            await identity.open_lake(book.store, book.ledger)
+        return self
+
+    async def stage(self, lake: str, *refs: ObjectRef, generation: int = 0) -> None:
+        stage = Stage(
+            stage_id=f"{lake}-{refs[0].uri}-{generation}",
+            generation=generation,
+            decoder_version="test",
+            written_at=0,
+            captures=tuple(map(capture, refs)),
+            schemas={},
+            adds={},
+        )
+        assert await self.books[f"memory:///{lake}"].ledger.stage(stage) == {}
+        self.stages[lake] = stage
+
+    async def commit(self, lake: str) -> None:
+        """The last stage of a lake is in its tables."""
+        stage = self.stages[lake]
+        manifest = Manifest(batch=0, generation=stage.generation, opens=True, tables=(), stages=(stage,))
+        ledger = self.books[f"memory:///{lake}"].ledger
+        await ledger.mark(manifest)
+        await ledger.flag(manifest)
+
+
+def run(main: Any) -> None:
+    asyncio.run(main)
+
+
+# -- what the lakes know ----------------------------------------------------------------------------------------------
+def test_where_captures_stand() -> None:
+    async def main() -> None:
+        lakes = await Lakes().made()
+        every = [ref("a/1"), ref("a/2"), ref("ab/1"), ref("ab/2"), ref("x/1"), ref("a/1", etag="e2")]
+        assert await lakes.known.standing(every) == ["absent", "absent", "absent", "absent", "nowhere", "absent"]
+        await lakes.stage("one", ref("a/1"), ref("ab/1"), ref("ab/2"))
+        await lakes.stage("two", ref("ab/2"))
+        assert await lakes.known.standing(every) == ["staged", "absent", "absent", "staged", "nowhere", "absent"]
+        assert await lakes.known.standing([]) == []
+
+    run(main())
+
+
+def test_committed_is_only_what_is_in_every_lake_of_it() -> None:
+    async def main() -> None:
+        lakes = await Lakes().made()
+        for lake in ("one", "two"):
+            await lakes.stage(lake, ref("ab/1"))
+        for lake, standing in (("one", "staged"), ("two", "committed")):
+            await lakes.commit(lake)
+            assert await lakes.known.standing([ref("ab/1")]) == [standing]
+
+    run(main())
+
+
+def test_of_another_generation_nothing_is_known_and_without_a_lake_nothing_is_asked() -> None:
+    async def main() -> None:
+        lakes = await Lakes().made()
+        await lakes.stage("one", ref("a/1"))
+        await identity.raise_generation(lakes.books["memory:///one"].store)
+        assert await lakes.known.standing([ref("a/1")]) == ["absent"]
+        await lakes.stage("one", ref("a/1"), generation=1)
+        assert await lakes.known.standing([ref("a/1")]) == ["staged"]
+        empty = Lakes()
+        with pytest.raises(Fatal, match="pcaplake setup"):
+            await empty.known.standing([ref("a/1")])
+
+    run(main())
+
+
+# -- listing ----------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clients]:
+    """Clients that may not ask anybody: every answer is put there by a test."""
+    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with Clients(region="eu-central-1") as made:
+        yield made
+
+
+def listed(*keys: str, more: str = "", date: str = "Sun, 01 Mar 2026 12:00:00 GMT", **raw: Any) -> dict[str, Any]:
+    """An answer of S3, of objects made a day before."""
+    contents = [{"Key": key, "Size": 10, "ETag": '"e1"', "LastModified": NOW - DAY, **raw} for key in keys]
+    answer: dict[str, Any] = {"Contents": contents, "IsTruncated": bool(more)}
+    if more:
+        answer["NextContinuationToken"] = more
+    return {**answer, "ResponseMetadata": {"HTTPHeaders": {"date": date}, "HTTPStatusCode": 200}}
+
+
+async def listing(client: Any, place: Place, start_after: str = "") -> list[Page]:
+    return [page async for page in pages(client, place, start_after=start_after)]
+
+
+def test_pages_in_the_order_of_keys_with_ages_by_the_stores_clock(clients: Clients) -> None:
+    asked = {"Bucket": "raw", "Prefix": "a/b", "OptionalObjectAttributes": ["RestoreStatus"], "StartAfter": "a/b1"}
+    with Stubber(clients.s3) as stub:
+        stub.add_response("list_objects_v2", listed("a/b//2+%20", more="next"), asked)
+        stub.add_response("list_objects_v2", listed("a/b3"), {**asked, "ContinuationToken": "next"})
+        first, second = asyncio.run(listing(clients.s3, Place(bucket="raw", prefix="a/b"), "a/b1"))
+    assert first == (found("a/b//2+%20", age=86_400.0),)
+    assert second == (found("a/b3", age=86_400.0),)
+
+
+def test_archives_must_be_restored_first(clients: Clients) -> None:
+    restored = {"RestoreStatus": {"IsRestoreInProgress": False, "RestoreExpiryDate": NOW}}
+    under_way = {"RestoreStatus": {"IsRestoreInProgress": True}}
+    for raw, archived in (
+        ({"StorageClass": "GLACIER"}, True),
+        ({"StorageClass": "DEEP_ARCHIVE", **under_way}, True),
+        ({"StorageClass": "DEEP_ARCHIVE", **restored}, False),
+        ({"StorageClass": "GLACIER_IR"}, False),
+        ({"StorageClass": "STANDARD"}, False),
+    ):
+        with Stubber(clients.s3) as stub:
+            stub.add_response("list_objects_v2", listed("a", **raw))
+            ((one,),) = asyncio.run(listing(clients.s3, Place(bucket="raw")))
+        assert one.archived == archived
+
+
+def test_listing_that_fails(clients: Clients) -> None:
+    with Stubber(clients.s3) as stub:
+        stub.add_client_error("list_objects_v2", "NoSuchBucket", "", 404)
+        with pytest.raises(Fatal, match="s3://raw/a"):
+            asyncio.run(listing(clients.s3, Place(bucket="raw", prefix="a")))
+        stub.add_response("list_objects_v2", listed("a", date="soon"))
+        with pytest.raises(Retryable, match="what time it is: 'soon'"):
+            asyncio.run(listing(clients.s3, Place(bucket="raw")))
+
+
+# -- choosing ---------------------------------------------------------------------------------------------------------
+def test_what_is_chosen() -> None:
+    assert Choice()(found("a"))
+    assert Choice(globs=("a/*", "*.pcap"))(found("a/b/c.pcap"))
+    assert not Choice(globs=("a/*", "*.pcap"))(found("a/b/c.gz"))
+    assert [Choice(newer=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [True, False]
+    assert [Choice(older=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [False, True]
+
+
+def test_ages_and_places_as_people_write_them() -> None:
+    assert [age(given, "newer") for given in (None, "90m", "1.5d", "36h", "10")] == [None, 5400, 129_600, 129_600, 10]
+    with pytest.raises(WrongSetting, match="--older-than: 'soon'"):
+        age("soon", "older")
+    with pytest.raises(WrongSetting, match="s3://bucket/prefix"):
+        place_of("raw/a")
+
+
+# -- waves ------------------------------------------------------------------------------------------------------------
+class Waves:
+    """An announcer, and what its queue held each time it waited; `workers` take all out when it waits."""
+
+    def __init__(self, queue: MemoryQueue, wave: int, workers: bool = True) -> None:
+        self.queue, self.held, self.workers = queue, list[int](), workers
+        self.announcer = Announcer(queue, wave=wave, settle=3.0, sleep=self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds == 3.0
+        await asyncio.sleep(0)
+        self.held.append(len(self.queue))
+        while self.workers and (deliveries := await self.queue.receive(10, 0)):
+            await self.queue.delete(deliveries)
+
+    async def send(self, count: int) -> list[int]:
+        return [sent async for sent in self.announcer.send([ref(f"a/{number}") for number in range(count)])]
+
+
+def test_never_more_than_a_wave_is_in_the_queue() -> None:
+    async def main() -> None:
+        queue = MemoryQueue(FakeClock())
+        queue.put("somebody else's")
+        queue.put("later", delay=60)
+        waves = Waves(queue, 10)
+        assert await waves.send(25) == [8, 9, 8]
+        assert waves.held == [10, 10]  # what is delayed counts too
+        assert await waves.send(3) == [1, 2]
+        assert waves.held == [10, 10, 10]
+
+    run(main())
+
+
+def test_it_waits_as_long_as_the_queue_is_full() -> None:
+    async def main() -> None:
+        queue = MemoryQueue(FakeClock())
+        for number in range(4):
+            queue.put(str(number))
+        await queue.receive(2, 0)  # in flight: they count
+        waves = Waves(queue, 4, workers=False)
+        task = asyncio.create_task(waves.send(1))
+        while len(waves.held) < 5:
+            await asyncio.sleep(0)
+        assert not task.done()
+        waves.workers = True  # they delete what can be received
+        assert await task == [1]
+        assert len(queue) == 3
+
+    run(main())
+
+
+async def paged(*some: Page) -> AsyncIterator[Page]:
+    for page in some:
+        yield page
+
+
+def test_only_what_no_lake_has_had_is_announced() -> None:
+    async def main() -> None:
+        lakes, queue, tally = await Lakes().made(), MemoryQueue(FakeClock()), Tally()
+        await lakes.stage("one", ref("a/2"), ref("ab/1"))
+        await lakes.stage("two", ref("b/2"))
+        await lakes.commit("two")
+        first = (found("a/", size=0), found("a/1"), found("a/2"), found("a/3.gz"), found("a/4", archived=True))
+        second = (found("ab/1"), found("b/1"), found("b/2"), found("x/1"))
+        told: list[str] = []
+        await go_through(
+            paged(first, second),
+            lakes.known,
+            tally,
+            wanted=Choice(globs=("*[!z]",)),
+            announcer=Announcer(queue),
+            absent=lambda one: told.append(one.uri),
+        )
+        assert await in_queue(queue) == ["a/1", "ab/1", "b/1"]
+        assert told == ["s3://raw/a/1", "s3://raw/ab/1", "s3://raw/b/1"]
+        assert tally == Tally(
+            listed=9,
+            folders=1,
+            filtered=1,
+            archived=1,
+            nowhere=1,
+            absent=3,
+            staged=1,
+            committed=1,
+            announced=3,
+            last_key="x/1",
+        )
+        assert text(tally) == (
+            "9 objects: 3 announced, 1 staged, 1 in the lakes, 1 on no route, 1 filtered out, "
+            "1 archived, to be restored first"
+        )
+
+    run(main())
+
+
+def test_looking_sends_nothing() -> None:
+    async def main() -> None:
+        lakes, tally = await Lakes().made(), Tally()
+        page = (found("a/1"), found("a/2"))
+        await go_through(paged(page), lakes.known, tally, wanted=Choice(), announcer=None)
+        assert (tally.absent, tally.announced, tally.last_key) == (2, 0, "a/2")
+        assert text(tally) == "2 objects: 2 not in any lake"
+        assert text(Tally()) == "0 objects"
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
+@pytest.mark.parametrize("passed", [0, 1, 2])
+def test_stopped_anywhere_it_goes_on_behind_the_last_key_and_leaves_out_none(kind: Any, passed: int) -> None:
+    """`passed` sends are well, the next is not; the pages after are those behind the key that was told."""
+
+    async def main() -> None:
+        lakes, faults = await Lakes().made(), Faults()
+        queue = MemoryQueue(FakeClock())
+        process = queue.as_process(faults)
+        every = [found(f"a/{number:02}") for number in range(30)]
+        tally = Tally()
+
+        async def counting() -> AsyncIterator[Page]:
+            for number, start in enumerate((0, 10, 20)):
+                if number == passed:
+                    faults.at("queue.send", kind)
+                yield tuple(every[start : start + 10])
+
+        with pytest.raises((Retryable, Killed)):
+            await go_through(counting(), lakes.known, tally, wanted=Choice(), announcer=Announcer(process))
+        assert tally.announced == 10 * passed
+        assert tally.last_key == (every[10 * passed - 1].key if passed else "")
+        rest = tuple(one for one in every if one.key > tally.last_key)
+        await go_through(paged(rest), lakes.known, tally, wanted=Choice(), announcer=Announcer(queue))
+        there = await in_queue(queue)
+        assert set(there) == {one.key for one in every}
+        assert len(there) == 30 + 10 * (kind in ("lost", "dead after"))
+
+    run(main())
+
+
+def test_within_a_page_too_it_is_known_how_far_it_came() -> None:
+    async def main() -> None:
+        lakes, tally = await Lakes().made(), Tally()
+        waves = Waves(MemoryQueue(FakeClock()), 10)
+
+        async def stop(seconds: float) -> None:
+            if len(waves.held) == 1:
+                raise Killed("while it waits")
+            await waves.sleep(seconds)
+
+        announcer = Announcer(waves.queue, wave=10, settle=3.0, sleep=stop)
+        every = tuple(found(f"a/{number:02}") for number in range(25))
+        with pytest.raises(Killed):
+            await go_through(paged(every), lakes.known, tally, wanted=Choice(), announcer=announcer)
+        assert (tally.announced, tally.last_key) == (20, "a/19")
+
+    run(main())
+
+
+# -- dead letters -----------------------------------------------------------------------------------------------------
+class Letters:
+    """Two queues in memory; `faults` are those of who moves letters."""
+
+    def __init__(self, *bodies: str) -> None:
+        self.clock, self.faults = FakeClock(1000.0), Faults()
+        self.dead, self.queue = MemoryQueue(self.clock, visibility_timeout=30), MemoryQueue(self.clock)
+        for body in bodies:
+            self.dead.put(body)
+        self.shown: list[Letter] = []
+
+    async def redrive(self, tally: Moved | None = None, **how: Any) -> Moved:
+        tally = tally or Moved()
+        dead, queue = self.dead.as_process(self.faults), self.queue.as_process(self.faults)
+        task = asyncio.create_task(redrive(dead, queue, tally, show=self.shown.append, **how))
+        while not task.done():
+            await asyncio.sleep(0)
+            self.clock.advance(0.5)  # polls end
+        task.result()
+        return tally
+
+    async def left(self) -> list[str]:
+        """What can be received at once from the dead letters."""
+        return sorted([one.body for _ in range(5) for one in await self.dead.receive(10, 0)])
+
+
+def letters(*keys: str) -> list[str]:
+    return [event(ref(key)) for key in keys]
+
+
+def test_what_matches_goes_back_and_the_rest_is_visible_at_once() -> None:
+    async def main() -> None:
+        bodies = letters(*(f"a/{number}" for number in range(15)), *(f"b/{number}" for number in range(15)))
+        case = Letters(*bodies)
+        assert await case.redrive(match="s3://raw/a/*") == Moved(found=30, matched=15, moved=15)
+        assert await in_queue(case.queue) == sorted(f"a/{number}" for number in range(15))
+        assert await case.left() == sorted(bodies[15:])
+        assert {one.uris[0] for one in case.shown} == {f"s3://raw/a/{number}" for number in range(15)}
+
+    run(main())
+
+
+def test_a_rehearsal_moves_nothing_and_hides_nothing() -> None:
+    async def main() -> None:
+        bodies = letters("a/1", "b/1")
+        case = Letters(*bodies)
+        assert await case.redrive(dry_run=True) == Moved(found=2, matched=2)
+        assert len(case.queue) == 0
+        assert await case.left() == sorted(bodies)
+        assert [one.delivery.receive_count for one in case.shown] == [1, 1]
+
+    run(main())
+
+
+def test_a_limit() -> None:
+    async def main() -> None:
+        case = Letters(*letters(*(f"a/{number}" for number in range(7))))
+        assert (await case.redrive(limit=3)).moved == 3
+        assert len(case.queue) == 3
+        assert len(await case.left()) == 4
+
+    run(main())
+
+
+def test_what_nobody_can_read_stays() -> None:
+    async def main() -> None:
+        removed = json.dumps({"Records": [{"eventVersion": "2.1", "eventName": "ObjectRemoved:Delete", "s3": {}}]})
+        case = Letters("nonsense", removed, *letters("a/1"))
+        assert await case.redrive() == Moved(found=3, matched=2, unreadable=1, moved=2)
+        assert await case.left() == ["nonsense"]
+        (bad,) = [one for one in case.shown if one.unreadable]
+        assert "no JSON" in bad.unreadable
+        assert not bad.matches(None)
+        case = Letters(removed)
+        assert await case.redrive(match="*") == Moved(found=1)  # it is about no capture
+
+    run(main())
+
+
+def test_a_message_about_several_captures() -> None:
+    one, two = (json.loads(body)["Records"][0] for body in letters("a/1", "b/1"))
+    body = json.dumps({"Records": [one, two]})
+    case = Letters(body)
+
+    async def main() -> None:
+        (delivery,) = await case.dead.receive(1, 0)
+        letter = read(delivery)
+        assert letter.uris == ("s3://raw/a/1", "s3://raw/b/1")
+        assert letter.matches("s3://raw/b/*")
+        assert not letter.matches("s3://raw/c/*")
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
+@pytest.mark.parametrize("point", ["queue.send", "queue.delete *"])
+def test_whatever_fails_no_letter_is_lost(kind: Any, point: str) -> None:
+    async def main() -> None:
+        bodies = letters("a/1", "a/2", "a/3")
+        case, tally = Letters(*bodies), Moved()
+        case.faults.at(point, kind)
+        try:
+            await case.redrive(tally)
+        except (Retryable, OutcomeUnknown, Killed):
+            assert "delete" not in point or kind.startswith("dead")
+        else:
+            assert "delete" in point
+            assert (tally.moved, tally.doubled) == (3, 1)
+        case.faults.waiting.clear()
+        case.clock.advance(60)
+        there = await in_queue(case.queue)
+        assert set(there) | set(named(await case.left())) == {"a/1", "a/2", "a/3"}
+        assert len(there) == len(set(there))
+
+    run(main())
+
+
+def test_letters_stay_hidden_while_a_long_list_is_read() -> None:
+    """The visibility timeout passes several times; nothing is met twice, and all are visible at the end."""
+
+    async def main() -> None:
+        case = Letters(*letters(*(f"a/{number:03}" for number in range(60))))
+        beats = Heartbeats(case.dead, clock=case.clock.time, sleep=case.clock.sleep, uniform=lambda low, high: 1.0)
+        started = case.clock.now
+
+        class Slow(MemoryQueue):
+            async def receive(self, limit: int, wait: float) -> list[Delivery]:
+                for _ in range(40):  # half a second each
+                    case.clock.advance(0.5)
+                    for _ in range(5):
+                        await asyncio.sleep(0)
+                return await super().receive(limit, 0)
+
+        slow = Slow(case.clock, visibility_timeout=30)
+        slow._messages = case.dead._messages
+        tally = Moved()
+        await redrive(slow, case.queue, tally, match="none", heartbeats=beats)
+        assert tally == Moved(found=60)
+        assert case.clock.now - started > 4 * 30
+        assert max(one.received for one in case.dead._messages.values()) == 1
+        assert (await case.dead.attributes()).visible == 60
+
+    run(main())
