@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,20 +74,19 @@ def setup(
     except WrongRoutes as error:
         raise WrongSetting(str(error)) from error
     with Clients(region=settings.region, options=settings.storage_option) as clients:
+        write = partial(_policies, clients, settings, places, dead_letters, account)
+        there = queues.find(clients.sqs, name)
         if policies:
-            found = queues.find(clients.sqs, name)
-            screen.out.print_json(jsonlib.dumps(_policies(clients, settings, places, found, dead_letters, account)))
+            screen.out.print_json(jsonlib.dumps(write(there)))
             return
         steps = Steps(rehearsal=dry_run, show=lambda step: None if json else _show(step, dry_run))
-        making.read_notifications(
-            clients, {place.bucket for place in places}
-        )  # a bucket that is not there is met first
+        making.announcements(clients, places, making.arn_of(clients, name, there))  # what cannot be is said at once
         making.make_tables(clients, settings, steps)
         queue = queues.ensure(clients.sqs, name, steps, dead_letters=dead_letters, visibility_timeout=timeout)
         asyncio.run(making.make_lakes(settings, routes.lakes, steps))
         making.make_notifications(clients, places, name, queue, steps)
         notes = making.announced_in_vain(places, routes.lakes)
-        documents = _policies_or_note(clients, settings, places, queue, dead_letters, account, notes)
+        documents = _policies_or_note(write, queue, notes)
     if json:
         shown = [asdict(step) for step in steps.done]
         screen.as_json({"changes": steps.changes, "steps": shown, "notes": notes, "policies": documents})
@@ -115,9 +116,9 @@ def _policies(
     clients: Clients,
     settings: FleetSettings,
     places: tuple[Place, ...],
-    queue: queues.Found | None,
     dead_letters: str | None,
     account: str | None,
+    queue: queues.Found | None,
 ) -> dict[Role, Any]:
     arn = making.account_of(clients, queue, settings.the_queue(), account)
     known = None if queue is None else queue.dead_letters
@@ -134,17 +135,11 @@ def _policies(
 
 
 def _policies_or_note(
-    clients: Clients,
-    settings: FleetSettings,
-    places: tuple[Place, ...],
-    queue: queues.Found | None,
-    dead_letters: str | None,
-    account: str | None,
-    notes: list[str],
+    write: Callable[[queues.Found | None], dict[Role, Any]], queue: queues.Found | None, notes: list[str]
 ) -> dict[Role, Any]:
     """In a rehearsal nobody may know the account yet."""
     try:
-        documents = _policies(clients, settings, places, queue, dead_letters, account)
+        documents = write(queue)
     except Fatal as error:
         notes.append(f"no policies: {error}")
         return {}

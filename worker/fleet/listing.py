@@ -68,7 +68,7 @@ def _found(bucket: str, raw: Mapping[str, Any], now: datetime) -> Found:
     return Found(
         ref=ref,
         key=raw["Key"],
-        age=(now - raw["LastModified"]).total_seconds(),
+        age=max(0.0, (now - raw["LastModified"]).total_seconds()),  # Date has whole seconds
         archived=raw.get("StorageClass") in _ARCHIVES and not restored,
     )
 

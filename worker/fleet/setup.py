@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Fatal, Retryable
@@ -90,14 +91,31 @@ async def _open(settings: FleetSettings, services: Services, uri: str, *, create
     )
 
 
-def read_notifications(clients: Clients, buckets: Collection[str]) -> dict[str, Mapping[str, Any]]:
-    """What each bucket announces now. Fatal where there is no such bucket."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for bucket in buckets:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcements:
+    """What a bucket announces `now`, and what it is to announce; `wanted` None: it does so already."""
+
+    bucket: str
+    prefixes: list[str]
+    now: Mapping[str, Any]
+    wanted: Mapping[str, Any] | None
+
+
+def announcements(clients: Clients, places: Collection[Place], queue: queues.Arn) -> list[Announcements]:
+    """By bucket. Fatal where there is no such bucket, or somebody else gets these events."""
+    found = []
+    for bucket, below in prefixes(places).items():
         with errors(f"bucket {bucket}"):
             answer = clients.s3.get_bucket_notification_configuration(Bucket=bucket)
-        found[bucket] = {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+        now = {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+        wanted = notifications.merged(bucket, now, str(queue), below)
+        found.append(Announcements(bucket=bucket, prefixes=below, now=now, wanted=wanted))
     return found
+
+
+def arn_of(clients: Clients, name: str, queue: queues.Found | None) -> queues.Arn:
+    """The queue's, or one that no queue has, where it is not there yet."""
+    return queue.arn if queue else queues.Arn(partition="aws", region=clients.region, account="", name=name)
 
 
 def make_notifications(
@@ -113,25 +131,20 @@ def make_notifications(
 
     `queue` None: it would have been made, in a rehearsal. Fatal when somebody else gets these events.
     """
-    by_bucket = prefixes(places)
-    now = read_notifications(clients, by_bucket)
-    arn = queue.arn if queue else queues.Arn(partition="aws", region=clients.region, account="", name=name)
-    changes = {
-        bucket: notifications.merged(bucket, now[bucket], str(arn), wanted) for bucket, wanted in by_bucket.items()
-    }
+    arn = arn_of(clients, name, queue)
+    found = announcements(clients, places, arn)
     if queue is None:
         steps.act("made", "queue policy", name, lambda: None)
     else:
-        queues.allow_buckets(clients.sqs, queue, list(by_bucket), steps)
-    for bucket, wanted in by_bucket.items():
-        changed = changes[bucket]
-        shown = ", ".join(f"{notifications.filter_of(prefix)}*" for prefix in wanted)
-        if changed is None:
-            steps.there("notification", bucket, shown)
+        queues.allow_buckets(clients.sqs, queue, [one.bucket for one in found], steps)
+    for one in found:
+        shown = ", ".join(f"{notifications.filter_of(prefix)}*" for prefix in one.prefixes)
+        if one.wanted is None:
+            steps.there("notification", one.bucket, shown)
         else:
-            had = any(rule.receiver == str(arn) for rule in notifications.rules(now[bucket]))
-            act = _Notify(clients.s3, bucket, changed, sleep)
-            steps.act("changed" if had else "made", "notification", bucket, act, f"{shown} to {name}")
+            had = any(rule.receiver == str(arn) for rule in notifications.rules(one.now))
+            act = _Notify(clients.s3, one.bucket, one.wanted, sleep)
+            steps.act("changed" if had else "made", "notification", one.bucket, act, f"{shown} to {name}")
 
 
 class _Notify:
