@@ -164,7 +164,7 @@ class Lanes:
                         full = held.get(job.lake)
                         if full is not None and not self._joins(job, full):
                             staging = await stage(held.pop(job.lake))
-                        one = held.setdefault(job.lake, _Open(job.lake.window()))
+                        one = held.get(job.lake) or held.setdefault(job.lake, _Open(job.lake.window()))
                         if not await self._read(job, one):
                             del held[job.lake]
                         elif job.alone or one.window.due:

@@ -39,11 +39,12 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 3  # of one capture within one receipt of its message
 POLLS = 2  # at once, so that one may wait while the other's messages are looked at
 MOST_AT_ONCE = 10  # messages in one answer of the queue
+OUTAGE = 5  # failures in a row
 _RESERVED = 0.2  # share of the drain time that is kept for staging and committing
 
 
 class Returned(PcaplakeError):
-    """The message goes back unharmed: the service stops, or captures keep losing their windows."""
+    """The message goes back unharmed and at once: the service stops."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -98,6 +99,7 @@ class Service:
         self._lag = Lag(lakes, meter)
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._failures = 0  # messages in a row that could not be worked on
         self._fatal: Fatal | None = None
         self.tally: Counter[str] = Counter()
 
@@ -142,13 +144,15 @@ class Service:
                 self._room.clear()
                 await self._room.wait()
                 continue
+            if self._failures >= OUTAGE:  # every receipt counts for the redrive policy: an outage must not use them up
+                await self._pause(back_off(self._failures - OUTAGE + 1, first=1.0, most=60.0))
             try:
                 deliveries = await self._queue.receive(min(room, MOST_AT_ONCE), self._poll_wait)
                 failures = 0
             except Retryable as error:
                 failures += 1
                 log.warning("%s; receiving again", error)
-                await self._sleep(back_off(failures, first=0.2, most=10.0))
+                await self._pause(back_off(failures, first=0.2, most=10.0))
                 continue
             for delivery in deliveries:
                 message = _Message(delivery=delivery)
@@ -156,6 +160,14 @@ class Service:
                 self._heartbeats.watch(delivery, self._lost)
                 message.task = asyncio.create_task(self._work(message))
             self._show()
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, or until the service stops."""
+        sleeping = asyncio.ensure_future(self._sleep(seconds))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait({sleeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        sleeping.cancel()
+        stopping.cancel()
 
     def _lost(self, delivery: Delivery) -> None:
         """Somebody else has the message too; the ledger tells whose rows count, so the work goes on."""
@@ -183,6 +195,7 @@ class Service:
                     raise end
             await self._deletions.ask(delivery)
             self._meter.count("messages", outcome="deleted")
+            self._failures = 0
         except (Returned, asyncio.CancelledError):
             back = 0.0
         except BadNotification as error:
@@ -198,6 +211,7 @@ class Service:
         except Exception as error:
             log.warning("message %s: %s", delivery.message_id, error, exc_info=not isinstance(error, PcaplakeError))
             self.tally["failed"] += 1
+            self._failures += isinstance(error, Retryable)
             back = self._later(delivery)
         finally:
             self._heartbeats.forget(delivery)
@@ -282,7 +296,7 @@ class Service:
                 return "known"
             if end is End.STOPPED:
                 raise Returned(f"{ref.uri}: the service stops")
-        raise Returned(f"{ref.uri}: it lost its window {ATTEMPTS} times")
+        raise Retryable(f"{ref.uri}: it was read {ATTEMPTS} times and could not be staged")
 
     def _count(self, job: Job, ref: ObjectRef) -> None:
         self._meter.count("bytes_read", job.capture.size)
@@ -319,7 +333,8 @@ class Service:
         # a poll that is still pending answers within `poll_wait`; what it brings goes back
         await self._wait(set(polls), max(0.0, deadline - self._clock()))
         await self._wait({m.task for m in self._messages if m.task}, max(0.0, deadline - self._clock()))
-        await asyncio.gather(*(lake.finish(max(0.0, deadline - self._clock())) for lake in self._lakes.values()))
+        left = max(0.0, deadline - self._clock())  # what is not committed now, the next leader commits
+        await asyncio.gather(*(lake.finish(left) for lake in self._lakes.values()), return_exceptions=True)
         for task in (lanes, *polls, *(m.task for m in self._messages if m.task)):
             task.cancel()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -47,4 +49,9 @@ def run(
     except ImportError as error:
         raise Fatal(f"the service needs the extra `aws`: pip install 'pcaplake[aws]' ({error})") from error
     screen.compile_kernels()
-    raise typer.Exit(asyncio.run(serve(settings)))
+    code = asyncio.run(serve(settings))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(
+        code
+    )  # everything is closed; a request of the store's client that nobody waits for must not end this badly
