@@ -52,7 +52,8 @@ def ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]:
     shutil.rmtree(lake, ignore_errors=True)
     command = [sys.executable, "-m", "worker", "ingest", str(source), "--lake", str(lake), "--json"]
     command += ["--profile", str(source / "profile.yaml"), "--threads", str(threads)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # as people run it
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
     assert process.stdout is not None
     out = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
