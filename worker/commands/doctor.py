@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from ..errors import Fatal
 from ..fleet.checks_common import Finding
 from ..fleet.doctor import Report, Subject, treat
 from ..fleet_settings import FleetSettings
@@ -98,7 +99,10 @@ def subject_of(
             raise WrongSetting("--ledger: name the lake that it belongs to with --lake")
     subject = Subject(settings=settings, lake=lake, ledger=ledger, adopt=adopt)
     for uri in subject.lakes():
-        store = subject.store(uri)
+        try:
+            store = subject.store(uri)
+        except Fatal as error:
+            raise WrongSetting(f"--lake: {error}") from error
         if store.local is not None and asyncio.run(read_identity(store)) is None:
             raise WrongSetting(f"--lake: there is no lake at {store.local}; pcaplake ingest makes one")
     return subject
