@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import date
-from typing import Any
+from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
@@ -31,11 +31,12 @@ from worker.lake.store import Store
 from worker.queue.heartbeat import Heartbeats
 from worker.queue.sqs import SqsQueue
 from worker.telemetry.metrics import PrometheusMeter
-from worker.testing import Faults, MemoryLedger, MemoryStore
+from worker.testing import Faults, MemoryLedger, MemoryStore, fail
 from worker.testing_queue import FakeClock, MemoryBucket, MemoryQueue
 
 SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32())])
 SCHEMAS = {"captures": SCHEMA, "packets": SCHEMA}
+T = TypeVar("T")
 STEPS = ["recover", "compose", "manifest", "mark", "commit", "flag", "advance"]
 
 
@@ -63,11 +64,22 @@ class NoWaiting(random.Random):
         return 0.0
 
 
+class Outage(Faults):
+    """Faults, and points that fail as long as they are `down`."""
+
+    down = ""
+
+    async def around(self, point: str, effect: Callable[[], T]) -> T:
+        if self.down and point.startswith(self.down):
+            return fail(point, "error", effect)
+        return await super().around(point, effect)
+
+
 class Bench:
     """A lake in memory; `now` is the committer's clock, `hours` what the store has moved on."""
 
     def __init__(self, counts: Counts, **knobs: Any) -> None:
-        self.counts, self.now, self.hours, self.faults = counts, 100.0, 0.0, Faults()
+        self.counts, self.now, self.hours, self.faults = counts, 100.0, 0.0, Outage()
         self.store = MemoryStore(self.faults, lambda: NOW + 3600 * self.hours)
         self.ledger = MemoryLedger(self.faults)
         self.knobs = Knobs(**{"max_batch_age": 0.0, "commit_timeout": 0.0, **knobs})
@@ -151,7 +163,7 @@ def test_who_leads_and_what_waits_while_the_ledger_fails(counts: Counts) -> None
     async def story() -> None:
         bench = await Bench(counts).start()
         lake = bench.store.uri
-        bench.faults.at("ledger.stages", "error", 100_000)
+        bench.faults.down = "ledger.stages"
         await bench.staged("a")
         async with bench.lake:
             await until(lambda: (counts("committer_failures_total") or 0) > 0)
@@ -159,7 +171,7 @@ def test_who_leads_and_what_waits_while_the_ledger_fails(counts: Counts) -> None
             await until(lambda: counts("pending_oldest_age_seconds", lake=lake) == 40)
             assert counts("leading", lake=lake) == 1
             assert counts("batches_open", lake=lake) == 0
-            bench.faults.waiting.clear()
+            bench.faults.down = ""
             await until(lambda: counts("pending_oldest_age_seconds", lake=lake) == 0)
             assert counts("commits_total", table="packets", outcome="made") == 1
         assert counts("leading", lake=lake) == 0
