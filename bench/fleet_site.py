@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote_plus
 
 import boto3
 from botocore.config import Config
@@ -116,19 +113,6 @@ def site(engine: Engine, folder: Path) -> Iterator[Site]:
         stack.stop()
         os.environ.clear()
         os.environ.update(before)
-
-
-def notification(bucket: str, key: str, size: int, etag: str) -> str:
-    """What S3 says of an object that was just made."""
-    item = {"key": quote_plus(key), "size": size, "eTag": etag}
-    record = {
-        "eventVersion": "2.1",
-        "eventSource": "aws:s3",
-        "eventName": "ObjectCreated:Put",
-        "eventTime": datetime.now(UTC).isoformat(),
-        "s3": {"bucket": {"name": bucket}, "object": item},
-    }
-    return json.dumps({"Records": [record]})
 
 
 class Counting:

@@ -1,0 +1,60 @@
+"""A plain HTTP file server with ranges and eTags, in a process of its own: a store of captures that is in nobody's way.
+
+    python -m bench.fleet_files NAME=FILE...
+
+`NAME/anything` is FILE, so one file is as many captures as one likes. Asked for anything it answers its URL and how
+many requests there were. Also makes tiny captures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from .fleet_child import answer
+
+SOCKETCAN = 227  # LINKTYPE_CAN_SOCKETCAN
+DAY = 86_400
+T0 = 1_790_000_000
+
+
+def tiny_capture(frames: int, first_id: int = 0, day: int = 0) -> bytes:
+    """A pcap of classic CAN frames, a millisecond apart, so many days after the first."""
+    parts = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, SOCKETCAN)]
+    for i in range(frames):
+        frame = struct.pack(">IB3x8s", (first_id + i) & 0x7FF, 8, i.to_bytes(8, "big"))
+        parts += [struct.pack("<IIII", T0 + day * DAY, i * 1000, len(frame), len(frame)), frame]
+    return b"".join(parts)
+
+
+async def main(files: Mapping[str, Path]) -> None:
+    requests = 0
+
+    async def send(request: web.Request) -> web.StreamResponse:
+        nonlocal requests
+        requests += 1
+        path = files.get(request.match_info["name"])
+        if path is None:
+            raise web.HTTPNotFound
+        return web.FileResponse(path, chunk_size=1 << 20)
+
+    async def told(asked: dict[str, Any]) -> dict[str, Any]:
+        return {"url": "http://{}:{}/".format(*runner.addresses[0][:2]), "requests": requests}
+
+    app = web.Application()
+    app.router.add_get("/{name}/{rest:.*}", send)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await answer(told)
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    asyncio.run(main({name: Path(path) for name, _, path in (each.partition("=") for each in sys.argv[1:])}))
