@@ -1,0 +1,573 @@
+"""The commands around the service on a real account: made once, filled, checked and mended; and what roles may do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from parser.tables import TABLES
+from tests.worker import fleets, lakes, test_policies
+from worker import serve
+from worker.fleet.clients import Clients
+from worker.fleet.policies import Role
+from worker.fleet.queues import find
+from worker.fleet_settings import FleetSettings
+from worker.lake.dynamo import Dynamo
+from worker.lake.fleet import Services
+from worker.lake.identity import read_identity
+from worker.lake.lake import Lake
+from worker.lake.ledger.dynamodb import DynamoLedger
+from worker.lake.manifest import Manifest, Stage
+from worker.lake.store import Store
+from worker.meter import SILENT
+from worker.notification import TEST_EVENT, parse
+from worker.queue.sqs import SqsQueue
+from worker.service import Service
+from worker.source import ObjectRef, capture
+
+from .conftest import Aws
+from .fault_proxy import FaultProxy
+
+Capsys = pytest.CaptureFixture[str]
+KEY = "drives/a b+ü%20=1.pcap"
+
+
+@dataclass
+class Account:
+    """Buckets that are there, and the settings of a fleet that is not yet."""
+
+    aws: Aws
+    folder: Path
+    capsys: Capsys
+    key: str = "drives/*"
+    raw: str = ""
+    lake: str = ""
+    queue: str = ""
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.raw, self.queue = self.aws.bucket("raw"), self.aws.name("captures")
+        self.lake = f"s3://{self.aws.bucket('lakes')}/drives"
+        self.ledger, self.locks = self.aws.name("ledger"), self.aws.name("locks")
+
+    @property
+    def config(self) -> Path:
+        route = {"name": "all", "bucket": self.raw, "key": self.key, "lake": self.lake}
+        (self.folder / "routes.yaml").write_text(yaml.safe_dump({"routes": [route]}))
+        values = {
+            "queue": self.queue,
+            "routes": "routes.yaml",
+            "ledger_table": self.ledger,
+            "lock_table": self.locks,
+            "storage_option": {"allow_http": "true"},
+            "shards": 1,
+            **self.given,
+        }
+        path = self.folder / "fleet.yaml"
+        path.write_text(yaml.safe_dump(values))
+        return path
+
+    @property
+    def settings(self) -> FleetSettings:
+        return FleetSettings.load(self.config)
+
+    def run(self, *arguments: object, code: int = 0) -> tuple[str, str]:
+        """A command with this configuration -> stdout, stderr."""
+        got, out, err = lakes.run(self.capsys, *arguments, "--config", self.config)
+        assert got == code, err
+        return out, err
+
+    def json(self, *arguments: object, code: int = 0) -> dict[str, Any]:
+        out, _ = self.run(*arguments, "--json", code=code)
+        found: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return found
+
+    def put(self, key: str, data: bytes = b"x") -> ObjectRef:
+        etag = self.aws.client("s3").put_object(Bucket=self.raw, Key=key, Body=data)["ETag"].strip('"')
+        return ObjectRef(uri=f"s3://{self.raw}/{key}", size=len(data), explicit=True, etag=etag)
+
+    def url(self, name: str = "") -> str:
+        found: str = self.aws.client("sqs").get_queue_url(QueueName=name or self.queue)["QueueUrl"]
+        return found
+
+    def received(self, name: str = "", wait: int = 1) -> list[dict[str, Any]]:
+        """Messages until none comes, hidden from then on."""
+        found: list[dict[str, Any]] = []
+        sqs, url = self.aws.client("sqs"), self.url(name)
+        while some := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=wait).get("Messages"):
+            found += some
+        return found
+
+    def keys(self, name: str = "") -> list[str]:
+        """The keys that messages announce, sorted; test events are none."""
+        said = [parse(one["Body"]) for one in self.received(name)]
+        assert all(set(one.ignored) <= {TEST_EVENT} for one in said)
+        return sorted(ref.uri.removeprefix(f"s3://{self.raw}/") for one in said for ref in one.objects)
+
+    async def with_ledger(self, work: Callable[[DynamoLedger], Any]) -> None:
+        store = Store.open(self.lake, {"allow_http": "true"})
+        identity = await read_identity(store)
+        assert identity is not None
+        async with await Services.open(self.ledger, None) as services:
+            await work(DynamoLedger(services.ledger, store, lake_id=identity[0].lake_id, shards=1))
+
+    def stage(self, *refs: ObjectRef, commit: bool = False) -> None:
+        """As if these captures had been decoded, and perhaps committed."""
+        stage = Stage(
+            stage_id=self.aws.name("stage"),
+            generation=0,
+            decoder_version="test",
+            written_at=0,
+            captures=tuple(map(capture, refs)),
+            schemas={},
+            adds={},
+        )
+
+        async def work(ledger: DynamoLedger) -> None:
+            assert await ledger.stage(stage) == {}
+            if commit:
+                manifest = Manifest(batch=0, generation=0, opens=True, tables=(), stages=(stage,))
+                await ledger.mark(manifest)
+                await ledger.flag(manifest)
+
+        asyncio.run(self.with_ledger(work))
+
+
+@pytest.fixture
+def account(aws: Aws, tmp_path: Path, capsys: Capsys) -> Account:
+    return Account(aws, tmp_path, capsys)
+
+
+# -- setup ------------------------------------------------------------------------------------------------------------
+def test_setup_makes_what_is_not_there_and_then_nothing(account: Account) -> None:
+    first = account.json("setup")
+    made = {(step["what"], step["name"]): step["state"] for step in first["steps"]}
+    assert made["queue", account.queue] == made["lake", account.lake] == made["notification", account.raw] == "made"
+    assert first["notes"] == []
+    check_queue(account)
+    check_tables(account)
+    check_lake(account)
+
+    second = account.json("setup")
+    assert second["changes"] == 0
+    assert {step["state"] for step in second["steps"]} <= {"there", "not supported here"}
+    assert second["policies"] == first["policies"]
+    assert set(first["policies"]) == {"worker", "committer", "spark", "operator"}
+    out, _ = account.run("setup")
+    assert f"there        queue {account.queue}" in out
+    assert "IAM policy of a worker" in out
+    only, _ = account.run("setup", "--policies")
+    assert json.loads(only) == first["policies"]
+
+
+def check_queue(account: Account) -> None:
+    sqs = account.aws.client("sqs")
+
+    def attributes(name: str) -> dict[str, str]:
+        found: dict[str, str] = sqs.get_queue_attributes(QueueUrl=account.url(name), AttributeNames=["All"])[
+            "Attributes"
+        ]
+        return found
+
+    queue, dead = attributes(account.queue), attributes(f"{account.queue}-dead")
+    redrive = json.loads(queue["RedrivePolicy"])
+    assert (redrive["deadLetterTargetArn"], int(redrive["maxReceiveCount"])) == (dead["QueueArn"], 5)
+    assert queue["VisibilityTimeout"] == "120"
+    assert int(queue["MessageRetentionPeriod"]) < int(dead["MessageRetentionPeriod"]) == 14 * 86_400
+    (statement,) = json.loads(queue["Policy"])["Statement"]
+    condition = statement["Condition"]
+    assert condition["ArnEquals"]["aws:SourceArn"] == [f"arn:aws:s3:::{account.raw}"]
+    assert condition["StringEquals"]["aws:SourceAccount"] == queue["QueueArn"].split(":")[4]
+
+
+def check_tables(account: Account) -> None:
+    dynamodb = account.aws.client("dynamodb")
+    for name, keys in ((account.ledger, ["pk", "sk"]), (account.locks, ["tablePath", "fileName"])):
+        table = dynamodb.describe_table(TableName=name)["Table"]
+        assert [one["AttributeName"] for one in table["KeySchema"]] == keys
+        assert table["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
+        expires = dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
+        assert (expires["TimeToLiveStatus"], expires["AttributeName"]) == ("ENABLED", "expireTime")
+        if account.aws.engine == "ministack":  # DynamoDB Local has neither
+            assert table["DeletionProtectionEnabled"]
+            backups = dynamodb.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
+            assert backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
+
+
+def check_lake(account: Account) -> None:
+    bucket, _, prefix = account.lake.removeprefix("s3://").partition("/")
+    listed = account.aws.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]
+    names = {one["Key"].removeprefix(f"{prefix}/") for one in listed}
+    assert "_pcaplake/lake.json" in names
+    assert {f"{table}/_delta_log/{0:020d}.json" for table in TABLES} <= names
+
+
+def test_what_is_uploaded_comes_and_only_what_a_route_is_about(account: Account) -> None:
+    account.run("setup")
+    account.put(KEY)
+    account.put("other/b.pcap")
+    assert account.keys() == [KEY]
+
+
+def test_a_rehearsal_makes_nothing(account: Account) -> None:
+    said = account.json("setup", "--dry-run")
+    assert said["changes"] >= 7
+    again = account.json("setup", "--dry-run")
+    assert again["changes"] == said["changes"]
+    with Clients() as clients:
+        assert find(clients.sqs, account.queue) is None
+        assert find(clients.sqs, f"{account.queue}-dead") is None
+    assert "would be made queue" in account.run("setup", "--dry-run")[0]
+    made = account.json("setup")
+    states = {("changed" if step["state"] == "made" else step["state"]) for step in made["steps"]}
+    assert "changed" in states
+    assert account.json("setup", "--dry-run")["changes"] == 0
+
+
+def test_a_wider_route_widens_the_notification_and_others_keep_theirs(account: Account) -> None:
+    other = account.aws.queue_arn(account.aws.queue("other"))
+    s3 = account.aws.client("s3")
+    theirs = {
+        "Id": "theirs",
+        "QueueArn": other,
+        "Events": ["s3:ObjectCreated:Put"],
+        "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": "logs/"}]}},
+    }
+    s3.put_bucket_notification_configuration(
+        Bucket=account.raw, NotificationConfiguration={"QueueConfigurations": [theirs], "EventBridgeConfiguration": {}}
+    )
+    account.key = "drives/2026/*"
+    account.run("setup")
+    account.key = "drives/*"
+    assert account.json("setup")["changes"] == 1
+    now = s3.get_bucket_notification_configuration(Bucket=account.raw)
+    filters = {
+        one["Filter"]["Key"]["FilterRules"][0]["Value"]: one["QueueArn"].rpartition(":")[2]
+        for one in now["QueueConfigurations"]
+    }
+    assert filters == {"logs/": other.rpartition(":")[2], "drives/": account.queue}
+    assert "EventBridgeConfiguration" in now
+
+    account.key = "*"
+    _, err = account.run("setup", code=3)
+    assert "sends s3:ObjectCreated:Put of keys 'logs/'" in err
+    assert "SNS topic" in err
+
+
+def test_an_overlap_is_refused_before_anything_is_made(account: Account) -> None:
+    other = account.aws.queue_arn(account.aws.queue("other"))
+    theirs = {"Id": "theirs", "QueueArn": other, "Events": ["s3:ObjectCreated:*"]}
+    account.aws.client("s3").put_bucket_notification_configuration(
+        Bucket=account.raw, NotificationConfiguration={"QueueConfigurations": [theirs]}
+    )
+    for arguments in (["--dry-run"], []):
+        _, err = account.run("setup", *arguments, code=3)
+        assert "'theirs'" in err
+        with Clients() as clients:
+            assert find(clients.sqs, account.queue) is None
+
+
+def test_a_table_that_went_missing_is_made_again_and_told(account: Account) -> None:
+    account.run("setup")
+    s3 = account.aws.client("s3")
+    bucket, _, prefix = account.lake.removeprefix("s3://").partition("/")
+    log = f"{prefix}/packets/_delta_log/"
+    for one in s3.list_objects_v2(Bucket=bucket, Prefix=log)["Contents"]:
+        s3.delete_object(Bucket=bucket, Key=one["Key"])
+    dynamodb = account.aws.client("dynamodb")
+    for one in dynamodb.scan(TableName=account.locks)["Items"]:
+        if "packets" in one["tablePath"]["S"]:
+            dynamodb.delete_item(TableName=account.locks, Key={name: one[name] for name in ("tablePath", "fileName")})
+    steps = account.json("setup")["steps"]
+    assert [step["state"] for step in steps if step["what"] == "lake"] == ["changed"]
+    assert s3.list_objects_v2(Bucket=bucket, Prefix=log)["KeyCount"]
+
+
+def test_settings_that_cannot_be(account: Account) -> None:
+    account.raw = account.aws.name("no-such-bucket")
+    assert "Make the bucket first" in account.run("setup", code=3)[1]
+    account.raw = "raw-*"
+    assert "--bucket" in account.run("setup", code=2)[1]
+    assert "no route is about" in account.run("setup", "--bucket", "other", code=2)[1]
+    assert "--visibility-timeout" in account.run("setup", "--visibility-timeout", "13h", code=2)[1]
+    assert "12 digits" in account.run("setup", "--account", "x", code=2)[1]
+
+
+def test_policies_of_an_account_before_anything_is_there(account: Account) -> None:
+    out, _ = account.run("setup", "--policies", "--account", "123456789012")
+    queue = json.loads(out)["worker"]["Statement"][0]["Resource"]
+    assert queue == [f"arn:aws:sqs:us-east-1:123456789012:{account.queue}"]
+
+
+def test_visibility_and_dead_letters_as_given(account: Account) -> None:
+    account.run("setup", "--dead-letters", f"{account.queue}-lost", "--visibility-timeout", "5m")
+    attributes = account.aws.client("sqs").get_queue_attributes(QueueUrl=account.url(), AttributeNames=["All"])
+    assert attributes["Attributes"]["VisibilityTimeout"] == "300"
+    assert f"{account.queue}-lost" in attributes["Attributes"]["RedrivePolicy"]
+    assert account.json("setup")["changes"] == 0  # what is there is not made what it would be by default
+    assert account.json("setup", "--visibility-timeout", "60s")["changes"] == 1
+    assert "leave --dead-letters away" in account.run("setup", "--dead-letters", "x", code=3)[1]
+
+
+def test_a_lake_among_the_captures_is_told(account: Account) -> None:
+    account.lake, account.key = f"s3://{account.raw}/lake", "*"
+    out, _ = account.run("setup", "--dry-run")
+    assert f"note: the lake {account.lake} lies below" in out
+
+
+# -- replay, reconcile, redrive ---------------------------------------------------------------------------------------
+@pytest.fixture
+def filled(account: Account) -> Iterator[Account]:
+    """Set up after five captures came: two are known to the ledger, the fifth is on no route."""
+    refs = [account.put(key) for key in ("drives/1.pcap", "drives/2.pcap", "drives/3.pcap", KEY)]
+    account.put("other/5.pcap")
+    account.run("setup")
+    account.stage(refs[1])
+    account.stage(refs[2], commit=True)
+    assert account.keys() == []
+    return account
+
+
+def test_replay_announces_what_no_lake_has(filled: Account) -> None:
+    out, err = filled.run("replay", f"s3://{filled.raw}/", "--dry-run")
+    assert out.splitlines() == [f"s3://{filled.raw}/{key}" for key in ("drives/1.pcap", KEY)]
+    assert err.startswith("5 objects: 2 not in any lake, 1 staged, 1 in the lakes, 1 on no route")
+    assert filled.keys() == []
+    said = filled.json("replay", f"s3://{filled.raw}/")
+    assert (said["complete"], said["announced"], said["nowhere"]) == (True, 2, 1)
+    assert said["last_key"] == "other/5.pcap"
+    assert filled.keys() == ["drives/1.pcap", KEY]
+
+
+def test_replay_by_glob_by_age_and_from_a_key(filled: Account) -> None:
+    assert filled.json("replay", f"s3://{filled.raw}/drives/?.pcap")["announced"] == 1
+    assert filled.json("replay", f"s3://{filled.raw}/", "--match", "*/a*")["announced"] == 1
+    assert filled.keys() == ["drives/1.pcap", KEY]
+    assert filled.json("replay", f"s3://{filled.raw}/", "--older-than", "1h")["filtered"] == 5
+    said = filled.json("replay", f"s3://{filled.raw}/drives", "--newer-than", "1h", "--start-after", "drives/1.pcap")
+    assert (said["listed"], said["announced"]) == (3, 1)
+    out, _ = filled.run("replay", f"s3://{filled.raw}/drives/")
+    assert out.startswith("4 objects: 2 announced")
+
+
+def test_replay_tells_how_to_go_on(filled: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is gone when the first page has been sent."""
+    for number in range(600):
+        filled.put(f"many/{number:04}")
+    filled.key = "many/*"
+    sent = 0
+    send = SqsQueue.send
+
+    async def failing(self: SqsQueue, bodies: Any) -> None:
+        nonlocal sent
+        if sent:
+            raise KeyboardInterrupt
+        sent += len(bodies)
+        await send(self, bodies)
+
+    monkeypatch.setattr(SqsQueue, "send", failing)
+    out, err = filled.run("replay", f"s3://{filled.raw}/many/", "--json", code=130)
+    said = json.loads(out)
+    assert (said["complete"], said["announced"], said["last_key"]) == (False, 500, "many/0499")
+    assert "--start-after many/0499" in err
+    monkeypatch.undo()
+    rest = filled.json("replay", f"s3://{filled.raw}/many/", "--start-after", said["last_key"])
+    assert rest["announced"] == 100
+    assert rest["queued_before"] >= 500
+
+
+def test_reconcile_finds_what_was_never_ingested(filled: Account) -> None:
+    lost = ["drives/1.pcap", KEY]
+    young = filled.json("reconcile")
+    assert (young["listed"], young["filtered"], young["absent"]) == (4, 4, 0)  # only what the route is about
+    out, err = filled.run("reconcile", "--older-than", "0")
+    assert out.splitlines() == [f"s3://{filled.raw}/{key}" for key in lost]
+    assert "2 not in any lake" in err
+    assert filled.keys() == []
+    said = filled.json("reconcile", f"s3://{filled.raw}/", "--older-than", "0s", "--announce", "--match", "*.pcap")
+    assert (said["absent"], said["announced"], said["nowhere"]) == (2, 2, 1)
+    assert said["missing"] == [f"s3://{filled.raw}/{key}" for key in lost]
+    assert filled.keys() == lost
+
+
+def test_reconcile_refuses(filled: Account) -> None:
+    assert "--match" in filled.run("reconcile", "s3://raw/a*", "s3://raw/b", code=2)[1]
+    filled.ledger = filled.aws.table("ledger")
+    assert "set the ledger table" in filled.run("reconcile", code=3)[1]
+    filled.lake = f"{filled.lake}-other"
+    assert "pcaplake setup" in filled.run("reconcile", code=3)[1]
+
+
+def dead(account: Account, *keys: str) -> None:
+    """Captures whose messages were received five times, without success."""
+    for key in keys:
+        account.put(key)
+    sqs, url = account.aws.client("sqs"), account.url()
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "0"})
+    while sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=1).get("Messages"):
+        pass
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "120"})
+
+
+@pytest.mark.slow
+def test_redrive(account: Account) -> None:
+    account.run("setup")
+    dead(account, "drives/1.pcap", "drives/2.pcap", "drives/x/3.pcap")
+    said = account.json("redrive", "--dry-run")
+    uris = sorted(uri for letter in said["letters"] for uri in letter["uris"])
+    assert uris == [f"s3://{account.raw}/drives/{key}" for key in ("1.pcap", "2.pcap", "x/3.pcap")]
+    assert (said["found"], said["matched"], said["moved"]) == (4, 4, 0)  # one is the test event of S3
+    assert all(letter["receive_count"] >= 1 and letter["age_seconds"] >= 0 for letter in said["letters"])
+    assert account.keys() == []
+    out, err = account.run("redrive", "--match", "*/drives/?.pcap", "--limit", "1")
+    assert "received" in out
+    assert "1 moved" in err
+    out, err = account.run("redrive", "--match", "*/drives/?.pcap")
+    assert "1 moved" in err
+    assert account.keys() == ["drives/1.pcap", "drives/2.pcap"]
+    assert account.keys(f"{account.queue}-dead") == ["drives/x/3.pcap"]
+
+
+def test_redrive_of_what_is_not_there(account: Account) -> None:
+    assert "pcaplake setup" in account.run("redrive", code=3)[1]
+    account.queue = account.aws.queue("plain").rpartition("/")[2]
+    assert "no redrive policy" in account.run("redrive", code=3)[1]
+    account.given["queue"] = ""
+    assert "PCAPLAKE_QUEUE" in account.run("redrive", code=2)[1]
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+S3_ACTIONS = {
+    "GetObject": "GetObject",
+    "HeadObject": "GetObject",
+    "PutObject": "PutObject",
+    "CreateMultipartUpload": "PutObject",
+    "UploadPart": "PutObject",
+    "CompleteMultipartUpload": "PutObject",
+    "ListObjectsV2": "ListBucket",
+    "DeleteObject": "DeleteObject",
+    "DeleteObjects": "DeleteObject",
+}
+SELDOM: dict[Role, set[str]] = {  # what a short run does not get to
+    "worker": {
+        "s3:GetObjectVersion",  # buckets without versions
+        "dynamodb:UpdateItem",  # an entry of the lock table that somebody left incomplete
+        "sqs:ChangeMessageVisibility",  # a heartbeat, a message that is given back
+    },
+    "committer": {
+        "s3:GetObjectVersion",
+        "dynamodb:ConditionCheckItem",  # a stage that is held
+        "s3:DeleteObject",  # log entries of 30 days ago, temp objects below a checkpoint
+        "sqs:SendMessage",  # captures of stages that waited for five days
+    },
+    "operator": set(),
+}
+
+
+class Recording:
+    """What is asked of the three services while its block runs, as IAM would be asked: actions and resources."""
+
+    def __init__(self, account: Account) -> None:
+        self.made: set[tuple[str, str]] = set()
+        self._account = account
+
+    @asynccontextmanager
+    async def on(self) -> AsyncIterator[None]:
+        request, made = Dynamo._request, self.made
+
+        async def recorded(client: Dynamo, operation: str, arguments: Any) -> dict[str, Any]:
+            kinds = [f"{kind}Item" for one in arguments.get("TransactItems", ()) for kind in one]
+            for name in kinds or [operation]:
+                made.add((f"dynamodb:{name}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{client.table}"))
+            return await request(client, operation, arguments)
+
+        account, aws = self._account, self._account.aws
+        async with FaultProxy(aws.s3) as s3, FaultProxy(aws.sqs) as sqs:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Dynamo, "_request", recorded)
+                patch.setenv("AWS_ENDPOINT_URL_SQS", sqs.url)
+                account.given = {**GIVEN, "storage_option": {"allow_http": "true", "aws_endpoint": s3.url}}
+                yield
+        lakes = account.lake.removeprefix("s3://").partition("/")[0]
+        for seen in s3.log:
+            bucket = lakes if seen.key.startswith("lake/") else account.raw
+            resource = f"arn:aws:s3:::{bucket}/{seen.key}" if seen.key else ""  # no key: a list, or keys in the body
+            made.add((f"s3:{S3_ACTIONS[seen.operation]}", resource))
+        for one in sqs.log:
+            made.add((f"sqs:{one.operation.removesuffix('Batch')}", ""))
+
+
+GIVEN = {"threads": 1, "poll_wait": 1.0, "flush_interval": 0.5, "max_batch_age": 0.2, "checkpoint_interval": 1}
+
+
+async def served(account: Account, role: str, done: Callable[[Lake], Awaitable[bool]]) -> None:
+    """A service of that role until it has done it; as `pcaplake run` makes one."""
+    settings = FleetSettings.load(account.config, role=role)
+    async with serve.opened(settings, SILENT) as parts:
+        service = Service(
+            parts.queue,
+            parts.routes,
+            parts.lakes,
+            parts.readers,
+            parts.sources,
+            threads=1,
+            budget=parts.budget,
+            receives=role != "committer",
+            poll_wait=settings.poll_wait,
+        )
+        task = asyncio.create_task(service.run())
+        (lake,) = parts.lakes.values()
+        async with asyncio.timeout(120):
+            while not await done(lake) and not task.done():
+                await asyncio.sleep(0.05)
+        service.stop()
+        await task
+
+
+@pytest.mark.slow
+def test_the_policies_allow_what_the_roles_do_and_nothing_else(account: Account) -> None:
+    account.lake = f"{account.lake.rpartition('/')[0]}/lake"
+    account.run("setup")
+    one = capture(account.put(KEY, fleets.can_capture(5)))
+    recordings = {role: Recording(account) for role in SELDOM}
+
+    async def staged(lake: Lake) -> bool:
+        there = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        waiting = int(there["ApproximateNumberOfMessages"]) + int(there["ApproximateNumberOfMessagesNotVisible"])
+        return not waiting and await lake.seen([one.capture_id]) == {one.capture_id: "STAGED"}
+
+    async def committed(lake: Lake) -> bool:
+        seen = await lake.seen([one.capture_id]) == {one.capture_id: "COMMITTED"}
+        return seen and await lake.store.head("captures/_delta_log/_last_checkpoint") is not None
+
+    sqs, url = account.aws.client("sqs"), account.url()
+
+    async def main() -> None:
+        async with recordings["worker"].on():
+            await served(account, "worker", staged)
+        async with recordings["committer"].on():
+            await served(account, "committer", committed)
+        await asyncio.to_thread(dead, account, "drives/late.pcap")
+        async with recordings["operator"].on():
+            for command in (["replay", f"s3://{account.raw}/"], ["reconcile"], ["redrive", "--dry-run"], ["redrive"]):
+                await asyncio.to_thread(account.run, *command)
+
+    asyncio.run(main())
+    account.given = {}
+    documents = json.loads(account.run("setup", "--policies")[0])
+    for role, recording in recordings.items():
+        asked = {action for action, _ in recording.made}
+        said = {action for statement in documents[role]["Statement"] for action in statement["Action"]}
+        assert asked <= said, role
+        assert said <= asked | SELDOM[role], role
+        for action, resource in recording.made:
+            if resource:
+                assert test_policies.allows(documents[role], action, resource), (role, action, resource)
