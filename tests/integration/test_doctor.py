@@ -1,0 +1,377 @@
+"""The doctor and the status of a fleet on S3, SQS and DynamoDB: damage made for real, found, and mended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from tests.worker.lakes import run
+from worker.fleet import checks_files
+from worker.fleet.checks_queue import Queues
+from worker.fleet.doctor import CHECKS
+from worker.lake.delta.arbiter import Entry, TablePath
+from worker.lake.fleet import Services, open_lake
+from worker.lake.knobs import Knobs
+from worker.lake.lake import SCHEMAS, Lake
+from worker.lake.manifest import Capture
+
+from .conftest import Aws
+from .fault_proxy import FaultProxy
+
+Capsys = pytest.CaptureFixture[str]
+WRITTEN = ("captures", "packets")
+DAY = date(2026, 1, 2)
+HTTP = {"aws_allow_http": "true"}
+
+
+class Fleet:
+    """A bucket, its tables and its queue, as `pcaplake setup` makes them, and the settings that name them."""
+
+    def __init__(self, aws: Aws, folder: Path) -> None:
+        self.aws = aws
+        self.bucket, self.raw = aws.bucket("lakes"), aws.bucket("raw")
+        self.ledger = aws.table("ledger")
+        self.locks = aws.table("delta-log", hash_key="tablePath", range_key="fileName")
+        for table in (self.ledger, self.locks):
+            aws.client("dynamodb").update_time_to_live(
+                TableName=table, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expireTime"}
+            )
+        self.dead = aws.queue("dead", MessageRetentionPeriod="1209600")
+        policy = json.dumps({"deadLetterTargetArn": aws.queue_arn(self.dead), "maxReceiveCount": 5})
+        self.url = aws.queue("captures", VisibilityTimeout="120", RedrivePolicy=policy)
+        self.queue = self.url.rpartition("/")[2]
+        self.uri = f"s3://{self.bucket}/lake"
+        self.config = folder / "fleet.yaml"
+        self.settings: dict[str, Any] = {
+            "queue": self.queue, "routes": "routes.yaml", "ledger_table": self.ledger, "lock_table": self.locks,
+            "lease_timeout": 1, "storage_option": HTTP,
+        }  # fmt: skip
+        (folder / "routes.yaml").write_text(f"routes:\n  - {{bucket: {self.raw}, lake: '{self.uri}'}}\n")
+        self.write()
+
+    def write(self, **settings: Any) -> None:
+        self.settings |= settings
+        self.config.write_text(json.dumps(self.settings))
+
+    @asynccontextmanager
+    async def lake(self) -> AsyncIterator[Lake]:
+        async with await Services.open(self.ledger, self.locks) as services:
+            knobs = Knobs(max_batch_age=0.0)
+            lake = await open_lake(self.uri, services, options=HTTP, knobs=knobs, commits=False, lease_timeout=1.0)
+            try:
+                yield lake
+            finally:
+                await lake.close()
+
+    def batches(self, *names: str) -> None:
+        """One capture each."""
+
+        async def commit() -> None:
+            async with self.lake() as lake:
+                for name in names:
+                    await staged(lake, name)
+                    await lake.committer.turn()
+
+        asyncio.run(commit())
+
+    def stage(self, name: str) -> str:
+        async def only() -> str:
+            async with self.lake() as lake:
+                return await staged(lake, name)
+
+        return asyncio.run(only())
+
+    def rows(self) -> dict[str, list[str]]:
+        return {
+            table: sorted(
+                deltalake.DeltaTable(f"{self.uri}/{table}")
+                .to_pyarrow_table(columns=["capture_id"])["capture_id"]
+                .to_pylist()
+            )
+            for table in WRITTEN
+        }
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        """The ledger's items of a kind, as on the wire."""
+        found = self.aws.client("dynamodb").scan(TableName=self.ledger, ConsistentRead=True)["Items"]
+        return [item for item in found if item["pk"]["S"].startswith(f"{kind}#")]
+
+    def delete_items(self, *kinds: str) -> None:
+        for item in (item for kind in kinds for item in self.items(kind)):
+            key = {"pk": item["pk"], "sk": item["sk"]}
+            self.aws.client("dynamodb").delete_item(TableName=self.ledger, Key=key)
+
+    def entry(self, table: str, version: int) -> dict[str, Any]:
+        key = {"tablePath": {"S": f"s3a://{self.bucket}/lake/{table}"}, "fileName": {"S": f"{version:020d}.json"}}
+        return dict(self.aws.client("dynamodb").get_item(TableName=self.locks, Key=key, ConsistentRead=True)["Item"])
+
+    def put_entry(self, item: dict[str, Any]) -> None:
+        self.aws.client("dynamodb").put_item(TableName=self.locks, Item=item)
+
+    def exists(self, key: str) -> bool:
+        listed = self.aws.client("s3").list_objects_v2(Bucket=self.bucket, Prefix=key)
+        return any(one["Key"] == key for one in listed.get("Contents", ()))
+
+
+def value(field: pa.Field, name: str) -> pa.Array:
+    """One value of a column: null where it may be."""
+    if field.name in ("capture_id", "date"):
+        return pa.array([name if field.name == "capture_id" else DAY], field.type)
+    if field.nullable:
+        return pa.nulls(1, field.type)
+    return pa.array(["x" if pa.types.is_string(field.type) else 0], field.type)
+
+
+async def staged(lake: Lake, name: str) -> str:
+    window = lake.window()
+    window.begin(Capture(capture_id=name, uri=f"s3://raw/{name}.pcap", etag="e", size=1))
+    for table in WRITTEN:
+        columns = [value(field, name) for field in SCHEMAS[table]]
+        window.write(table, pa.RecordBatch.from_arrays(columns, names=SCHEMAS[table].names))
+    window.end()
+    stage = window.close()
+    assert stage is not None
+    assert (await lake.stage(stage)).staged
+    return stage.stage_id
+
+
+@pytest.fixture
+def fleet(aws: Aws, tmp_path: Path) -> Fleet:
+    made = Fleet(aws, tmp_path)
+    made.batches("a", "b")
+    return made
+
+
+def each(*captures: str) -> dict[str, list[str]]:
+    """A row of each capture in each table."""
+    return {table: sorted(captures) for table in WRITTEN}
+
+
+def doctor(fleet: Fleet, capsys: Capsys, *arguments: object) -> tuple[int, dict[str, Any]]:
+    code, out, err = run(capsys, "doctor", "--config", fleet.config, "--json", *arguments)
+    assert err == ""
+    return code, json.loads(out)
+
+
+def unwell(report: dict[str, Any]) -> set[tuple[str, str, str | None]]:
+    """What is not ok, without what only was not examined because of it."""
+    return {
+        (one["level"], one["check"], one["table"])
+        for one in report["findings"]
+        if one["level"] != "ok" and not one["what"].startswith("orphans were not")
+    }
+
+
+def test_a_fleet_that_is_well(fleet: Fleet, capsys: Capsys) -> None:
+    code, report = doctor(fleet, capsys)
+    assert (code, unwell(report)) == (0, set()), report
+    assert {one["check"] for one in report["findings"]} == {*CHECKS, "settings", "queue"}
+    code, report = doctor(fleet, capsys, "--lake", fleet.uri)
+    assert (code, {one["lake"] for one in report["findings"]}) == (0, {fleet.uri})
+    assert not fleet.exists("lake/_pcaplake/doctor"), "its own object is gone"
+    fleet.batches("c")
+    assert fleet.rows() == each("a", "b", "c")
+
+
+def test_a_ledger_that_lost_its_items_is_rebuilt(fleet: Fleet, capsys: Capsys) -> None:
+    fleet.delete_items("capture", "stage")
+    code, report = doctor(fleet, capsys, "--repair")
+    assert (code, unwell(report)) == (1, {("error", "memory", None)})
+    assert fleet.items("capture") == [], "listing changes nothing"
+    code, report = doctor(fleet, capsys, "--repair", "--yes")
+    assert (code, unwell(report)) == (0, set()), report
+    assert report["repaired"] == [
+        "2 batches up to 1 were restored, 0 above it are known; the next committer drives them"
+    ]
+    assert {item["state"]["S"] for item in fleet.items("capture")} == {"COMMITTED"}
+    assert all("expireTime" in item for item in fleet.items("stage"))
+    fleet.batches("c")
+    assert fleet.rows() == each("a", "b", "c")
+
+
+def test_a_ledger_that_lost_everything_is_rebuilt(fleet: Fleet, capsys: Capsys) -> None:
+    fleet.delete_items("capture", "stage", "head", "lease")
+    code, report = doctor(fleet, capsys)
+    assert (code, unwell(report)) == (1, {("error", "memory", None), ("warning", "transactions", None)})
+    code, report = doctor(fleet, capsys, "--repair", "--yes")
+    assert unwell(report) == {("warning", "transactions", None)}, "a committer must drive the batches"
+    fleet.batches("c")
+    assert doctor(fleet, capsys)[0] == 0
+    assert fleet.rows() == each("a", "b", "c")
+
+
+def test_a_ledger_in_another_table_is_adopted_when_that_was_said(fleet: Fleet, aws: Aws, capsys: Capsys) -> None:
+    other = aws.table("restored")
+    fleet.write(ledger_table=other)
+    code, report = doctor(fleet, capsys, "--repair", "--yes")
+    assert (code, report["repairs"]) == (1, [])
+    assert ("error", "ledger", None) in unwell(report)
+    code, report = doctor(fleet, capsys, "--repair", "--yes", "--adopt")
+    assert len(report["repaired"]) == 1
+    fleet.ledger = other
+    aws.client("dynamodb").update_time_to_live(
+        TableName=other, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expireTime"}
+    )
+    fleet.batches("c")
+    code, report = doctor(fleet, capsys)
+    assert (code, unwell(report)) == (0, set())
+    assert fleet.rows() == each("a", "b", "c")
+
+
+def test_incomplete_entries_are_finished(fleet: Fleet, capsys: Capsys) -> None:
+    """An older one whose N.json is there, and the newest, whose writer died before N.json was made."""
+    older = fleet.entry("packets", 1)
+    del older["expireTime"]
+    fleet.put_entry({**older, "complete": {"S": "false"}})
+    begun = Entry.new(TablePath.of(fleet.uri, "captures"), 3)
+    fleet.put_entry({name: {"S": value} for name, value in begun.to_item().items()})
+    data = b'{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}\n'
+    key = f"lake/captures/_delta_log/{begun.temp_path}"
+    fleet.aws.client("s3").put_object(Bucket=fleet.bucket, Key=key, Body=data)
+    code, report = doctor(fleet, capsys)
+    assert (code, unwell(report)) == (1, {("warning", "entries", "packets"), ("warning", "entries", "captures")})
+    assert fleet.entry("captures", 3)["complete"] == {"S": "false"}, "looking changes nothing"
+    assert not fleet.exists(f"lake/captures/_delta_log/{3:020d}.json")
+    code, report = doctor(fleet, capsys, "--repair", "--yes")
+    assert (code, unwell(report), len(report["repaired"])) == (0, set(), 2)
+    for table, version in (("packets", 1), ("captures", 3)):
+        entry = fleet.entry(table, version)
+        assert entry["complete"] == {"S": "true"}
+        assert int(entry["expireTime"]["N"]) > 0
+    assert fleet.exists(f"lake/captures/_delta_log/{3:020d}.json")
+    fleet.batches("c")
+    assert fleet.rows() == each("a", "b", "c")
+
+
+def test_orphans_are_deleted_and_files_of_stages_are_not(
+    fleet: Fleet, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = fleet.stage("waits")
+    orphan = f"lake/packets/date={DAY}/{'0' * 32}-0.zstd.parquet"
+    fleet.aws.client("s3").put_object(Bucket=fleet.bucket, Key=orphan, Body=b"12345")
+    code, report = doctor(fleet, capsys)
+    assert (code, unwell(report)) == (0, set()), "it is young"
+    monkeypatch.setattr(checks_files, "ORPHAN_AFTER_MS", -timedelta(hours=1) / timedelta(milliseconds=1))
+    code, report = doctor(fleet, capsys, "--repair")
+    assert (code, unwell(report)) == (1, {("warning", "files", "packets")})
+    assert report["repairs"] == [f"delete 1 orphan files of {fleet.uri}: {orphan.removeprefix('lake/')}"]
+    code, report = doctor(fleet, capsys, "--repair", "--yes")
+    assert (code, report["repaired"]) == (0, ["packets: 1 orphan files deleted"])
+    assert not fleet.exists(orphan)
+    assert fleet.exists(f"lake/packets/date={DAY}/{stage}-1.zstd.parquet")
+    fleet.batches("c")
+    assert fleet.rows() == each("a", "b", "c", "waits")
+
+
+def test_a_table_whose_protocol_was_raised(fleet: Fleet, capsys: Capsys) -> None:
+    """By somebody who does not use the lock table either."""
+    table = deltalake.DeltaTable(f"{fleet.uri}/packets")
+    table.alter.add_feature(deltalake.TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    code, report = doctor(fleet, capsys)
+    assert (code, unwell(report)) == (1, {("error", "blocked", "packets"), ("warning", "entries", "packets")})
+    (found,) = [one for one in report["findings"] if one["check"] == "blocked"]
+    where = f"ALTER TABLE delta.`s3a://{fleet.bucket}/lake/packets`"
+    assert f"{where} DROP FEATURE deletionVectors TRUNCATE HISTORY;" in found["do"].splitlines()
+
+
+def test_what_is_not_allowed_and_what_is_not_there(fleet: Fleet, aws: Aws, capsys: Capsys) -> None:
+    async def refusing() -> tuple[int, dict[str, Any]]:
+        async with FaultProxy(aws.dynamodb) as proxy:
+            denied = {"status": 400, "code": "AccessDeniedException"}
+            proxy.add("TransactWriteItems", "error", times=9, **denied)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", proxy.url)
+                return await asyncio.to_thread(doctor, fleet, capsys)
+
+    code, report = asyncio.run(refusing())
+    assert (code, unwell(report)) == (1, {("error", "dynamodb", None)})
+    assert "TransactWriteItems" in next(one["what"] for one in report["findings"] if one["level"] == "error")
+    fleet.write(queue="nothing", lock_table="nothing")
+    code, report = doctor(fleet, capsys)
+    assert {("error", "queue", None), ("error", "lock table", None), ("error", "lake.json", None)} <= unwell(report)
+
+
+def test_dead_letters_and_the_status_of_a_fleet(fleet: Fleet, capsys: Capsys) -> None:
+    sqs = fleet.aws.client("sqs")
+    sqs.send_message(QueueUrl=fleet.dead, MessageBody="{}")
+    for _ in range(3):
+        sqs.send_message(QueueUrl=fleet.url, MessageBody="{}")
+    sqs.receive_message(QueueUrl=fleet.url, MaxNumberOfMessages=1, VisibilityTimeout=600)
+    code, report = doctor(fleet, capsys)
+    assert (code, unwell(report)) == (1, {("warning", "queue", None)})
+    assert "1 dead letters" in next(one["what"] for one in report["findings"] if one["level"] == "warning")
+    stage = fleet.stage("waits")
+    code, out, err = run(capsys, "status", "--config", fleet.config, "--json")
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    queue = said["queue"]
+    assert (queue["visible"], queue["in_flight"], queue["dead_letters"]["visible"]) == (2, 1, 1)
+    (lake,) = said["lakes"]
+    assert (lake["head"], lake["last_batch"], lake["pending"], lake["held"]) == (1, 1, 1, {})
+    assert lake["oldest_pending"] >= 0
+    assert {name: lake["tables"][name]["rows"] for name in WRITTEN} == dict.fromkeys(WRITTEN, 2)
+    code, out, _ = run(capsys, "status", "--config", fleet.config)
+    assert "2 waiting" in out
+    assert "1 in flight" in out
+    assert "1 dead letters" in out
+    assert stage
+
+
+def test_no_message_is_received_by_looking(fleet: Fleet, capsys: Capsys) -> None:
+    sqs = fleet.aws.client("sqs")
+    sqs.send_message(QueueUrl=fleet.url, MessageBody="{}")
+    for _ in range(2):
+        doctor(fleet, capsys)
+        run(capsys, "status", "--config", fleet.config)
+    (message,) = sqs.receive_message(
+        QueueUrl=fleet.url, MessageSystemAttributeNames=["ApproximateReceiveCount"]
+    )["Messages"]  # fmt: skip
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+
+
+def test_who_leads_is_seen(fleet: Fleet, capsys: Capsys) -> None:
+    async def beside() -> tuple[int, str]:
+        async with await Services.open(fleet.ledger, fleet.locks) as services:
+            lake = await open_lake(fleet.uri, services, options=HTTP, knobs=Knobs(max_batch_age=0.1), lease_timeout=1.0)
+            async with lake:
+                while not lake.committer.leading:
+                    await asyncio.sleep(0.01)
+                code, out, _ = await asyncio.to_thread(run, capsys, "status", "--config", fleet.config, "--json")
+        return code, out
+
+    code, out = asyncio.run(beside())
+    (lake,) = json.loads(out)["lakes"]
+    assert (code, lake["leader"]["moves"]) == (0, True)
+    code, out, _ = run(capsys, "status", "--config", fleet.config, "--json")
+    (lake,) = json.loads(out)["lakes"]
+    assert lake["leader"] == {"owner": "", "moves": False}, "it was given back"
+
+
+def test_the_age_of_the_queue_is_cloudwatchs(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [
+        {"Datapoints": [{"Timestamp": 1, "Maximum": 5.0}, {"Timestamp": 2, "Maximum": 65.0}]},
+        {"Datapoints": []},
+    ]
+
+    class CloudWatch:
+        def get_metric_statistics(self, **asked: Any) -> Any:
+            assert asked["Dimensions"] == [{"Name": "QueueName", "Value": fleet.queue}]
+            return answers.pop(0)
+
+    monkeypatch.setattr(Queues, "cloudwatch", CloudWatch())
+    fleet.aws.client("sqs").send_message(QueueUrl=fleet.url, MessageBody="{}")
+    queues = Queues()
+    try:
+        assert asyncio.run(queues.look(fleet.queue)).oldest_age == 65.0
+        assert asyncio.run(queues.look(fleet.queue)).oldest_age is None
+    finally:
+        queues.close()
