@@ -355,7 +355,7 @@ class _ObjectUpload:
             self._writer: Any = obstore.open_writer(inner, path, buffer_size=_PART_BYTES)
 
     def write(self, data: Buffer) -> None:
-        with _reading(self._path):
+        with _writing(self._path):
             self._writer.write(data)
 
     def finish(self) -> ObjectMeta:
@@ -424,6 +424,8 @@ def _writing(path: str) -> Iterator[None]:
         with _reading(path):
             yield
     except FileNotFoundError as error:
+        if "NoSuchUpload" in str(error):  # completed already, and the answer was lost; or aborted by somebody else
+            raise OutcomeUnknown(f"{path}: {_first_line(error)}") from error
         raise Fatal(f"{path}: the store has no such bucket or container: {_first_line(error)}") from error
     except Retryable as error:
         raise OutcomeUnknown(str(error)) from error
