@@ -16,6 +16,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--moments", type=int, default=20, help="random moments at which an ingest is killed")
+    parser.addoption("--torture", action="store_true", help="leave nothing out, however long it takes")
 
 
 @pytest.fixture
@@ -23,3 +24,9 @@ def moments(request: pytest.FixtureRequest) -> int:
     """At how many random moments an ingest is killed."""
     count: int = request.config.getoption("--moments")
     return count
+
+
+@pytest.fixture(scope="session")
+def torture(request: pytest.FixtureRequest) -> bool:
+    """Whether time does not matter."""
+    return bool(request.config.getoption("--torture"))

@@ -2,130 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from deltalake import DeltaTable
-
-from tests.worker.fleets import can_capture
 
 from .conftest import Aws
-
-FRAMES = 50
-PATIENCE = 60.0  # seconds until something must have happened on the slowest machine
-
-
-@dataclass
-class Stage:
-    """A bucket that announces captures to a queue, a bucket for the lake, and both tables."""
-
-    aws: Aws
-    folder: Path
-    raw: str
-    queue_url: str
-    lake: str
-    ledger: str
-    locks: str
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            **self.aws.environment,
-            "PCAPLAKE_QUEUE": self.queue_url.rpartition("/")[2],
-            "PCAPLAKE_LAKE": f"s3://{self.lake}/drives",
-            "PCAPLAKE_LEDGER_TABLE": self.ledger,
-            "PCAPLAKE_LOCK_TABLE": self.locks,
-            "PCAPLAKE_STORAGE_OPTION": '{"allow_http": "true"}',
-            "PCAPLAKE_THREADS": "1",
-            "PCAPLAKE_POLL_WAIT": "1",
-            "PCAPLAKE_DRAIN_TIMEOUT": "20",
-            "PCAPLAKE_FLUSH_INTERVAL": "1",
-            "PCAPLAKE_MAX_BATCH_AGE": "0.3",
-            "PCAPLAKE_LEASE_TIMEOUT": "1",
-            "PCAPLAKE_HTTP_PORT": "0",
-        }
-
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-        log = (self.folder / f"worker-{time.monotonic_ns()}.log").open("wb")
-        with log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "worker", "run", *arguments],
-                env=self.environment | environment,
-                stdout=log,
-                stderr=log,
-            )
-
-    def upload(self, numbers: range) -> None:
-        for i in numbers:
-            self.aws.client("s3").put_object(Bucket=self.raw, Key=f"in/{i} ü+.pcap", Body=can_capture(FRAMES, i))
-
-    def read(self, table: str) -> Any:
-        """A table as `deltalake` reads it; None when there is none yet."""
-        options = {"AWS_ALLOW_HTTP": "true", **self.aws.environment}
-        uri = f"s3://{self.lake}/drives/{table}"
-        if not DeltaTable.is_deltatable(uri, options):
-            return None
-        return DeltaTable(uri, storage_options=options).to_pyarrow_table()
-
-    def captures(self) -> Counter[str]:
-        table = self.read("captures")
-        return Counter() if table is None else Counter(table["uri"].to_pylist())
-
-    def logs(self) -> str:
-        return "\n".join(path.read_text() for path in self.folder.glob("*.log"))
-
-    def left(self) -> int:
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = self.aws.client("sqs").get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=names)
-        return sum(int(value) for value in found["Attributes"].values())
-
-    def entries(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.aws.client("dynamodb").scan(TableName=self.locks)["Items"]
-        return found
-
-
-def until(what: Callable[[], bool], stage: Stage) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline, stage.logs()
-        time.sleep(0.1)
+from .stages import FRAMES, PATIENCE, Stage, staged, until
 
 
 @pytest.fixture
 def stage(aws: Aws, tmp_path: Path) -> Iterator[Stage]:
-    raw, url = aws.bucket("raw"), aws.queue("captures", VisibilityTimeout="10")
-    aws.client("s3").put_bucket_notification_configuration(
-        Bucket=raw,
-        NotificationConfiguration={
-            "QueueConfigurations": [{"QueueArn": aws.queue_arn(url), "Events": ["s3:ObjectCreated:*"]}]
-        },
-    )
-    made = Stage(
-        aws=aws,
-        folder=tmp_path,
-        raw=raw,
-        queue_url=url,
-        lake=aws.bucket("lake"),
-        ledger=aws.table("ledger"),
-        locks=aws.table("locks", hash_key="tablePath", range_key="fileName"),
-    )
-    running: list[subprocess.Popen[bytes]] = []
-    real = made.start
-    made.start = lambda *a, **e: running.append(real(*a, **e)) or running[-1]  # type: ignore[func-returns-value, method-assign]
-    yield made
-    for process in running:
-        process.kill()
-        process.wait()
+    with staged(aws, tmp_path) as made:
+        yield made
 
 
 def test_three_workers_one_killed(stage: Stage) -> None:

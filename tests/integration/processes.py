@@ -1,0 +1,68 @@
+"""`pcaplake run` in processes that start as copies of one that has imported everything: quick to begin, easy to kill.
+
+Knows steps at which a process dies or stands still; the command has no setting for that. A copy has its settings from
+its environment, as the command has, and is the same from `FleetSettings.load` on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from worker import cli, serve
+from worker.errors import Fatal
+from worker.fleet_settings import FleetSettings
+from worker.lake.fleet import open_lake
+from worker.testing import crash_at
+
+from .stages import Stage
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.integration.warmed", "tests.integration.processes"])
+
+
+def stop_at(where: str) -> Callable[[str], None]:
+    """A `step` at which this process stops (SIGSTOP), once; it goes on when somebody sends SIGCONT."""
+    left = [where]
+
+    def step(here: str) -> None:
+        if left and (here == left[0] or here.startswith(f"{left[0]} ")):
+            left.clear()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return step
+
+
+def _serve(environment: Mapping[str, str], log: str, kind: str, where: str) -> None:
+    """In a process of its own: all it says goes to `log`, its exit code is the command's."""
+    with Path(log).open("a") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    os.environ.update(environment)
+    steps: dict[str, Callable[[str], Callable[[str], None]]] = {"kill": crash_at, "stop": stop_at}
+    if kind:
+        serve.open_lake = functools.partial(open_lake, step=steps[kind](where))  # type: ignore[attr-defined]
+    try:
+        code = asyncio.run(serve.serve(FleetSettings.load()))
+    except Fatal as error:
+        print(f"error: {error}", flush=True)
+        code = cli.FATAL
+    os._exit(code)
+
+
+def start(stage: Stage, name: str, *, kill: str = "", stop: str = "", **settings: Any) -> Any:
+    """A worker that has begun. `kill`, `stop`: the step at which it dies, or stands still; `settings` by name."""
+    given = {f"PCAPLAKE_{setting.upper()}": str(value) for setting, value in settings.items()}
+    kind = "kill" if kill else "stop" if stop else ""
+    arguments = (stage.settings | given, str(stage.folder / f"{name}.log"), kind, kill or stop)
+    process = PROCESSES.Process(target=_serve, args=arguments)
+    process.start()
+    stage.ends.callback(process.join)
+    stage.ends.callback(process.kill)
+    return process

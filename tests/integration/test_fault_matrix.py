@@ -1,0 +1,347 @@
+"""Every request in the life of a message goes wrong in every way, and processes die at every step: rows are there once.
+
+One lake and one service for all requests: after each fault the capture must come into the tables, after each request
+the whole lake is looked at. What a single adapter makes of a fault is tested beside it; here the service has to live
+with it. `--torture` adds faults that the clients mend by themselves, refusals of everything, and each step alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import struct
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.parser import captures
+from worker.errors import Fatal
+from worker.lake import store as lake_store
+from worker.service import POLLS
+
+from . import processes
+from .conftest import Aws
+from .fault_proxy import Rule
+from .proxied import Proxied, Running, proxied
+from .stages import FRAMES, PATIENCE, staged
+
+PAST_THE_CLIENT = 4  # clients ask three or four times, then the service hears of it
+CAPTURES = 8  # at most, until everything has gone wrong as often as it should
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One kind of request: `how` chooses it as `FaultProxy.add` does, `body`: its answer has one that can be cut."""
+
+    service: str
+    operation: str
+    how: Mapping[str, str]
+    body: bool = False
+
+
+def s3(operation: str, key: str, *, body: bool = False) -> Request:
+    return Request("s3", operation, {"key": key}, body)
+
+
+def dynamodb(operation: str, containing: str, *, body: bool = True) -> Request:
+    return Request("dynamodb", operation, {"containing": containing}, body)
+
+
+# In the order of a message's life, steps as in docs/exactly-once.md.
+REQUESTS = {
+    "3.1 receive": Request("sqs", "ReceiveMessage", {}, True),
+    "3.2 lake.json": s3("GetObject", "*/lake.json", body=True),
+    "3.2 known?": dynamodb("BatchGetItem", '"capture#'),
+    "3.3 capture": s3("GetObject", "in/*", body=True),
+    "3.4 file": s3("PutObject", "*.parquet"),
+    "3.4 its time": s3("HeadObject", "*.parquet"),
+    "3.5 stage": dynamodb("TransactWriteItems", '"Put"'),
+    "3.6 delete": Request("sqs", "DeleteMessageBatch", {}, True),
+    "4 who leads": dynamodb("GetItem", '"lease#'),
+    "4 beat": dynamodb("PutItem", '"lease#'),
+    "4.2 work list": dynamodb("Query", '"pending#'),
+    "4.2 clock": s3("PutObject", "*/_pcaplake/clock"),
+    "4.2 stages": dynamodb("BatchGetItem", '"stage#'),
+    "4.2 newest entry": dynamodb("Query", "tablePath = :table"),
+    "4.2 log": s3("GetObject", "*/_delta_log/0*.json"),
+    "4.3a manifest": s3("PutObject", "*/_pcaplake/batches/*"),
+    "4.3b mark": dynamodb("TransactWriteItems", "SET #batch = :batch"),
+    "4.3b watermark": dynamodb("UpdateItem", "SET #marked"),
+    "5.1 temp object": s3("PutObject", "*/_delta_log/.tmp/*"),
+    "5.2 entry": dynamodb("PutItem", "tempPath"),
+    "5.3 version": s3("PutObject", "*/_delta_log/0*.json"),
+    "5.3b before": s3("HeadObject", "*/_delta_log/0*.json"),
+    "5.3b horizon": s3("GetObject", "*/_last_checkpoint"),
+    "5.4 complete": dynamodb("UpdateItem", "SET #complete"),
+    "4.5 flag captures": dynamodb("TransactWriteItems", "SET #state"),
+    "4.5 flag stage": dynamodb("TransactWriteItems", "REMOVE #body"),
+    "4.5 flag pending": dynamodb("TransactWriteItems", '"Delete"'),
+    "4.6 head": dynamodb("GetItem", '"head#'),
+    "4.6 advance": dynamodb("UpdateItem", "SET #head"),
+}
+FAULTS: dict[str, dict[str, Any]] = {
+    "request lost": {"action": "drop_request"},
+    "answer lost": {"action": "drop_response"},
+    "500": {"action": "error", "status": 500, "code": "InternalServerError"},
+    "500 and done": {"action": "error_response", "status": 500, "code": "InternalServerError"},
+    "throttled": {"action": "error"},
+    "cut": {"action": "truncate"},
+}
+UNDONE = ("request lost", "500", "throttled")
+DONE = ("answer lost", "500 and done")
+THROTTLED = {
+    "s3": {"status": 503, "code": "SlowDown"},
+    "sqs": {"status": 400, "code": "RequestThrottled"},
+    "dynamodb": {"status": 400, "code": "ThrottlingException"},
+}
+FORBIDDEN = {
+    "s3": {"status": 403, "code": "AccessDenied"},
+    "sqs": {"status": 403, "code": "AccessDenied"},
+    "dynamodb": {"status": 400, "code": "AccessDeniedException"},
+}
+
+
+class Ground:
+    """A lake, the proxies before its services, and a loop in which one service stands by from test to test."""
+
+    def __init__(self, runner: asyncio.Runner, town: Proxied) -> None:
+        self.town = town
+        self._runner = runner
+        self._stack = AsyncExitStack()
+        self._running: Running | None = None
+
+    def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._runner.run(asyncio.wait_for(main(), 5 * PATIENCE))
+
+    async def service(self) -> Running:
+        """The one that stands by, or a new one when that has ended."""
+        if self._running is None or self._running.task.done():
+            await self.stop()
+            self._running = await self._stack.enter_async_context(self.town.run())
+        return self._running
+
+    async def stop(self) -> None:
+        self._running = None
+        await self._stack.aclose()
+
+
+@pytest.fixture(scope="module")
+def ground(aws: Aws, torture: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    if aws.engine != "ministack" and not torture:
+        pytest.skip("here the races are enough: make torture has all of it")
+    with asyncio.Runner() as runner, staged(aws, tmp_path_factory.mktemp("matrix"), visibility=3) as stage:
+        behind = proxied(stage)
+        made = Ground(runner, runner.run(behind.__aenter__()))
+        yield made
+        runner.run(made.stop())
+        runner.run(behind.__aexit__(None, None, None))
+
+
+def inject(town: Proxied, request: Request, fault: Mapping[str, Any], times: int | None) -> Rule:
+    given = {**fault, **(THROTTLED[request.service] if fault == FAULTS["throttled"] else {})}
+    return town.add(request.service, request.operation, given.pop("action"), times=times, **request.how, **given)
+
+
+async def polled(town: Proxied) -> None:
+    """Every poll that is under way now began after the last rule was made."""
+    polls = [seen for seen in town.sqs.log if seen.operation == "ReceiveMessage" and seen.action is None]
+    await town.until(lambda: all(seen.status is not None for seen in polls))
+
+
+async def survive(ground: Ground, request: Request, faults: Mapping[str, int]) -> None:
+    """Captures come into the tables although these things go wrong, one after the other, each so many times."""
+    town, running = ground.town, await ground.service()
+    rules = [inject(town, request, FAULTS[fault], times) for fault, times in faults.items()]
+    if request.operation == "ReceiveMessage":
+        await polled(town)
+    left = CAPTURES
+    while any(rule.hits != rule.times for rule in rules):
+        assert left, f"{left} of {[(rule.action, rule.hits) for rule in rules]}"
+        left -= 1
+        await town.upload()
+        await town.committed(running)
+        await town.idle(running)
+    town.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_goes_wrong(ground: Ground, name: str) -> None:
+    """First nothing happens, several times in several ways, then all but the answer: past what clients mend."""
+    request = REQUESTS[name]
+
+    async def main() -> None:
+        if request.operation == "ReceiveMessage":
+            await survive(ground, request, dict.fromkeys(UNDONE, PAST_THE_CLIENT))
+            for fault in (*DONE, "cut"):  # each with a message in it
+                await survive(ground, request, {fault: POLLS})
+        else:
+            cut = {"cut": PAST_THE_CLIENT} if request.body else {}
+            await survive(ground, request, dict.fromkeys((*UNDONE, *DONE), PAST_THE_CLIENT) | cut)
+        await ground.town.settled(await ground.service())
+
+    ground.run(main)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_goes_wrong_in_one_way(ground: Ground, name: str, fault: str, torture: bool) -> None:
+    if not torture:
+        pytest.skip("only in make torture; test_a_request_goes_wrong has all of them in a row")
+    request = REQUESTS[name]
+    if fault == "cut" and not request.body:
+        pytest.skip("an answer without a body")
+
+    async def main() -> None:
+        for times in (1, PAST_THE_CLIENT):
+            await survive(ground, request, {fault: times})
+        await ground.town.settled(await ground.service())
+
+    ground.run(main)
+
+
+MULTIPART = {
+    "begin": s3("CreateMultipartUpload", "*.parquet", body=True),
+    "part": s3("UploadPart", "*.parquet"),
+    "end": s3("CompleteMultipartUpload", "*.parquet", body=True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MULTIPART)
+def test_a_file_of_several_parts(ground: Ground, name: str, torture: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = MULTIPART[name]
+    monkeypatch.setattr(lake_store, "_PART_BYTES", 5 << 20)  # S3 takes no smaller ones
+
+    async def main() -> None:
+        town, running = ground.town, await ground.service()
+        for number, fault in enumerate(FAULTS if torture else ("request lost", "answer lost")):
+            rule = inject(town, request, FAULTS[fault], PAST_THE_CLIENT)
+            await town.put(f"{name} {number}.pcap", incompressible(number), BIG)
+            await town.committed(running)
+            assert rule.hits, fault
+            town.clear()
+        await town.settled(running)
+
+    ground.run(main)
+
+
+BIG = 90_000
+
+
+def incompressible(seed: int) -> bytes:
+    """A capture of `BIG` CAN FD frames whose 64 bytes nothing makes smaller."""
+    record = struct.calcsize("<IIII") + 8 + 64
+    data = np.random.default_rng(seed).integers(0, 256, (BIG, record), np.uint8)
+    head = struct.pack("<IIII", captures.T0, 0, 72, 72) + struct.pack(">IBBxx", 0x123, 64, 4)
+    data[:, : len(head)] = np.frombuffer(head, np.uint8)
+    return captures.pcap_header(227) + data.tobytes()
+
+
+ALWAYS = [("3.5 stage", "request lost"), ("3.5 stage", "answer lost")]
+ALWAYS += [("4.3a manifest", "answer lost"), ("5.3 version", "answer lost")]
+OUTAGES = ("3.5 stage", "4.3a manifest", "4.3b mark", "5.1 temp object", "5.2 entry", "5.3 version", "4.6 advance")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["request lost", "answer lost"])
+@pytest.mark.parametrize("name", OUTAGES)
+def test_a_request_fails_until_the_service_gives_it_up(
+    ground: Ground, name: str, fault: str, torture: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For longer than a commit is tried: the capture is read again, or the committer begins anew."""
+    if (name, fault) not in ALWAYS and not torture:
+        pytest.skip("only in make torture")
+
+    async def main() -> None:
+        await ground.stop()
+        town = ground.town
+        async with town.run(commit_timeout=0.5) as running:
+            inject(town, REQUESTS[name], FAULTS[fault], None)
+            await town.upload()
+            through = asyncio.create_task(town.committed(running))  # what is done may be found without an answer
+            await town.until(lambda: "again" in caplog.text or through.done(), running)
+            town.clear()
+            await through
+            await town.settled(running)
+
+    ground.run(main)
+
+
+AT_ONCE = ("3.2 lake.json", "3.5 stage", "3.6 delete", "4.3a manifest", "5.2 entry")
+OF_ONE_CAPTURE = "3.3 capture"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_refused(ground: Ground, name: str, torture: bool) -> None:
+    """The service ends, with what only people can mend; one that may finds everything, and goes on."""
+    if name not in AT_ONCE and name != OF_ONE_CAPTURE and not torture:
+        pytest.skip("only in make torture")
+    request = REQUESTS[name]
+
+    async def main() -> None:
+        await ground.stop()
+        town = ground.town
+        async with town.run() as running:
+            how = {"action": "error", **FORBIDDEN[request.service]}
+            rule = inject(town, request, how, None)
+            await town.upload()
+            if name == OF_ONE_CAPTURE:
+                await town.until(lambda: running.service.tally["failed"] > 0, running)
+            else:
+                await asyncio.wait([running.task], timeout=PATIENCE)
+                assert isinstance(running.task.exception(), Fatal)
+            assert rule.hits
+        town.clear()
+        await town.settled(await ground.service())
+
+    ground.run(main)
+
+
+STEPS = ("stage.4 packets", "stage.5", "commit.1", "commit.2", "commit.3a", "commit.3b", "commit.4 can_frames")
+STEPS += ("commit.4", "commit.5", "commit.6")
+MOMENTS = [f"{when} {step}" for when in ("before", "after") for step in STEPS] + ["after stage.6", "after stage.5 #2"]
+
+
+async def killed(ground: Ground, where: str) -> None:
+    """A process finds what those before it left, takes a capture, and dies there."""
+    town = ground.town
+    await town.upload(2, FRAMES)
+    process = processes.start(town.stage, "killed", kill=where, max_records=1, lease_timeout=0.5)
+    await asyncio.to_thread(process.join, PATIENCE)
+    assert process.exitcode == -signal.SIGKILL, town.stage.logs()
+    await asyncio.to_thread(town.books.check_once)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(4))
+def test_processes_die_one_after_the_other(ground: Ground, first: int) -> None:
+    """Each at another step, the next one soon after it began: what is left over adds up."""
+
+    async def main() -> None:
+        await ground.stop()
+        for where in MOMENTS[first::4]:
+            await killed(ground, where)
+        await ground.town.settled(await ground.service())
+
+    ground.run(main)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", MOMENTS)
+def test_a_process_dies(ground: Ground, where: str, torture: bool) -> None:
+    if not torture:
+        pytest.skip("only in make torture; test_processes_die_one_after_the_other meets the same steps")
+
+    async def main() -> None:
+        await ground.stop()
+        await killed(ground, where)
+        await ground.town.settled(await ground.service())
+
+    ground.run(main)
