@@ -46,12 +46,6 @@ def aws_region() -> str | None:
     return os.environ.get("AWS_REGION")
 
 
-def otlp_endpoint() -> str | None:
-    """Where traces go, as OpenTelemetry says: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, or below ..._OTLP_ENDPOINT."""
-    base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or (f"{base.rstrip('/')}/v1/traces" if base else None)
-
-
 def traces_endpoint() -> str | None:
     """The URL that OpenTelemetry's own variables name for traces."""
     if named := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):

@@ -24,7 +24,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from worker.errors import Fatal
-from worker.settings import otlp_endpoint
+from worker.settings import traces_endpoint
 from worker.telemetry import logs
 from worker.telemetry.loop import INTERVAL, LoopDelay
 from worker.telemetry.metrics import METRICS, PrometheusMeter, markdown
@@ -449,7 +449,7 @@ def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.Monk
 
     with nothing_left(), collector() as (base, came):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", base)
-        with exported(otlp_endpoint()):
+        with exported(traces_endpoint()):
             asyncio.run(both())
             with pytest.raises(ValueError, match="of no use"), span("stage"):
                 raise ValueError("of no use")
@@ -469,7 +469,7 @@ def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.Monk
 def test_without_an_endpoint_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    with nothing_left(), exported(otlp_endpoint()):
+    with nothing_left(), exported(traces_endpoint()):
         threads = threading.active_count()
         with span("message", message_id="m1") as nothing:
             assert nothing is None
@@ -506,4 +506,4 @@ def test_a_collector_that_is_down_costs_spans_and_no_more(caplog: pytest.LogCapt
 def test_where_traces_go(monkeypatch: pytest.MonkeyPatch, whole: str, base: str, endpoint: str | None) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", whole)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", base)
-    assert otlp_endpoint() == endpoint
+    assert traces_endpoint() == endpoint
