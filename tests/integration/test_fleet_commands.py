@@ -273,6 +273,10 @@ def test_an_overlap_is_refused_before_anything_is_made(account: Account) -> None
         assert "'theirs'" in err
         with Clients() as clients:
             assert find(clients.sqs, account.queue) is None
+    made = account.json("setup", "--no-notifications")
+    assert not {step["what"] for step in made["steps"]} & {"notification", "queue policy"}
+    now = account.aws.client("s3").get_bucket_notification_configuration(Bucket=account.raw)
+    assert [one["Id"] for one in now["QueueConfigurations"]] == ["theirs"]
 
 
 def test_a_table_that_went_missing_is_made_again_and_told(account: Account) -> None:

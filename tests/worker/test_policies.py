@@ -138,6 +138,31 @@ def test_s3() -> None:
     assert actions("s3") == {*OBSTORE.values(), "GetObjectVersion"}  # a version is read as `GetObject` with its id
 
 
+IN_IAM = {  # operations whose permissions have other names; None: everybody may
+    "GetBucketNotificationConfiguration": "GetBucketNotification",
+    "PutBucketNotificationConfiguration": "PutBucketNotification",
+    "GetCallerIdentity": None,
+}
+
+
+def test_the_guide_says_what_setup_itself_needs() -> None:
+    made = {
+        camel(node.func.attr)
+        for name in ("setup", "queues", "tables")
+        for node in calls(WORKER / "fleet" / f"{name}.py")
+        if isinstance(node.func, ast.Attribute)
+        if (isinstance(node.func.value, ast.Name) and node.func.value.id == "client")
+        or (isinstance(node.func.value, ast.Attribute) and node.func.value.attr in ("_client", "s3", "sqs", "sts"))
+    }
+    guide = (WORKER.parent / "docs" / "setup.md").read_text()
+    said = {
+        action.partition(":")[2]
+        for line in re.findall(r"^(?:dynamodb|s3|sqs):.*$", guide, re.M)
+        for action in line.split()
+    }
+    assert said == {IN_IAM.get(name, name) for name in made} - {None}
+
+
 @pytest.mark.parametrize(
     ("role", "action", "allowed", "forbidden"),
     [

@@ -44,6 +44,13 @@ def setup(
     visibility_timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help=f"Of the queue; {queues.VISIBILITY_TIMEOUT}s where it is made.")
     ] = None,
+    notifications: Annotated[
+        bool,
+        typer.Option(
+            "--notifications/--no-notifications",
+            help="Whether buckets are told; not where a topic or EventBridge does.",
+        ),
+    ] = True,
     account: Annotated[
         str | None, typer.Option(metavar="ID", help="For --policies, where neither the queue nor STS can say it.")
     ] = None,
@@ -80,11 +87,13 @@ def setup(
             screen.out.print_json(jsonlib.dumps(write(there)))
             return
         steps = Steps(rehearsal=dry_run, show=lambda step: None if json else _show(step, dry_run))
-        making.announcements(clients, places, making.arn_of(clients, name, there))  # what cannot be is said at once
+        told = places if notifications else ()
+        making.announcements(clients, told, making.arn_of(clients, name, there))  # what cannot be is said at once
         making.make_tables(clients, settings, steps)
         queue = queues.ensure(clients.sqs, name, steps, dead_letters=dead_letters, visibility_timeout=timeout)
         asyncio.run(making.make_lakes(settings, routes.lakes, steps))
-        making.make_notifications(clients, places, name, queue, steps)
+        if notifications:
+            making.make_notifications(clients, places, name, queue, steps)
         notes = making.announced_in_vain(places, routes.lakes)
         documents = _policies_or_note(write, queue, notes)
     if json:

@@ -106,6 +106,6 @@ def _refusal(bucket: str, prefix: str, clash: Rule) -> str:
     return (
         f"the bucket {bucket} sends {', '.join(sorted(clash.events))} of {which} to {clash.receiver} (rule "
         f"{clash.id!r}), and S3 sends one event to one receiver: it would refuse ours for keys {prefix!r}... Let that "
-        "rule go to an SNS topic that both subscribe to, or use EventBridge (docs/setup.md says how), or give the "
-        "routes another prefix"
+        "rule go to an SNS topic that both subscribe to, or use EventBridge, and run this with --no-notifications "
+        "(docs/setup.md says how); or give the routes another prefix"
     )
