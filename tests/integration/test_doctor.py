@@ -288,12 +288,14 @@ def test_what_is_not_allowed_and_what_is_not_there(fleet: Fleet, aws: Aws, capsy
         async with FaultProxy(aws.dynamodb) as proxy:
             denied = {"status": 400, "code": "AccessDeniedException"}
             proxy.add("TransactWriteItems", "error", times=9, **denied)
+            proxy.add("DescribeTimeToLive", "error", times=9, **denied)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", proxy.url)
                 return await asyncio.to_thread(doctor, fleet, capsys)
 
     code, report = asyncio.run(refusing())
-    assert (code, unwell(report)) == (1, {("error", "dynamodb", None)})
+    untold = {("warning", "ledger", None), ("warning", "lock table", None)}
+    assert (code, unwell(report)) == (1, {("error", "dynamodb", None)} | untold)
     assert "TransactWriteItems" in next(one["what"] for one in report["findings"] if one["level"] == "error")
     fleet.write(queue="nothing", lock_table="nothing")
     code, report = doctor(fleet, capsys)

@@ -27,7 +27,7 @@ from worker.lake.manifest import Manifest, manifest_path
 
 from . import lakes
 from .conftest import Drive
-from .test_doctor import Ground, change, described, drop, with_checkpoint
+from .patients import Ground, change, described, drop, with_checkpoint
 
 Capsys = pytest.CaptureFixture[str]
 

@@ -116,7 +116,10 @@ async def _expires(table: Dynamo | None) -> list[Finding]:
     """What has expired must go: only DynamoDB deletes it."""
     if table is None:
         return []
-    said = await table.call("DescribeTimeToLive")
+    try:
+        said = await table.call("DescribeTimeToLive")
+    except Fatal as refusal:
+        return [warning(f"whether what has expired is deleted cannot be told: {refusal}", "it does no harm")]
     described = said.get("TimeToLiveDescription", {})
     on = described.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
     if on and described.get("AttributeName") == "expireTime":

@@ -15,6 +15,7 @@ from .rebuild import lacks, rebuild
 
 OLD_MS = 10 * 60_000  # a stage that waits for longer is worth a word
 _LOOKED_AT = 1_000  # of the waiting stages, the oldest
+_BATCHES = 10  # above head, whose files are looked for
 
 
 async def held(case: Case) -> list[Finding]:
@@ -49,6 +50,7 @@ async def pending(case: Case) -> list[Finding]:
     found = [*_forgotten(waiting, items), *_old(case, [one for one in stages if one.stage_id not in aside])]
     files = Files(case.store)
     found += [_incomplete(stage, gone) for stage in stages if (gone := await files.missing(stage.paths))]
+    found += await _uncommitted(case, files)
     most = " or more" if len(waiting) == _LOOKED_AT else ""
     return found or [ok(f"{len(waiting)}{most} stages wait, all files are there")]
 
@@ -89,6 +91,30 @@ def _incomplete(stage: Stage, gone: list[str]) -> Finding:
         "put them back before it is committed, or readers fail; one that is older than a day is given back by the "
         f"committer, and read again: {', '.join(capture.uri for capture in stage.captures[:3])}",
     )
+
+
+async def _uncommitted(case: Case, files: Files) -> list[Finding]:
+    """Files of the batches that are next, of tables that have not got them yet."""
+    books = await case.books()
+    found = []
+    async for batch, manifest in manifests(case.store, [one for one in books.batches if one > books.head][:_BATCHES]):
+        done = {table: books.txn(table) for table in books.logs}
+        paths = [
+            f"{table}/{add.path}"
+            for stage in (() if manifest is None else manifest.stages)
+            for table, adds in stage.adds.items()
+            for add in adds
+            if (last := done.get(table)) is None or last < batch
+        ]
+        if gone := await files.missing(paths):
+            found.append(
+                error(
+                    f"batch {batch} waits, and {len(gone)} of its files are gone: {', '.join(gone[:3])}",
+                    "put them back before it is committed; the committer makes those of a stage that is older than a day "
+                    "anew, from its captures",
+                )
+            )
+    return found
 
 
 async def memory(case: Case) -> list[Finding]:
