@@ -14,6 +14,7 @@ from botocore.stub import Stubber
 from worker.commands.replay import Choice, age, text
 from worker.commands.replay import _place as place_of
 from worker.errors import Fatal, OutcomeUnknown, Retryable
+from worker.fleet import replays
 from worker.fleet.clients import Clients
 from worker.fleet.dead_letters import Letter, Moved, read, redrive
 from worker.fleet.known import Book, Known
@@ -221,6 +222,13 @@ def test_ages_and_places_as_people_write_them() -> None:
         place_of("raw/a")
 
 
+TRIES = len(replays._PAUSES) + 1
+
+
+async def at_once(seconds: float) -> None:
+    assert seconds > 0
+
+
 # -- waves ------------------------------------------------------------------------------------------------------------
 class Waves:
     """An announcer, and what its queue held each time it waited; `workers` take all out when it waits."""
@@ -343,18 +351,41 @@ def test_stopped_anywhere_it_goes_on_behind_the_last_key_and_leaves_out_none(kin
         async def counting() -> AsyncIterator[Page]:
             for number, start in enumerate((0, 10, 20)):
                 if number == passed:
-                    faults.at("queue.send", kind)
+                    faults.at("queue.send", kind, TRIES)
                 yield tuple(every[start : start + 10])
 
         with pytest.raises((Retryable, Killed)):
-            await go_through(counting(), lakes.known, tally, wanted=Choice(), announcer=Announcer(process))
+            await go_through(
+                counting(), lakes.known, tally, wanted=Choice(), announcer=Announcer(process, sleep=at_once)
+            )
         assert tally.announced == 10 * passed
         assert tally.last_key == (every[10 * passed - 1].key if passed else "")
         rest = tuple(one for one in every if one.key > tally.last_key)
         await go_through(paged(rest), lakes.known, tally, wanted=Choice(), announcer=Announcer(queue))
         there = await in_queue(queue)
         assert set(there) == {one.key for one in every}
-        assert len(there) == 30 + 10 * (kind in ("lost", "dead after"))
+        assert len(there) == 30 + 10 * {"lost": TRIES, "dead after": 1}.get(kind, 0)
+
+    run(main())
+
+
+def test_a_blip_is_outlived() -> None:
+    async def main() -> None:
+        lakes, faults, tally, slept = await Lakes().made(), Faults(), Tally(), list[float]()
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+
+        queue = MemoryQueue(FakeClock(), faults=faults)
+        flaky = Book(store=lakes.books["memory:///one"].store, ledger=MemoryLedger(faults))
+        known = Known(lakes.routes, {**lakes.books, "memory:///one": flaky})
+        for point in ("ledger.captures", "queue.attributes", "queue.send"):
+            faults.at(point, "error", 2)
+        announcer = Announcer(queue, sleep=sleep)
+        await go_through(paged((found("a/1"),)), known, tally, wanted=Choice(), announcer=announcer, sleep=sleep)
+        assert tally.announced == len(queue) == 1
+        assert slept == list(replays._PAUSES[:2]) * 3
+        assert not faults.waiting
 
     run(main())
 

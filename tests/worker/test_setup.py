@@ -239,21 +239,17 @@ def test_what_fails_is_not_told() -> None:
 
 
 # -- services ---------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clients]:
+@pytest.fixture(scope="module")
+def account() -> Iterator[Clients]:
     """Clients that may not ask anybody: every answer is put there by a test."""
-    for name in (
-        "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT_URL_S3",
-        "AWS_ENDPOINT_URL_SQS",
-        "AWS_ENDPOINT_URL_DYNAMODB",
-        "AWS_PROFILE",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with Clients(region="eu-central-1") as made:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("", "_S3", "_SQS", "_DYNAMODB", "_STS"):
+            patch.delenv(f"AWS_ENDPOINT_URL{name}", raising=False)
+        patch.delenv("AWS_PROFILE", raising=False)
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        with Clients(region="eu-central-1") as made:
+            yield made
 
 
 def test_s3_is_reached_as_the_lakes_are(account: Clients) -> None:

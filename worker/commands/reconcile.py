@@ -46,6 +46,7 @@ def reconcile(
     settings = FleetSettings.load(config)
     chosen, globs = _places(settings, places or [])
     choice = Choice(globs=(*globs, match or "*"), older=age(older_than, "older"))
+    screen.logs()
     run = Run(settings, chosen, choice, wave=wave, announce=announce, show=printer(not json))
     with told(run, json):
         asyncio.run(run.all())

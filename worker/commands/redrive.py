@@ -46,6 +46,7 @@ def redrive(
       pcaplake redrive --config fleet.yaml --match 's3://raw/drives/2026-09-*' --limit 100
     """
     settings = FleetSettings.load(config)
+    screen.logs()
     tally, letters = Moved(), list[Letter]()
 
     def show(letter: Letter) -> None:

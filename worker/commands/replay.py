@@ -62,6 +62,7 @@ def replay(
     settings = FleetSettings.load(config)
     where, glob = _place(place)
     choice = Choice(globs=(glob, match or "*"), newer=age(newer_than, "newer"), older=age(older_than, "older"))
+    screen.logs()
     run = Run(settings, [where], choice, wave=wave, announce=not dry_run, show=printer(dry_run and not json))
     with told(run, json, start_after):
         asyncio.run(run.all(start_after))

@@ -7,18 +7,28 @@ Announcing twice does no harm: the ledger finds it out.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
+from ..errors import Retryable
 from ..notification import event
 from ..queue import Queue
 from ..source import ObjectRef
 from .known import Known, Standing
 from .listing import Found, Page
 
+log = logging.getLogger(__name__)
+
 WAVE = 5_000
 SETTLE = 5.0  # seconds: SQS counts late what was just sent
 _AT_ONCE = 500  # messages after which it is known how far it came
+_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds, before what failed is asked for again: a long replay outlives a blip
+
+T = TypeVar("T")
+Sleep = Callable[[float], Awaitable[object]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +53,17 @@ class Tally:
         self.committed += standings.count("committed")
 
 
+async def patiently(request: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
+    """Its answer; what is Retryable is tried some times."""
+    for pause in _PAUSES:
+        try:
+            return await request()
+        except Retryable as error:
+            log.warning("%s; trying again in %.0f s", error, pause)
+        await sleep(pause)
+    return await request()
+
+
 class Announcer:
     """Sends while fewer than `wave` messages are in the queue, waiting or worked on; else it waits."""
 
@@ -52,7 +73,7 @@ class Announcer:
         *,
         wave: int = WAVE,
         settle: float = SETTLE,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._queue, self._wave, self._settle, self._sleep = queue, wave, settle, sleep
         self._room = 0
@@ -65,7 +86,8 @@ class Announcer:
             while self._room <= 0:
                 await self._look()
             part = refs[at : at + min(self._room, _AT_ONCE)]
-            await self._queue.send([event(ref) for ref in part])
+            bodies = [event(ref) for ref in part]
+            await patiently(partial(self._queue.send, bodies), self._sleep)
             self._room -= len(part)
             at += len(part)
             yield len(part)
@@ -74,7 +96,7 @@ class Announcer:
         if self._asked:
             await self._sleep(self._settle)
         self._asked = True
-        there = await self._queue.attributes()
+        there = await patiently(self._queue.attributes, self._sleep)
         self._room = self._wave - there.visible - there.in_flight - there.delayed
 
 
@@ -86,6 +108,7 @@ async def go_through(
     wanted: Callable[[Found], bool],
     announcer: Announcer | None,
     absent: Callable[[ObjectRef], None] = lambda ref: None,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
     """Every page; what no lake has had is told to `absent` and, with an `announcer`, announced.
 
@@ -94,7 +117,7 @@ async def go_through(
     async for page in pages:
         tally.listed += len(page)
         chosen = [one for one in page if _chosen(one, wanted, tally)]
-        standings = await known.standing([one.ref for one in chosen])
+        standings = await patiently(partial(known.standing, [one.ref for one in chosen]), sleep)
         missing = [one for one, standing in zip(chosen, standings, strict=True) if standing == "absent"]
         tally.add(standings)
         for one in missing:
