@@ -66,6 +66,9 @@ bench-commit: setup ## CPU of a commit at 0 to 1 M live files
 bench-parquet: setup ## the Parquet writer beside pyarrow
 	$(BIN)/python -m bench.parquet
 
+bench-fleet: setup ## commits, adds, messages, lag and cost on local services, beside deltalake (docs/benchmarks-fleet.md)
+	$(BIN)/python -m bench.fleet
+
 torture: setup $(VENV)/.tools ## kill an ingest at 200 random moments, and run it again each time
 	$(BIN)/pytest tests/worker/test_kill.py --moments 200
 
@@ -93,4 +96,4 @@ clean: ## delete what was made, but not lakes and captures of yours
 	rm -rf *.egg-info
 	find parser worker tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup demo test check lint types architecture bench bench-commit bench-parquet torture fuzz local-up local-down lock clean
+.PHONY: help setup demo test check lint types architecture bench bench-commit bench-parquet bench-fleet torture fuzz local-up local-down lock clean

@@ -41,7 +41,7 @@ class Scale:
     commit_seconds: float = 10.0
     counted_commits: int = 20
     stagers: tuple[int, ...] = (1, 8)
-    stages: int = 96
+    stages: int = 192
     days: int = 8
     messages: int = 2000
     volume: tuple[int, int] = (32, 16)  # megabytes of a capture, captures

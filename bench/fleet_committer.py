@@ -48,7 +48,7 @@ async def _rate(site: Site, workers: int, stages: int, days: int) -> dict[str, A
             return await stack.enter_async_context(child)
 
         committer = await start("committer")
-        before = await committer.ask({"until": []}, PATIENCE)  # the lake is made, and led
+        await committer.ask({"until": []}, PATIENCE)  # the lake is made
         crew = [await start("worker") for _ in range(workers)]
         shares = [stages // workers + (number < stages % workers) for number in range(workers)]
         ready = await asyncio.gather(
@@ -58,16 +58,15 @@ async def _rate(site: Site, workers: int, stages: int, days: int) -> dict[str, A
             )
         )
         ids = [one for told in ready for one in told["stage_ids"]]
+        before = await committer.ask({"until": []}, PATIENCE)
         began = time.monotonic()
-        *staged, done = await asyncio.gather(
-            *(child.ask({"stage": True}, PATIENCE) for child in crew),
-            committer.ask({"until": ids}, PATIENCE),
-        )
+        staged = await asyncio.gather(*(child.ask({"stage": True}, PATIENCE) for child in crew))
+        done = await committer.ask({"until": ids}, PATIENCE)
         seconds = time.monotonic() - began
     return {
         "adds": sum(told["adds"] for told in ready),
         "seconds": seconds,
         "staging": max(told["seconds"] for told in staged),
         "batches": done["batch"] - before["batch"],
-        "cpu": done["cpu"],
+        "cpu": done["cpu"] - before["cpu"],
     }
