@@ -329,7 +329,9 @@ def test_without_the_ledger_no_file_is_judged() -> None:
         ground = await Ground().start()
         ground.store.write(f"packets/date=2026-01-02/{HEX}-0.zstd.parquet", b"1234")
         DAMAGES["another ledger"].do(ground)
+        DAMAGES["a constraint"].do(ground)
         ground.days = 8
+        assert unwell(await ground.examined()) == {error("ledger"), error("blocked", "packets")}, "its logs can be read"
         (found,) = [one for one in await ground.examined() if one.check == "files"]
         assert found.what == "not examined: the lake's ledger is not at hand, see above"
 

@@ -160,11 +160,19 @@ class Case:
         if self._books is None:
             _, ledger = self.known()
             head, marked = await ledger.head(), await ledger.marked()
-            names = sorted(self.schemas)
-            logs = dict(zip(names, await asyncio.gather(*map(self._log, names)), strict=True))
-            books = Books(head=head, marked=marked, logs=logs, batches=())
+            books = Books(head=head, marked=marked, logs=await self._read_logs(), batches=())
             self._books = replace(books, batches=await batches_from(self.store, books.first))
         return self._books
+
+    async def logs(self) -> Mapping[str, Tail | TableBlocked]:
+        """Those of the books; without a ledger they are read on their own. NotExamined without lake.json."""
+        if self.identity is None:
+            raise NotExamined("there is no lake.json")
+        return await self._read_logs() if self.ledger is None else (await self.books()).logs
+
+    async def _read_logs(self) -> dict[str, Tail | TableBlocked]:
+        names = sorted(self.schemas)
+        return dict(zip(names, await asyncio.gather(*map(self._log, names)), strict=True))
 
     async def _log(self, table: str) -> Tail | TableBlocked:
         try:

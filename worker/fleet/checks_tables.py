@@ -29,20 +29,17 @@ _RESTORE = "spark.databricks.delta.restore.protocolDowngradeAllowed"
 
 async def versions(case: Case) -> list[Finding]:
     """Is every log there and without gaps?"""
-    books = await case.books()
+    logs = await case.logs()
     found: list[Finding] = []
-    for table, tail in sorted(books.logs.items()):
+    for table, tail in logs.items():
         found += [error(str(tail), "", table=table)] if isinstance(tail, TableBlocked) else []
-        found += [] if isinstance(tail, TableBlocked) else await _gaps(case.store, table, tail, books)
-    return found or [ok(f"no gap in {len(books.logs)} logs")]
+        found += [] if isinstance(tail, TableBlocked) else await _gaps(case.store, table, tail)
+    return found or [ok(f"no gap in {len(logs)} logs")]
 
 
-async def _gaps(store: Store, table: str, tail: Tail, books: Books) -> list[Finding]:
+async def _gaps(store: Store, table: str, tail: Tail) -> list[Finding]:
     if tail.version < 0:
-        what = "the table is not there"
-        if books.head >= 0:
-            return [warning(f"{what}, and its lake is in use", "it is made at the next start", table=table)]
-        return [warning(what, "it is made at the first start", table=table)]
+        return [warning("the table is not there", "it is made at the next start", table=table)]
     numbers = json_versions(await store.list(log_path(table)))
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
     if not missing:
@@ -130,9 +127,8 @@ def _in(manifest: Manifest | None, table: str) -> bool:
 
 async def blocked(case: Case) -> list[Finding]:
     """Tables that we may not write, and what frees each."""
-    books = await case.books()
     found: list[Finding] = []
-    for table, tail in sorted(books.logs.items()):
+    for table, tail in (await case.logs()).items():
         if not isinstance(tail, TableBlocked) and tail.metadata is not None:
             found += await _blocked(case, table, tail, tail.metadata)
     return found or [ok("every table may be written")]
