@@ -38,7 +38,7 @@ async def _written(case: Case, path: str) -> list[Finding]:
     store, data = case.store, b"pcaplake doctor"
     found: list[Finding] = []
     await store.put_if_absent(path, data)
-    if False:
+    if await store.put_if_absent(path, data):
         found.append(
             error(
                 f"{store.uri} takes an object twice: it ignores If-None-Match, so of two writers of one version both "
