@@ -64,6 +64,7 @@ def test_lock_covers_what_the_project_needs() -> None:
         *project["dependencies"],
         *project["optional-dependencies"]["dev"],
         *project["optional-dependencies"]["aws"],
+        *project["optional-dependencies"]["otel"],
     ]
     names = {re.split(r"[\s<>=;\[]", one)[0].lower().replace("_", "-") for one in needed}
     assert names <= locked
