@@ -1,0 +1,209 @@
+"""Captures of the model: a bucket of lines of text, how they are read, and what was promised about them.
+
+A line is `name number tables...`: the version of an object, and the tables in which it leaves rows. A promise is a
+message that was deleted: from then on nobody announces its captures again, so they must be safe. Also watched is what a
+process does before: nothing is fetched that the ledger was not asked about, and nothing twice at once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from parser import Summary
+from tests.worker.model.schedules import PROCESS
+from tests.worker.model.tables import SCHEMA
+from worker.lake.delta.schema import to_delta
+from worker.lake.manifest import Capture
+from worker.lake.stage import Window
+from worker.notification import BadNotification, parse
+from worker.pipeline import Reader, Stopped
+from worker.source import capture
+from worker.testing_queue import MemoryBucket, MemoryQueue
+
+NUMBERS = {"captures": (0,), "packets": (1, 2, 3), "frames": (4, 5)}  # table -> numbers of a capture's rows
+SCHEMAS = dict.fromkeys(NUMBERS, SCHEMA)
+RETYPED = to_delta(pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.string())]))
+LARGE = 200  # bytes
+NAMES = {"a": "captures packets frames", "b": "captures packets", "c": "captures frames", "d": "captures packets " * 12}
+BAD = "bad"  # is no capture: quarantined
+ODD = "odd"  # its rows have a type that the tables have not: held
+SUMMARY = Summary(
+    format="text", compression=None, sections=1, interfaces=(), link_types=(), packets=0, bytes=0, first_ts_ns=None,
+    last_ts_ns=None, truncated=False, faults={}, rows={}, regions=(),
+)  # fmt: skip
+
+
+def tables_of(line: bytes) -> set[str]:
+    return set(line.decode().split()[2:])
+
+
+def captures_of(body: str) -> list[str]:
+    """The ids of what a message announces."""
+    try:
+        return [capture(ref).capture_id for ref in parse(body).objects]
+    except BadNotification:
+        return []
+
+
+@cache
+def rows(capture_id: str, table: str) -> pa.RecordBatch:
+    numbers = NUMBERS[table]
+    columns = [[capture_id] * len(numbers), [date(2026, 1, 1)] * len(numbers), numbers]
+    return pa.RecordBatch.from_arrays([pa.array(each) for each in columns], names=SCHEMA.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineReader(Reader):
+    """Reads a line, and writes the rows of its tables."""
+
+    def read(
+        self, file: BinaryIO, capture: Capture, window: Window, stopped: Callable[[], bool] = lambda: False
+    ) -> Summary | None:
+        window.begin(capture)
+        line = file.read()
+        assert len(line) == capture.size
+        if stopped():
+            raise Stopped
+        for table in sorted(tables_of(line) & set(self.tables)):
+            window.write(table, rows(capture.capture_id, table))
+        bad = line.decode().startswith(BAD)
+        window.end("quarantined" if bad else "ok")
+        return None if bad else SUMMARY
+
+
+class Captures:
+    """What was uploaded, by capture_id. `uncertain`: the object is gone, the capture may come into the tables or not."""
+
+    def __init__(self) -> None:
+        self.bucket = MemoryBucket("raw")
+        self.bodies: dict[str, str] = {}
+        self.lines: dict[str, bytes] = {}
+        self.uncertain: set[str] = set()
+        self.odd: set[str] = set()
+
+    def key(self, capture_id: str) -> str:
+        return self.lines[capture_id].decode().split()[0]
+
+    @property
+    def there(self) -> list[str]:
+        return sorted(self.bodies.keys() - self.uncertain)
+
+    def put(self, name: str) -> str:
+        """A new version of an object -> the message that S3 sends. What had the name before is uncertain."""
+        before = [one for one in self.lines if self.key(one) == name]
+        self.uncertain.update(before)
+        line = f"{name} {len(before)} {NAMES.get(name, 'captures')}".encode()
+        body = self.bucket.put(name, line)
+        (one,) = captures_of(body)
+        self.bodies[one], self.lines[one] = body, line
+        if name == ODD:
+            self.odd.add(one)
+        return body
+
+    def vanish(self, capture_id: str) -> None:
+        """The object is deleted, with all its versions."""
+        self.uncertain.add(capture_id)
+        self.bucket.delete(self.key(capture_id))
+
+    def numbers(self, capture_id: str, table: str) -> set[int]:
+        """The rows that a table must have of it."""
+        return set(NUMBERS[table]) if table in tables_of(self.lines[capture_id]) else set()
+
+
+class Promises:
+    """`kept`: capture_id -> the generation of the lake in which it is safe. `wrong` is told what nobody may do.
+
+    Deleting a message promises each of its captures, in the generation in which the last of them was known to be safe:
+    whoever deletes it reads the generation again after that. `generation`: the lake's, as it truly is.
+    `strict` False: in the generation in which the process asked about it, for as long as it does not read it again.
+    """
+
+    def __init__(
+        self,
+        captures: Captures,
+        queue: MemoryQueue,
+        generation: Callable[[], int],
+        wrong: Callable[[str], None],
+        *,
+        strict: bool,
+    ) -> None:
+        self.kept: dict[str, int] = {}
+        self._captures, self._queue, self._generation, self._wrong = captures, queue, generation, wrong
+        self._strict = strict
+        self._safe: dict[tuple[int, str], int] = {}  # process and capture -> when it was told that somebody has it
+        self._nobody: defaultdict[int, set[str]] = defaultdict(set)  # process -> what it was told that nobody has
+        self._reading: set[tuple[int, str]] = set()
+
+    def forget(self, capture_id: str) -> None:
+        """It is announced again."""
+        self.kept.pop(capture_id, None)
+
+    def found(self, generation: int, asked: Collection[str], found: Collection[str]) -> None:
+        """The ledger answered a question."""
+        self._tell(found, generation)
+        self._nobody[PROCESS.get()].update(set(asked) - set(found))
+
+    def handing_over(self, capture_ids: Collection[str]) -> None:
+        """Whoever wants to read them again must ask before."""
+        self._nobody[PROCESS.get()].difference_update(capture_ids)
+
+    def staged(self, generation: int, capture_ids: Collection[str], taken: Collection[str]) -> None:
+        """The ledger answered a stage; some captures were taken by others."""
+        self._tell(capture_ids, generation if taken else self._generation())
+
+    def _tell(self, capture_ids: Collection[str], asked: int) -> None:
+        for one in capture_ids:
+            self._safe[PROCESS.get(), one] = self._generation() if self._strict else asked
+
+    def begin(self, capture_id: str) -> None:
+        key = PROCESS.get(), capture_id
+        if key in self._reading:
+            self._wrong(f"process {key[0]} reads {self._captures.key(capture_id)} twice at once")
+        self._reading.add(key)
+
+    def end(self, capture_id: str) -> None:
+        self._reading.discard((PROCESS.get(), capture_id))
+
+    def around(self, point: str, effect: Callable[[], Any]) -> Callable[[], Any]:
+        """What a service asks of queue and bucket."""
+        process, (operation, _, subject) = PROCESS.get(), point.partition(" ")
+        if operation == "queue.delete":
+            return lambda: self._deleting(process, subject, effect)
+        key = subject.partition(" ")[0]
+        if operation == "bucket.read" and not any(self._captures.key(one) == key for one in self._nobody[process]):
+            self._wrong(f"process {process} fetches {key}, and did not ask the ledger")
+        return effect
+
+    def _deleting(self, process: int, message_id: str, effect: Callable[[], Any]) -> Any:
+        messages = self._queue._messages
+        before = messages.get(message_id)
+        answer = effect()
+        if before is not None and message_id not in messages:
+            ids = captures_of(before.body)
+            safe = {one: self._safe.get((process, one), self._generation()) for one in ids}
+            for one in ids:
+                generation = max(safe.values()) if self._strict else safe[one]
+                self.kept[one] = max(self.kept.get(one, generation), generation)
+        return answer
+
+
+def upload(rng: random.Random, captures: Captures, queue: MemoryQueue, names: list[str]) -> None:
+    """A capture, new or of a known name, and its notification: once, twice, late, never, in one with others."""
+    body = captures.put(rng.choice(names))
+    if rng.random() < 0.2:
+        return
+    if rng.random() < 0.3:
+        others = [each for each in captures.bodies.values() if each != body]
+        some = [body, *rng.sample(others, min(len(others), rng.randint(1, 2)))]
+        body = json.dumps({"Records": [record for each in some for record in json.loads(each)["Records"]]})
+    for _ in range(rng.choice([1, 1, 2])):
+        queue.put(body, rng.choice([0.0, 0.0, 1.0]))

@@ -1,0 +1,250 @@
+"""The tables of a lake in memory as others see and change them: readers, OPTIMIZE, VACUUM, clean-up, Spark, people.
+
+Everything happens at once and past all faults. Under an arbiter others commit as Java does, step by step, and may leave
+a commit where it is. Knows Delta logs and files of rows as JSON. Must not know captures, batches or processes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tests.worker.lake.arbiters import Java
+from tests.worker.lake.deltas import checkpoint, checkpoint_bytes
+from worker.lake.delta.actions import AddFile
+from worker.lake.parquet import Summary
+from worker.lake.store import ObjectMeta
+from worker.testing import Faults
+from worker.testing_arbiter import MemoryArbiter, MemoryBucket
+
+DAY = 86_400.0
+SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.int64())])
+TXN_RETENTION = {"delta.setTransactionRetentionDuration": "interval 1 days"}
+_VERSION = re.compile(r"([a-z]+)/_delta_log/(\d{20})\.json")
+Row = tuple[str, int]
+
+
+class JsonSink:
+    """Rows as JSON: the model looks at rows, not at Parquet."""
+
+    size = 0
+
+    def __init__(self, schema: pa.Schema, write: Callable[[bytes], object], **options: object) -> None:
+        self._write, self._rows = write, list[Row]()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._rows += zip(batch["capture_id"].to_pylist(), map(int, batch["packet_no"].to_pylist()), strict=True)
+
+    def close(self) -> Summary:
+        self._write(json.dumps(self._rows).encode())
+        return Summary(size=1, rows=len(self._rows), stats=json.dumps({"numRecords": len(self._rows)}))
+
+
+class Lakes(MemoryBucket):
+    """A bucket of lakes that remembers every version of a log, also after clean-up. What comes later does not count."""
+
+    def __init__(self, clock: Callable[[], float], faults: Faults | None = None) -> None:
+        super().__init__(faults, clock)
+        self.versions: dict[str, dict[int, bytes]] = {}
+
+    def as_process(self, faults: Faults) -> Lakes:
+        other = Lakes(self._clock, faults)
+        other.objects, other.versions = self.objects, self.versions
+        return other
+
+    def write(self, path: str, data: bytes) -> ObjectMeta:
+        if match := _VERSION.fullmatch(path):
+            self.versions.setdefault(match[1], {}).setdefault(int(match[2]), bytes(data))
+        return super().write(path, data)
+
+
+class Tables:
+    """`arbiter` None: everybody puts N.json if absent. `now`: epoch seconds."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        store: Lakes,
+        arbiter: MemoryArbiter | None,
+        rng: random.Random,
+        now: Callable[[], float],
+    ) -> None:
+        self.names, self._store, self._arbiter, self._rng, self._now = names, store, arbiter, rng, now
+        self._java = {} if arbiter is None else {name: Java(store, arbiter, name, now) for name in names}
+        self._writing: list[Iterator[str]] = []
+        self._made = 0
+
+    # -- what there is --------------------------------------------------------------------------------------------
+    def log(self, table: str) -> list[list[dict[str, Any]]]:
+        """Every version; AssertionError for a gap, or one that readers miss."""
+        known = self._store.versions.get(table, {})
+        assert sorted(known) == list(range(len(known))), f"{table}: a gap in the versions {sorted(known)}"
+        first = self._horizon(table)
+        missing = [
+            n for n in range(first, len(known)) if f"{table}/_delta_log/{n:020d}.json" not in self._store.objects
+        ]
+        assert not missing, f"{table}: versions {missing} are gone"
+        return [[json.loads(line) for line in known[n].splitlines()] for n in range(len(known))]
+
+    def _horizon(self, table: str) -> int:
+        hint = self._store.objects.get(f"{table}/_delta_log/_last_checkpoint")
+        return 0 if hint is None else int(json.loads(hint[0])["version"])
+
+    def live(self, table: str) -> dict[str, dict[str, Any]]:
+        """path -> Add, of what is in the table."""
+        files: dict[str, dict[str, Any]] = {}
+        for version in self.log(table):
+            for action in version:  # within a version removes and adds have different paths
+                if "remove" in action:
+                    files.pop(action["remove"]["path"], None)
+                if "add" in action:
+                    assert action["add"]["path"] not in files, f"{table}: {action['add']['path']} is in it twice"
+                    files[action["add"]["path"]] = action["add"]
+        return files
+
+    def rows(self, table: str) -> Counter[Row]:
+        found: Counter[Row] = Counter()
+        for path in self.live(table):
+            assert f"{table}/{path}" in self._store.objects, f"{table}/{path} is in the table and gone"
+            found.update((name, number) for name, number in self._read(table, path))
+        return found
+
+    def _read(self, table: str, path: str) -> list[Row]:
+        return [(name, number) for name, number in json.loads(self._store.objects[f"{table}/{path}"][0])]
+
+    def _metadata(self, table: str, which: int = -1) -> dict[str, Any]:
+        return [a["metaData"] for version in self.log(table) for a in version if "metaData" in a][which]
+
+    def incomplete(self) -> list[str]:
+        items = {} if self._arbiter is None else self._arbiter.items
+        return [f"{uri} {name}" for (uri, name), item in items.items() if item["complete"] != "true"]
+
+    # -- what others do -------------------------------------------------------------------------------------------
+    def _any(self) -> str:
+        return self._rng.choice(self.names)
+
+    def _name(self, kind: str) -> str:
+        self._made += 1
+        return f"{kind}-{self._made}.parquet"
+
+    def _look(self, table: str) -> None:
+        """What every reader of Java's does first."""
+        if table in self._java:
+            self._java[table].list_from()
+
+    def _commit(self, table: str, actions: Sequence[Mapping[str, Any]], *, whole: bool) -> None:
+        """The next version; under an arbiter it may be left half-way unless it must be `whole`."""
+        version = len(self.log(table))
+        info = {"commitInfo": {"timestamp": 0, "operation": "OPTIMIZE", "operationParameters": {}}}
+        data = "".join(json.dumps(action) + "\n" for action in [info, *actions]).encode()
+        if table not in self._java:
+            self._store.write(f"{table}/_delta_log/{version:020d}.json", data)
+            return
+        steps = self._java[table].write(version, data)
+        if whole or self._rng.random() < 0.5:
+            list(steps)
+        else:
+            self._writing.append(steps)
+
+    def read(self) -> None:
+        """A reader: under an arbiter it repairs."""
+        self._look(self._any())
+
+    def append(self) -> None:
+        """Somebody else writes a file of no rows."""
+        table, path = self._any(), self._name("java")
+        self._look(table)
+        self._store.write(f"{table}/{path}", b"[]")
+        add = {"path": path, "partitionValues": {"date": None}, "size": 1, "modificationTime": 0, "dataChange": True}
+        self._commit(table, [{"add": add}], whole=False)
+
+    def step(self) -> None:
+        """A commit of Java's goes on, or is left as it is for good."""
+        if self._writing:
+            writing = self._rng.choice(self._writing)
+            try:
+                next(writing)
+            except (StopIteration, FileExistsError, FileNotFoundError):
+                self._writing.remove(writing)
+            if self._rng.random() < 0.2:
+                self._writing.clear()
+
+    def optimize(self) -> None:
+        table = self._any()
+        self._look(table)
+        live = self.live(table)
+        if not live or any(f"{table}/{path}" not in self._store.objects for path in live):
+            return
+        path = self._name("optimized")
+        rows = [row for each in live for row in self._read(table, each)]
+        self._store.write(f"{table}/{path}", json.dumps(rows).encode())
+        gone = [{"remove": {"path": p, "dataChange": False, "deletionTimestamp": self._millis()}} for p in live]
+        add = {**next(iter(live.values())), "path": path, "dataChange": False, "stats": ""}
+        self._commit(table, [*gone, {"add": add}], whole=False)
+
+    def _millis(self) -> int:
+        return round(self._now() * 1000)
+
+    def block(self) -> None:
+        """Somebody sets a property with which nobody may rely on `txn`."""
+        self._configure(self._any(), configuration=TXN_RETENTION)
+
+    def retype(self) -> None:
+        """Somebody changes a column: what is staged is held, what is in a batch waits."""
+        self._configure(
+            table := self._any(), schemaString=self._metadata(table, 0)["schemaString"].replace('"long"', '"string"')
+        )
+
+    def mend(self) -> None:
+        """All tables are as they were made."""
+        for table in self.names:
+            self._look(table)
+            made = self._metadata(table, 0)
+            self._configure(table, configuration=made["configuration"], schemaString=made["schemaString"])
+
+    def _configure(self, table: str, **changed: object) -> None:
+        self._look(table)
+        before = self._metadata(table)
+        if before != before | changed:
+            self._commit(table, [{"metaData": before | changed}], whole=True)
+
+    def clean_up(self) -> None:
+        """A checkpoint, and nothing below it is left of the log."""
+        table = self._any()
+        self._look(table)
+        log, metadata = self.log(table), self._metadata(table)
+        if len(log) < 2 or metadata != self._metadata(table, 0):
+            return
+        said = [action["txn"] for version in log for action in version if "txn" in action]
+        data = checkpoint_bytes(
+            [AddFile.from_json(add) for add in self.live(table).values()],
+            table_id=metadata["id"],
+            txns={txn["appId"]: txn["version"] for txn in said},
+            schema=SCHEMA,
+            configuration=metadata["configuration"],
+        )
+        checkpoint(self._store, table, len(log) - 1, data, clean_up=True)
+
+    def expire(self) -> None:
+        """More than a day went by: TTL takes entries, and nobody of Java's goes on."""
+        self._writing.clear()
+        if self._arbiter is not None:
+            self._arbiter.expire()
+
+    def vacuum(self, days: float, share: float) -> None:
+        """Files older than so many days that are in no table are deleted, each with a probability of `share`."""
+        for table in self.names:
+            self._look(table)
+            live = self.live(table)
+            for path, (_, meta) in list(self._store.objects.items()):
+                name = path.removeprefix(f"{table}/")
+                old = self._now() - meta.last_modified.timestamp() > days * DAY
+                gone = name != path and old and "_delta_log" not in path and name not in live
+                if gone and self._rng.random() < share:
+                    del self._store.objects[path]
