@@ -7,6 +7,7 @@ time, with each request 50 ms late, which tells requests that wait for one anoth
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ ENVIRONMENT = Path("build/bench-deltalake-1.6.0")
 LATE = 0.05
 WARM = 3  # commits before anything is measured
 PATIENCE = 120.0
+_VERSION = re.compile(r"\d{20}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +109,22 @@ class Tables:
 
     async def writers(
         self, system: System, count: int, live: int, stack: AsyncExitStack, environment: Mapping[str, str]
-    ) -> list[Child]:
-        """So many writers of one new table, warm."""
+    ) -> tuple[str, list[Child]]:
+        """A new table, and so many writers of it, warm."""
         table, found = await self._made(live), list[Child]()
         given = {name: value.format(locks=self._locks) for name, value in system.environment.items()}
         command = system.of(self._lake, table, self._locks)
         for _ in range(count):
             child = await Child.start(command, {**environment, **given}, self._site.log("writer"))
             found.append(await stack.enter_async_context(child))
+        for child in found:
             await child.ask({"commits": WARM}, PATIENCE)
-        return found
+        return table, found
+
+    async def commits(self, table: str) -> int:
+        """How many versions its log has got since it was made."""
+        found = await self._store.list(f"{table}/_delta_log")
+        return sum(_VERSION.fullmatch(each.path.rpartition("/")[2]) is not None for each in found) - 1
 
 
 async def rates(
@@ -141,6 +149,7 @@ async def rates(
             "cpu_ms": [run["cpu_ms"] for run in runs],
             "failed": sum(run["failed"] for run in runs),
             "stuck": sum(run["stuck"] for run in runs),
+            "lost": sum(run["lost"] for run in runs),
         }
         for (system, writers, live), runs in zip(todo, found, strict=True)
     ]
@@ -148,7 +157,7 @@ async def rates(
 
 async def _rate(tables: Tables, system: System, count: int, live: int, seconds: float) -> dict[str, float]:
     async with AsyncExitStack() as stack:
-        writers = await tables.writers(system, count, live, stack, tables.environment)
+        table, writers = await tables.writers(system, count, live, stack, tables.environment)
         asked = [writer.ask({"seconds": seconds}, seconds + PATIENCE) for writer in writers]
         ends = await asyncio.gather(*asked, return_exceptions=True)
         stuck = [(writer, end) for writer, end in zip(writers, ends, strict=True) if isinstance(end, ChildFailed)]
@@ -164,6 +173,7 @@ async def _rate(tables: Tables, system: System, count: int, live: int, seconds: 
         "cpu_ms": 1000 * sum(one["cpu"] for one in told) / max(commits, 1),
         "failed": sum(one["failed"] for one in told),
         "stuck": len(stuck),
+        "lost": max(0, count * WARM + commits - await tables.commits(table)),
     }
 
 
@@ -172,7 +182,7 @@ async def requests(site: Site, which: Sequence[System], *, commits: int) -> list
     tables, rows = Tables(site), []
     for system in which:
         async with Counting(site.environment, LATE) as counting, AsyncExitStack() as stack:
-            [writer] = await tables.writers(system, 1, 0, stack, counting.environment)
+            _, [writer] = await tables.writers(system, 1, 0, stack, counting.environment)
             counting.take()
             totals, depths, seconds = list[int](), list[int](), list[float]()
             operations = Counter[str]()

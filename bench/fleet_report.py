@@ -35,7 +35,16 @@ def requests(rows: Sequence[Row]) -> str:
 
 def commits(rows: Sequence[Row]) -> str:
     n = len(rows[0]["per_second"])
-    head = [f"median (least–most) of {n}", "writers", "live files", "commits/s", "CPU ms a commit", "failed", "stuck"]
+    head = [
+        f"median (least–most) of {n}",
+        "writers",
+        "live files",
+        "commits/s",
+        "CPU ms a commit",
+        "failed",
+        "stuck",
+        "lost",
+    ]
     body = [
         [
             row["system"],
@@ -45,6 +54,7 @@ def commits(rows: Sequence[Row]) -> str:
             spread(row["cpu_ms"]),
             str(row["failed"]),
             str(row["stuck"]),
+            str(row["lost"]),
         ]
         for row in rows
     ]

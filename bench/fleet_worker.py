@@ -114,10 +114,12 @@ def _read(body: Any) -> None:
 
 def main(spec: dict[str, Any]) -> None:
     settings, counts = FleetSettings.load(None, **spec["settings"]), Counts()
-    options = {"client_options": {"allow_http": True}}
     sources = Sources(
         settings.storage_option,
-        {uri: StoredObjects(uri, HTTPStore.from_url(url, **options)) for uri, url in spec["buckets"].items()},
+        {
+            uri: StoredObjects(uri, HTTPStore.from_url(url, client_options={"allow_http": True}))
+            for uri, url in spec["buckets"].items()
+        },
     )
 
     async def run() -> None:
