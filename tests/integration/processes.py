@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import multiprocessing
 import os
 import signal
@@ -21,7 +22,8 @@ from worker.fleet_settings import FleetSettings
 from worker.lake.fleet import open_lake
 from worker.testing import crash_at
 
-from .stages import Stage
+from .proxied import Proxied
+from .stages import PATIENCE, Stage
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.integration.warmed", "tests.integration.processes"])
@@ -56,9 +58,17 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str) -> N
     os._exit(code)
 
 
-def start(stage: Stage, name: str, *, kill: str = "", stop: str = "", **settings: Any) -> Any:
-    """A worker that has begun. `kill`, `stop`: the step at which it dies, or stands still; `settings` by name."""
+def start(
+    stage: Stage, name: str, *, kill: str = "", stop: str = "", behind: Proxied | None = None, **settings: Any
+) -> Any:
+    """A worker that has begun. `kill`, `stop`: the step at which it dies, or stands still; `settings` by name.
+
+    `behind`: its requests go through these proxies.
+    """
     given = {f"PCAPLAKE_{setting.upper()}": str(value) for setting, value in settings.items()}
+    if behind is not None:
+        given |= {"AWS_ENDPOINT_URL_SQS": behind.sqs.url, "AWS_ENDPOINT_URL_DYNAMODB": behind.dynamodb.url}
+        given["PCAPLAKE_STORAGE_OPTION"] = json.dumps({"allow_http": "true", "aws_endpoint": behind.s3.url})
     kind = "kill" if kill else "stop" if stop else ""
     arguments = (stage.settings | given, str(stage.folder / f"{name}.log"), kind, kill or stop)
     process = PROCESSES.Process(target=_serve, args=arguments)
@@ -66,3 +76,24 @@ def start(stage: Stage, name: str, *, kill: str = "", stop: str = "", **settings
     stage.ends.callback(process.join)
     stage.ends.callback(process.kill)
     return process
+
+
+async def ended(process: Any, stage: Stage) -> int:
+    """Its exit code; a process that does not end fails the test."""
+    await asyncio.to_thread(process.join, PATIENCE)
+    assert process.exitcode is not None, stage.logs()
+    code: int = process.exitcode
+    return code
+
+
+async def frozen(process: Any, stage: Stage) -> None:
+    """Until it stands still."""
+    async with asyncio.timeout(PATIENCE):
+        while _state(process.pid) != "T":
+            assert process.is_alive(), stage.logs()
+            await asyncio.sleep(0.02)
+
+
+def _state(pid: int) -> str:
+    """One letter, as proc(5) has it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import aiobotocore.session
@@ -29,8 +30,9 @@ from worker.lake.ledger import dynamodb_requests
 from worker.meter import SILENT
 from worker.service import Service
 
+from .conftest import Aws
 from .fault_proxy import FaultProxy, Rule
-from .stages import FRAMES, PATIENCE, Books, Stage, check_logs
+from .stages import FRAMES, PATIENCE, Books, Stage, check_logs, staged
 
 LOOK = 0.05  # seconds between two looks at the tables
 
@@ -232,3 +234,38 @@ async def proxied(stage: Stage) -> AsyncIterator[Proxied]:
             FaultProxy(stage.aws.dynamodb) as dynamodb,
         ):
             yield Proxied(stage=stage, s3=s3, sqs=sqs, dynamodb=dynamodb)
+
+
+class Ground:
+    """A lake, the proxies before its services, and a loop in which one service stands by from test to test."""
+
+    def __init__(self, runner: asyncio.Runner, town: Proxied) -> None:
+        self.town = town
+        self._runner = runner
+        self._stack = AsyncExitStack()
+        self._running: Running | None = None
+
+    def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._runner.run(asyncio.wait_for(main(), 5 * PATIENCE))
+
+    async def service(self) -> Running:
+        """The one that stands by, or a new one when that has ended."""
+        if self._running is None or self._running.task.done():
+            await self.stop()
+            self._running = await self._stack.enter_async_context(self.town.run())
+        return self._running
+
+    async def stop(self) -> None:
+        self._running = None
+        await self._stack.aclose()
+
+
+@contextmanager
+def standing(aws: Aws, folder: Path, *, visibility: int = 3) -> Iterator[Ground]:
+    """For the tests of a module; `visibility` of the queue in seconds."""
+    with asyncio.Runner() as runner, staged(aws, folder, visibility=visibility) as stage:
+        behind = proxied(stage)
+        made = Ground(runner, runner.run(behind.__aenter__()))
+        yield made
+        runner.run(made.stop())
+        runner.run(behind.__aexit__(None, None, None))

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import struct
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.parser import captures
 from worker.errors import Fatal
 from worker.lake import store as lake_store
 from worker.service import POLLS
@@ -26,8 +22,8 @@ from worker.service import POLLS
 from . import processes
 from .conftest import Aws
 from .fault_proxy import Rule
-from .proxied import Proxied, Running, proxied
-from .stages import FRAMES, PATIENCE, staged
+from .proxied import Ground, Proxied, standing
+from .stages import FRAMES, PATIENCE, fd_capture
 
 PAST_THE_CLIENT = 4  # clients ask three or four times, then the service hears of it
 CAPTURES = 8  # at most, until everything has gone wrong as often as it should
@@ -105,40 +101,12 @@ FORBIDDEN = {
 }
 
 
-class Ground:
-    """A lake, the proxies before its services, and a loop in which one service stands by from test to test."""
-
-    def __init__(self, runner: asyncio.Runner, town: Proxied) -> None:
-        self.town = town
-        self._runner = runner
-        self._stack = AsyncExitStack()
-        self._running: Running | None = None
-
-    def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._runner.run(asyncio.wait_for(main(), 5 * PATIENCE))
-
-    async def service(self) -> Running:
-        """The one that stands by, or a new one when that has ended."""
-        if self._running is None or self._running.task.done():
-            await self.stop()
-            self._running = await self._stack.enter_async_context(self.town.run())
-        return self._running
-
-    async def stop(self) -> None:
-        self._running = None
-        await self._stack.aclose()
-
-
 @pytest.fixture(scope="module")
 def ground(aws: Aws, torture: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     if aws.engine != "ministack" and not torture:
         pytest.skip("here the races are enough: make torture has all of it")
-    with asyncio.Runner() as runner, staged(aws, tmp_path_factory.mktemp("matrix"), visibility=3) as stage:
-        behind = proxied(stage)
-        made = Ground(runner, runner.run(behind.__aenter__()))
+    with standing(aws, tmp_path_factory.mktemp("matrix")) as made:
         yield made
-        runner.run(made.stop())
-        runner.run(behind.__aexit__(None, None, None))
 
 
 def inject(town: Proxied, request: Request, fault: Mapping[str, Any], times: int | None) -> Rule:
@@ -205,6 +173,7 @@ def test_a_request_goes_wrong_in_one_way(ground: Ground, name: str, fault: str, 
     ground.run(main)
 
 
+BIG = 90_000  # frames of 64 bytes that nothing makes smaller
 MULTIPART = {
     "begin": s3("CreateMultipartUpload", "*.parquet", body=True),
     "part": s3("UploadPart", "*.parquet"),
@@ -222,25 +191,13 @@ def test_a_file_of_several_parts(ground: Ground, name: str, torture: bool, monke
         town, running = ground.town, await ground.service()
         for number, fault in enumerate(FAULTS if torture else ("request lost", "answer lost")):
             rule = inject(town, request, FAULTS[fault], PAST_THE_CLIENT)
-            await town.put(f"{name} {number}.pcap", incompressible(number), BIG)
+            await town.put(f"{name} {number}.pcap", fd_capture(BIG, seed=number), BIG)
             await town.committed(running)
             assert rule.hits, fault
             town.clear()
         await town.settled(running)
 
     ground.run(main)
-
-
-BIG = 90_000
-
-
-def incompressible(seed: int) -> bytes:
-    """A capture of `BIG` CAN FD frames whose 64 bytes nothing makes smaller."""
-    record = struct.calcsize("<IIII") + 8 + 64
-    data = np.random.default_rng(seed).integers(0, 256, (BIG, record), np.uint8)
-    head = struct.pack("<IIII", captures.T0, 0, 72, 72) + struct.pack(">IBBxx", 0x123, 64, 4)
-    data[:, : len(head)] = np.frombuffer(head, np.uint8)
-    return captures.pcap_header(227) + data.tobytes()
 
 
 ALWAYS = [("3.5 stage", "request lost"), ("3.5 stage", "answer lost")]
