@@ -262,7 +262,10 @@ class Committer:
             with self._at("commit.5"):
                 await self._ledger.flag(manifest)
             with self._at("commit.6"):
-                await self._ledger.advance(batch)
+                moved = await self._ledger.advance(batch)
+            if not moved:  # somebody else leads too, or head was lost: the manifests tell where it belongs
+                self._batch = None
+                return
             del self._open[batch]
             self._given_back.discard(batch)
 
