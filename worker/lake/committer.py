@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from ..errors import Fatal, Retryable
@@ -35,6 +35,7 @@ from .store import Store
 APP_ID = "pcaplake"
 BLOCKED_RETRY_SECONDS = 10.0
 HURRY_SECONDS = 0.02
+LONGEST_IDLE = 0.5  # seconds between looks while nothing waits, or `max_batch_age` where that is longer
 _CACHED = 16
 _STEPS = {  # as metrics name them
     "commit.1": "recover",
@@ -89,7 +90,8 @@ class Committer:
             log_store, ledger, current, self._files, knobs=knobs, clock=clock, at=self._at, meter=meter
         )
         self._rng = rng or random.Random()
-        self._poll = knobs.max_batch_age / 10
+        self._poll = self._idle = knobs.max_batch_age / 10
+        self._nudged = asyncio.Event()
         self._moved = clock()
         self.hurry = False
         self.blocked: dict[str, str] = {}
@@ -127,7 +129,7 @@ class Committer:
                     if await self._leadership.lead(self._take_over):
                         await self.turn()
                     failures = 0
-                    await asyncio.sleep(HURRY_SECONDS if self.hurry else self._poll)
+                    await self._pause()
                 except Retryable as error:
                     self._batch = None
                     failures += 1
@@ -139,6 +141,18 @@ class Committer:
             await asyncio.gather(beating, *self._chores.values(), return_exceptions=True)
             await self._leadership.release()
             self._tell()
+
+    def nudge(self) -> None:
+        """Something was staged in this process: look at once."""
+        self._nudged.set()
+
+    async def _pause(self) -> None:
+        """Until the next look: soon while anything waits, later and later while nothing does, for looks cost requests."""
+        busy = self._open or self._composer.oldest_wait or self.hurry
+        self._idle = self._poll if busy else min(1.5 * self._idle, max(self._knobs.max_batch_age, LONGEST_IDLE))
+        self._nudged.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._nudged.wait(), HURRY_SECONDS if self.hurry else self._idle)
 
     def _tell(self) -> None:
         """Gauges say what this one knows as the leader; where it is none, nothing waits for it."""

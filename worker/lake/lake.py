@@ -230,6 +230,7 @@ class Lake:
         if await self._persist(self._current.reload) != stage.generation:
             return Staged(again=stage.captures)
         self._own.add(stage.stage_id)
+        self.committer.nudge()
         self._step("after stage.6")
         return Staged(staged=stage.captures)
 
@@ -256,6 +257,7 @@ class Lake:
         Fatal when a table is blocked or stages are held: everything else is in then, and they stay for the next run.
         """
         self.committer.hurry = True
+        self.committer.nudge()
         try:
             waiting = self._own.union(await self._persist(self._waiting))
             while await self._persist(lambda: self._unsettled(waiting)):
@@ -296,6 +298,7 @@ class Lake:
         """Commit what was staged here, if this process leads and as long as there is time; else the next leader does."""
         deadline = self._clock() + seconds
         self.committer.hurry = True
+        self.committer.nudge()
         try:
             while self._own and self.committer.leading and self._task is not None and not self._task.done():
                 if self._clock() >= deadline or not await self._unsettled(self._own):

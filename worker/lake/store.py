@@ -356,7 +356,7 @@ class _ObjectUpload:
 
     def write(self, data: Buffer) -> None:
         with _writing(self._path):
-            self._writer.write(data)
+            self._writer.write(memoryview(data).cast("B"))
 
     def finish(self) -> ObjectMeta:
         with _writing(self._path):
