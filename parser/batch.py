@@ -24,6 +24,7 @@ Formatter = Callable[[int, int], str]
 KNOWN = 1024  # distinct texts of a column before its table grows
 SPARE = 16  # rows of room behind each column
 SPARE_ARENAS = 6  # of a layout, kept for later batches
+FEW = 4  # a batch that fills less than this part of its arena is copied out of it
 _ZEROS: list[np.ndarray[Any, Any]] = [np.zeros(1 << 18, np.int32)]
 
 
@@ -139,6 +140,7 @@ class Batch:
     def __init__(self, layout: Layout, names: Mapping[str, str | None], formatters: Mapping[str, Formatter]) -> None:
         self.layout, self.names, self.formatters = layout, names, formatters
         self.n, self.filled_bytes, self.null_times = 0, 0, 0
+        self.few = False
         rows, columns = layout.rows, len(layout.spec.schema)
         self.arena = layout.arena()
         self.align = -self.arena.ctypes.data % 64
@@ -241,8 +243,12 @@ class Batch:
 
     # -- handing over -------------------------------------------------------------------------------------------
     def finish(self) -> pa.RecordBatch:
-        """All rows so far, columns in the order of the table; string columns are dictionary<int32, string>."""
+        """All rows so far, columns in the order of the table; string columns are dictionary<int32, string>.
+
+        Who keeps the rows keeps the arena they lie in, unless they are few: of many small captures that would be much.
+        """
         layout, arrays, fields = self.layout, [], []
+        self.few = FEW * self.n < layout.rows
         for index, entry in enumerate(layout.spec.schema):
             if entry.name not in layout.wanted:
                 continue
@@ -252,11 +258,14 @@ class Batch:
         layout.give_back(self.arena)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
+    def _own(self, values: Any) -> Any:
+        return values.copy() if self.few else values
+
     def _key(self, name: str) -> pa.Array:
         n = self.n
         if name in ("capture_id", "vehicle_id"):
             return constant(self.names[name], n)
-        values = self.keys[name][:n]
+        values = self._own(self.keys[name][:n])
         if name == "interface":
             return self._interfaces(values)
         kind = {"date": pa.date32(), "ts": pa.timestamp("us", tz="UTC"), "sub_no": pa.int32()}.get(name, pa.int64())
@@ -284,8 +293,9 @@ class Batch:
         if name == self.body:
             offsets = self.keys["offsets"][: n + 1]
             offsets[n] = self.filled_bytes
+            payload = self._own(self.payload[: self.filled_bytes])
             return pa.Array.from_buffers(
-                pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(self.payload[: self.filled_bytes])]
+                pa.binary(), n, [None, pa.py_buffer(self._own(offsets)), pa.py_buffer(payload)]
             )
         if name in self.lists:
             return self._list(self.lists[name])
@@ -302,7 +312,7 @@ class Batch:
             self.data[at + int(self.live[index]) : at + n] = 0
             valid = self.data[at : at + n]
         width = layout.width[index]
-        values = self.column(layout.place[index], f"i{width}", n)
+        values = self._own(self.column(layout.place[index], f"i{width}", n))
         if not pa.types.is_string(entry.type):
             return _numbers(entry.type, values, valid)
         if valid is not None:

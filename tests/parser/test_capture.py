@@ -6,6 +6,7 @@ import io
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,8 @@ from random import Random
 import dpkt
 import pytest
 
-from parser import CaptureError, open_capture
+from parser import CaptureError, Profile, open_capture
+from parser.batch import Layout
 from tests.parser import frames
 from tests.parser.captures import MAGICS, T0, pcap, pcap_header, pcap_record
 from tests.parser.compare import difference, read
@@ -265,3 +267,15 @@ def test_memory_does_not_grow_with_the_file() -> None:
     small, large = run(50), run(250)
     assert large[0] > 4.9 * small[0]
     assert large[1] < 1.1 * small[1]
+
+
+@pytest.mark.parametrize(("few", "frames"), [(True, 20), (False, 15_000)])
+def test_kept_rows_of_a_small_capture_do_not_keep_an_arena(few: bool, frames: int) -> None:
+    """A merge window keeps the rows of many captures: those of a small one are copied out of room for thousands."""
+    profile = replace(Profile.default(), udp_ports={frames: "someip"})  # a program and arenas of this test's own
+    with open_capture(io.BytesIO(pcap([CAN] * frames, 227)), profile=profile) as capture:
+        kept = list(capture.batches())
+    layouts = [one for one in capture.decoder.program.layouts.values() if isinstance(one, Layout)]
+    references = [sys.getrefcount(layout.spare[0]) for layout in layouts if layout.spare]
+    assert len(kept) == len(references) == 2
+    assert all((count == 2) == few for count in references)  # the list's and the argument's
