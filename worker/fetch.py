@@ -227,6 +227,14 @@ class Body(io.RawIOBase):
             super().close()
             self._post(self._stop)
 
+    def drop(self) -> None:
+        """Close, and forget what was read and what was not; by its owner, when the reader has come back."""
+        self.close()
+        self._current = None
+        self._parts.clear()
+        self._chunks.clear()
+        self._part, self._at = memoryview(b""), 0
+
     def _post(self, call: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nothing runs in it any more
             self._loop.call_soon_threadsafe(call)

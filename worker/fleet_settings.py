@@ -16,6 +16,8 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from parser.tables import TABLES
+
 from .lake.knobs import Knobs
 from .routes import Routes, WrongRoutes
 from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, aws_region, explained, traces_endpoint, variable
@@ -147,9 +149,15 @@ class FleetSettings(BaseSettings):
             raise WrongSetting(f"a {PREFIX}... variable cannot be read: {error}") from error
 
     @model_validator(mode="after")
-    def _one_destination(self) -> Self:
+    def _consistent(self) -> Self:
         if self.routes is not None and (self.lake is not None or self.profile is not None):
             raise ValueError("give either `routes`, or `lake` with `profile`")
+        known = {name for spec in TABLES.values() for name in spec.schema.names}
+        for column in self.partition_by or ():
+            if column not in known:
+                raise ValueError(f"partition_by: no table has a column {column!r}")
+        if self.drain_timeout <= self.poll_wait:
+            raise ValueError("drain_timeout must be longer than poll_wait: the last poll answers within it")
         return self
 
     @property

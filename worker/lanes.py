@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic
@@ -23,7 +24,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from parser import Summary
 
-from .errors import Fatal, Retryable
+from .errors import Fatal
 from .lake.lake import Lake
 from .lake.manifest import Capture
 from .lake.stage import Window
@@ -97,7 +98,8 @@ class Lanes:
         self._threads, self._coming, self._meter, self._clock = threads, coming, meter, clock
         self._readers = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._stagers = ThreadPoolExecutor(threads, thread_name_prefix="stage")
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[Job] = deque()  # that wait
+        self._open: set[Job] = set()  # that have not ended
         self._reading = 0
         self._closed = self._stopped = False
         self._changed = asyncio.Condition()
@@ -112,6 +114,8 @@ class Lanes:
         if self._closed:
             job.end(End.STOPPED)
             return
+        self._open.add(job)
+        job.done.add_done_callback(lambda _: self._open.discard(job))
         self._jobs.append(job)
         await self.changed()
 
@@ -132,58 +136,57 @@ class Lanes:
         self._stopped = True
 
     async def run(self) -> None:
-        """Until `close`, and everything is staged. Fatal as the lake raises it."""
+        """Until `close`, and everything is staged; every job has ended then. Fatal as the lake raises it."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._threads):
-                    group.create_task(self._lane())
+                    group.create_task(self._lane(group))
         except BaseExceptionGroup as group_error:
             raise group_error.exceptions[0] from group_error
         finally:
             self._closed = self._stopped = True
-            while self._jobs:
-                self._jobs.popleft().end(End.STOPPED)
+            self._jobs.clear()
+            for job in list(self._open):
+                job.end(End.STOPPED)
             for pool in (self._readers, self._stagers):
                 pool.shutdown(wait=False, cancel_futures=True)
 
     # -- one lane -------------------------------------------------------------------------------------------------
-    async def _lane(self) -> None:
+    async def _lane(self, group: asyncio.TaskGroup) -> None:
         held: dict[Lake, _Open] = {}
-        staging: asyncio.Task[None] | None = None
+        staging: set[asyncio.Task[None]] = set()
 
-        async def stage(one: _Open) -> asyncio.Task[None]:
-            if staging is not None:
-                await staging
-            return asyncio.create_task(self._stage(one))
+        async def stage(lake: Lake) -> None:
+            """In the background, one at a time."""
+            if staging:
+                await asyncio.wait(staging)
+                staging.clear()
+            staging.add(group.create_task(self._stage(held.pop(lake))))
 
         try:
             while True:
                 job = await self._next(held)
                 if job is not None:
                     try:
-                        full = held.get(job.lake)
-                        if full is not None and not self._joins(job, full):
-                            staging = await stage(held.pop(job.lake))
-                        one = held.get(job.lake) or held.setdefault(job.lake, _Open(job.lake.window()))
-                        if not await self._read(job, one):
+                        if job.lake in held and not self._joins(job, held[job.lake]):
+                            await stage(job.lake)
+                        if job.lake not in held:
+                            held[job.lake] = _Open(job.lake.window())
+                        if not await self._read(job, held[job.lake]):
                             del held[job.lake]
-                        elif job.alone or one.window.due:
-                            staging = await stage(held.pop(job.lake))
+                        elif job.alone or held[job.lake].window.due:
+                            await stage(job.lake)
                     finally:
                         self._reading -= 1
                         await self.changed()
                     continue
                 for lake in [lake for lake, one in held.items() if self._closes(one)]:
-                    staging = await stage(held.pop(lake))
+                    await stage(lake)
                 if self._closed and not held and not self._jobs:
-                    break
-            if staging is not None:
-                await staging
+                    return
         finally:
             for one in held.values():
                 one.give_up()
-            if staging is not None and not staging.done():
-                staging.cancel()
 
     def _joins(self, job: Job, one: _Open) -> bool:
         return not job.alone and one.window.fits(job.capture.size) and job.capture.capture_id not in one.window
@@ -207,10 +210,9 @@ class Lanes:
                 if (held and self._idle()) or (self._closed and not held):
                     return None
                 patience = min((one.window.closes_in for one in held.values()), default=None)
-                try:
-                    await asyncio.wait_for(self._changed.wait(), patience)
-                except TimeoutError:
-                    continue
+                with suppress(TimeoutError):  # `wait_for` of Python 3.11 may swallow a cancellation
+                    async with asyncio.timeout(patience):
+                        await self._changed.wait()
 
     async def _read(self, job: Job, one: _Open) -> bool:
         """A capture into a window; False: the window is lost."""
@@ -223,18 +225,21 @@ class Lanes:
 
         try:
             job.summary = await self._in_thread(self._readers, read)
-            job.rows = window.rows
-            one.jobs.append(job)
-            return True
         except Stopped:
             job.end(End.STOPPED)
+        except asyncio.CancelledError:
+            job.body.close()  # the thread may still be reading
+            raise
         except Exception as error:  # noqa: BLE001 -- whatever one capture does, the others go on
             job.fail(error)
-        finally:
-            job.body.close()
-            self._meter.observe("step_seconds", self._clock() - started, step="decode")
-        one.give_up()
-        return False
+        job.body.drop()
+        self._meter.observe("step_seconds", self._clock() - started, step="decode")
+        if job.done.done():
+            one.give_up()
+            return False
+        job.rows = window.rows
+        one.jobs.append(job)
+        return True
 
     async def _stage(self, one: _Open) -> None:
         """Staged, or AGAIN: also when nobody knows. Fatal is everybody's."""
@@ -244,14 +249,16 @@ class Lanes:
             if stage is None:
                 return
             staged = await one.jobs[0].lake.stage(stage)
-        except Retryable as error:
-            log.warning("%s; these captures are read again: %d", error, len(one.jobs))
+        except Fatal as error:
+            for job in one.jobs:
+                job.fail(error)
+            raise
+        except Exception as error:  # noqa: BLE001 -- a window that cannot be closed is no reason to end
+            log.warning("%r; these captures are read again: %d", error, len(one.jobs))
+            if len(one.jobs) == 1 and one.jobs[0].alone:
+                one.jobs[0].fail(error)
             one.give_up()
             return
-        except BaseException as error:
-            for job in one.jobs:
-                job.fail(error if isinstance(error, Fatal) else Retryable(f"staging was ended: {error!r}"))
-            raise
         self._meter.observe("step_seconds", self._clock() - started, step="stage")
         self._meter.count("stages")
         ends = {capture.capture_id: End.STAGED for capture in staged.staged}

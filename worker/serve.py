@@ -68,7 +68,8 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
         services = await Services.open(settings.ledger_table, locks, region=settings.region, meter=meter)
         await stack.enter_async_context(services)
-        sources, budget = Sources(settings.storage_option), Budget(settings.max_inflight_bytes)
+        options = {**({"region": settings.region} if settings.region else {}), **settings.storage_option}
+        sources, budget = Sources(options), Budget(settings.max_inflight_bytes)
         lakes: dict[str, Lake] = {}
         for uri in routes.lakes:
             replays = Replays(queue, routes, readers, sources, budget=budget)
@@ -77,7 +78,7 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
                 services,
                 source=replays,
                 knobs=settings.knobs,
-                options=settings.storage_option,
+                options=options,
                 create=settings.create,
                 partition_columns=settings.partition_by,
                 properties=settings.table_property,

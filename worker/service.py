@@ -12,8 +12,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ ATTEMPTS = 3  # of one capture within one receipt of its message
 POLLS = 2  # at once, so that one may wait while the other's messages are looked at
 MOST_AT_ONCE = 10  # messages in one answer of the queue
 OUTAGE = 5  # failures in a row
+GIVING_BACK = 5.0  # seconds that messages have for it, even when the drain time is over
 _RESERVED = 0.2  # share of the drain time that is kept for staging and committing
 
 
@@ -49,11 +50,11 @@ class Returned(PcaplakeError):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Message:
-    """A delivery that is being worked on; `begun` when a capture of it was handed to the lanes."""
+    """A delivery that is being worked on. `idle`: its task runs, and the lanes have had no capture of it yet."""
 
     delivery: Delivery
     task: asyncio.Task[None] | None = None
-    begun: bool = False
+    idle: bool = False
 
 
 class Service:
@@ -99,6 +100,7 @@ class Service:
         self._lag = Lag(lakes, meter)
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._polled = asyncio.Event()  # nothing is received any more
         self._failures = 0  # messages in a row that could not be worked on
         self._fatal: Fatal | None = None
         self.tally: Counter[str] = Counter()
@@ -142,7 +144,9 @@ class Service:
             room = self._most - len(self._messages)
             if room < 1 or self._budget.waiting:  # bytes in memory bound what is received, too
                 self._room.clear()
-                await self._room.wait()
+                with suppress(TimeoutError):  # others use the budget too, and tell nobody
+                    async with asyncio.timeout(1.0):
+                        await self._room.wait()
                 continue
             if self._failures >= OUTAGE:  # every receipt counts for the redrive policy: an outage must not use them up
                 await self._pause(back_off(self._failures - OUTAGE + 1, first=1.0, most=60.0))
@@ -179,7 +183,7 @@ class Service:
 
     # -- one message ----------------------------------------------------------------------------------------------
     async def _work(self, message: _Message) -> None:
-        delivery = message.delivery
+        delivery, message.idle = message.delivery, True
         back: float | None = None
         try:
             if self._stopping.is_set():
@@ -190,9 +194,7 @@ class Service:
                 ends = await asyncio.gather(
                     *(self._capture(message, route, ref) for route, ref in work), return_exceptions=True
                 )
-            for end in ends:
-                if isinstance(end, BaseException):
-                    raise end
+            _raise_worst(ends)
             await self._deletions.ask(delivery)
             self._meter.count("messages", outcome="deleted")
             self._failures = 0
@@ -214,11 +216,14 @@ class Service:
             self._failures += isinstance(error, Retryable)
             back = self._later(delivery)
         finally:
-            self._heartbeats.forget(delivery)
+            message.idle = False
             if back is not None:
                 self._meter.count("messages", outcome="released")
+                if self.stopping:  # our own polls would take it again, and each receipt counts for the redrive policy
+                    await self._polled.wait()
                 with suppress(PcaplakeError):  # it comes at its old time then
-                    await asyncio.shield(self._queue.release(delivery, back))
+                    await self._queue.release(delivery, back)
+            self._heartbeats.forget(delivery)
             self._messages.discard(message)
             self._room.set()
             self._show()
@@ -236,7 +241,7 @@ class Service:
             routes = self._routes.of(ref.uri)
             if not routes:
                 self._meter.count("notifications_ignored", kind="no route")
-                log.info("%s: no route takes it", ref.uri)
+                log.warning("%s: no route takes it", ref.uri)
             found += [(route, ref) for route in routes]
         return tuple(found)
 
@@ -245,7 +250,8 @@ class Service:
         """Returns when the capture needs nothing more; raises what keeps the message."""
         lake = self._lakes[route.lake]
         try:
-            ref = await self._sources.resolve(ref)
+            with _of_one_capture():
+                ref = await self._sources.resolve(ref)
             key = route.lake, capture(ref).capture_id
             bind(capture_id=key[1])
             while key in self._running:  # a second message for it waits for the first
@@ -262,6 +268,7 @@ class Service:
             outcome = "gone"
         self.tally[outcome] += 1
         self._meter.count("captures", outcome=outcome)
+        await self._lanes.changed()  # windows may have waited for it
 
     async def _staged(self, message: _Message, route: Route, lake: Lake, ref: ObjectRef) -> str:
         """Read it until somebody's rows of it are staged."""
@@ -273,13 +280,14 @@ class Service:
                     if await self._questions[route.lake].ask(item.capture_id) is not None:
                         return "known"
                     started = self._clock()
-                    body = await self._sources.fetch(ref, fetching=self._fetching, budget=self._budget)
+                    with _of_one_capture():
+                        body = await self._sources.fetch(ref, fetching=self._fetching, budget=self._budget)
                     await stack.enter_async_context(body)
                     await body.ready()
                     self._meter.observe("step_seconds", self._clock() - started, step="fetch")
                 finally:
                     self._coming -= 1
-                message.begun = True
+                message.idle = False
                 job = Job(
                     lake=lake,
                     reader=self._readers[route.name],
@@ -321,10 +329,9 @@ class Service:
     # -- stopping -------------------------------------------------------------------------------------------------
     async def _drain(self, polls: Sequence[asyncio.Task[None]], lanes: asyncio.Task[None]) -> None:
         deadline = self._clock() + self._drain_timeout
-        await asyncio.sleep(0)  # a task that is cancelled before its first step gives nothing back
-        for message in [message for message in self._messages if not message.begun]:
-            assert message.task is not None
-            message.task.cancel()  # it has not begun: it goes back at once
+        for message in self._messages:
+            if message.idle and message.task is not None:
+                message.task.cancel()  # it goes back; one that has not started sees that itself
         await self._lanes.close()
         reading = max(0.0, deadline - self._clock() - _RESERVED * self._drain_timeout)
         if not await self._wait({lanes}, reading):
@@ -332,11 +339,19 @@ class Service:
             await self._wait({lanes}, max(0.0, deadline - self._clock()) / 2)
         # a poll that is still pending answers within `poll_wait`; what it brings goes back
         await self._wait(set(polls), max(0.0, deadline - self._clock()))
-        await self._wait({m.task for m in self._messages if m.task}, max(0.0, deadline - self._clock()))
+        self._polled.set()
+        await self._wait(self._tasks(), max(GIVING_BACK, deadline - self._clock()))
         left = max(0.0, deadline - self._clock())  # what is not committed now, the next leader commits
-        await asyncio.gather(*(lake.finish(left) for lake in self._lakes.values()), return_exceptions=True)
-        for task in (lanes, *polls, *(m.task for m in self._messages if m.task)):
+        await asyncio.gather(*(self._finish(lake, left) for lake in self._lakes.values()), return_exceptions=True)
+        for task in (lanes, *polls, *self._tasks()):
             task.cancel()
+
+    async def _finish(self, lake: Lake, seconds: float) -> None:
+        async with asyncio.timeout(seconds):
+            await lake.finish(seconds)
+
+    def _tasks(self) -> set[asyncio.Task[Any]]:
+        return {message.task for message in self._messages if message.task is not None}
 
     async def _wait(self, tasks: set[asyncio.Task[Any]], seconds: float) -> bool:
         """Are all of them done after so many seconds at most?"""
@@ -359,3 +374,19 @@ class Service:
                 self._meter.set("queue_messages", getattr(found, state), state=state)
             if found.oldest_age is not None:
                 self._meter.set("queue_oldest_age_seconds", found.oldest_age)
+
+
+def _raise_worst(ends: Sequence[BaseException | None]) -> None:
+    """Fatal before anything else."""
+    errors = [end for end in ends if end is not None]
+    if errors:
+        raise next((error for error in errors if isinstance(error, Fatal)), errors[0])
+
+
+@contextmanager
+def _of_one_capture() -> Iterator[None]:
+    """A message may name a bucket that cannot be: that is its fault, and nobody else's."""
+    try:
+        yield
+    except Fatal as error:
+        raise Retryable(str(error)) from error

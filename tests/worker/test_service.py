@@ -12,6 +12,7 @@ import pytest
 
 from tests.worker.fleets import Fleet, can_capture, emptied
 from worker.errors import Fatal
+from worker.lake.stage import Window
 from worker.service import Service
 
 
@@ -218,5 +219,100 @@ def test_a_capture_that_breaks_takes_no_other_with_it(monkeypatch: pytest.Monkey
             assert not task.done()
         assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(8)}
         assert len(fleet.queue.dead) == 1
+
+    asyncio.run(main())
+
+
+def test_restarts_use_up_no_receipts() -> None:
+    """Its own pending polls would take again what a stopping service gives back, and the redrive policy counts that."""
+
+    async def main() -> None:
+        fleet = Fleet(visibility_timeout=1000.0, max_receives=5)
+        for i in range(12):
+            fleet.upload(f"{i}.pcap", can_capture(500, i))
+        for _ in range(4):
+            async with await fleet.lake(source=fleet.replays()) as lake:
+                service = fleet.service(lake, threads=1, max_inflight=4)
+                task = asyncio.create_task(service.run())
+                while not service.in_flight and len(fleet.queue):
+                    await asyncio.sleep(0)
+                service.stop()
+                fleet.clock.advance(1.0)
+                await asyncio.wait_for(task, 30)
+            assert service.in_flight == 0
+        async with running(fleet) as (service, task):
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+        assert not fleet.queue.dead
+        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(12)}
+
+    asyncio.run(main())
+
+
+def test_a_window_that_cannot_be_closed_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        fleet = Fleet()
+        for i in range(6):
+            fleet.upload(f"{i}.pcap", can_capture(10, i))
+        real, left = Window.close, [KeyError("a bug"), MemoryError()]
+
+        def close(self: Any) -> Any:
+            if left:
+                raise left.pop()
+            return real(self)
+
+        monkeypatch.setattr("worker.lake.stage.Window.close", close)
+        async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
+            for _ in range(1000):
+                await asyncio.sleep(0.01)
+                fleet.clock.advance(0.2)
+                if not len(fleet.queue) and not service.in_flight:
+                    break
+            assert not task.done()
+        assert not left
+        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(6)}
+
+    asyncio.run(main())
+
+
+def test_a_bucket_that_cannot_be_is_the_fault_of_one_message() -> None:
+    async def main() -> None:
+        fleet = Fleet(max_receives=2)
+        body = fleet.upload("good.pcap", can_capture(5))
+        fleet.queue.put(body.replace('"name": "raw"', '"name": "a b"'))
+        async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
+            for _ in range(1000):
+                await asyncio.sleep(0.01)
+                fleet.clock.advance(0.2)
+                if fleet.queue.dead and not service.in_flight:
+                    break
+            assert not task.done()
+        assert len(fleet.queue.dead) == 1
+        assert fleet.captures() == {"s3://raw/good.pcap": 1}
+
+    asyncio.run(main())
+
+
+def test_a_ledger_that_ends_everything_leaves_no_job_behind() -> None:
+    """Fatal in one lane, while others read and stage: `run` returns at once, and every message is given back."""
+
+    async def main() -> None:
+        fleet = Fleet()
+        for i in range(20):
+            fleet.upload(f"{i}.pcap", can_capture(300, i))
+        async with await fleet.lake(commits=False) as lake:
+            service = fleet.service(lake, threads=3, drain_timeout=1000.0)
+
+            async def stage(stage: Any) -> Any:
+                raise Fatal("the ledger is gone for good")
+
+            lake.stage = stage  # type: ignore[method-assign]
+            task = asyncio.create_task(service.run())
+            while not service.stopping:
+                await asyncio.sleep(0.01)
+            fleet.clock.advance(1.0)
+            with pytest.raises(Fatal, match="gone for good"):
+                await asyncio.wait_for(task, 30)
+        assert service.in_flight == 0
+        assert len(await fleet.queue.receive(10, 0)) == 10
 
     asyncio.run(main())

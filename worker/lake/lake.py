@@ -101,7 +101,7 @@ class Lake:
         self._current, self._schemas, self._decoder_version = current, schemas, decoder_version
         self._sink, self._clock, self._step = sink, clock, step
         self._rng = rng or random.Random()
-        self._own: set[str] = set()  # staged here, not known to be in the tables
+        self._own: dict[str, None] = {}  # staged here, the latest of them: others are asked for by the work list
         self._task: asyncio.Task[None] | None = None
         self.committer = Committer(
             store,
@@ -229,7 +229,9 @@ class Lake:
         self._meter.observe("stage_bytes", stage.byte_count)
         if await self._persist(self._current.reload) != stage.generation:
             return Staged(again=stage.captures)
-        self._own.add(stage.stage_id)
+        self._own[stage.stage_id] = None
+        if len(self._own) > _REMEMBERED:
+            del self._own[next(iter(self._own))]
         self.committer.nudge()
         self._step("after stage.6")
         return Staged(staged=stage.captures)
@@ -259,7 +261,7 @@ class Lake:
         self.committer.hurry = True
         self.committer.nudge()
         try:
-            waiting = self._own.union(await self._persist(self._waiting))
+            waiting = {*self._own, *await self._persist(self._waiting)}
             while await self._persist(lambda: self._unsettled(waiting)):
                 self.check()
                 if self.committer.stuck:
@@ -301,7 +303,7 @@ class Lake:
         self.committer.nudge()
         try:
             while self._own and self.committer.leading and self._task is not None and not self._task.done():
-                if self._clock() >= deadline or not await self._unsettled(self._own):
+                if self._clock() >= deadline or not await self._unsettled(set(self._own)):
                     return
                 await asyncio.sleep(HURRY_SECONDS)
         finally:
@@ -313,6 +315,7 @@ class Lake:
 
 
 _EVERYTHING = 1_000_000
+_REMEMBERED = 1_000
 
 
 def _batch(item: StageItem) -> int:

@@ -179,7 +179,7 @@ class Window:
 
     def abandon(self) -> tuple[Capture, ...]:
         """Forget everything -> the complete captures, which must be decoded again in another window."""
-        for file in self._open.values():
+        for file in list(self._open.values()):  # a thread may still be at it while the service ends
             file.upload.abort()
         self._open.clear()
         return tuple(self._captures.values())

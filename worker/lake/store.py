@@ -362,8 +362,11 @@ class _ObjectUpload:
         with _writing(self._path):
             self._writer.close()
         self._writer = None
-        with _reading(self._path):
-            return _meta(obstore.head(self._inner, self._path))
+        try:
+            with _reading(self._path):
+                return _meta(obstore.head(self._inner, self._path))
+        except FileNotFoundError as error:
+            raise OutcomeUnknown(f"{self._path} was written and is not there: {_first_line(error)}") from error
 
     def abort(self) -> None:
         self._writer = None
