@@ -281,6 +281,7 @@ class Committer:
                 self._batch = None
                 return
             del self._open[batch]
+            self._manifests.pop(batch, None)  # it may be large
             self._given_back.discard(batch)
 
     def _landed(self, batch: int, touched: Iterable[str]) -> bool:
