@@ -11,6 +11,7 @@ import functools
 import json
 import multiprocessing
 import os
+import resource
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,12 +21,14 @@ from worker import cli, serve
 from worker.errors import Fatal
 from worker.fleet_settings import FleetSettings
 from worker.lake.fleet import open_lake
+from worker.source import Sources
 from worker.testing import crash_at
 
 from .proxied import Proxied
 from .stages import PATIENCE, Stage
 
 PROCESSES = multiprocessing.get_context("forkserver")
+PEAK = "peak"
 PROCESSES.set_forkserver_preload(["tests.integration.warmed", "tests.integration.processes"])
 
 
@@ -41,7 +44,7 @@ def stop_at(where: str) -> Callable[[str], None]:
     return step
 
 
-def _serve(environment: Mapping[str, str], log: str, kind: str, where: str) -> None:
+def _serve(environment: Mapping[str, str], log: str, kind: str, where: str, bodies: str) -> None:
     """In a process of its own: all it says goes to `log`, its exit code is the command's."""
     with Path(log).open("a") as out:
         os.dup2(out.fileno(), 1)
@@ -50,27 +53,49 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str) -> N
     steps: dict[str, Callable[[str], Callable[[str], None]]] = {"kill": crash_at, "stop": stop_at}
     if kind:
         serve.open_lake = functools.partial(open_lake, step=steps[kind](where))  # type: ignore[attr-defined]
+    if bodies:
+        serve.Sources = lambda options: Sources({**options, "aws_endpoint": bodies})  # type: ignore[attr-defined]
+    before = peak()
     try:
         code = asyncio.run(serve.serve(FleetSettings.load()))
     except Fatal as error:
         print(f"error: {error}", flush=True)
         code = cli.FATAL
+    print(json.dumps({PEAK: [before, peak()]}), flush=True)
     os._exit(code)
 
 
+def peak() -> int:
+    """The most bytes this process has had in memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def peaks(stage: Stage) -> list[int]:
+    """How much each process that has ended had at most, above what it had before it began."""
+    found = [json.loads(line)[PEAK] for line in stage.logs().splitlines() if line.startswith(f'{{"{PEAK}"')]
+    return [after - before for before, after in found]
+
+
 def start(
-    stage: Stage, name: str, *, kill: str = "", stop: str = "", behind: Proxied | None = None, **settings: Any
+    stage: Stage,
+    name: str,
+    *,
+    kill: str = "",
+    stop: str = "",
+    behind: Proxied | None = None,
+    bodies: str = "",
+    **settings: Any,
 ) -> Any:
     """A worker that has begun. `kill`, `stop`: the step at which it dies, or stands still; `settings` by name.
 
-    `behind`: its requests go through these proxies.
+    `behind`: its requests go through these proxies. `bodies`: the server that has the captures, and nothing else.
     """
     given = {f"PCAPLAKE_{setting.upper()}": str(value) for setting, value in settings.items()}
     if behind is not None:
         given |= {"AWS_ENDPOINT_URL_SQS": behind.sqs.url, "AWS_ENDPOINT_URL_DYNAMODB": behind.dynamodb.url}
         given["PCAPLAKE_STORAGE_OPTION"] = json.dumps({"allow_http": "true", "aws_endpoint": behind.s3.url})
     kind = "kill" if kill else "stop" if stop else ""
-    arguments = (stage.settings | given, str(stage.folder / f"{name}.log"), kind, kill or stop)
+    arguments = (stage.settings | given, str(stage.folder / f"{name}.log"), kind, kill or stop, bodies)
     process = PROCESSES.Process(target=_serve, args=arguments)
     process.start()
     stage.ends.callback(process.join)
