@@ -69,8 +69,8 @@ bench-parquet: setup ## the Parquet writer beside pyarrow
 bench-fleet: setup ## commits, adds, messages, lag and cost on local services, beside deltalake (docs/benchmarks-fleet.md)
 	$(BIN)/python -m bench.fleet
 
-torture: setup $(VENV)/.tools ## kill an ingest at 200 random moments, and run it again each time
-	$(BIN)/pytest tests/worker/test_kill.py --moments 200
+torture: setup $(VENV)/.tools ## 200 kills of an ingest; every fault of the fleet at every request; takes hours
+	$(BIN)/pytest tests/worker/test_kill.py tests/integration --moments 200 --torture
 
 fuzz: setup ## the decoder on mutated captures, guided by coverage, for ten minutes
 	$(BIN)/python -m tests.fuzz --seconds 600
@@ -96,4 +96,4 @@ clean: ## delete what was made, but not lakes and captures of yours
 	rm -rf *.egg-info
 	find parser worker tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup demo test check lint types architecture bench bench-commit bench-parquet bench-fleet torture fuzz local-up local-down lock clean
+.PHONY: help setup demo demo-fleet docs test check lint types architecture bench bench-commit bench-parquet bench-fleet torture fuzz local-up local-down lock clean

@@ -19,6 +19,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torture", action="store_true", help="leave nothing out, however long it takes")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What only `make torture` has time for is left out, not skipped: a skip is a test that could not run."""
+    if not config.getoption("--torture"):
+        out = [item for item in items if item.get_closest_marker("torture") is not None]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item.get_closest_marker("torture") is None]
+
+
 @pytest.fixture
 def moments(request: pytest.FixtureRequest) -> int:
     """At how many random moments an ingest is killed."""

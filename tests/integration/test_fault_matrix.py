@@ -156,14 +156,12 @@ def test_a_request_goes_wrong(ground: Ground, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_goes_wrong_in_one_way(ground: Ground, name: str, fault: str, torture: bool) -> None:
-    if not torture:
-        pytest.skip("only in make torture; test_a_request_goes_wrong has all of them in a row")
+@pytest.mark.torture  # test_a_request_goes_wrong has all of them in a row
+@pytest.mark.parametrize(
+    ("name", "fault"), [(name, fault) for name in REQUESTS for fault in FAULTS if fault != "cut" or REQUESTS[name].body]
+)
+def test_a_request_goes_wrong_in_one_way(ground: Ground, name: str, fault: str) -> None:
     request = REQUESTS[name]
-    if fault == "cut" and not request.body:
-        pytest.skip("an answer without a body")
 
     async def main() -> None:
         for times in (1, PAST_THE_CLIENT):
@@ -206,14 +204,18 @@ OUTAGES = ("3.5 stage", "4.3a manifest", "4.3b mark", "5.1 temp object", "5.2 en
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["request lost", "answer lost"])
-@pytest.mark.parametrize("name", OUTAGES)
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        pytest.param(name, fault, marks=[] if (name, fault) in ALWAYS else pytest.mark.torture)
+        for name in OUTAGES
+        for fault in ("request lost", "answer lost")
+    ],
+)
 def test_a_request_fails_until_the_service_gives_it_up(
-    ground: Ground, name: str, fault: str, torture: bool, caplog: pytest.LogCaptureFixture
+    ground: Ground, name: str, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For longer than a commit is tried: the capture is read again, or the committer begins anew."""
-    if (name, fault) not in ALWAYS and not torture:
-        pytest.skip("only in make torture")
 
     async def main() -> None:
         await ground.stop()
@@ -235,11 +237,12 @@ OF_ONE_CAPTURE = "3.3 capture"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_is_refused(ground: Ground, name: str, torture: bool) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in (*AT_ONCE, OF_ONE_CAPTURE) else pytest.mark.torture) for name in REQUESTS],
+)
+def test_a_request_is_refused(ground: Ground, name: str) -> None:
     """The service ends, with what only people can mend; one that may finds everything, and goes on."""
-    if name not in AT_ONCE and name != OF_ONE_CAPTURE and not torture:
-        pytest.skip("only in make torture")
     request = REQUESTS[name]
 
     async def main() -> None:
@@ -263,7 +266,7 @@ def test_a_request_is_refused(ground: Ground, name: str, torture: bool) -> None:
 
 STEPS = ("stage.4 packets", "stage.5", "commit.1", "commit.2", "commit.3a", "commit.3b", "commit.4 can_frames")
 STEPS += ("commit.4", "commit.5", "commit.6")
-MOMENTS = [f"{when} {step}" for when in ("before", "after") for step in STEPS] + ["after stage.6", "after stage.5 #2"]
+MOMENTS = [f"{when} {step}" for when in ("before", "after") for step in STEPS] + ["after stage.6"]
 
 
 async def killed(ground: Ground, where: str) -> None:
@@ -291,11 +294,9 @@ def test_processes_die_one_after_the_other(ground: Ground, first: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.torture  # test_processes_die_one_after_the_other meets the same steps
 @pytest.mark.parametrize("where", MOMENTS)
-def test_a_process_dies(ground: Ground, where: str, torture: bool) -> None:
-    if not torture:
-        pytest.skip("only in make torture; test_processes_die_one_after_the_other meets the same steps")
-
+def test_a_process_dies(ground: Ground, where: str) -> None:
     async def main() -> None:
         await ground.stop()
         await killed(ground, where)
