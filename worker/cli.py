@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -70,11 +70,6 @@ def pcaplake(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(USAGE)
-
-
-def main() -> NoReturn:
-    """The console script."""
-    sys.exit(run())
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

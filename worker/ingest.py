@@ -45,6 +45,7 @@ class Tally:
     rows: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)  # uri -> why
+    bad: list[str] = field(default_factory=list)  # the quarantined, by uri
     total: int = 0  # captures found, and their bytes
     total_bytes: int = 0
     read_bytes: int = 0
@@ -211,6 +212,7 @@ class Ingest:
         self.tally.rows.update(read.rows)
         if read.summary is None:
             self.tally.quarantined += 1
+            self.tally.bad.append(read.ref.uri)
         else:
             self.tally.packets += read.summary.packets
             self.tally.faults.update(read.summary.faults)

@@ -235,9 +235,9 @@ class MemoryLedger:
         key = (stage.generation, stage.stage_id)
 
         def effect() -> dict[str, str]:
-            known = key in self.shared.stages
-            others = taken(stage, self._holders(stage), known=known)
-            if not known and not others:
+            known, holders = key in self.shared.stages, self._holders(stage)
+            others = taken(stage, holders, known=known)
+            if not known and not holders:  # its own captures are there when the item of the stage has expired
                 self.shared.stages[key] = StageItem(stage=stage)
                 self.shared.pending[key] = None
                 self._put_captures(stage, stage.captures)

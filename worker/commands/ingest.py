@@ -26,6 +26,7 @@ from . import screen
 
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
 KNOBS = "Knobs"
+NAMED = 20  # quarantined captures on the screen
 
 Names = Annotated[
     list[str], typer.Argument(metavar="PATH|URI...", help="Files, folders, globs, s3:// gs:// az:// URIs.")
@@ -148,6 +149,10 @@ def run(
         screen.as_json(result)
     else:
         _show(result)
+    for uri in work.tally.bad[:NAMED]:
+        screen.say(f"quarantined, for the reason in the table quarantine: {uri}")
+    if len(work.tally.bad) > NAMED:
+        screen.say(f"quarantined: {len(work.tally.bad) - NAMED:,} more")
     for uri, why in work.tally.failed.items():
         screen.say(f"not read: {uri}: {why}")
     if interrupted:

@@ -32,6 +32,8 @@ def inspect(
 
     Example:  pcaplake inspect drive.pcapng --profile vehicle.yaml
     """
+    if ":/" in str(capture):
+        raise WrongSetting(f"{capture}: inspect reads files of this machine; fetch it first")
     screen.compile_kernels()
     packets: Counter[str] = Counter()
     sizes: Counter[str] = Counter()

@@ -152,7 +152,7 @@ def _check(lake: Identity, mine: Identity) -> None:
             lake.log_store == mine.log_store,
             "use the one the lake was set up with: two kinds on one table lose commits",
         ),
-        "the spelling of its URI": (
+        "the URI": (
             str(lake.uri),
             str(mine.uri),
             lake.uri == mine.uri,
@@ -167,7 +167,7 @@ def _check(lake: Identity, mine: Identity) -> None:
     }
     for what, (theirs, ours, equal, advice) in said.items():
         if not equal:
-            raise Fatal(f"{what} of this lake is {theirs}, not {ours}: {advice}")
+            raise Fatal(f"this lake has {what} {theirs}, not {ours}; {advice}")
 
 
 async def _bind(lake: Identity, ledger: Ledger) -> None:

@@ -356,7 +356,7 @@ async def create_tables(log_store: LogStore, partition_columns: Sequence[str], a
     versions = await asyncio.gather(*(log_store.version(name) for name in SCHEMAS))
     absent = [name for name, version in zip(SCHEMAS, versions, strict=True) if version < 0]
     if absent and not auto_create:
-        raise Fatal(f"tables are missing: {', '.join(absent)}; make them, or let them be made (--auto-create)")
+        raise Fatal(f"tables are missing: {', '.join(absent)}; make them, or let them be made (--create)")
     await asyncio.gather(
         *(
             log_store.create(

@@ -98,7 +98,7 @@ def test_another_spelling_and_other_partitions_are_refused() -> None:
         with pytest.raises(Fatal, match="spell"):
             await open_lake(store, book)
         store.uri = "s3://bucket/lake"
-        with pytest.raises(Fatal, match="partition columns of this lake is date, not bus"):
+        with pytest.raises(Fatal, match="the partition columns date, not bus"):
             await open_lake(store, book, partition_columns=("bus",))
 
     asyncio.run(story())

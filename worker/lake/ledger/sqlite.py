@@ -78,7 +78,12 @@ class SqliteLedger:
                 f"the ledger {self.path} is not there, but the lake has one: put it back, name the right one with "
                 "--ledger, or let a new one be built from the lake's manifests with --adopt"
             )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Fatal(
+                f"the folder {self.path.parent} cannot be made: {error.strerror}; name another --lake"
+            ) from error
         self._db = sqlite3.connect(self.path, isolation_level=None, timeout=_BUSY_SECONDS)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")
