@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard parser/*.py parser/protocols/*.py worker/lake/parquet/*.py)
 DEMO_SECONDS ?= 60
+MINUTES ?= 5
 UPGRADE ?= --upgrade
 
 help: ## print what make can do
@@ -69,8 +70,13 @@ bench-parquet: setup ## the Parquet writer beside pyarrow
 bench-fleet: setup ## commits, adds, messages, lag and cost on local services, beside deltalake (docs/benchmarks-fleet.md)
 	$(BIN)/python -m bench.fleet
 
-torture: setup $(VENV)/.tools ## 200 kills of an ingest; every fault of the fleet at every request; takes hours
-	$(BIN)/pytest tests/worker/test_kill.py tests/integration --moments 200 --torture
+torture: setup $(VENV)/.tools ## an ingest killed at 200 random moments; a fleet under every fault, on both local engines
+	$(BIN)/pytest tests/worker/test_kill.py --moments 200
+	$(BIN)/pytest tests/integration --torture
+	PCAPLAKE_TEST_AWS=localstack $(BIN)/pytest tests/integration --torture
+
+soak: setup ## a fleet under everything at once: lost messages, failing services, killed workers (MINUTES=5)
+	$(BIN)/python -m tests.integration.soak --minutes $(MINUTES)
 
 fuzz: setup ## the decoder on mutated captures, guided by coverage, for ten minutes
 	$(BIN)/python -m tests.fuzz --seconds 600

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worker import cli, serve
-from worker.errors import Fatal
+from worker.errors import PcaplakeError
 from worker.fleet_settings import FleetSettings
 from worker.lake.fleet import open_lake
 from worker.source import Sources
@@ -58,8 +58,8 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str, bodi
     before = peak()
     try:
         code = asyncio.run(serve.serve(FleetSettings.load()))
-    except Fatal as error:
-        print(f"error: {error}", flush=True)
+    except PcaplakeError as error:
+        print(f"error: {error!r}", flush=True)
         code = cli.FATAL
     print(json.dumps({PEAK: [before, peak()]}), flush=True)
     os._exit(code)
@@ -101,6 +101,11 @@ def start(
     stage.ends.callback(process.join)
     stage.ends.callback(process.kill)
     return process
+
+
+def began(stage: Stage, name: str) -> bool:
+    """Had everything answered that a worker asks when it starts?"""
+    return "running as" in (stage.folder / f"{name}.log").read_text()
 
 
 async def ended(process: Any, stage: Stage) -> int:

@@ -201,6 +201,10 @@ class Proxied:
         """All is committed, the next commit works, the queue is empty, every row is there once, nothing is left open."""
         await self.committed(running)
         await self.upload()
+        await self.finished(running)
+
+    async def finished(self, running: Running) -> None:
+        """The same of what was uploaded so far."""
         await self.committed(running)
         await self.idle(running)
         for table in Books.TABLES:
