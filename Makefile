@@ -71,7 +71,7 @@ bench-fleet: setup ## commits, adds, messages, lag and cost on local services, b
 	$(BIN)/python -m bench.fleet
 
 torture: setup $(VENV)/.tools ## an ingest killed at 200 random moments; a fleet under every fault, on both local engines
-	$(BIN)/pytest tests/worker/test_kill.py --moments 200
+	$(BIN)/pytest tests/worker/test_kill.py tests/worker/test_fleet_model.py --moments 200 --schedules 20000
 	$(BIN)/pytest tests/integration --torture
 	PCAPLAKE_TEST_AWS=localstack $(BIN)/pytest tests/integration --torture
 

@@ -16,6 +16,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--moments", type=int, default=20, help="random moments at which an ingest is killed")
+    parser.addoption("--schedules", type=int, default=1000, help="random schedules of the model of a fleet")
     parser.addoption("--torture", action="store_true", help="leave nothing out, however long it takes")
 
 
@@ -31,6 +32,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def moments(request: pytest.FixtureRequest) -> int:
     """At how many random moments an ingest is killed."""
     count: int = request.config.getoption("--moments")
+    return count
+
+
+@pytest.fixture
+def schedules(request: pytest.FixtureRequest) -> int:
+    """How many random schedules the model of a fleet goes through."""
+    count: int = request.config.getoption("--schedules")
     return count
 
 

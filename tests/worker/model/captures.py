@@ -197,13 +197,12 @@ class Promises:
 
 
 def upload(rng: random.Random, captures: Captures, queue: MemoryQueue, names: list[str]) -> None:
-    """A capture, new or of a known name, and its notification: once, twice, late, never, in one with others."""
-    body = captures.put(rng.choice(names))
+    """One or two captures, new or of known names, and their notification: once, twice, late, never, with an old one."""
+    bodies = [captures.put(name) for name in rng.sample(names, rng.choice([1, 1, 2]))]
     if rng.random() < 0.2:
         return
-    if rng.random() < 0.3:
-        others = [each for each in captures.bodies.values() if each != body]
-        some = [body, *rng.sample(others, min(len(others), rng.randint(1, 2)))]
-        body = json.dumps({"Records": [record for each in some for record in json.loads(each)["Records"]]})
-    for _ in range(rng.choice([1, 1, 2])):
+    if rng.random() < 0.2:
+        bodies.append(rng.choice(list(captures.bodies.values())))
+    body = json.dumps({"Records": [record for each in bodies for record in json.loads(each)["Records"]]})
+    for _ in range(rng.choice([1, 2])):
         queue.put(body, rng.choice([0.0, 0.0, 1.0]))

@@ -199,7 +199,7 @@ class Processes:
         service = WatchedService(
             queue, ROUTES, {LAKE: lake}, readers, self._sources(watched), threads=self._threads,
             budget=Budget(rng.choice([150, 10_000])), receives=role != "committer", max_inflight=rng.choice([2, 10]),
-            poll_wait=2.0, visibility_cap=rng.choice([5.0, 60.0]), retry_first=0.2, retry_most=1.0, drain_timeout=3.0,
+            poll_wait=5.0, visibility_cap=rng.choice([5.0, 60.0]), retry_first=0.2, retry_most=1.0, drain_timeout=3.0,
             fetching=FETCHING, clock=clock,
         )  # fmt: skip
         service.promises = self._promises

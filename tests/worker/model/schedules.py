@@ -83,8 +83,9 @@ class Loop(asyncio.BaseEventLoop):
 class Schedule:
     """Gates and who opens them. `fault_rate`: of requests that `tender` says matter; of others a tenth.
 
-    `event` is called between two requests, at `event_rate` and more often before those that matter; `on_death` when a
-    process dies, whoever killed it.
+    `event` is called between two requests, at `event_rate`, and more often before those that matter, with the process
+    whose request it would be; `on_death` when a
+    process dies, whoever killed it. `landing_rate`: between two requests, one that is late lands.
     """
 
     def __init__(
@@ -92,13 +93,14 @@ class Schedule:
         rng: random.Random,
         *,
         tender: tuple[str, ...],
-        event: Callable[[], None],
+        event: Callable[[int], None],
         on_death: Callable[[int], None],
         fault_rate: float,
         event_rate: float,
+        landing_rate: float,
     ) -> None:
         self.rng, self._tender, self._event, self._on_death = rng, tender, event, on_death
-        self._fault_rate, self._event_rate = fault_rate, event_rate
+        self._fault_rate, self._event_rate, self._landing_rate = fault_rate, event_rate, landing_rate
         self.loop = Loop(self._open_one)
         self.loop.thread = self._thread
         self.late: list[tuple[str, Callable[[], object]]] = []
@@ -198,8 +200,8 @@ class Schedule:
             raise AssertionError("it never ends")
         loop, rng = self.loop, self.rng
         if not self.calm and rng.random() < self._event_rate:
-            self._event()
-        if self.late and rng.random() < 0.1:
+            self._event(0)
+        if self.late and rng.random() < self._landing_rate:
             self._land_one()
         thawing = [process for process, until in loop.frozen.items() if until <= self.picks]
         if thawing:
@@ -215,7 +217,7 @@ class Schedule:
         kind = None
         if not self.calm and process:
             if tender and rng.random() < self._event_rate * 10:
-                self._event()
+                self._event(process)
                 return True  # the event may have been the end of that very process
             if rng.random() < (self._fault_rate if tender else self._fault_rate / 10):
                 kind = rng.choice(KINDS)

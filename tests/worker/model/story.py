@@ -42,12 +42,14 @@ class Story:
         await self._quiet()
         kept = {one for one, generation in world.promises.kept.items() if generation == world.generation}
         self._check(kept - self._dead_letters())
-        for _ in range(3):  # a message of several captures may bring them one by one
-            world.queue.redrive()
-            await self._quiet()
+        for _ in range(3):
+            if self._dead_letters():
+                world.queue.redrive()
+                await self._quiet()
         assert not self._dead_letters(), "there are dead letters for no reason"
         world.reconcile()
         await self._quiet()
+        self._check(world.captures.there)
         world.queue.put(world.captures.put("next"))
         await self._quiet()
         self._check(world.captures.there)
@@ -62,20 +64,21 @@ class Story:
                 await world.rebuild()
             if rng.random() < 0.7:
                 world.processes.tend()
-            if len(world.captures.bodies) < 4 or rng.random() < 0.1:
-                world.upload()
-            await asyncio.sleep(rng.random() * 2)
+            for _ in range(rng.choice([1, 1, 4])):
+                if len(world.captures.bodies) < 4 or rng.random() < 0.05:
+                    world.upload()
+            await asyncio.sleep(rng.random() * 1.5)
 
     async def _heal(self) -> None:
         """No fault any more; what was in flight lands, what somebody did to the lake is undone."""
         world = self.world
         world.schedule.calm = True
         world.loop.thaw(*list(world.loop.frozen))
+        world.forget()
         world.schedule.land()
         if world.restored:
             await world.rebuild()
         world.tables.mend()
-        world.put_back()
         for message in world.queue._messages.values():
             message.visible_at = world.loop.now
         if world.rng.random() < 0.7:
@@ -93,7 +96,8 @@ class Story:
         for _ in range(2):
             patience = world.loop.now + PATIENCE
             while (why := self._busy()) and world.loop.now < patience:
-                await asyncio.sleep(0.5)
+                world.put_back()
+                await asyncio.sleep(0.2)
             if not why and self._held() <= world.captures.odd:
                 return
             if not world.retypes and "leader" in world.strict:

@@ -44,7 +44,8 @@ class World:
             event=self._event,
             on_death=lambda number: self.processes.died(number),
             fault_rate=rng.choice([0.0, 0.03, 0.1, 0.3]),
-            event_rate=rng.choice([0.0, 0.004, 0.015]),
+            event_rate=rng.choice([0.0, 0.005, 0.015]),
+            landing_rate=rng.choice([0.1, 0.01]),
         )
         self.loop, self.strict = self.schedule.loop, strict
         self.store, self.ledger = Lakes(self.now), MemoryLedger()
@@ -73,6 +74,8 @@ class World:
         )
         self.restored = False
         self.retypes = rng.random() < 0.3  # a batch that fits only a changed column would wait for ever: not both
+        self._process = 0
+        self._forgets = rng.random() < 0.5
         self._copy = copied(self.ledger.shared)
         self._events = self._kinds(rng.random() < 0.3)
 
@@ -102,30 +105,33 @@ class World:
         tables = self.tables
         often = [self.freeze, self.kill, self.stop, self.repeat, self.expose, self.upload]
         seldom = [
-            self.redrive, self.reconcile, self.overwrite, self.vanish, self.save, self.restore, self.forget,
+            self.redrive, self.reconcile, self.overwrite, self.overwrite, self.vanish, self.save, self.restore,
             tables.optimize, tables.block, tables.mend, tables.clean_up, *([tables.retype] if self.retypes else []),
         ]  # fmt: skip
         java = [tables.read, tables.append, tables.step, tables.step] if self.arbiter is not None else []
         ages = [self.days_pass, self.days_pass, self.days_pass, self.lose_files] if long_life else []
         return often * 3 + seldom * 2 + java * 3 + ages * 3
 
-    def _event(self) -> None:
+    def _event(self, process: int) -> None:
+        """Something happens, just before a request of this process or of nobody's (0)."""
         kind = self.rng.choice(self._events)
+        self._process = process if process in self.processes.alive else self.processes.some()
         self.schedule.tell(kind.__name__, kind.__name__)
         kind()
+        self.forget()
 
     def freeze(self) -> None:
-        if process := self.processes.some():
-            self.schedule.freeze(process, self.rng.choice([20, 100, 500]))
+        if self._process:
+            self.schedule.freeze(self._process, self.rng.choice([20, 100, 500]))
 
     def kill(self) -> None:
-        if process := self.processes.some():
-            self.processes.kill(process)
+        if self._process:
+            self.processes.kill(self._process)
 
     def stop(self) -> None:
         """SIGTERM."""
-        if process := self.processes.some():
-            self.processes.alive[process][1].stop()
+        if self._process:
+            self.processes.alive[self._process][1].stop()
 
     def upload(self) -> None:
         odd = [ODD] if self.rng.random() < 0.2 and not self.retypes else []
@@ -178,8 +184,8 @@ class World:
         self.schedule.late = [(point, effect) for point, effect in self.schedule.late if "_delta_log" not in point]
 
     def forget(self) -> None:
-        """Items of stages that are in every table expire."""
-        for manifest in self.manifests(0, self.ledger.shared.head):
+        """Items of stages that are in every table expire, as soon as they may or never."""
+        for manifest in self.manifests(0, self.ledger.shared.head) if self._forgets else ():
             for stage in manifest.stages:
                 self.ledger.shared.stages.pop((stage.generation, stage.stage_id), None)
 
@@ -188,13 +194,18 @@ class World:
         self._copy = copied(self.ledger.shared)
 
     def restore(self) -> None:
-        """All processes are stopped, and the copy is put in place of the ledger; `rebuild` follows."""
-        self.processes.kill(*list(self.processes.alive))
+        """The copy is put in place of the ledger; `rebuild` follows.
+
+        Whoever only stages may live on meanwhile, and somebody may be so impatient as to announce everything again.
+        """
+        self.processes.kill(*[number for number, (role, _) in self.processes.alive.items() if role != "worker"])
         self.schedule.land()
         for name, value in vars_of(copied(self._copy)).items():
             if name not in ("identity", "lake_id"):
                 setattr(self.ledger.shared, name, value)
         self.restored = True
+        for body in self.captures.bodies.values() if self.rng.random() < 0.5 else ():
+            self.queue.put(body)
 
     async def rebuild(self) -> None:
         """What the manifests know is put into the ledger, and what nobody knows is announced again."""

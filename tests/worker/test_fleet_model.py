@@ -1,0 +1,184 @@
+"""Random schedules of a whole fleet (tests/worker/model), and the rules without which they find rows lost or doubled.
+
+`MUTANTS` are substitutions in the source, each of which takes out one rule of docs/exactly-once.md, sections 3 and 4:
+the model must tell each from the original by a schedule that only the mutant fails. A text must stand exactly once, so
+that a mutant cannot become another one, or none, without somebody seeing it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from tests.worker.model.story import survive
+from worker.lake.compose import Composer
+from worker.lake.lake import Lake
+from worker.lake.stage import Window
+from worker.lanes import Lanes, _Open
+from worker.replay import Replays
+from worker.service import Service
+from worker.testing import MemoryLedger
+
+SCHEDULES = 1000  # in CI, always the same
+KNOWN = {"generation": (412,), "leader": (1051,)}
+HAPPENS = {
+    *("error", "lost", "late", "dead before", "dead after", "freeze", "kill", "stop", "repeat", "expose", "redrive"),
+    *("overwrite", "vanish", "restore", "optimize", "block", "clean_up", "step", "days_pass", "retype"),
+}
+
+
+def seeds(count: int) -> Iterator[int]:
+    """The same for everybody up to SCHEDULES, beyond it others every time."""
+    yield from range(min(count, SCHEDULES))
+    yield from (random.SystemRandom().getrandbits(48) for _ in range(count - SCHEDULES))
+
+
+@pytest.mark.slow
+def test_every_capture_once_in_every_schedule(schedules: int) -> None:
+    total: Counter[str] = Counter()
+    for seed in seeds(schedules):
+        total += survive(seed)
+    assert all(total[kind] > schedules / 50 for kind in HAPPENS), total  # it does try what it says it tries
+
+
+MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
+    # the service: one message, one capture
+    "a message is deleted before its captures are staged": (
+        Service,
+        "_work",
+        "            work = self._read_body(delivery)\n",
+        "            work = self._read_body(delivery)\n            await self._deletions.ask(delivery)\n",
+    ),
+    "a message is deleted when one of several captures failed": (
+        Service,
+        "_work",
+        "_raise_worst(ends)",
+        "_raise_worst(ends if len(ends) == 1 else [])",
+    ),
+    "a message that goes back is deleted": (
+        Service,
+        "_work",
+        "(Returned, asyncio.CancelledError):\n",
+        "(Returned, asyncio.CancelledError):\n            await self._queue.delete([delivery])\n",
+    ),
+    "a second message for a capture does not wait for the first": (
+        Service,
+        "_capture",
+        "while key in self._running:",
+        "while False:",
+    ),
+    "a failure is taken for a capture that is gone": (
+        Service,
+        "_capture",
+        "except (Gone, Changed) as error:",
+        "except (Gone, Changed, Retryable) as error:",
+    ),
+    "a capture that is gone is tried again": (
+        Service,
+        "_capture",
+        "except (Gone, Changed) as error:\n",
+        "except (Gone, Changed) as error:\n            raise Retryable(str(error))\n",
+    ),
+    "the ledger is not asked": (
+        Service,
+        "_staged",
+        "if await self._questions[route.lake].ask(item.capture_id) is not None:",
+        "if False:",
+    ),
+    "a capture that must be read again is taken for known": (
+        Service,
+        "_staged",
+        "if end is End.TAKEN:",
+        "if end in (End.TAKEN, End.AGAIN):",
+    ),
+    "a capture that was given up is taken for staged": (
+        Service,
+        "_staged",
+        'raise Returned(f"{ref.uri}: the service stops")',
+        'return "staged"',
+    ),
+    # windows and stages
+    "a window is lost, and its captures are said to be staged": (_Open, "give_up", "End.AGAIN", "End.STAGED"),
+    "what a stage left out is said to be staged": (
+        Lanes,
+        "_stage",
+        "ends.get(job.capture.capture_id, End.AGAIN)",
+        "ends.get(job.capture.capture_id, End.STAGED)",
+    ),
+    "what others hold is taken for staged, and the rest with it": (Lake, "stage", "if others:", "if False:"),
+    "the generation is not read again after staging": (
+        Lake,
+        "stage",
+        "if await self._persist(self._current.reload) != stage.generation:",
+        "if False:",
+    ),
+    "the ledger is asked about the generation of before": (
+        Lake,
+        "seen",
+        "await self._persist(self._current.reload)",
+        "self._current.generation",
+    ),
+    "nobody knows how old a file is": (Window, "close", "written_at=self._written_at,", "written_at=10**14,"),
+    # the ledger
+    "a stage is taken whoever has its captures": (
+        MemoryLedger,
+        "stage",
+        "others = taken(stage, holders, known=known)",
+        "others = {}",
+    ),
+    "a late repeat finds its stage expired, and is taken": (
+        MemoryLedger,
+        "stage",
+        "if not known and not holders:",
+        "if not known and not others:",
+    ),
+    "what a manifest holds is left to whoever has it": (MemoryLedger, "mark", "self._reclaim(stage)", "pass"),
+    # back from the committer
+    "who lost a capture to a manifest is committed all the same": (
+        Composer,
+        "compose",
+        "if displaced or await",
+        "if await",
+    ),
+    "returned captures are not announced": (
+        Replays,
+        "replay",
+        "await self._queue.send([event(_ref(one)) for one in captures])",
+        "pass",
+    ),
+}
+
+
+def mutate(patch: pytest.MonkeyPatch, owner: type, name: str, old: str, new: str) -> None:
+    """A method as if its source had `new` where it has `old`."""
+    source = inspect.getsource(getattr(owner, name))
+    assert source.count(old) == 1, f"{owner.__name__}.{name} has {source.count(old)} times: {old}"
+    module, made = sys.modules[owner.__module__], dict[str, Callable[..., object]]()
+    code = compile(f"if True:\n{source.replace(old, new)}", f"a mutant of {module.__file__}", "exec")
+    exec(code, module.__dict__, made)
+    patch.setattr(owner, name, made[name])
+
+
+def fails(seed: int) -> bool:
+    try:
+        survive(seed, strict=KNOWN)
+    except AssertionError:
+        return True
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_model_finds(name: str, schedules: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in seeds(schedules):
+        with monkeypatch.context() as patch:
+            mutate(patch, *MUTANTS[name])
+            found = fails(seed)
+        if found and not fails(seed):
+            return
+    pytest.fail("no schedule tells it from the original")
