@@ -8,6 +8,7 @@ that a mutant cannot become another one, or none, without somebody seeing it.
 from __future__ import annotations
 
 import inspect
+import logging
 import random
 import sys
 from collections import Counter
@@ -36,6 +37,16 @@ def seeds(count: int) -> Iterator[int]:
     """The same for everybody up to SCHEDULES, beyond it others every time."""
     yield from range(min(count, SCHEDULES))
     yield from (random.SystemRandom().getrandbits(48) for _ in range(count - SCHEDULES))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Iterator[None]:
+    """What schedules provoke is no news."""
+    logger = logging.getLogger("worker")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
 
 
 @pytest.mark.slow
@@ -130,12 +141,6 @@ MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
         "stage",
         "others = taken(stage, holders, known=known)",
         "others = {}",
-    ),
-    "a late repeat finds its stage expired, and is taken": (
-        MemoryLedger,
-        "stage",
-        "if not known and not holders:",
-        "if not known and not others:",
     ),
     "what a manifest holds is left to whoever has it": (MemoryLedger, "mark", "self._reclaim(stage)", "pass"),
     # back from the committer

@@ -14,7 +14,7 @@ import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any, TypeVar
@@ -50,7 +50,6 @@ TENDER = (
     *(f"ledger.{name} " for name in ("stage", "mark", "unstage", "flag", "advance")),
     *(f"store.put_if_absent {name}/" for name in ("_pcaplake/batches", "packets/_delta_log", "captures/_delta_log")),
 )  # requests between which a fault can hurt; the others are mostly looks
-logging.getLogger("worker.lake").setLevel(logging.CRITICAL)
 KNOBS = Knobs(max_batch_age=4.0, commit_timeout=20.0, checkpoint_interval=1_000_000)
 
 
@@ -520,6 +519,16 @@ def survive(seed: int, lake_class: type[Lake] = OddLake) -> Counter[str]:
     except (AssertionError, PcaplakeError) as error:
         raise AssertionError(f"seed {seed}: {error!r}\n" + "\n".join(world.history)) from error
     return world.counts + Counter(batches=world.ledger.shared.head + 1, picks=world.picks)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Iterator[None]:
+    """What schedules provoke is no news."""
+    logger = logging.getLogger("worker.lake")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
 
 
 @pytest.mark.slow

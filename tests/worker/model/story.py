@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections import Counter
 from collections.abc import Collection
 
@@ -22,7 +21,6 @@ from worker.lake.manifest import manifest_path
 
 PATIENCE = 200.0  # seconds until everything that was left is done
 HISTORY = 60  # lines
-logging.getLogger("worker").setLevel(logging.CRITICAL)
 
 
 class Story:
