@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from tests.worker.model.story import survive
-from worker.lake.compose import Composer
 from worker.lake.lake import Lake
 from worker.lake.stage import Window
 from worker.lanes import Lanes, _Open
@@ -144,12 +143,6 @@ MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
     ),
     "what a manifest holds is left to whoever has it": (MemoryLedger, "mark", "self._reclaim(stage)", "pass"),
     # back from the committer
-    "who lost a capture to a manifest is committed all the same": (
-        Composer,
-        "compose",
-        "if displaced or await",
-        "if await",
-    ),
     "returned captures are not announced": (
         Replays,
         "replay",
