@@ -94,7 +94,7 @@ docs: setup ## pages that are made from the code
 lock: ## pin every dependency again, with hashes (UPGRADE= keeps the pins that still fit)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet uv
-	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra otel --extra dev --generate-hashes --no-header \
+	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra otel --extra spark --extra cluster --extra dev --generate-hashes --no-header \
 		--no-emit-index-url --python-version 3.11 $(UPGRADE) --output-file requirements.lock
 
 clean: ## delete what was made, but not lakes and captures of yours
