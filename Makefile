@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard parser/*.py parser/protocols/*.py worker/lake/parquet/*.py)
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
 UPGRADE ?= --upgrade
 
 help: ## print what make can do
@@ -43,10 +44,10 @@ demo-fleet: setup ## S3, SQS and DynamoDB on loopback, three workers, one killed
 	$(BIN)/python -m tools.demo_fleet
 
 test: setup $(VENV)/.tools lint types architecture ## everything CI runs
-	$(BIN)/pytest
+	$(PYTEST)
 
 check: setup lint types architecture ## lint, types, import rules and the quick tests
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.installed ## ruff
 	$(BIN)/ruff check .

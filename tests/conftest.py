@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,8 +21,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torture", action="store_true", help="leave nothing out, however long it takes")
 
 
+ALONE = {"spark"}  # folders whose tests share what a process has once: a JVM
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What only `make torture` has time for is left out, not skipped: a skip is a test that could not run."""
+    """A module's tests stay in one process of `-n`, so that its fixtures are made once.
+
+    What only `make torture` has time for is left out, not skipped: a skip is a test that could not run.
+    """
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        item.add_marker(pytest.mark.xdist_group(folder if folder in ALONE else str(item.path)))
     if not config.getoption("--torture"):
         out = [item for item in items if item.get_closest_marker("torture") is not None]
         config.hook.pytest_deselected(items=out)
