@@ -46,6 +46,16 @@ def aws_region() -> str | None:
     return os.environ.get("AWS_REGION")
 
 
+def aws_endpoint(service: str) -> str | None:
+    """Where a service is that is not AWS itself, by the variables of the SDKs: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL."""
+    return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def spark_submitted() -> bool:
+    """Did spark-submit start this process? Then it has a JVM already, with a master and a class path."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def traces_endpoint() -> str | None:
     """The URL that OpenTelemetry's own variables name for traces."""
     if named := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):

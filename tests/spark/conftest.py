@@ -1,0 +1,68 @@
+"""One SparkSession for the whole run, and lakes to use it on: in folders, and on the local S3 with its lock table.
+
+Nobody stops the session or leaves a setting changed. What needs another configuration starts Spark in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_jobs.session import open_session
+from tests.aws import Aws
+from worker.fleet_settings import FleetSettings
+
+LOCKS = "delta_log"
+SMALL = {  # a JVM beside everything else on two cores
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The local services that the session was started for."""
+
+    aws: Aws
+    locks: str
+    ledger: str
+
+    def settings(self, **given: Any) -> FleetSettings:
+        """Of workers here."""
+        return FleetSettings.load(
+            **{"ledger_table": self.ledger, "lock_table": self.locks, "storage_option": {"allow_http": "true"}, **given}
+        )
+
+    def lake(self) -> str:
+        """The URI of a lake that is not there yet, in a bucket of its own."""
+        return f"s3://{self.aws.bucket('lake')}/drives"
+
+
+@pytest.fixture(scope="session")
+def site(aws: Aws) -> Site:
+    return Site(
+        aws=aws, locks=aws.table("locks", hash_key="tablePath", range_key="fileName"), ledger=aws.table("ledger")
+    )
+
+
+@pytest.fixture(scope="session")
+def spark(site: Site) -> Iterator[Any]:
+    """Spark with Delta, for `file://` and for `s3a://` under the lock table of `site`."""
+    lake = site.lake()
+    session = open_session(app="tests", settings=site.settings(), lakes=[lake], master="local[2]", conf=SMALL)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """A folder for a lake; nothing is in it."""
+    return str(tmp_path / "lake")
