@@ -119,6 +119,16 @@ class FleetSettings(BaseSettings):
     commit_timeout: Seconds = Field(Knobs().commit_timeout, description="One commit is tried no longer than this.")
     lease_timeout: Seconds = Field(10.0, description="A committer that is silent for this long is replaced.")
 
+    deletion_cost: bool = Field(
+        False,
+        description="In Kubernetes: write the work in flight to the pod's own annotation "
+        "`controller.kubernetes.io/pod-deletion-cost`, so that idle pods go first when the fleet shrinks. Needs the extra "
+        "`cluster`, POD_NAME and POD_NAMESPACE, and the right to patch pods.",
+    )
+    deletion_cost_interval: Seconds = Field(
+        30.0, description="The annotation is written no more often than this, and only when the work has changed much."
+    )
+
     http_host: str = Field(
         "127.0.0.1", description="Address that /metrics, /healthz and /readyz listen on; 0.0.0.0 in a pod."
     )

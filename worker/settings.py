@@ -56,6 +56,12 @@ def spark_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def pod() -> tuple[str, str] | None:
+    """Namespace and name of the pod that this runs in, from the Downward API: POD_NAMESPACE and POD_NAME."""
+    namespace, name = os.environ.get("POD_NAMESPACE"), os.environ.get("POD_NAME")
+    return (namespace, name) if namespace and name else None
+
+
 def traces_endpoint() -> str | None:
     """The URL that OpenTelemetry's own variables name for traces."""
     if named := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
