@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast, get_type_hints
 
 import typer
 from typer.exceptions import TyperException
@@ -148,7 +148,7 @@ def opened(
         app=f"pcaplake {name}",
         settings=settings,
         lakes=[where],
-        log_store=log_store,  # type: ignore[arg-type] -- looked at above
+        log_store=cast(session.Kind, log_store),
         master=master,
         conf=further,
     )
