@@ -10,6 +10,7 @@ log store on one table lose commits. Must not know what a job does.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from worker.errors import Fatal
 from worker.fleet_settings import FleetSettings
 from worker.lake import identity
 from worker.lake.store import Store
-from worker.settings import aws_endpoint, spark_submitted
+from worker.settings import aws_endpoint, spark_python, spark_submitted
 
 from . import jars
 from .places import table_path
@@ -93,6 +94,7 @@ def open_session(
         wanted |= {"spark.driver.extraClassPath": f"{folder}/*"}
         if master.startswith("local"):
             wanted = _LOCAL | wanted
+            spark_python(sys.executable)
         else:
             wanted |= {"spark.jars": ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))}
     asked = _DEFAULTS | wanted | dict(conf or {})

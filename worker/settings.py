@@ -56,6 +56,11 @@ def spark_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def spark_python(executable: str) -> None:
+    """Python processes that Spark starts on this machine are this Python, unless PYSPARK_PYTHON names another."""
+    os.environ.setdefault("PYSPARK_PYTHON", executable)
+
+
 def pod() -> tuple[str, str] | None:
     """Namespace and name of the pod that this runs in, from the Downward API: POD_NAMESPACE and POD_NAME."""
     namespace, name = os.environ.get("POD_NAMESPACE"), os.environ.get("POD_NAME")
