@@ -85,9 +85,15 @@ def open_session(
 
     settings = settings or FleetSettings.load()
     wanted = configuration(settings, agreed(settings, lakes, log_store), log_store)
-    running = SparkContext._active_spark_context is not None
+    decisive = {name: value for name, value in wanted.items() if _matters(name)}
+    if SparkContext._active_spark_context is not None:  # looked at before anything is set: it may be somebody else's
+        spark = SparkSession.builder.getOrCreate()
+        check(spark, decisive)
+        for name, value in (conf or {}).items():
+            spark.conf.set(name, value)
+        return spark
     builder = SparkSession.builder.appName(app)
-    if not running and not spark_submitted():
+    if not spark_submitted():
         master = master or "local[*]"
         builder = builder.master(master)
         folder = jars.jars(stock=log_store == "stock")
@@ -97,11 +103,14 @@ def open_session(
             spark_python(sys.executable)
         else:
             wanted |= {"spark.jars": ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))}
-    asked = _DEFAULTS | wanted | dict(conf or {})
-    for name, value in asked.items():
+    for name, value in (_DEFAULTS | wanted | dict(conf or {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    check(spark, {name: value for name, value in asked.items() if name in wanted and _matters(name)})
+    try:
+        check(spark, decisive)
+    except Fatal:
+        spark.stop()
+        raise
     return spark
 
 
@@ -176,11 +185,10 @@ def configuration(settings: FleetSettings, locks: LockTable | None, log_store: K
 
 def check(spark: SparkSession, wanted: Mapping[str, str]) -> None:
     """Fatal where a session that ran already, or was configured by spark-submit, has something else."""
-    has = {name: spark.conf.get(name, None) for name in wanted}
+    conf = spark.sparkContext.getConf()
+    has = {name: conf.get(name) for name in wanted}
     other = {name: value for name, value in has.items() if value != wanted[name]}
-    second = [
-        scheme for scheme in ("s3", "s3n") if spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None) == STOCK
-    ]
+    second = [scheme for scheme in ("s3", "s3n") if conf.get(f"spark.delta.logStore.{scheme}.impl") == STOCK]
     if second:
         raise Fatal(
             f"Delta's S3DynamoDBLogStore takes {second[0]}:// and s3a:// for two tables with a lock each: configure it for "
