@@ -1,0 +1,112 @@
+"""Signals a second and core: the compiled decoder beside cantools, in one run, on the same payloads.
+
+`python -m bench.spark_signals` prints the section. A drive's mix: every message of cantools' `vehicle.dbc` (217
+messages, MIT licence, fetched by pip) equally often, random payloads of full length. Three ways:
+
+    decode    payload matrix -> raw, value, valid, label by signal (numpy)
+    rows      Arrow batch of `can_frames` -> Arrow batch of `signals`: with keys, grouped by id, as an executor does
+    cantools  message.decode() by frame: values and labels, no keys
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cantools
+import numpy as np
+import pyarrow as pa
+
+from parser.tables import TABLES
+from spark_jobs.signals import CompiledMessage, Databases
+from spark_jobs.signals.files import convert
+from spark_jobs.signals.frames import Decoder
+
+ROUNDS = 7
+FRAMES = 65_536  # of one batch, as frames.py gathers them
+PEER_FRAMES = 8_192
+MATRIX = 4_096  # frames of one message
+
+
+def section(folder: Path | None = None) -> str:
+    """Markdown with the figures; `folder`: cantools' test databases."""
+    figures = measure(folder or _fetch())
+    lines = [
+        f"n = {ROUNDS} rounds, {FRAMES:,} frames of 217 messages, CPU seconds of one thread (min-max beside the median)",
+        "",
+        "| way | signals/s and core | times cantools |",
+        "|---|---|---|",
+    ]
+    base = statistics.median(figures["cantools"])
+    for name, rates in figures.items():
+        middle = statistics.median(rates)
+        spread = f"{min(rates) / 1e6:.2f}-{max(rates) / 1e6:.2f}"
+        lines.append(f"| {name} | {middle / 1e6:.2f} M ({spread}) | {middle / base:.1f} |")
+    return "\n".join(lines)
+
+
+def measure(folder: Path) -> dict[str, list[float]]:
+    """way -> signals a second of CPU, by round; all three ways in every round, so that they share what disturbs them."""
+    path = folder / "dbc" / "vehicle.dbc"
+    theirs = [one for one in cantools.database.load_file(path).messages if one.signals]
+    rng = random.Random(1)
+    compiled = [CompiledMessage(one) for one in convert(theirs, path.name).messages]
+    matrices = [
+        (one, np.random.default_rng(1).integers(0, 256, (MATRIX, one.width), np.uint8), one.message.length)
+        for one in compiled
+    ]
+    batch = _frames(theirs, rng)
+    decoder = Decoder(Databases.read(path))
+    chosen = [(one, rng.randbytes(one.length)) for one in rng.choices(theirs, k=PEER_FRAMES)]
+    ways: dict[str, Callable[[], int]] = {
+        "decode": lambda: sum(
+            len(found) for one, matrix, length in matrices for found in one.decode(matrix, np.full(MATRIX, length))
+        ),
+        "rows": lambda: int(decoder.signals("can", batch).num_rows),
+        "cantools": lambda: sum(len(one.decode(payload)) for one, payload in chosen),
+    }
+    figures: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(ROUNDS + 1):
+        for name, way in ways.items():
+            start = time.thread_time()
+            count = way()
+            if number:  # the first warms up
+                figures[name].append(count / (time.thread_time() - start))
+    return figures
+
+
+def _frames(messages: list[Any], rng: random.Random) -> pa.RecordBatch:
+    rows = [
+        {
+            "capture_id": "0123456789abcdef0123456789abcdef",
+            "vehicle_id": "WVWZZZ1JZXW000001",
+            "ts_ns": number,
+            "packet_no": number + 1,
+            "sub_no": 0,
+            "bus": "CAN1",
+            "source": "tecmp",
+            "can_id": one.frame_id,
+            "extended": one.is_extended_frame,
+            "data_len": one.length,
+            "payload": rng.randbytes(one.length),
+        }
+        for number, one in enumerate(rng.choices(messages, k=FRAMES))
+    ]
+    return pa.RecordBatch.from_pylist(rows, TABLES["can_frames"].schema)
+
+
+def _fetch() -> Path:
+    from tests.spark.cantools_files import fetch
+
+    folder = fetch()
+    if isinstance(folder, str):
+        raise SystemExit(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    print(section())

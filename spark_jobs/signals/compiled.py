@@ -1,0 +1,385 @@
+"""Messages compiled to numpy: all frames of one message at once, without Python for a frame.
+
+A signal of up to 64 bits is one unaligned 8-byte load from every payload, a shift and a mask (and a ninth byte where it
+begins in the middle of one). A payload shorter than the database says gives the signals that fit in it.
+
+Knows bits and numbers. Must not know Arrow, tables or files.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .model import Message, Parent, Scale, Signal
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Ints: TypeAlias = NDArray[np.int64]
+Words: TypeAlias = NDArray[np.uint64]
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+_EXACT = 1 << 53  # integers up to here are exact in float64
+_WHOLE = 9  # bytes that a signal of up to 64 bits may be read from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """One signal in the frames that hold it.
+
+    `rows`: int64, places of these frames in what was given, ascending; None: all of them. The others are as long:
+    `raw`: int64, the bits as they stand (signed ones extended; u64 with the same bits; floats as their IEEE bits);
+    None for a signal of more than 64 bits.
+    `value`: float64, NaN where `known` is False (None: known everywhere).
+    `valid`: bool, within minimum and maximum, not the raw value that means invalid, and a number.
+    `labels`: int32, index into `names`, -1 where the value has none; None: no value has one.
+    `units`: int8, index into the scales of the signal; None: the unit of the first.
+    """
+
+    signal: Signal
+    rows: Ints | None
+    raw: Ints | None
+    value: Floats
+    known: Bools | None
+    valid: Bools | None
+    labels: NDArray[np.int32] | None = None
+    names: tuple[str, ...] = ()
+    units: NDArray[np.int8] | None = None
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+class CompiledMessage:
+    """A message ready to be decoded. `width`: bytes that `decode` wants in every row of its matrix, at the least."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._signals = [_Compiled(one) for one in message.signals]
+        self.width = max((one.width for one in self._signals), default=1)
+
+    def decode(self, payload: Bytes, lengths: NDArray[np.int32] | NDArray[np.int64]) -> list[Decoded]:
+        """The signals of `payload`, uint8 of shape (frames, bytes); `lengths`: of each payload; behind it: anything."""
+        if payload.shape[1] < self.width or not payload.flags.c_contiguous:
+            wide = np.zeros((len(payload), max(self.width, payload.shape[1])), np.uint8)
+            wide[:, : payload.shape[1]] = payload
+            payload = wide
+        shortest = int(lengths.min()) if len(lengths) else 0
+        chosen: dict[tuple[Parent, ...], Bools] = {}
+        decoded = []
+        for one in self._signals:
+            rows = self._rows(one, payload, lengths, shortest, chosen)
+            if rows is None or len(rows):
+                decoded.append(one.decode(payload, rows))
+        return decoded
+
+    def _rows(
+        self,
+        one: _Compiled,
+        payload: Bytes,
+        lengths: NDArray[np.int32] | NDArray[np.int64],
+        shortest: int,
+        chosen: dict[tuple[Parent, ...], Bools],
+    ) -> Ints | None:
+        """Which frames hold a signal; None: all."""
+        parents = one.signal.parents
+        needed = max([one.needs_bytes, *(self._signals[each.signal].needs_bytes for each in parents)])
+        if not parents and needed <= shortest:
+            return None
+        if parents and parents not in chosen:
+            mask: Bools = np.ones(len(payload), np.bool_)
+            for each in parents:
+                mask &= _among(self._signals[each.signal].bits(payload, None).view(np.int64), each.ids)
+            chosen[parents] = mask
+        if needed <= shortest:
+            return np.flatnonzero(chosen[parents])
+        fits = lengths >= needed
+        return np.flatnonzero(chosen[parents] & fits if parents else fits)
+
+
+def _among(raw: Ints, ids: frozenset[int]) -> Bools:
+    if len(ids) == 1:
+        return raw == next(iter(ids))
+    return np.isin(raw, np.array(sorted(ids), np.int64))
+
+
+class _Compiled:
+    """One signal: where its bits are, and what its numbers mean."""
+
+    def __init__(self, signal: Signal) -> None:
+        self.signal = signal
+        self.needs_bytes = signal.needs_bytes
+        self.width = signal.first_bit // 8 + _WHOLE if signal.length <= 64 else signal.needs_bytes + _WHOLE
+        self._first, self._bit = divmod(signal.first_bit, 8)
+        self._mask = np.uint64((1 << min(signal.length, 64)) - 1)
+        self._low, self._high = _bounds(signal)
+        labels = dict(signal.choices)
+        self._names = tuple(labels.values())
+        self._keys = np.array(list(labels), np.int64) if all(-(1 << 63) <= key < 1 << 63 for key in labels) else None
+        if self._keys is None:  # of an unsigned signal of 64 bits
+            self._keys = np.array([key % (1 << 64) for key in labels], np.uint64).view(np.int64)
+            order = np.argsort(self._keys)
+            self._keys, self._names = self._keys[order], tuple(self._names[at] for at in order)
+        dense = len(labels) > 0 and self._keys[0] >= 0 and self._keys[-1] < 1 << 12
+        self._table: NDArray[np.int32] | None = None
+        if dense:  # most value tables are small numbers: looked up, not searched
+            self._table = np.full(int(self._keys[-1]) + 2, -1, np.int32)
+            self._table[self._keys] = np.arange(len(self._keys), dtype=np.int32)
+
+    # -- bits -----------------------------------------------------------------------------------------------------
+    def bits(self, payload: Bytes, rows: Ints | None) -> Words:
+        """The raw value as 64 bits, signed ones extended; of chosen frames, or of all (rows None)."""
+        signal = self.signal
+        words = _take(payload, self._first, ">u8" if signal.big_endian else "<u8", rows).astype(np.uint64)
+        beyond = self._bit + signal.length - 64
+        if beyond > 0:
+            last = _take(payload, self._first + 8, "u1", rows).astype(np.uint64)
+            if signal.big_endian:
+                words <<= np.uint64(beyond)
+                words |= last >> np.uint64(8 - beyond)
+            else:
+                words >>= np.uint64(self._bit)
+                words |= last << np.uint64(64 - self._bit)
+        elif signal.big_endian:
+            words >>= np.uint64(-beyond)
+        elif self._bit:
+            words >>= np.uint64(self._bit)
+        if signal.length < 64:
+            words &= self._mask
+            if signal.signed and signal.coding == "integer":
+                top = np.uint64(1 << (signal.length - 1))
+                words ^= top
+                words -= top  # wraps, which is what extends the sign
+        return words
+
+    # -- numbers --------------------------------------------------------------------------------------------------
+    def decode(self, payload: Bytes, rows: Ints | None) -> Decoded:
+        signal = self.signal
+        if signal.length > 64:
+            value = self._wide(payload, rows)
+            return Decoded(
+                signal=signal, rows=rows, raw=None, value=value, known=None, valid=self._within(value, value)
+            )
+        words = self.bits(payload, rows)
+        raw = words.view(np.int64)
+        if signal.coding == "ascii":
+            return self._text(words, rows)
+        if signal.coding == "bcd":
+            value, known = self._digits(words)
+            return Decoded(signal=signal, rows=rows, raw=raw, value=value, known=known, valid=known)
+        if signal.coding == "float":
+            number = _floats(words, signal.length)
+            value = _linear(number, signal.scales[0])
+            valid = self._within(number, value)
+            with np.errstate(invalid="ignore"):
+                labels = (
+                    self._labels(np.where(np.isfinite(number), number, -1.5).astype(np.int64)) if self._names else None
+                )
+            if labels is not None:
+                labels[~np.isfinite(number)] = -1
+            return Decoded(
+                signal=signal,
+                rows=rows,
+                raw=raw,
+                value=value,
+                known=None,
+                valid=valid,
+                labels=labels,
+                names=self._names,
+            )
+        known, units = None, None
+        if len(signal.scales) == 1 and signal.scales[0].low is None and signal.scales[0].high is None:
+            value = self._scaled(words, signal.scales[0])
+        else:
+            value, known, units = self._pieces(words)
+        valid = self._whole_within(words)
+        if known is not None:
+            valid = known if valid is None else valid & known
+        return Decoded(
+            signal=signal,
+            rows=rows,
+            raw=raw,
+            value=value,
+            known=known,
+            valid=valid,
+            labels=self._labels(raw) if self._names else None,
+            names=self._names,
+            units=units,
+        )
+
+    def _scaled(self, words: Words, scale: Scale) -> Floats:
+        signal = self.signal
+        integers: Words | Ints = words.view(np.int64) if signal.signed or signal.length < 64 else words
+        if float(scale.factor).is_integer() and float(scale.offset).is_integer():
+            factor, offset = int(scale.factor), int(scale.offset)
+            low, high = _range(signal)
+            ends = [low * factor + offset, high * factor + offset]
+            largest = max(*map(abs, ends), abs(high * factor), abs(low * factor))
+            if _EXACT < largest < 1 << 63 and (factor, offset) != (1, 0):  # floats would round twice
+                return (integers * np.int64(factor) + np.int64(offset)).astype(np.float64)
+        return _linear(integers.astype(np.float64), scale)
+
+    def _pieces(self, words: Words) -> tuple[Floats, Bools, NDArray[np.int8]]:
+        raw = words.view(np.int64)
+        value = np.full(len(words), np.nan)
+        known = np.zeros(len(words), np.bool_)
+        units = np.zeros(len(words), np.int8)
+        for place, scale in enumerate(self.signal.scales):
+            held = ~known
+            if scale.low is not None:
+                held &= raw >= scale.low
+            if scale.high is not None:
+                held &= raw <= scale.high
+            value[held] = self._scaled(words[held], scale)
+            units[held] = place
+            known |= held
+        return value, known, units
+
+    def _labels(self, raw: Ints) -> NDArray[np.int32]:
+        if self._table is not None:
+            last = len(self._table) - 1  # holds no label: what lies outside is led there
+            return self._table[np.where((raw >= 0) & (raw < last), raw, last)]
+        assert self._keys is not None
+        places = np.searchsorted(self._keys, raw)
+        places[places == len(self._keys)] = 0
+        return np.where(self._keys[places] == raw, places, -1).astype(np.int32)
+
+    def _whole_within(self, words: Words) -> Bools | None:
+        """Are raw values within the bounds; None: they cannot be outside."""
+        signal = self.signal
+        unsigned = signal.length == 64 and not signal.signed
+        numbers: Words | Ints = words if unsigned else words.view(np.int64)
+        valid: Bools | None = None
+        low, high = _range(signal)
+        if self._low > low:
+            valid = numbers >= numbers.dtype.type(self._low) if self._low <= high else np.zeros(len(words), np.bool_)
+        if self._high < high:
+            under = numbers <= numbers.dtype.type(self._high) if self._high >= low else np.zeros(len(words), np.bool_)
+            valid = under if valid is None else valid & under
+        if signal.invalid is not None and float(signal.invalid).is_integer() and low <= signal.invalid <= high:
+            other = numbers != numbers.dtype.type(int(signal.invalid))
+            valid = other if valid is None else valid & other
+        return valid
+
+    def _within(self, raw: Floats, value: Floats) -> Bools:
+        valid: Bools = np.isfinite(value)
+        signal = self.signal
+        with np.errstate(invalid="ignore"):
+            if signal.minimum is not None:
+                valid &= value >= signal.minimum
+            if signal.maximum is not None:
+                valid &= value <= signal.maximum
+            if signal.invalid is not None:
+                valid &= raw != signal.invalid
+        return valid
+
+    # -- what is rare ---------------------------------------------------------------------------------------------
+    def _wide(self, payload: Bytes, rows: Ints | None) -> Floats:
+        """More than 64 bits: only its value is given, put together from pieces, exact to a unit in the last place."""
+        signal = self.signal
+        pieces = []
+        done = 0
+        while done < signal.length:  # the least significant first
+            size = min(64, signal.length - done)
+            first = signal.first_bit + (signal.length - done - size if signal.big_endian else done)
+            start = 8 * (first // 8) + 7 - first % 8 if signal.big_endian else first
+            last = done + size == signal.length
+            piece = Signal(
+                name="", start=start, length=size, big_endian=signal.big_endian, signed=signal.signed and last
+            )
+            words = _Compiled(piece).bits(payload, rows)
+            pieces.append((words.view(np.int64) if piece.signed else words, size))
+            done += size
+        value: Floats = pieces[-1][0].astype(np.float64)
+        for words_, size in reversed(pieces[:-1]):
+            value = value * 2.0**size + words_.astype(np.float64)
+        return _linear(value, signal.scales[0])
+
+    def _digits(self, words: Words) -> tuple[Floats, Bools]:
+        """A decimal digit in each byte, the first byte the highest; unknown where one is above 9."""
+        value = np.zeros(len(words))
+        known = np.ones(len(words), np.bool_)
+        for place in range(self.signal.length // 8):
+            digit = (words >> np.uint64(8 * place)) & np.uint64(255)
+            known &= digit <= 9
+            value = value * 10 + digit
+        value[~known] = np.nan
+        return value, known
+
+    def _text(self, words: Words, rows: Ints | None) -> Decoded:
+        """Characters: the text is the label, there is no number."""
+        texts, labels = np.unique(words, return_inverse=True)
+        names = tuple(
+            int(one).to_bytes(8, "little")[: self.signal.length // 8].rstrip(b"\0").decode("ascii", "backslashreplace")
+            for one in texts
+        )
+        nothing = np.zeros(len(words), np.bool_)
+        return Decoded(
+            signal=self.signal,
+            rows=rows,
+            raw=words.view(np.int64),
+            value=np.full(len(words), np.nan),
+            known=nothing,
+            valid=None,
+            labels=labels.astype(np.int32),
+            names=names,
+        )
+
+
+def _take(payload: Bytes, first: int, kind: str, rows: Ints | None) -> NDArray[np.generic]:
+    """A number of this kind at the same place of every row, without a copy for all of them."""
+    frames, width = payload.shape
+    column: NDArray[np.generic] = np.ndarray((frames,), kind, payload, first, (width,))  # type: ignore[call-overload]
+    return column if rows is None else column[rows]
+
+
+def _floats(words: Words, length: int) -> Floats:
+    if length == 64:
+        return words.view(np.float64)
+    if length == 32:
+        return words.astype(np.uint32).view(np.float32).astype(np.float64)
+    if length == 16:
+        return words.astype(np.uint16).view(np.float16).astype(np.float64)
+    raise ValueError(f"a float signal of {length} bits")
+
+
+def _linear(raw: Floats, scale: Scale) -> Floats:
+    """raw * factor + offset in two roundings, as everybody computes it."""
+    if scale.factor == 1 and scale.offset == 0:
+        return raw
+    with np.errstate(over="ignore", invalid="ignore"):  # a float signal may hold anything
+        value = raw * scale.factor
+        value += scale.offset
+    return value
+
+
+def _range(signal: Signal) -> tuple[int, int]:
+    """What its bits can say."""
+    if signal.signed:
+        return -(1 << (signal.length - 1)), (1 << (signal.length - 1)) - 1
+    return 0, (1 << signal.length) - 1
+
+
+def _bounds(signal: Signal) -> tuple[int, int]:
+    """minimum and maximum as raw values: 12.7 of a factor of 0.1 is raw 127, whatever floats make of 127 * 0.1."""
+    low, high = _range(signal)
+    scale = signal.scales[0]
+    if signal.coding != "integer" or scale.factor == 0 or (signal.minimum is None and signal.maximum is None):
+        return low, high
+    ends = [
+        None if bound is None or not math.isfinite(bound) else (bound - scale.offset) / scale.factor
+        for bound in (signal.minimum, signal.maximum)
+    ]
+    if scale.factor < 0:
+        ends.reverse()
+    first = low if ends[0] is None else math.ceil(ends[0] - _slack(ends[0]))
+    last = high if ends[1] is None else math.floor(ends[1] + _slack(ends[1]))
+    return max(low, first), min(high, last)
+
+
+def _slack(raw: float) -> float:
+    return min(max(abs(raw) * 1e-12, 1e-6), 0.4) if abs(raw) < _EXACT else 0.0

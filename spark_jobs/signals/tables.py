@@ -1,0 +1,110 @@
+"""The tables that only this job writes, as Arrow schemas: `signals`, `signal_catalog` and `signals_<message>`.
+
+Columns of tables.md: keys, identifiers, values. `lin_id` tells rows of LIN from those of CAN: one of `can_id` and
+`lin_id` is never null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from parser.tables import BOOL, INT16, INT32, INT64, STRING, TABLES
+
+from .model import Kind, Message
+
+SIGNALS, CATALOG = "signals", "signal_catalog"
+SOURCES: Final[dict[Kind, str]] = {"can": "can_frames", "lin": "lin_frames"}
+FLOAT64: Final = pa.float64()
+
+KEYS: Final[tuple[str, ...]] = tuple(
+    name for name in TABLES["can_frames"].schema.names[: TABLES["can_frames"].schema.get_field_index("source") + 1]
+)
+"""The key columns of bus tables: those of a frame, and of each of its signals."""
+
+INPUT: Final[dict[Kind, tuple[str, ...]]] = {
+    "can": (*KEYS, "can_id", "extended", "rtr", "payload"),
+    "lin": (*KEYS, "lin_id", "errors", "payload"),
+}
+"""What of a frame is read."""
+
+_KEY_FIELDS: Final = [TABLES["can_frames"].schema.field(name) for name in KEYS]
+
+SIGNALS_SCHEMA: Final = pa.schema(
+    [
+        *_KEY_FIELDS,
+        pa.field("message", STRING, nullable=False),
+        pa.field("signal", STRING, nullable=False),
+        pa.field("can_id", INT64),
+        pa.field("lin_id", INT16),
+        pa.field("value", FLOAT64),
+        pa.field("label", STRING),
+        pa.field("raw_value", INT64),
+        pa.field("unit", STRING),
+        pa.field("valid", BOOL, nullable=False),
+    ]
+)
+CATALOG_SCHEMA: Final = pa.schema(
+    [
+        pa.field("database", STRING, nullable=False),
+        pa.field("database_hash", STRING, nullable=False),
+        pa.field("bus", STRING),
+        pa.field("message", STRING, nullable=False),
+        pa.field("signal", STRING, nullable=False),
+        pa.field("message_hash", STRING, nullable=False),
+        pa.field("can_id", INT64),
+        pa.field("lin_id", INT16),
+        pa.field("extended", BOOL),
+        pa.field("message_bytes", INT32),
+        pa.field("start_bit", INT32, nullable=False),
+        pa.field("length", INT32, nullable=False),
+        pa.field("byte_order", STRING, nullable=False),
+        pa.field("coding", STRING, nullable=False),
+        pa.field("signed", BOOL, nullable=False),
+        pa.field("factor", FLOAT64),
+        pa.field("offset", FLOAT64),
+        pa.field("minimum", FLOAT64),
+        pa.field("maximum", FLOAT64),
+        pa.field("unit", STRING),
+        pa.field("choices", pa.map_(INT64, STRING)),
+        pa.field("multiplexer", STRING),
+    ]
+)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
+
+
+def wide_table(message: str) -> str:
+    """The name of a message's own table."""
+    return f"signals_{_UNSAFE.sub('_', message)}"
+
+
+def wide_columns(messages: Iterable[Message]) -> dict[str, str]:
+    """signal -> its column, in the order of the definitions; engines fold case, so no two differ by that alone."""
+    used = {name.lower() for name in (*KEYS, "can_id", "lin_id")}
+    columns: dict[str, str] = {}
+    for message in messages:
+        for one in message.signals:
+            if one.name in columns:
+                continue
+            name = base = _UNSAFE.sub("_", one.name)
+            number = 2
+            while name.lower() in used or f"{name}_label".lower() in used:
+                name, number = f"{base}_{number}", number + 1
+            used |= {name.lower(), f"{name}_label".lower()}
+            columns[one.name] = name
+    return columns
+
+
+def wide_schema(messages: Sequence[Message]) -> pa.Schema:
+    """Keys, id, then `<signal>` (value) for each signal, and `<signal>_label` where one of the messages has labels."""
+    columns = wide_columns(messages)
+    labelled = {one.name for message in messages for one in message.signals if one.choices or one.coding == "ascii"}
+    fields = []
+    for signal, column in columns.items():
+        fields.append(pa.field(column, FLOAT64))
+        if signal in labelled:
+            fields.append(pa.field(f"{column}_label", STRING))
+    return pa.schema([*_KEY_FIELDS, pa.field("can_id", INT64), pa.field("lin_id", INT16), *fields])

@@ -1,0 +1,377 @@
+"""The compiled decoder against cantools, message by message, and against bits that are counted one by one."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+import cantools
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.signals import CompiledMessage, Decoded, Message, Scale, Signal
+from spark_jobs.signals.files import convert
+from spark_jobs.signals.model import Parent
+from worker.errors import Fatal
+
+from .cantools_files import databases, fetch
+
+Row = dict[str, tuple[int | None, float | None, str | None]]
+"""signal -> raw, value, label of one frame"""
+
+
+def decode(message: Message, payloads: list[bytes]) -> list[Row]:
+    """All payloads at once, then frame by frame."""
+    lengths = np.array([len(one) for one in payloads], np.int32)
+    matrix = np.random.default_rng(1).integers(0, 256, (len(payloads), int(lengths.max()) + 1), np.uint8)
+    for place, one in enumerate(payloads):  # what stands behind a payload must not matter
+        matrix[place, : len(one)] = np.frombuffer(one, np.uint8)
+    rows: list[Row] = [{} for _ in payloads]
+    for one_signal in CompiledMessage(message).decode(matrix, lengths):
+        for place, row in enumerate(range(len(payloads)) if one_signal.rows is None else one_signal.rows):
+            assert one_signal.signal.name not in rows[row]
+            rows[row][one_signal.signal.name] = _cell(one_signal, place)
+    return rows
+
+
+def _cell(one: Decoded, place: int) -> tuple[int | None, float | None, str | None]:
+    raw = None if one.raw is None else int(one.raw[place])
+    value = float(one.value[place]) if one.known is None or one.known[place] else None
+    label = None
+    if one.labels is not None and one.labels[place] >= 0:
+        label = one.names[one.labels[place]]
+    return raw, value, label
+
+
+def bits(signal: Signal, payload: bytes) -> int | None:
+    """The raw bits of a signal, one by one; None where the payload ends before it."""
+    places = []
+    place = signal.start
+    for _ in range(signal.length):
+        places.append(place)
+        if signal.big_endian:
+            place = place - 1 if place % 8 else place + 15
+        else:
+            place += 1
+    if not signal.big_endian:
+        places.reverse()
+    if max(places) >= 8 * len(payload):
+        return None
+    raw = 0
+    for one in places:
+        raw = raw << 1 | (payload[one // 8] >> (one % 8) & 1)
+    if signal.signed and signal.coding == "integer" and raw >> (signal.length - 1):
+        raw -= 1 << signal.length
+    return raw
+
+
+def expected(message: Message, payload: bytes) -> dict[str, int]:
+    """Raw bits of the signals that a frame holds."""
+    found = {}
+    for one in message.signals:
+        parents = [(bits(message.signals[each.signal], payload), each.ids) for each in one.parents]
+        raw = bits(one, payload)
+        if raw is not None and all(has is not None and has in ids for has, ids in parents):
+            found[one.name] = raw
+    return found
+
+
+def payloads(message: Message, rng: random.Random, count: int) -> list[bytes]:
+    """Random ones, some short and some long; multiplexers often hold a value that somebody asks for."""
+    made = []
+    for number in range(count):
+        length = max(message.length, 1) if number % 3 else rng.randint(0, min(message.length + 4, 64))
+        data = bytearray(rng.randbytes(length))
+        if rng.random() < 0.2:
+            data = bytearray(rng.choice([b"\0", b"\xff"]) * length)
+        if rng.random() < 0.8:
+            for one in message.signals:
+                for parent in one.parents:
+                    if rng.random() < 0.5:
+                        _write(data, message.signals[parent.signal], rng.choice(sorted(parent.ids)))
+        made.append(bytes(data))
+    return made
+
+
+def _write(data: bytearray, signal: Signal, raw: int) -> None:
+    place = signal.start
+    order = range(signal.length - 1, -1, -1) if signal.big_endian else range(signal.length)
+    for bit in order:
+        if place // 8 < len(data):
+            data[place // 8] = data[place // 8] & ~(1 << place % 8) | (raw >> bit & 1) << place % 8
+        place = (place - 1 if place % 8 else place + 15) if signal.big_endian else place + 1
+
+
+def compare(theirs: Any, strict: bool, rng: random.Random, count: int) -> tuple[int, int]:
+    """One message -> cells compared with bits, and with cantools."""
+    (message,) = convert([theirs], "x").messages or (None,)
+    if message is None:
+        return 0, 0
+    given_payloads = payloads(message, rng, count)
+    by_bits = by_cantools = 0
+    for payload, row in zip(given_payloads, decode(message, given_payloads), strict=True):
+        wanted = expected(message, payload)
+        assert row.keys() == wanted.keys(), (theirs.name, payload.hex())
+        for one in message.signals:
+            if one.name in wanted and one.length <= 64 and bits(one, payload) == wanted[one.name]:
+                raw = row[one.name][0]
+                assert raw is not None
+                assert (raw - wanted[one.name]) % (1 << 64) == 0, (theirs.name, one.name)
+                by_bits += 1
+        if strict:
+            by_cantools += against_cantools(theirs, message, payload, row)
+    return by_bits, by_cantools
+
+
+def against_cantools(theirs: Any, message: Message, payload: bytes, row: Row) -> int:
+    options = dict(allow_truncated=True, allow_excess=True)
+    try:
+        raw = theirs.decode(payload, scaling=False, decode_choices=False, **options)
+    except cantools.database.errors.DecodeError:  # a multiplexer with a value that nobody asks for: it gives nothing
+        assert any(one.parents for one in message.signals)
+        return 0
+    assert row.keys() == raw.keys()
+    for name, (our_raw, value, label) in row.items():
+        signal = theirs.get_signal_by_name(name)
+        scaled = signal.conversion.raw_to_scaled(raw[name], False)
+        assert value is not None
+        if signal.length > 64:
+            assert our_raw is None
+            assert math.isclose(value, float(scaled), rel_tol=2**-51)
+        elif math.isnan(scaled):
+            assert math.isnan(value)
+        else:
+            assert value == float(scaled), (theirs.name, name, raw[name])
+        if signal.is_float:
+            continue
+        if signal.length <= 64:
+            assert our_raw is not None
+            assert (our_raw - raw[name]) % (1 << 64) == 0
+        choice = (signal.choices or {}).get(raw[name])
+        assert label == (None if choice is None else str(choice))
+    return len(row)
+
+
+def test_equal_to_cantools_on_its_own_databases(caplog: pytest.LogCaptureFixture) -> None:
+    """Every message of every file, with random payloads; raw bits, values and labels."""
+    caplog.set_level(logging.CRITICAL)
+    rng = random.Random(5)
+    files = messages = by_bits = by_cantools = 0
+    for path in databases():
+        loaded, strict = _load(path)
+        if loaded is None:
+            continue
+        files += 1
+        for one in loaded.messages:
+            if one.is_container:
+                continue
+            messages += 1
+            counts = compare(one, strict, rng, 24)
+            by_bits, by_cantools = by_bits + counts[0], by_cantools + counts[1]
+    assert files > 90
+    assert messages > 700
+    assert by_bits > 30_000
+    assert by_cantools > 30_000
+
+
+def _load(path: Path) -> tuple[Any, bool]:
+    for strict in (True, False):
+        try:
+            return cantools.database.load_file(path, strict=strict), strict
+        except cantools.database.Error:
+            continue
+    return None, False  # made to be refused
+
+
+def test_files_that_cantools_refuses_say_so() -> None:
+    folder = fetch()
+    if isinstance(folder, str):
+        pytest.skip(folder)
+    from spark_jobs.signals import load
+
+    with pytest.raises(Fatal, match=r"issue_199\.dbc: .*11 bits"):
+        load(folder / "dbc" / "issue_199.dbc")
+    loaded = load(folder / "arxml" / "system-4.2.arxml")
+    assert loaded.skipped == {"container": 1, "no signals": 1}
+    with pytest.raises(Fatal, match="it has Comfort, Instrumentation, Motor"):
+        load(folder / "kcd" / "the_homer.kcd", "Engine")
+    assert {one.kind for one in load(folder / "kcd" / "the_homer.kcd", "Motor").messages} == {"can"}
+
+
+DBC = """
+VERSION ""
+BU_: A
+BO_ 256 Plain: 8 A
+ SG_ Little : 3|12@1+ (0.5,-10) [0|100] "km/h" A
+ SG_ Big : 23|16@0- (1,0) [0|0] "" A
+ SG_ Odd : 37|13@0+ (2,1) [0|0] "V" A
+ SG_ Gear : 56|3@1+ (1,0) [0|5] "" A
+BO_ 2566844672 Floats: 64 A
+ SG_ Single : 0|32@1- (0.25,1) [0|0] "" A
+ SG_ Double : 39|64@0- (1,0) [0|0] "" A
+ SG_ Huge : 131|64@1+ (1,0) [0|0] "" A
+ SG_ HugeSigned : 200|64@1- (3,0) [0|0] "" A
+ SG_ HugeBig : 282|64@0+ (1,7) [0|0] "" A
+ SG_ Wide : 365|63@1- (1,0) [0|0] "" A
+BO_ 512 Muxed: 8 A
+ SG_ Mode M : 0|4@1+ (1,0) [0|0] "" A
+ SG_ Sub m1M : 4|4@1+ (1,0) [0|0] "" A
+ SG_ Left m0 : 8|8@1- (1,0) [0|0] "" A
+ SG_ Right m2 : 8|16@1+ (0.1,0) [0|0] "" A
+ SG_ Deep m3 : 16|8@1+ (1,0) [0|0] "" A
+SG_MUL_VAL_ 512 Left Mode 0-1,7-7;
+SG_MUL_VAL_ 512 Sub Mode 1-1;
+SG_MUL_VAL_ 512 Right Mode 2-3;
+SG_MUL_VAL_ 512 Deep Sub 3-5;
+SIG_VALTYPE_ 2566844672 Single : 1;
+SIG_VALTYPE_ 2566844672 Double : 2;
+VAL_ 256 Gear 0 "P" 1 "R" 2 "N" 3 "D" 7 "unknown" ;
+VAL_ 256 Big -5 "low" 30000 "high" ;
+"""
+DATABASE = cantools.database.load_string(DBC, "dbc")
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_equal_to_cantools_on_any_payload(data: st.DataObject) -> None:
+    theirs = data.draw(st.sampled_from(DATABASE.messages))
+    (message,) = convert([theirs], "x").messages
+    given_payloads = data.draw(st.lists(st.binary(max_size=64), min_size=1, max_size=6))
+    for payload, row in zip(given_payloads, decode(message, given_payloads), strict=True):
+        wanted = expected(message, payload)
+        assert {name: None if raw is None else raw % (1 << 64) for name, (raw, _, _) in row.items()} == {
+            name: raw % (1 << 64) for name, raw in wanted.items()
+        }
+        against_cantools(theirs, message, payload, row)
+
+
+signals = st.builds(
+    lambda start, length, big, signed: Signal(name="s", start=start, length=length, big_endian=big, signed=signed),
+    st.integers(0, 500),
+    st.integers(1, 64),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(one=signals, data=st.lists(st.binary(min_size=50, max_size=80), min_size=1, max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_any_place_and_length(one: Signal, data: list[bytes]) -> None:
+    message = Message(kind="can", id=1, extended=False, name="m", length=80, signals=(one,))
+    for payload, row in zip(data, decode(message, data), strict=True):
+        raw = bits(one, payload)
+        assert ("s" in row) == (raw is not None)
+        if raw is not None:
+            assert row["s"][0] is not None
+            assert row["s"][0] % (1 << 64) == raw % (1 << 64)
+            assert row["s"][1] == float(raw)
+
+
+def one_signal(one: Signal, *given_payloads: bytes) -> Decoded:
+    message = Message(kind="can", id=1, extended=False, name="m", length=8, signals=(one,))
+    matrix = np.array([list(each.ljust(8, b"\xaa")) for each in given_payloads], np.uint8)
+    (decoded,) = CompiledMessage(message).decode(matrix, np.array([len(each) for each in given_payloads]))
+    return decoded
+
+
+def test_valid_is_within_the_bounds_and_not_the_invalid_value() -> None:
+    bounded = Signal(
+        name="s",
+        start=0,
+        length=8,
+        scales=(Scale(factor=0.1),),
+        minimum=0.3,
+        maximum=12.7,
+        invalid=5,
+        choices=((255, "SNA"),),
+    )
+    found = one_signal(bounded, *(bytes([raw]) for raw in (2, 3, 5, 127, 128, 255)))
+    assert found.valid is not None
+    assert found.valid.tolist() == [False, True, False, True, False, False]
+    assert found.labels is not None
+    assert found.labels.tolist() == [-1, -1, -1, -1, -1, 0]
+    assert one_signal(Signal(name="s", start=0, length=8, minimum=0, maximum=255), b"\x05").valid is None
+    falling = Signal(
+        name="s", start=0, length=8, signed=True, scales=(Scale(factor=-2, offset=1),), minimum=-9, maximum=5
+    )
+    found = one_signal(falling, *(bytes([raw % 256]) for raw in (-3, -2, 5, 6)))
+    assert found.valid is not None
+    assert found.valid.tolist() == [False, True, True, False]
+
+
+def test_floats_that_are_no_numbers_are_not_valid() -> None:
+    single = Signal(name="s", start=0, length=32, coding="float", maximum=2.0, choices=((1, "one"),))
+    words = np.array([1.5, np.nan, np.inf, 2.5], "<f4")
+    found = one_signal(single, *(one.tobytes() for one in words))
+    assert found.valid is not None
+    assert found.valid.tolist() == [True, False, False, False]
+    assert found.labels is not None
+    assert found.labels.tolist() == [0, -1, -1, -1]
+    assert found.raw is not None
+    assert found.raw.tolist() == [int(one) for one in words.view("<u4")]
+
+
+def test_lin_encodings() -> None:
+    scales = (Scale(factor=0.5, offset=-10, unit="km/h", low=0, high=100), Scale(unit="mph", low=101, high=110))
+    speed = Signal(name="s", start=0, length=8, scales=scales, choices=((255, "off"),))
+    found = one_signal(speed, b"\x14", b"\x6e", b"\xff")
+    assert found.known is not None
+    assert found.known.tolist() == [True, True, False]
+    assert found.value[:2].tolist() == [0.0, 110.0]
+    assert found.units is not None
+    assert found.units[:2].tolist() == [0, 1]
+    digits = one_signal(Signal(name="s", start=0, length=16, coding="bcd"), b"\x04\x02", b"\x0a\x02")
+    assert digits.value[0] == 42.0
+    assert digits.valid is not None
+    assert digits.valid.tolist() == [True, False]
+    text = one_signal(Signal(name="s", start=0, length=24, coding="ascii"), b"abc", b"de\0", b"abc")
+    assert text.labels is not None
+    assert [text.names[at] for at in text.labels] == ["abc", "de", "abc"]
+
+
+def test_hashes_change_with_what_a_message_says() -> None:
+    one = Message(
+        kind="can",
+        id=1,
+        extended=False,
+        name="m",
+        length=8,
+        signals=(Signal(name="s", start=0, length=8),),
+        database="a",
+    )
+    same = Message(
+        kind="can",
+        id=1,
+        extended=False,
+        name="m",
+        length=8,
+        signals=(Signal(name="s", start=0, length=8),),
+        database="b",
+    )
+    other = Message(
+        kind="can",
+        id=1,
+        extended=False,
+        name="m",
+        length=8,
+        signals=(Signal(name="s", start=0, length=8, parents=(Parent(signal=0, ids=frozenset({1})),)),),
+    )
+    assert one.hash == same.hash
+    assert one.hash != other.hash
+
+
+def test_twenty_times_as_fast_as_cantools() -> None:
+    """Per core and in the same run; CPU time, so that who shares the machine hardly counts."""
+    folder = fetch()
+    if isinstance(folder, str):
+        pytest.skip(folder)
+    from bench import spark_signals
+
+    figures = spark_signals.measure(folder)
+    assert max(figures["decode"]) > 20 * statistics.median(figures["cantools"])
