@@ -81,7 +81,7 @@ class StoredObjects:
         if (start, end) != (0, content.size):
             options["range"] = (start, end)
         with self._errors(content.key):
-            result = await self._get(content.key, options)
+            result = await self._content(content, options)
             etag = _etag(result.meta)
             if etag not in ("", content.etag):  # not every store minds If-Match
                 raise Changed(f"{self.uri}/{content.key} has the eTag {etag}, not {content.etag}")
@@ -92,6 +92,18 @@ class StoredObjects:
                 )
             async for part in result.stream(min_chunk_size=PART_BYTES):
                 yield memoryview(part)
+
+    async def _content(self, content: Content, options: dict[str, Any]) -> Any:
+        """By its version; when that is gone, the same content may have been uploaded once more, which nobody reads."""
+        try:
+            return await self._get(content.key, options)
+        except FileNotFoundError as gone:
+            if content.version_id is None:
+                raise
+            try:
+                return await self._get(content.key, {**options, "version": None})
+            except obstore_errors.PreconditionError:
+                raise gone from None
 
     async def _get(self, key: str, options: dict[str, Any]) -> Any:
         """obstore would read `a` for `/a` and `a/`, which are other objects."""

@@ -88,4 +88,6 @@ class Replays:
 
 
 def _ref(capture: Capture) -> ObjectRef:
-    return ObjectRef(uri=capture.uri, size=capture.size, explicit=True, etag=capture.etag)
+    return ObjectRef(
+        uri=capture.uri, size=capture.size, explicit=True, etag=capture.etag, version_id=capture.version_id
+    )

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,11 @@ class LocalFile(io.RawIOBase):
         os.lseek(self._fd, 0, os.SEEK_SET)
         etag = digest.hexdigest(length=16)
         return Capture(capture_id=capture_id(self.uri, etag), uri=self.uri, etag=etag, size=self._before.st_size)
+
+    @property
+    def modified(self) -> datetime:
+        """When it had last been written to, when it was opened."""
+        return _modified(self._before)
 
     def rewind(self) -> None:
         os.lseek(self._fd, 0, os.SEEK_SET)
@@ -209,7 +214,9 @@ def _split(uri: str) -> tuple[str, str]:
 def capture(ref: ObjectRef) -> Capture:
     """What the ledger calls a resolved reference."""
     etag = ref.etag or ""
-    return Capture(capture_id=capture_id(ref.uri, etag), uri=ref.uri, etag=etag, size=ref.size)
+    return Capture(
+        capture_id=capture_id(ref.uri, etag), uri=ref.uri, etag=etag, size=ref.size, version_id=ref.version_id
+    )
 
 
 def is_remote(text: str) -> bool:
@@ -218,4 +225,9 @@ def is_remote(text: str) -> bool:
 
 def local(path: Path, *, explicit: bool) -> ObjectRef:
     """A reference to a local file; OSError when there is none."""
-    return ObjectRef(uri=local_uri(path), size=path.stat().st_size, explicit=explicit)
+    found = path.stat()
+    return ObjectRef(uri=local_uri(path), size=found.st_size, explicit=explicit, event_time=_modified(found))
+
+
+def _modified(found: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(found.st_mtime, UTC)

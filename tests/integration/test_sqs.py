@@ -246,7 +246,10 @@ def test_versioned_overwritten_and_vanished(aws: Aws) -> None:
         s3.put_object(Bucket=bucket, Key="a", Body=DATA[::-1])
         with pytest.raises(Changed):
             await read(sources, plain, fetching=given)
+        again = s3.put_object(Bucket=bucket, Key="a", Body=DATA)
         s3.delete_object(Bucket=bucket, Key="a", VersionId=ref.version_id)
+        assert await read(sources, ref, fetching=given) == DATA  # it is there once more, and nobody else reads that
+        s3.delete_object(Bucket=bucket, Key="a", VersionId=again["VersionId"])
         with pytest.raises(Gone):
             await read(sources, ref, fetching=given)
         with pytest.raises(Gone):

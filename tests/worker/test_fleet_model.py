@@ -149,6 +149,12 @@ MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
         "await self._queue.send([event(_ref(one)) for one in captures])",
         "pass",
     ),
+    "the version of a returned capture is forgotten": (
+        Replays,
+        "replay",
+        "event(_ref(one))",
+        "event(replace(_ref(one), version_id=None))",
+    ),
 }
 
 

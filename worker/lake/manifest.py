@@ -23,7 +23,11 @@ def manifest_path(batch: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """One capture as the ledger knows it; `rows` is its rows over all tables, `outcome` is `ok` or `quarantined`."""
+    """One capture as the ledger knows it; `rows` is its rows over all tables, `outcome` is `ok` or `quarantined`.
+
+    `version_id`: where its content can still be read when its key is overwritten; None where nobody said. It is no
+    part of what a capture is: that is `uri` and `etag`.
+    """
 
     capture_id: str
     uri: str
@@ -31,6 +35,16 @@ class Capture:
     size: int
     rows: int = 0
     outcome: str = "ok"
+    version_id: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without what is not known."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Names that nobody here knows are passed over: somebody newer wrote them."""
+        return cls(**{name: raw[name] for name in cls.__slots__ if name in raw})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +77,14 @@ class Stage:
         return sum(add.size for adds in self.adds.values() for add in adds)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "captures": [one.to_dict() for one in self.captures]}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         return cls(
             **{
                 **raw,
-                "captures": tuple(Capture(**one) for one in raw["captures"]),
+                "captures": tuple(map(Capture.from_dict, raw["captures"])),
                 "adds": {table: tuple(AddFile(**add) for add in adds) for table, adds in raw["adds"].items()},
             }
         )

@@ -245,6 +245,24 @@ class LedgerSuite:
 
         run(opened, story)
 
+    def test_the_version_of_a_capture_is_kept_where_there_is_one(self, opened: Open) -> None:
+        whole = stage("s1", "a", "b")
+        versioned = replace(whole.captures[0], version_id="v.1-_x")
+        kept = replace(whole, captures=(versioned, whole.captures[1]))
+
+        async def story(ledger: Ledger) -> None:
+            await ledger.stage(kept)
+            items = await ledger.captures(0, ["a", "b"])
+            assert {name: item.capture for name, item in items.items()} == {"a": versioned, "b": capture("b")}
+            assert (await ledger.stages(0, ["s1"]))["s1"].stage == kept
+            entry = manifest(0, returned=(kept,))
+            await ledger.mark(entry)
+            assert await ledger.unstage(entry) == [versioned, capture("b")]
+            await ledger.mark(manifest(1, kept), rebuild=True)
+            assert (await ledger.captures(0, ["a"]))["a"].capture == versioned
+
+        run(opened, story)
+
     def test_the_stage_comes_back_as_it_was(self, opened: Open) -> None:
         whole = stage("s1", "a")
         odd = replace(whole.adds["packets"][0], partition_values={"date": None})

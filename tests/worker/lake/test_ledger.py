@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.lake.ledger_suite import LedgerSuite, Open, run, stage
+from tests.worker.lake.ledger_suite import LedgerSuite, Open, capture, run, stage
 from worker.errors import Fatal, Retryable
 from worker.lake.ledger import Ledger
 from worker.lake.ledger.sqlite import SqliteLedger
@@ -58,6 +58,26 @@ def test_a_file_that_is_no_ledger(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"not a database, but long enough to be looked at" * 100)
     with pytest.raises(Fatal, match="is not a ledger"):
         asyncio.run(SqliteLedger.open(tmp_path / "ledger.sqlite"))
+
+
+def test_a_file_from_before_versions_is_taken_over(tmp_path: Path) -> None:
+    """As the first ledgers were made: without `version_id`, and with captures in them."""
+    path = tmp_path / "ledger.sqlite"
+
+    async def story() -> None:
+        ledger = await SqliteLedger.open(path)
+        await ledger.stage(stage("s1", "a"))
+        await ledger.close()
+        with sqlite3.connect(path) as old:
+            old.execute("ALTER TABLE captures DROP COLUMN version_id")
+        old.close()
+        for _ in range(2):
+            ledger = await SqliteLedger.open(path)
+            assert (await ledger.captures(0, ["a"]))["a"].capture == capture("a")
+            assert (await ledger.stages(0, ["s1"]))["s1"].stage == stage("s1", "a")
+            await ledger.close()
+
+    asyncio.run(story())
 
 
 def test_it_is_durable_when_it_answers(tmp_path: Path) -> None:

@@ -98,10 +98,9 @@ class Captures:
         return sorted(self.bodies.keys() - self.uncertain)
 
     def put(self, name: str) -> str:
-        """A new version of an object -> the message that S3 sends. What had the name before is uncertain."""
-        before = [one for one in self.lines if self.key(one) == name]
-        self.uncertain.update(before)
-        line = f"{name} {len(before)} {NAMES.get(name, 'captures')}".encode()
+        """A new version of an object -> the message that S3 sends. Versions of before stay, for who asks for them."""
+        before = sum(self.key(one) == name for one in self.lines)
+        line = f"{name} {before} {NAMES.get(name, 'captures')}".encode()
         body = self.bucket.put(name, line)
         (one,) = captures_of(body)
         self.bodies[one], self.lines[one] = body, line

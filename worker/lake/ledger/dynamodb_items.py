@@ -1,6 +1,6 @@
 """The ledger's items in DynamoDB: keys, attributes, and the actions that write them. Pure: asks nobody anything.
 
-    capture#<lake_id>#<generation>#<capture_id>   -   uri, etag, size, rows, outcome, stage_id, state, batch
+    capture#<lake_id>#<generation>#<capture_id>   -   uri, etag, size, rows, outcome, version_id, stage_id, state, batch
     stage#<lake_id>#<generation>#<stage_id>       -   body or object, bytes, staged_at, batch, displaced, expireTime
     pending#<lake_id>#<generation>#<shard>        <staged_at>#<stage_id>
     held#<lake_id>#<generation>                   <stage_id>   reason, staged_at
@@ -103,21 +103,14 @@ def capture_values(scope: Scope, capture: Capture, stage_id: str) -> dict[str, A
     """The item of a capture that this stage takes."""
     return {
         **scope.capture(capture.capture_id),
-        "uri": capture.uri,
-        "etag": capture.etag,
-        "size": capture.size,
-        "rows": capture.rows,
-        "outcome": capture.outcome,
+        **{name: value for name, value in capture.to_dict().items() if name != "capture_id"},
         "stage_id": stage_id,
         "state": STAGED,
     }
 
 
 def capture_item(found: Mapping[str, Any]) -> CaptureItem:
-    capture = Capture(
-        capture_id=last_part(found["pk"]),
-        **{name: found[name] for name in ("uri", "etag", "size", "rows", "outcome")},
-    )
+    capture = Capture.from_dict({**found, "capture_id": last_part(found["pk"])})
     return CaptureItem(capture=capture, stage_id=found["stage_id"], state=found["state"], batch=found.get("batch"))
 
 

@@ -7,6 +7,7 @@ so that the event loop never waits for the disk; between processes SQLite's lock
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import sqlite3
 import uuid
@@ -27,7 +28,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS captures (
   generation INTEGER, capture_id TEXT, uri TEXT, etag TEXT, size INTEGER, rows INTEGER, outcome TEXT,
-  stage_id TEXT, state TEXT, batch INTEGER, PRIMARY KEY (generation, capture_id)) WITHOUT ROWID;
+  stage_id TEXT, state TEXT, batch INTEGER, version_id TEXT, PRIMARY KEY (generation, capture_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS stages (
   generation INTEGER, stage_id TEXT, body BLOB, batch INTEGER, displaced INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (generation, stage_id));
@@ -36,7 +37,9 @@ CREATE TABLE IF NOT EXISTS pending (
 CREATE TABLE IF NOT EXISTS held (
   generation INTEGER, stage_id TEXT, reason TEXT, PRIMARY KEY (generation, stage_id)) WITHOUT ROWID;
 """
-_CAPTURE = "capture_id, uri, etag, size, rows, outcome"
+_CAPTURE = "capture_id, uri, etag, size, rows, outcome, version_id"
+_VALUES = operator.attrgetter(*_CAPTURE.split(", "))
+_LATER = {"captures": {"version_id": "TEXT"}}  # columns that the files of before have not
 _CHUNK = 500  # host parameters in one statement
 _BUSY_SECONDS = 30.0
 _OPEN_TRIES = 100
@@ -91,6 +94,10 @@ class SqliteLedger:
             with self._writing():
                 for statement in _SCHEMA.split(";"):
                     self._db.execute(statement)
+                for table, columns in _LATER.items():
+                    there = {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}
+                    for column in columns.keys() - there:
+                        self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
                 self._db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (uuid.uuid4().hex,))
         except sqlite3.OperationalError:
             self._db.close()
@@ -163,7 +170,7 @@ class SqliteLedger:
 
         def work() -> dict[str, CaptureItem]:
             return {
-                row[0]: CaptureItem(capture=_capture(row), stage_id=row[6], state=row[7], batch=row[8])
+                row[0]: CaptureItem(capture=_capture(row), stage_id=row[7], state=row[8], batch=row[9])
                 for row in self._select(sql, generation, capture_ids)
             }
 
@@ -185,11 +192,8 @@ class SqliteLedger:
 
     def _put_captures(self, stage: Stage, captures: Iterable[Capture]) -> None:
         self._db.executemany(
-            f"INSERT OR REPLACE INTO captures (generation, {_CAPTURE}, stage_id, state) VALUES (?,?,?,?,?,?,?,?,?)",
-            [
-                (stage.generation, c.capture_id, c.uri, c.etag, c.size, c.rows, c.outcome, stage.stage_id, STAGED)
-                for c in captures
-            ],
+            f"INSERT OR REPLACE INTO captures (generation, {_CAPTURE}, stage_id, state) VALUES (?,?,?,?,?,?,?,?,?,?)",
+            [(stage.generation, *_VALUES(capture), stage.stage_id, STAGED) for capture in captures],
         )
 
     async def stage(self, stage: Stage) -> dict[str, str]:
@@ -362,4 +366,4 @@ class SqliteLedger:
 
 
 def _capture(row: tuple[Any, ...]) -> Capture:
-    return Capture(capture_id=row[0], uri=row[1], etag=row[2], size=row[3], rows=row[4], outcome=row[5])
+    return Capture(**dict(zip(_CAPTURE.split(", "), row, strict=False)))
