@@ -14,8 +14,9 @@ from worker.errors import Fatal, Retryable
 from worker.lake import dynamo as dynamo_module
 from worker.lake import stage as stage_module
 from worker.lake.dynamo import Dynamo
-from worker.lake.ledger import Ledger
+from worker.lake.ledger import Ledger, StageItem
 from worker.lake.ledger.dynamodb import MOST_CAPTURES, DynamoLedger
+from worker.lake.ledger.dynamodb_items import delete
 from worker.lake.manifest import Stage
 from worker.testing import MemoryStore
 
@@ -110,6 +111,32 @@ def test_an_object_that_somebody_deleted_is_told(table: str, lake_id: str) -> No
         with pytest.raises(Fatal, match="put it back"):
             await ledger.stages(0, ["s1"])
 
+    with_client(table, story)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_an_object_that_goes_while_it_is_looked_for(expired: bool, table: str, lake_id: str) -> None:
+    """Between item and object somebody else commits the stage and flags it: no reason to end."""
+
+    class Overtaken(MemoryStore):
+        async def get(self, path: str) -> Any:
+            if path in self.objects:
+                await other.mark(manifest(0, one))
+                await other.flag(manifest(0, one))
+                if expired:
+                    await other._requests.write(delete(other._scope(0).stage("s1")))
+            return await super().get(path)
+
+    async def story(client: Dynamo) -> None:
+        nonlocal other
+        store = Overtaken()
+        ledger, other = ledger_of(client, lake_id, store), ledger_of(client, lake_id, store)
+        await ledger.stage(one)
+        found = await ledger.stages(0, ["s1"])
+        assert found == ({} if expired else {"s1": StageItem(stage=None, batch=0)})
+
+    one = large("s1", "a")
+    other: DynamoLedger
     with_client(table, story)
 
 

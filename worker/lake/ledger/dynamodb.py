@@ -198,20 +198,27 @@ class DynamoLedger:
         scope = self._scope(generation)
         found = await self._requests.get(scope.stage(one) for one in stage_ids)
         items = await together(self._stage_item, found)
-        return {last_part(one["pk"]): item for one, item in zip(found, items, strict=True)}
+        pairs = zip(found, items, strict=True)
+        return {last_part(one["pk"]): item for one, item in pairs if item is not None}
 
-    async def _stage_item(self, found: Mapping[str, Any]) -> StageItem:
-        body, batch = found.get("body"), found.get("batch")
-        if "object" in found:
-            kept = await self._store.get(found["object"])
-            if kept is None and batch is None:
+    async def _stage_item(self, found: Mapping[str, Any]) -> StageItem | None:
+        """None: it has expired since it was found."""
+        if "object" not in found:
+            return await self._with_body(found, found.get("body"))
+        kept = await self._store.get(found["object"])
+        if kept is None and "batch" not in found:  # somebody may have committed and flagged it since it was found
+            found = await self._requests.get_one({name: found[name] for name in ("pk", "sk")})
+            if "object" in found and "batch" not in found:
                 raise Fatal(
                     f"{found['object']} is gone, and the stage it holds is not committed: somebody else deletes from "
                     "this lake; put it back"
                 )
-            body = None if kept is None else kept[0]  # flagging deletes it before it says so
+        return await self._with_body(found, None if kept is None else kept[0]) if found else None
+
+    async def _with_body(self, found: Mapping[str, Any], body: bytes | None) -> StageItem:
+        """Without one: flagging deletes it before it says so."""
         stage = None if body is None else await asyncio.to_thread(unpacked, body)
-        return StageItem(stage=stage, batch=batch, displaced=found.get("displaced", False))
+        return StageItem(stage=stage, batch=found.get("batch"), displaced=found.get("displaced", False))
 
     async def unpend(self, generation: int, stage_ids: Collection[str]) -> None:
         scope = self._scope(generation)
