@@ -96,6 +96,7 @@ class Service:
         self._questions = {uri: Batched(lake.seen) for uri, lake in lakes.items()}
         self._deletions = Batched(self._delete)
         self._messages: set[_Message] = set()
+        self._asked = 0  # messages that polls under way may bring
         self._running: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._lag = Lag(lakes, meter)
         self._room = asyncio.Event()
@@ -141,28 +142,33 @@ class Service:
     async def _poll(self) -> None:
         failures = 0
         while not self._stopping.is_set():
-            room = self._most - len(self._messages)
-            if room < 1 or self._budget.waiting:  # bytes in memory bound what is received, too
+            if self._failures >= OUTAGE:  # every receipt counts for the redrive policy: an outage must not use them up
+                await self._pause(back_off(self._failures - OUTAGE + 1, first=1.0, most=60.0))
+                if self._stopping.is_set():
+                    return
+            limit = min(self._most - len(self._messages) - self._asked, MOST_AT_ONCE)
+            if limit < 1 or self._budget.waiting:  # bytes in memory bound what is received, too
                 self._room.clear()
                 with suppress(TimeoutError):  # others use the budget too, and tell nobody
                     async with asyncio.timeout(1.0):
                         await self._room.wait()
                 continue
-            if self._failures >= OUTAGE:  # every receipt counts for the redrive policy: an outage must not use them up
-                await self._pause(back_off(self._failures - OUTAGE + 1, first=1.0, most=60.0))
+            self._asked += limit
             try:
-                deliveries = await self._queue.receive(min(room, MOST_AT_ONCE), self._poll_wait)
-                failures = 0
+                deliveries, failures = await self._queue.receive(limit, self._poll_wait), 0
             except Retryable as error:
-                failures += 1
+                deliveries, failures = [], failures + 1
                 log.warning("%s; receiving again", error)
+            finally:
+                self._asked -= limit
+            if failures:
                 await self._pause(back_off(failures, first=0.2, most=10.0))
-                continue
             for delivery in deliveries:
                 message = _Message(delivery=delivery)
                 self._messages.add(message)
                 self._heartbeats.watch(delivery, self._lost)
                 message.task = asyncio.create_task(self._work(message))
+            self._room.set()  # for the other polls: this one asked for more than came
             self._show()
 
     async def _pause(self, seconds: float) -> None:
@@ -195,8 +201,8 @@ class Service:
                     *(self._capture(message, route, ref) for route, ref in work), return_exceptions=True
                 )
             _raise_worst(ends)
-            await self._deletions.ask(delivery)
-            self._meter.count("messages", outcome="deleted")
+            deleted = await self._deletions.ask(delivery)
+            self._meter.count("messages", outcome="deleted" if deleted else "undeleted")
             self._failures = 0
         except (Returned, asyncio.CancelledError):
             back = 0.0
@@ -319,12 +325,14 @@ class Service:
 
     async def _delete(self, deliveries: Sequence[Delivery]) -> dict[Delivery, bool]:
         """Once more what failed; after that it is delivered again, and found in the ledger."""
-        failed: Sequence[Delivery] = deliveries
+        done, left = set[str](), deliveries
         for _ in range(ATTEMPTS):
-            failed = (await self._queue.delete(failed)).failed
-            if not failed:
+            result = await self._queue.delete(left)
+            done.update(delivery.receipt_handle for delivery in result.done)
+            left = result.failed
+            if not left:
                 break
-        return {delivery: delivery not in failed for delivery in deliveries}
+        return {delivery: delivery.receipt_handle in done for delivery in deliveries}
 
     # -- stopping -------------------------------------------------------------------------------------------------
     async def _drain(self, polls: Sequence[asyncio.Task[None]], lanes: asyncio.Task[None]) -> None:

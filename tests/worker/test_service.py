@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from tests.worker.fleets import Fleet, can_capture, emptied
 from worker.errors import Fatal
 from worker.lake.stage import Window
-from worker.service import Service
+from worker.notification import parse
+from worker.queue import Delivery
+from worker.service import ATTEMPTS, Service
+from worker.source import capture
 
 
 @asynccontextmanager
@@ -314,5 +318,93 @@ def test_a_ledger_that_ends_everything_leaves_no_job_behind() -> None:
                 await asyncio.wait_for(task, 30)
         assert service.in_flight == 0
         assert len(await fleet.queue.receive(10, 0)) == 10
+
+    asyncio.run(main())
+
+
+def test_a_capture_that_was_overwritten_is_read_again_in_its_version() -> None:
+    """The stage that had it is returned, and one of its files must be made again."""
+
+    async def main() -> None:
+        fleet = Fleet()
+        replays = fleet.replays()
+        (first,) = parse(fleet.upload("a.pcap", can_capture(10, 0))).objects
+        lake = replays.lake = await fleet.lake(commits=False, source=replays)
+        async with lake:
+            service = fleet.service(lake)
+            task = asyncio.create_task(service.run())
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+            service.stop()
+            fleet.clock.advance(1.0)  # the pending poll answers
+            await task
+        (item,) = fleet.ledger.shared.captures.values()
+        assert item.capture.version_id == first.version_id
+        fleet.bucket.put("a.pcap", can_capture(20, 100))
+        made = await replays.remake("can_frames", [item.capture])
+        assert made is not None
+        assert [json.loads(add.stats or "")["numRecords"] for add in made] == [10]
+
+        await replays.replay([item.capture])
+        (delivery,) = await fleet.queue.receive(10, 0)
+        (ref,) = parse(delivery.body).objects
+        assert (ref.version_id, capture(ref).capture_id) == (item.capture.version_id, item.capture.capture_id)
+
+    asyncio.run(main())
+
+
+class Gauges:
+    """What was counted by its labels, and the most that a gauge ever showed."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[tuple[str, ...]] = Counter()
+        self.most: dict[str, float] = {}
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        self.counted[name, *labels.values()] += int(by)
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        self.most[name] = max(value, self.most.get(name, 0.0))
+
+    def observe(self, name: str, value: float, **labels: str) -> None: ...
+
+
+def test_polls_bring_no_more_than_may_be_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both wait for messages when they come, all at once."""
+
+    async def main() -> None:
+        fleet, gauges, asked = Fleet(), Gauges(), list[int]()
+        receive = fleet.queue.receive
+
+        def noted(limit: int, wait: float) -> Awaitable[list[Delivery]]:
+            asked.append(limit)
+            return receive(limit, wait)
+
+        monkeypatch.setattr(fleet.queue, "receive", noted)
+        async with running(fleet, max_inflight=12, meter=gauges) as (service, task):
+            while len(asked) < 2:
+                await asyncio.sleep(0)
+            assert asked == [10, 2]
+            for i in range(40):
+                fleet.upload(f"{i}.pcap", can_capture(10, i))
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+        assert gauges.most["messages_in_flight"] <= 12
+        assert fleet.captures().total() == 40
+
+    asyncio.run(main())
+
+
+def test_a_message_that_could_not_be_deleted_is_not_counted_as_deleted() -> None:
+    async def main() -> None:
+        fleet, gauges = Fleet(visibility_timeout=1.0), Gauges()
+        fleet.faults.at("queue.delete *", "error", times=ATTEMPTS)
+        fleet.upload("a.pcap", can_capture(10, 0))
+        async with running(fleet, meter=gauges) as (service, task):
+            while not gauges.counted["messages", "undeleted"]:
+                await asyncio.sleep(0)
+            fleet.clock.advance(2.0)
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+        outcomes = {key[1]: count for key, count in gauges.counted.items() if key[0] == "messages"}
+        assert outcomes == {"undeleted": 1, "deleted": 1}
+        assert fleet.captures() == {"s3://raw/a.pcap": 1}
 
     asyncio.run(main())

@@ -64,7 +64,8 @@ METRICS: Mapping[str, Metric] = {
     "messages": _counter(
         "pcaplake_messages_total",
         "Messages of the queue, by what became of them.",
-        outcome="deleted, released (they come again), bad (cannot be read), lost (hidden no longer)",
+        outcome="deleted, undeleted (it may come again, and is known then), released (they come again), "
+        "bad (cannot be read), lost (hidden no longer)",
     ),
     "notifications_ignored": _counter(
         "pcaplake_notifications_ignored_total",
@@ -204,6 +205,19 @@ METRICS: Mapping[str, Metric] = {
     "ledger_retries": _counter(
         "pcaplake_ledger_retries_total",
         "Requests of the ledger that were made again: it was busy or did not answer, or others were at its items.",
+    ),
+    # Kubernetes
+    "deletion_cost_updates": _counter(
+        "pcaplake_deletion_cost_updates_total",
+        "Times that the pod's deletion cost was to be written (setting `deletion_cost`).",
+        outcome="done, failed (tried again later)",
+    ),
+    "operator_leading": _gauge("pcaplake_operator_leading", "1 where this `pcaplake operator` leads, else 0."),
+    "operator_jobs": _counter(
+        "pcaplake_operator_jobs_total",
+        "Jobs of `pcaplake operator`.",
+        job="as the plan names it",
+        outcome="launched, succeeded, failed, overlap (due while the last one ran), refused (the template is not valid)",
     ),
     # this process
     "event_loop_delay_seconds": _gauge(
