@@ -136,6 +136,7 @@ class Lake:
         source: Source | None = None,
         decoder_version: str = DECODER_VERSION,
         lease_timeout: float = 2.0,
+        commits: bool = True,
         step: Callable[[str], None] = lambda name: None,
     ) -> Self:
         """Open or set up a lake, with its tables.
@@ -144,7 +145,8 @@ class Lake:
         `auto_create=False`: missing tables are Fatal. `partition_columns`, `properties`: for what is new.
         `overwrite`: what is staged from now on replaces everything. `adopt`: make this ledger the lake's and rebuild
         it from the manifests, with all processes stopped. `lease_timeout`: seconds until another process takes over
-        the committing from one that died. Fatal when something does not belong together.
+        the committing from one that died. `commits` False: what is staged here, others commit. Fatal when something
+        does not belong together.
         """
         knobs = knobs or Knobs()
         store = Store.open(uri, options)
@@ -172,6 +174,7 @@ class Lake:
             source=source,
             decoder_version=decoder_version,
             lease_timeout=lease_timeout,
+            commits=commits,
             step=step,
         )
 
