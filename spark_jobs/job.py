@@ -130,30 +130,45 @@ def opened(
     report: Path | None = None,
 ) -> Iterator[Opened]:
     """A session for one job, stopped afterwards where it was started here. WrongSetting, Fatal as `open_session`."""
-    if log_store not in ("pcaplake", "stock"):
-        raise WrongSetting("--log-store: must be pcaplake or stock")
     if report is not None and not report.absolute().parent.is_dir():
         raise WrongSetting(f"--report: there is no folder {report.absolute().parent}")  # not only after an hour's work
-    try:
-        further = dict(pairs(list(conf or ())))
-    except ValueError as error:
-        raise WrongSetting(f"--conf: {error}") from error
     settings = FleetSettings.load(config)
     where = lake or settings.lake
     if where is None:
         raise WrongSetting("no lake: give --lake URI, or set PCAPLAKE_LAKE")
+    with started(name, settings, [where], log_store=log_store, master=master, conf=conf) as spark:
+        yield Opened(spark=spark, lake=where, settings=settings)
+
+
+@contextlib.contextmanager
+def started(
+    name: str,
+    settings: FleetSettings,
+    lakes: Sequence[str],
+    *,
+    log_store: str = "pcaplake",
+    master: str | None = None,
+    conf: Sequence[str] | None = None,
+) -> Iterator[SparkSession]:
+    """As `opened`, for a job on any number of lakes."""
+    if log_store not in ("pcaplake", "stock"):
+        raise WrongSetting("--log-store: must be pcaplake or stock")
+    try:
+        further = dict(pairs(list(conf or ())))
+    except ValueError as error:
+        raise WrongSetting(f"--conf: {error}") from error
     running = _running()
     say(f"{name}: starting Spark" if not running else f"{name}: in the running Spark session")
     spark = session.open_session(
         app=f"pcaplake {name}",
         settings=settings,
-        lakes=[where],
+        lakes=lakes,
         log_store=cast(session.Kind, log_store),
         master=master,
         conf=further,
     )
     try:
-        yield Opened(spark=spark, lake=where, settings=settings)
+        yield spark
     finally:
         if not running:
             with contextlib.suppress(Exception):  # the JVM may be gone, which is what is wanted

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..lake.store import Store
+from ..lake.store import ObjectMeta, Store
 from ..source import ObjectRef, Sources, is_remote, local
 
 _MAGIC = frozenset("*?[")
@@ -26,8 +26,11 @@ class NotThere(ValueError):
     """What was named does not exist; the message says it."""
 
 
-async def find(names: Sequence[str], sources: Sources, lake: Store) -> list[ObjectRef]:
-    """Everything that was named, in that order; folders sorted by name. NotThere for a name that stands for nothing."""
+async def find(names: Sequence[str], sources: Sources, lake: Store | None = None) -> list[ObjectRef]:
+    """Everything that was named, in that order; folders sorted by name. NotThere for a name that stands for nothing.
+
+    With the time of each; with the eTag of what is in an object store.
+    """
     found: dict[str, ObjectRef] = {}
     for name in names:
         if is_remote(name):
@@ -38,7 +41,7 @@ async def find(names: Sequence[str], sources: Sources, lake: Store) -> list[Obje
             known = found.setdefault(ref.uri, ref)
             if ref.explicit and not known.explicit:
                 found[ref.uri] = ref
-    return [ref for ref in found.values() if not ref.uri.startswith(f"{lake.uri}/")]
+    return [ref for ref in found.values() if lake is None or not ref.uri.startswith(f"{lake.uri}/")]
 
 
 def _local(name: str) -> list[ObjectRef]:
@@ -73,20 +76,22 @@ def _unreadable(error: OSError) -> None:
 async def _remote(uri: str, sources: Sources) -> list[ObjectRef]:
     store, key = sources.store(uri)
 
-    def ref(path: str, size: int, *, explicit: bool) -> ObjectRef:
-        return ObjectRef(uri=f"{store.uri}/{path}", size=size, explicit=explicit)
+    def ref(one: ObjectMeta, *, explicit: bool) -> ObjectRef:
+        etag = (one.etag or "").strip('"') or None
+        uri = f"{store.uri}/{one.path}"
+        return ObjectRef(uri=uri, size=one.size, explicit=explicit, etag=etag, event_time=one.last_modified)
 
     meta = await store.head(key) if key and not key.endswith("/") else None
     if meta is not None:
-        return [ref(meta.path, meta.size, explicit=True)]
+        return [ref(meta, explicit=True)]
     if _MAGIC & set(key):
         fixed = key[: min(key.index(one) for one in _MAGIC & set(key))]
         inside = await store.list(fixed.rpartition("/")[0])
-        some = [ref(one.path, one.size, explicit=True) for one in inside if fnmatchcase(one.path, key)]
+        some = [ref(one, explicit=True) for one in inside if fnmatchcase(one.path, key)]
         if not some:
             raise NotThere(f"{uri} matches nothing")
         return some
     inside = await store.list(key)
     if not inside:
         raise NotThere(f"{uri} does not exist, as an object or as a prefix")
-    return [ref(one.path, one.size, explicit=False) for one in inside]
+    return [ref(one, explicit=False) for one in inside]
