@@ -5,6 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard parser/*.py parser/protocols/*.py worker/lake/parquet/*.py)
+JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom.xml spark_jobs/logstore/pom.xml
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
@@ -29,9 +30,15 @@ $(VENV)/.warm: $(VENV)/.installed $(KERNELS)
 	$(BIN)/python -m worker.warm
 	@touch $@
 
-$(VENV)/.tools: .ci/tools
-	@.ci/tools tshark strace
+$(VENV)/.jars: $(VENV)/.installed $(JARS)
+	$(BIN)/python -m spark_jobs.jars
 	@touch $@
+
+$(VENV)/.tools: .ci/tools
+	@.ci/tools tshark strace prometheus
+	@touch $@
+
+jars: $(VENV)/.jars ## fetch the jars for Spark, compile its log store (docs/spark.md)
 
 demo: setup ## make a sample drive, ingest it, show what is in the lake and how to query it
 	rm -rf demo
@@ -43,10 +50,10 @@ demo: setup ## make a sample drive, ingest it, show what is in the lake and how 
 demo-fleet: setup ## S3, SQS and DynamoDB on loopback, three workers, one killed; every row once
 	$(BIN)/python -m tools.demo_fleet
 
-test: setup $(VENV)/.tools lint types architecture ## everything CI runs
+test: setup $(VENV)/.tools $(VENV)/.jars lint types architecture ## everything CI runs
 	$(PYTEST)
 
-check: setup lint types architecture ## lint, types, import rules and the quick tests
+check: setup $(VENV)/.jars lint types architecture ## lint, types, import rules and the quick tests
 	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.installed ## ruff
@@ -79,6 +86,9 @@ torture: setup $(VENV)/.tools ## an ingest killed at 200 random moments; a fleet
 soak: setup ## a fleet under everything at once: lost messages, failing services, killed workers (MINUTES=5)
 	$(BIN)/python -m tests.integration.soak --minutes $(MINUTES)
 
+soak-spark: setup $(VENV)/.jars ## workers commit while Spark compacts, Z-orders, vacuums and reads; both are killed (MINUTES=5)
+	$(BIN)/python -m tests.spark.soak_spark --minutes $(MINUTES)
+
 fuzz: setup ## the decoder on mutated captures, guided by coverage, for ten minutes
 	$(BIN)/python -m tests.fuzz --seconds 600
 
@@ -91,6 +101,7 @@ local-down: ## stop them, forget what they hold
 docs: setup ## pages that are made from the code
 	$(BIN)/python -m worker.fleet_settings > docs/settings.md
 	$(BIN)/python -m worker.telemetry.metrics > docs/metrics.md
+	$(BIN)/python -m tools.chart
 
 lock: ## pin every dependency again, with hashes (UPGRADE= keeps the pins that still fit)
 	$(PYTHON) -m venv build/lock
@@ -103,4 +114,4 @@ clean: ## delete what was made, but not lakes and captures of yours
 	rm -rf *.egg-info
 	find parser worker tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup demo demo-fleet docs test check lint types architecture bench bench-commit bench-parquet bench-fleet torture fuzz local-up local-down lock clean
+.PHONY: help setup demo demo-fleet docs test check lint types architecture bench bench-commit bench-parquet bench-fleet jars torture soak soak-spark fuzz local-up local-down lock clean

@@ -47,7 +47,7 @@ class DynamoDBLogStoreTest {
 
     /** Whoever comes next, reader or writer, finishes what can be finished, and the writer gets its version. */
     @ParameterizedTest
-    @CsvSource({"temp,0", "entry,0", "version,0", "complete,0", "temp,1", "entry,1", "version,1", "complete,1"})
+    @CsvSource({"temp,false", "entry,false", "version,false", "complete,false", "temp,true", "entry,true", "version,true", "complete,true"})
     void deadAtAStep(String step, boolean after) throws IOException {
         for (boolean reads : new boolean[] {true, false}) {
             Scene here = new Scene();
@@ -77,7 +77,7 @@ class DynamoDBLogStoreTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"entry,0", "version,0", "complete,0", "entry,1", "version,1", "complete,1"})
+    @CsvSource({"entry,false", "version,false", "complete,false", "entry,true", "version,true", "complete,true"})
     void anAnswerIsLost(String step, boolean carriedOut) throws IOException {
         scene.writer().commit(0, "a");
         scene.writer(Scene.lost(step, carriedOut)).commit(1, "b");
