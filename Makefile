@@ -78,6 +78,9 @@ bench-parquet: setup ## the Parquet writer beside pyarrow
 bench-fleet: setup ## commits, adds, messages, lag and cost on local services, beside deltalake (docs/benchmarks-fleet.md)
 	$(BIN)/python -m bench.fleet
 
+bench-spark: setup $(VENV)/.jars ## what Spark's jobs cost beside a fleet (docs/benchmarks-spark.md)
+	$(BIN)/python -m bench.spark
+
 torture: setup $(VENV)/.tools ## an ingest killed at 200 random moments; a fleet under every fault, on both local engines
 	$(BIN)/pytest tests/worker/test_kill.py tests/worker/test_fleet_model.py --moments 200 --schedules 20000
 	$(BIN)/pytest tests/integration --torture
@@ -114,4 +117,4 @@ clean: ## delete what was made, but not lakes and captures of yours
 	rm -rf *.egg-info
 	find parser worker tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup demo demo-fleet docs test check lint types architecture bench bench-commit bench-parquet bench-fleet jars torture soak soak-spark fuzz local-up local-down lock clean
+.PHONY: help setup demo demo-fleet docs test check lint types architecture bench bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean

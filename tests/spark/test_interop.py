@@ -7,6 +7,7 @@ import json
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pyspark.errors import PySparkException
 from worker.lake.delta.arbiter import Entry, TablePath
 
 from .conftest import Site
+from .fleet import FaultProxy, Spark
 from .tables import DAY, Shared
 
 STATES = ("entry", "complete")  # the last step but that one was done
@@ -201,3 +203,52 @@ def test_without_a_lock_table_on_s3(table: Shared) -> None:
     assert not put(table, store, 0, '{"a":1}', other)
     found = table.site.aws.client("s3").list_objects_v2(Bucket=table.bucket, Prefix="lake/t-plain/")["Contents"]
     assert [each["Key"] for each in found] == [f"lake/t-plain/_delta_log/{0:020d}.json"]
+
+
+class Place:
+    """What `Spark` needs to know of a `Shared` table."""
+
+    def __init__(self, table: Shared, folder: Path) -> None:
+        self.uri, self.folder = table.lake, folder
+        self.settings = {
+            **table.site.aws.environment,
+            "PCAPLAKE_LEDGER_TABLE": table.site.ledger,
+            "PCAPLAKE_LOCK_TABLE": table.site.locks,
+            "PCAPLAKE_STORAGE_OPTION": '{"allow_http": "true"}',
+        }
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text(errors="replace") for path in self.folder.glob("*.log"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("request_", "action", "made"),
+    [
+        pytest.param("PutItem", "hold", False, marks=pytest.mark.torture),
+        pytest.param("PutItem", "hold_response", False, marks=pytest.mark.torture),  # test_proof.py has this one
+        ("UpdateItem", "hold", True),
+    ],
+)
+def test_a_jvm_is_killed(site: Site, tmp_path: Path, request_: str, action: str, made: bool) -> None:
+    """In the middle of its commit, by SIGKILL; a worker goes on."""
+    table = Shared(site)
+
+    async def main() -> None:
+        await table.append([1, 2])
+        async with (
+            FaultProxy(site.aws.dynamodb) as locks,
+            Spark(Place(table, tmp_path), "spark", dynamodb=locks.url) as spark,
+        ):  # type: ignore[arg-type]
+            await spark.ready()
+            held = locks.add(request_, action)  # type: ignore[arg-type]
+            spark.say("append", "t")
+            await asyncio.wait_for(held.reached.wait(), 120)
+            await spark.kill()
+            begun = action == "hold_response" or made
+            assert (2 in table.items()) == begun
+            assert (f"{2:020d}.json" in table.log_files()) == made
+            assert await table.append([3])
+        assert len(table.versions()) == (4 if begun else 3)
+
+    asyncio.run(main())

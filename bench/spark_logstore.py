@@ -1,0 +1,142 @@
+"""What a commit through each log store costs Spark, and how long a table takes to open as its log grows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deltalake import DeltaTable
+
+from tests.integration.fault_proxy import FaultProxy
+from tests.spark.tables import Shared
+from tests.worker.lake.deltas import add
+from worker.lake.delta import LogStore
+
+from .spark import Bench, spread, table
+
+STORES = {
+    "pcaplake, under the lock table": "io.pcaplake.logstore.DynamoDBLogStore",
+    "pcaplake, conditional puts alone": "io.pcaplake.logstore.PutIfAbsentLogStore",
+    "Delta's for one driver (no lock, no condition)": "io.delta.storage.S3SingleDriverLogStore",
+}
+LINE = json.dumps({"commitInfo": {"txnId": "x", "operation": "bench", "padding": "x" * 4000}})
+
+
+def commits(bench: Bench) -> str:
+    """N.json through each class in turns, called as Delta calls it; requests are counted by a proxy in a run of their own."""
+    counts, times = {}, {}
+    for title, name in STORES.items():
+        times[title] = _commits(bench, name, 5 if bench.quick else 100)
+        with _counted(bench) as log:
+            _commits(bench, name, 1, through=log)
+            before = [len(proxy.log) for proxy in log]
+            _commits(bench, name, 5, through=log)
+            seen = [one.operation for proxy, start in zip(log, before, strict=True) for one in proxy.log[start:]]
+        counts[title] = ", ".join(f"{count / 5:.1f} {operation}" for operation, count in sorted(Counter(seen).items()))
+    rows = [[title, spread(times[title]), counts[title]] for title in STORES]
+    return f"## What a commit costs Spark\n\n{table(['log store', 'a commit of 4 KB', 'requests of one'], rows)}"
+
+
+def _commits(bench: Bench, name: str, count: int, through: Any = None) -> list[float]:
+    """Milliseconds of each of so many versions of a new table."""
+    jvm, conf = bench.spark._jvm, bench.spark._jsparkSession.sessionState().newHadoopConf()
+    if through is not None:
+        s3, dynamodb = through
+        conf.set("fs.s3a.endpoint", s3.url)
+        conf.set("fs.s3a.impl.disable.cache", "true")
+        conf.set("spark.pcaplake.logstore.endpoint", dynamodb.url)
+    store = jvm
+    for part in name.split("."):
+        store = getattr(store, part)
+    store = store(conf)
+    where = f"s3a://{bench.aws.bucket('bench')}/t/_delta_log"
+    found = []
+    for version in range(count):
+        actions = jvm.java.util.ArrayList()
+        actions.add(LINE)
+        file = jvm.org.apache.hadoop.fs.Path(f"{where}/{version:020d}.json")
+        begun = time.perf_counter()
+        store.write(file, actions.iterator(), False, conf)
+        found.append((time.perf_counter() - begun) * 1000)
+    return found
+
+
+@contextmanager
+def _counted(bench: Bench) -> Iterator[tuple[FaultProxy, FaultProxy]]:
+    """Proxies in front of S3 and DynamoDB, in an event loop of their own."""
+    loop = asyncio.new_event_loop()
+    beside = threading.Thread(target=loop.run_forever, daemon=True)
+    beside.start()
+    s3, dynamodb = FaultProxy(bench.aws.s3), FaultProxy(bench.aws.dynamodb)
+
+    def wait(what: Any) -> None:
+        asyncio.run_coroutine_threadsafe(what, loop).result(30)
+
+    try:
+        for one in (s3, dynamodb):
+            wait(one.__aenter__())
+        yield s3, dynamodb
+    finally:
+        for one in (s3, dynamodb):
+            wait(one.__aexit__(None, None, None))
+        loop.call_soon_threadsafe(loop.stop)
+        beside.join()
+        loop.close()
+
+
+def opening(bench: Bench) -> str:
+    """Two tables of up to 2,000 versions with one file each: one with the committer's checkpoints, one without."""
+    marks = (20, 40) if bench.quick else (100, 500, 1000, 2000)
+    rows: list[list[object]] = []
+    for interval in (20 if bench.quick else 100, None):
+        shared = Shared(bench.site, bench.spark)
+        for version, spark_times, deltalake_times in asyncio.run(_grow(bench, shared, marks, interval)):
+            title = f"every {interval}" if interval else "none"
+            rows.append([title, f"{version:,}", spread(spark_times), spread(deltalake_times)])
+    columns = ["checkpoints", "versions", "Spark opens it", "`deltalake` opens it"]
+    return f"## Opening a table as its log grows\n\n{table(columns, rows)}"
+
+
+async def _grow(
+    bench: Bench, shared: Shared, marks: tuple[int, ...], interval: int | None
+) -> list[tuple[int, list[float], list[float]]]:
+    found = []
+    async with shared.log() as log:
+        for version in range(1, marks[-1] + 1):
+            await _commit(log, version)
+            if interval and version % interval == 0:
+                await log.checkpoint("t")
+            if version in marks:
+                found.append((version, _spark(bench, shared), _deltalake(bench, shared)))
+    return found
+
+
+async def _commit(log: LogStore, version: int) -> None:
+    await log.commit("t", [add(version)])
+
+
+def _spark(bench: Bench, shared: Shared) -> list[float]:
+    """From nothing known of the table to its list of files."""
+    times = []
+    for _ in range(3):
+        bench.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        begun = time.perf_counter()
+        bench.spark.read.format("delta").load(shared.path).inputFiles()
+        times.append((time.perf_counter() - begun) * 1000)
+    return times
+
+
+def _deltalake(bench: Bench, shared: Shared) -> list[float]:
+    options = {"AWS_ALLOW_HTTP": "true", **bench.aws.environment}
+    times = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        DeltaTable(f"{shared.lake}/t", storage_options=options).file_uris()
+        times.append((time.perf_counter() - begun) * 1000)
+    return times
