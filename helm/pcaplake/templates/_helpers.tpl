@@ -1,0 +1,115 @@
+{{/* Names, labels and what is worked out from values. */}}
+
+{{- define "pcaplake.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* 34 letters: with the longest suffix and a hash it still fits into the 52 of a CronJob. */}}
+{{- define "pcaplake.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 34 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "pcaplake.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 34 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 34 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pcaplake.selector" -}}
+app.kubernetes.io/name: {{ include "pcaplake.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "pcaplake.labels" -}}
+{{ include "pcaplake.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* .image, .root -> repository@digest or repository:tag */}}
+{{- define "pcaplake.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* .role: worker, committer, spark or operator */}}
+{{- define "pcaplake.serviceAccount" -}}
+{{- $account := index .root.Values.serviceAccounts .role -}}
+{{- if $account.name -}}
+{{ $account.name }}
+{{- else if $account.create -}}
+{{ include "pcaplake.fullname" .root }}-{{ .role }}
+{{- else -}}
+default
+{{- end -}}
+{{- end -}}
+
+{{- define "pcaplake.triggerAuthentication" -}}
+{{- .Values.keda.authentication.name | default (include "pcaplake.fullname" .) -}}
+{{- end -}}
+
+{{- define "pcaplake.priorityClass" -}}
+{{- if .own -}}
+{{ .own }}
+{{- else if .root.Values.priorityClass.create -}}
+{{ .root.Values.priorityClass.name | default (include "pcaplake.fullname" .root) }}
+{{- end -}}
+{{- end -}}
+
+{{/* `90`, `90s`, `1.5m`, `2h`, `500ms` -> whole seconds, rounded up */}}
+{{- define "pcaplake.seconds" -}}
+{{- $text := . | toString | trim -}}
+{{- $number := regexFind "^[0-9.]+(e\\+?[0-9]+)?" $text | float64 -}}
+{{- $unit := regexFind "[a-z]+$" (regexReplaceAll "e\\+?[0-9]+" $text "") -}}
+{{- $factor := get (dict "" 1.0 "s" 1.0 "ms" 0.001 "m" 60.0 "min" 60.0 "h" 3600.0) $unit -}}
+{{- mulf $number $factor | ceil | int64 -}}
+{{- end -}}
+
+{{/* The settings that were given, with the files that the chart mounts beside them. */}}
+{{- define "pcaplake.settings" -}}
+{{- $given := dict -}}
+{{- range $name, $value := .Values.settings -}}
+{{- if not (kindIs "invalid" $value) -}}
+{{- $_ := set $given $name $value -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.routes -}}
+{{- $_ := set $given "routes" "routes.yaml" -}}
+{{- end -}}
+{{- toYaml $given -}}
+{{- end -}}
+
+{{/* JSON list of the URIs of the lakes that Spark's jobs are about. */}}
+{{- define "pcaplake.lakes" -}}
+{{- $lakes := list -}}
+{{- if .Values.spark.lakes -}}
+{{- $lakes = .Values.spark.lakes -}}
+{{- else if .Values.routes -}}
+{{- range .Values.routes -}}{{- $lakes = append $lakes .lake -}}{{- end -}}
+{{- else if .Values.settings.lake -}}
+{{- $lakes = list .Values.settings.lake -}}
+{{- end -}}
+{{- uniq $lakes | toJson -}}
+{{- end -}}
+
+{{/* "yes" where any of Spark's jobs is on. */}}
+{{- define "pcaplake.sparks" -}}
+{{- range $job := list "compact" "vacuum" "quality" "signals" -}}
+{{- if (index $.Values.spark $job).enabled -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pcaplake.checksum" -}}
+{{- include (print .Template.BasePath "/configmap.yaml") . | sha256sum -}}
+{{- end -}}

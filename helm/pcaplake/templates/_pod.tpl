@@ -1,0 +1,166 @@
+{{/* What the pods have in common. */}}
+
+{{/* .root, .role: fields of a pod's spec */}}
+{{- define "pcaplake.pod" -}}
+serviceAccountName: {{ include "pcaplake.serviceAccount" . }}
+automountServiceAccountToken: {{ .token | default false }}
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- end -}}
+
+{{/* .root, .component, .place: values with nodeSelector, tolerations, affinity, topologySpreadConstraints */}}
+{{- define "pcaplake.placement" -}}
+{{- $root := .root -}}
+{{- $component := .component -}}
+{{- with .place.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .place.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .place.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .place.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  {{- $mine := dict "matchLabels" (include "pcaplake.selector" (dict "root" $root "component" $component) | fromYaml) }}
+  - {{- merge (dict) . (dict "labelSelector" $mine) | toYaml | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Environment of every container; .root, .threads: true where the decoder runs, with .resources, .names: true for a
+pod that must know its own name */}}
+{{- define "pcaplake.environment" -}}
+env:
+  - {name: PCAPLAKE_CONFIG, value: /etc/pcaplake/fleet.yaml}
+  {{- with .root.Values.settings.region }}
+  - {name: AWS_REGION, value: {{ . | quote }}}
+  {{- end }}
+  {{- if and .threads (kindIs "invalid" .root.Values.settings.threads) }}
+  {{- $of := "" }}
+  {{- if dig "limits" "cpu" "" .resources }}{{ $of = "limits.cpu" }}
+  {{- else if dig "requests" "cpu" "" .resources }}{{ $of = "requests.cpu" }}{{ end }}
+  {{- with $of }}
+  - name: PCAPLAKE_THREADS
+    valueFrom:
+      resourceFieldRef: {containerName: pcaplake, resource: {{ . }}, divisor: "1"}
+  {{- end }}
+  {{- end }}
+  {{- if .names }}
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  - name: POD_NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  {{- end }}
+  {{- with .root.Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .root.Values.extraEnvFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "pcaplake.mounts" -}}
+volumeMounts:
+  - {name: settings, mountPath: /etc/pcaplake, readOnly: true}
+  - {name: scratch, mountPath: /tmp}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "pcaplake.settingsVolume" -}}
+- name: settings
+  configMap:
+    name: {{ include "pcaplake.fullname" . }}
+    items:
+      - {key: fleet.yaml, path: fleet.yaml}
+      {{- if .Values.routes }}
+      - {key: routes.yaml, path: routes.yaml}
+      {{- end }}
+      {{- range $name, $_ := .Values.profiles }}
+      - {key: profile-{{ $name }}.yaml, path: profiles/{{ $name }}.yaml}
+      {{- end }}
+{{- end -}}
+
+{{- define "pcaplake.volumes" -}}
+volumes:
+  {{- include "pcaplake.settingsVolume" . | nindent 2 }}
+  - name: scratch
+    emptyDir: {medium: Memory, sizeLimit: {{ .Values.scratch }}}
+  {{- with .Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* The pod template of `pcaplake run`; .root, .component, .does: the role, .of: values */}}
+{{- define "pcaplake.service" -}}
+{{- $root := .root -}}
+metadata:
+  labels:
+    {{- include "pcaplake.labels" . | nindent 4 }}
+    {{- with .of.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    checksum/settings: {{ include "pcaplake.checksum" $root }}
+    {{- with .of.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  {{- $cost := $root.Values.settings.deletion_cost | default false }}
+  {{- include "pcaplake.pod" (dict "root" $root "role" .component "token" $cost) | nindent 2 }}
+  terminationGracePeriodSeconds: {{ add (include "pcaplake.seconds" ($root.Values.settings.drain_timeout | default 60) | int64) $root.Values.worker.graceSeconds }}
+  {{- with include "pcaplake.priorityClass" (dict "root" $root "own" .of.priorityClassName) }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with include "pcaplake.placement" (dict "root" $root "component" .component "place" .of) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  containers:
+    - name: pcaplake
+      image: {{ include "pcaplake.image" (dict "root" $root "image" $root.Values.image) }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      args: [pcaplake, run, --role, {{ .does }}]
+      {{- include "pcaplake.environment" (dict "root" $root "threads" true "resources" .of.resources "names" $cost) | nindent 6 }}
+      ports:
+        - {name: http, containerPort: {{ $root.Values.settings.http_port | int64 }}}
+      startupProbe:
+        httpGet: {path: /healthz, port: http}
+        {{- toYaml $root.Values.probes.startup | nindent 8 }}
+      livenessProbe:
+        httpGet: {path: /healthz, port: http}
+        {{- toYaml $root.Values.probes.liveness | nindent 8 }}
+      readinessProbe:
+        httpGet: {path: /readyz, port: http}
+        {{- toYaml $root.Values.probes.readiness | nindent 8 }}
+      resources:
+        {{- toYaml .of.resources | nindent 8 }}
+      securityContext:
+        {{- toYaml $root.Values.securityContext | nindent 8 }}
+      {{- include "pcaplake.mounts" $root | nindent 6 }}
+  {{- include "pcaplake.volumes" $root | nindent 2 }}
+{{- end -}}
+
+{{/* .root, .of: values with schedule */}}
+{{- define "pcaplake.schedule" -}}
+schedule: {{ .of.schedule | quote }}
+{{- with .root.Values.schedule.timeZone }}
+timeZone: {{ . }}
+{{- end }}
+concurrencyPolicy: Forbid
+startingDeadlineSeconds: {{ .root.Values.schedule.startingDeadlineSeconds | int64 }}
+successfulJobsHistoryLimit: {{ .root.Values.schedule.successfulJobsHistoryLimit }}
+failedJobsHistoryLimit: {{ .root.Values.schedule.failedJobsHistoryLimit }}
+{{- end -}}

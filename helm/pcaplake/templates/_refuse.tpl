@@ -1,0 +1,91 @@
+{{/* Values that do not go together: said here, before anything is made. What one value alone may be is in the schema. */}}
+{{- define "pcaplake.refuse" -}}
+{{- $v := .Values -}}
+{{- $wrong := list -}}
+{{- if not $v.settings.queue -}}
+{{- $wrong = append $wrong "settings.queue is missing: the name of the SQS queue; `pcaplake setup` makes one" -}}
+{{- end -}}
+{{- if and (not $v.settings.lake) (not $v.settings.routes) (not $v.routes) -}}
+{{- $wrong = append $wrong "no lake: give settings.lake, the URI of one, or routes" -}}
+{{- end -}}
+{{- if and $v.routes (or $v.settings.lake $v.settings.routes $v.settings.profile) -}}
+{{- $wrong = append $wrong "routes are given, so leave settings.lake, settings.routes and settings.profile null" -}}
+{{- end -}}
+{{- if and $v.settings.routes (or $v.settings.lake $v.settings.profile) -}}
+{{- $wrong = append $wrong "settings.routes is given, so leave settings.lake and settings.profile null" -}}
+{{- end -}}
+{{- range $v.routes -}}
+{{- if and .profile (not (hasKey $v.profiles (.profile | trimPrefix "profiles/" | trimSuffix ".yaml"))) -}}
+{{- $wrong = append $wrong (printf "a route names the profile %s: write it below profiles, as profiles/NAME.yaml here" .profile) -}}
+{{- end -}}
+{{- end -}}
+{{- with $v.settings.profile -}}
+{{- if and (hasPrefix "profiles/" .) (not (hasKey $v.profiles (. | trimPrefix "profiles/" | trimSuffix ".yaml"))) -}}
+{{- $wrong = append $wrong (printf "settings.profile is %s: write it below profiles" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.hpa.enabled $v.keda.enabled -}}
+{{- $wrong = append $wrong "hpa.enabled and keda.enabled: two would count the same workers; keep one (KEDA makes an HPA of its own)" -}}
+{{- end -}}
+{{- if and $v.podMonitor.enabled $v.serviceMonitor.enabled -}}
+{{- $wrong = append $wrong "podMonitor.enabled and serviceMonitor.enabled: every figure would be counted twice; keep one" -}}
+{{- end -}}
+{{- range $name := list "hpa" "keda" -}}
+{{- $of := index $v $name -}}
+{{- if gt ($of.minReplicas | int64) ($of.maxReplicas | int64) -}}
+{{- $wrong = append $wrong (printf "%s.minReplicas is more than %s.maxReplicas" $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.keda.enabled (eq ($v.keda.minReplicas | int64) 0) (not $v.committer.separate) -}}
+{{- $wrong = append $wrong "keda.minReplicas is 0: with no worker nobody commits what is staged; set committer.separate, or keep 1" -}}
+{{- end -}}
+{{- if and $v.keda.enabled (not $v.settings.region) -}}
+{{- $wrong = append $wrong "keda.enabled: KEDA needs settings.region to ask SQS" -}}
+{{- end -}}
+{{- if and $v.committer.separate $v.settings.role -}}
+{{- $wrong = append $wrong "committer.separate gives both Deployments their roles: leave settings.role null" -}}
+{{- end -}}
+{{- if and $v.keda.enabled (not $v.keda.authentication.create) (not $v.keda.authentication.name) -}}
+{{- $wrong = append $wrong "keda.authentication: name the one that there is, or let it be made" -}}
+{{- end -}}
+{{- $roles := list "worker" -}}
+{{- if $v.committer.separate -}}{{- $roles = append $roles "committer" -}}{{- end -}}
+{{- if include "pcaplake.sparks" . -}}{{- $roles = append $roles "spark" -}}{{- end -}}
+{{- if $v.reconcile.enabled -}}{{- $roles = append $roles "operator" -}}{{- end -}}
+{{- if eq $v.identity.kind "irsa" -}}
+{{- range $role := $roles -}}
+{{- $account := index $v.serviceAccounts $role -}}
+{{- if and $account.create (not $account.roleArn) -}}
+{{- $wrong = append $wrong (printf "serviceAccounts.%s.roleArn is missing: identity.kind irsa writes it to the ServiceAccount" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if include "pcaplake.sparks" . -}}
+{{- if eq ($v.settings.log_store | default "dynamodb") "put-if-absent" -}}
+{{- $wrong = append $wrong "settings.log_store is put-if-absent: Spark would commit through another log and rows would be lost; switch spark.compact, spark.vacuum, spark.quality and spark.signals off, or use dynamodb" -}}
+{{- end -}}
+{{- if eq (include "pcaplake.lakes" .) "[]" -}}
+{{- $wrong = append $wrong "settings.routes names a file the chart cannot read: list the lakes for Spark's jobs in spark.lakes" -}}
+{{- end -}}
+{{- end -}}
+{{- $names := list "settings" "scratch" "work" -}}
+{{- range $v.extraVolumes -}}
+{{- if has .name $names -}}
+{{- $wrong = append $wrong (printf "extraVolumes: the name %s is taken" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- range $v.extraVolumeMounts -}}
+{{- if not (has .name $names) -}}
+{{- $wrong = append $wrong (printf "extraVolumeMounts: there is no volume %s in extraVolumes" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $v.extraEnv -}}
+{{- if has .name (list "PCAPLAKE_CONFIG" "PCAPLAKE_HTTP_PORT" "PCAPLAKE_HTTP_HOST" "PCAPLAKE_DRAIN_TIMEOUT" "PCAPLAKE_ROLE") -}}
+{{- $wrong = append $wrong (printf "extraEnv: %s belongs to the chart: use settings" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- if $wrong -}}
+{{- fail (printf "\n\nThese values cannot be used:\n- %s\n" (join "\n- " $wrong)) -}}
+{{- end -}}
+{{- end -}}

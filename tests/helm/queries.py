@@ -1,0 +1,48 @@
+"""The queries of dashboard and alerts, and what is in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from .rendered import CHART
+
+_NAME = re.compile(r"\b(?:pcaplake|process)_[a-z_]+\b")
+_COMPARED = re.compile(r"\s+[<>]=?\s+[\d.]+\s*$")
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Every rule."""
+    groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    """Every panel of the dashboard that shows something."""
+    dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def of_panels(window: str) -> Iterator[tuple[str, str]]:
+    """Title and query of each target, with the variables as Grafana fills them in for "all"."""
+    for panel in panels():
+        for target in panel["targets"]:
+            query = target["expr"].replace("$__rate_interval", window)
+            yield f"{panel['title']} {target['refId']}", query.replace("$namespace", ".*").replace("$job", ".*")
+
+
+def of_alert(rule: dict[str, Any]) -> list[str]:
+    """The queries whose values the alert compares: they have data whether it fires or not."""
+    expression = str(rule["expr"]).strip()
+    if absent := re.fullmatch(r"absent\((.*)\)", expression):
+        return [absent[1]]
+    return [_COMPARED.sub("", part).strip() for part in re.split(r"\bunless\b", expression)]
+
+
+def metrics(query: str) -> set[str]:
+    """Names of the metrics of pcaplake and its process in a query."""
+    return set(_NAME.findall(query))

@@ -1,0 +1,75 @@
+"""The chart as Helm renders it, by the cases in this folder.
+
+python -m tests.helm.rendered    # writes the golden files anew: read what changed
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "pcaplake"
+HERE = Path(__file__).parent
+CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
+NOTES = "pcaplake/templates/NOTES.txt"
+
+
+def case(name: str) -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load((HERE / "cases" / f"{name}.yaml").read_text())
+    return values
+
+
+@functools.cache
+def chart() -> helm_python.Chart:
+    return helm_python.Chart.load(CHART)
+
+
+def texts(values: Mapping[str, Any], *, release: str = "pcaplake") -> dict[str, str]:
+    """Template -> what it gives, without those that give nothing. HelmError where Helm refuses the values."""
+    made = chart().render(values=dict(values), name=release, namespace="captures")
+    return {name: text for name, text in made.items() if text.strip()}
+
+
+def manifests(values: Mapping[str, Any], *, release: str = "pcaplake") -> list[dict[str, Any]]:
+    """All objects."""
+    return [
+        one
+        for name, text in texts(values, release=release).items()
+        if name != NOTES
+        for one in yaml.load_all(text, Loader=yaml.CSafeLoader)
+        if one is not None
+    ]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str, suffix: str = "") -> dict[str, Any]:
+    """The only one of this kind whose name ends so."""
+    found = [one for one in objects if one["kind"] == kind and one["metadata"]["name"].endswith(suffix)]
+    assert len(found) == 1, [one["metadata"]["name"] for one in found]
+    return found[0]
+
+
+def golden(name: str) -> str:
+    """What a case gives, as it is kept; the long files of the chart itself are left out."""
+    parts = [f"# {template}\n{text.strip()}\n" for template, text in sorted(texts(case(name)).items())]
+    whole = "\n".join(parts)
+    for file in ("dashboard.json",):
+        body = "\n".join(f"    {line}" for line in (CHART / "files" / file).read_text().splitlines())
+        whole = whole.replace(body, f"    (files/{file})")
+    return "\n".join(line.rstrip() for line in whole.splitlines()) + "\n"
+
+
+def main() -> int:
+    for name in CASES:
+        (HERE / "golden" / f"{name}.yaml").write_text(golden(name))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Dashboard, alerts and runbooks: they name what there is, each alert fires when it should, and pages say what to do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from worker.telemetry.metrics import METRICS
+
+from . import queries
+from .rendered import CHART, HERE, ROOT, case, manifests, of_kind
+
+RUNBOOKS = ROOT / "docs" / "runbooks"
+ALERTS = queries.alerts()
+NAMES = [rule["alert"] for rule in ALERTS]
+SCENES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "alerts.yaml").read_text())
+OF_HISTOGRAMS = re.compile(r"_(bucket|sum|count)$")
+OF_PROCESSES = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+
+
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is missing: it comes with Debian's package prometheus (.ci/tools prometheus)")
+    return found
+
+
+def test_every_metric_exists() -> None:
+    known = {metric.name: metric for metric in METRICS.values()}
+    asked = {name for _, query in queries.of_panels("5m") for name in queries.metrics(query)}
+    asked |= {name for rule in ALERTS for name in queries.metrics(rule["expr"])}
+    assert len(asked) > 30
+    for name in asked - OF_PROCESSES:
+        base = OF_HISTOGRAMS.sub("", name)
+        metric = known.get(base) or known[name]
+        assert (base != name) == (metric.kind == "histogram"), name
+
+
+def test_labels_exist() -> None:
+    known = {metric.name: metric for metric in METRICS.values()}
+    for query in [query for _, query in queries.of_panels("5m")] + [str(rule["expr"]) for rule in ALERTS]:
+        for name, selector in re.findall(r"(pcaplake_[a-z_]+)\{([^}]*)\}", query):
+            labels = {each.split("=")[0].strip(" ~!") for each in selector.split(",")} - {"namespace", "job"}
+            assert labels <= set(known[OF_HISTOGRAMS.sub("", name)].labels), query
+        for outcome in re.findall(r'outcome="(\w+)"', query):
+            assert any(outcome in one.labels.get("outcome", "") for one in METRICS.values()), outcome
+
+
+def test_counters_are_never_read_as_they_stand() -> None:
+    counters = {metric.name for metric in METRICS.values() if metric.kind == "counter"}
+    for query in [query for _, query in queries.of_panels("5m")] + [str(rule["expr"]) for rule in ALERTS]:
+        for name in queries.metrics(query) & counters:
+            assert re.search(rf"(rate|increase)\({name}[^)]*\[\w+\]\)", query), query
+
+
+def test_panels_do_not_overlap_and_say_what_they_show() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in queries.panels():
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+        assert panel["description"]
+        assert all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"])
+    titles = [panel["title"] for panel in queries.panels()]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=NAMES)
+def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    page = ROOT / rule["annotations"]["runbook_url"]
+    text = page.read_text()
+    assert text.startswith(f"# {rule['alert']}\n")
+    for part in ("What it means", "What to look at", "What to do"):
+        assert f"\n## {part}\n" in text, f"{page.name} has no part {part}"
+    assert "```" in text, "commands are written out"
+    for label in re.findall(r"\$labels\.(\w+)", str(rule)):
+        assert label in re.findall(r"by \(([^)]*)\)", rule["expr"])[0].split(", "), label
+
+
+def test_each_page_belongs_to_an_alert() -> None:
+    pages = {path.relative_to(ROOT).as_posix() for path in RUNBOOKS.glob("*.md")} - {"docs/runbooks/README.md"}
+    assert pages == {rule["annotations"]["runbook_url"] for rule in ALERTS}
+    index = (RUNBOOKS / "README.md").read_text()
+    assert all(f"({Path(page).name})" in index for page in pages)
+
+
+def test_runbooks_name_commands_options_metrics_and_settings_that_there_are() -> None:
+    from typer.main import get_command
+
+    from worker.cli import app
+    from worker.fleet_settings import FleetSettings
+
+    commands: Any = get_command(app).commands  # type: ignore[attr-defined]
+    names = {metric.name for metric in METRICS.values()}
+    for page in [*RUNBOOKS.glob("*.md"), ROOT / "docs" / "deploy.md"]:
+        text = page.read_text()
+        blocks = "\n".join(re.findall(r"```\n(.*?)```", text, re.S))
+        for command, rest in re.findall(r"(?:^|-- )pcaplake ([a-z]+)([^\n`]*)", blocks, re.M):
+            assert command in commands, f"{page.name}: pcaplake {command}"
+            options = {option for each in commands[command].params for option in each.opts} | {"--help"}
+            asked = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest.partition("#")[0].partition("|")[0]))
+            assert asked <= options, f"{page.name}: pcaplake {command} {asked - options}"
+        for name in re.findall(r"`(pcaplake_[a-z_]+)`", text):
+            assert OF_HISTOGRAMS.sub("", name) in names or name == "pcaplake_ledger", f"{page.name}: {name}"
+        for name in re.findall(r"`settings\.(\w+)`", text):
+            assert name in FleetSettings.model_fields, f"{page.name}: {name}"
+
+
+def test_promtool_takes_the_rules() -> None:
+    done = subprocess.run(
+        [promtool(), "check", "rules", CHART / "files" / "alerts.yaml"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(ALERTS)} rules found" in done.stdout
+
+
+def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+    """All scenes by one call of promtool; what it evaluates is the file that the chart has."""
+    assert list(SCENES) == NAMES
+    whole = {"rule_files": [str(CHART / "files" / "alerts.yaml")], "evaluation_interval": "1m", "tests": []}
+    rules = {rule["alert"]: rule for rule in ALERTS}
+    for name, scene in SCENES.items():
+        for kind, series in scene.items():
+            if kind == "minutes":
+                continue
+            at = f"{scene['minutes']}m"
+            whole["tests"].append(  # type: ignore[attr-defined]
+                {
+                    "name": f"{name} {kind}",
+                    "interval": "1m",
+                    "input_series": [{"series": each, "values": values} for each, values in series.items()],
+                    "alert_rule_test": [{"eval_time": at, "alertname": name, "exp_alerts": []}],
+                }
+            )
+            assert rules[name]["labels"]
+    path = tmp_path / "tests.yaml"
+    path.write_text(yaml.safe_dump(whole))
+    done = subprocess.run([promtool(), "test", "rules", path], capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    fired = {name for name in NAMES if re.search(rf"alertname:\s*{name}\b", said)}
+    for name, scene in SCENES.items():
+        wanted = sum(kind.startswith("fires") for kind in scene)
+        assert len(re.findall(rf"^\s*name: {name} fires[^\n]*\n\s*alertname: {name}\b", said, re.M)) == wanted, said
+        assert f"{name} silent" not in said, said
+    assert fired == set(NAMES)
+
+
+def test_the_chart_carries_both() -> None:
+    objects = manifests(case("everything"))
+    made = of_kind(objects, "PrometheusRule")["spec"]["groups"]
+    by_name = {rule["alert"]: rule for rule in made[0]["rules"]}
+    assert set(by_name) == set(NAMES) - {"PcaplakeSlowLoop"}
+    for rule in ALERTS:
+        if rule["alert"] in by_name:
+            assert by_name[rule["alert"]]["expr"] == rule["expr"]
+            assert by_name[rule["alert"]]["labels"] == {**rule["labels"], "team": "vehicles"}
+            page = Path(rule["annotations"]["runbook_url"]).name
+            assert by_name[rule["alert"]]["annotations"]["runbook_url"] == f"https://wiki.example.com/pcaplake/{page}"
+    assert [group["name"] for group in made] == ["pcaplake", "ours"]
+    board = of_kind(objects, "ConfigMap", "-dashboard")
+    assert board["data"]["pcaplake.json"].strip() == (CHART / "files" / "dashboard.json").read_text().strip()
