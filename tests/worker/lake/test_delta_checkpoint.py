@@ -302,13 +302,26 @@ def test_retention_that_cannot_be_read_keeps_everything(written: dict[str, str],
     assert retention(written) == expected
 
 
-def test_a_table_may_forbid_clean_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others_may", ["true", "false"])
+def test_the_log_is_cleaned_by_us_whether_others_may_or_not(tmp_path: Path, others_may: str) -> None:
     async def run() -> None:
-        log = LogStore(Store.open(tmp_path), properties={"delta.enableExpiredLogCleanup": "false"})
+        log = LogStore(Store.open(tmp_path), properties={"delta.enableExpiredLogCleanup": others_may})
         await log.create("t", SCHEMA)
         await log.commit("t", [], txn=txn(0))
         await log.checkpoint("t")
         age(tmp_path, 1, 100)
+        assert await log.clean("t") == 1
+
+    asyncio.run(run())
+
+
+def test_a_table_keeps_its_log_for_ever_by_its_retention(tmp_path: Path) -> None:
+    async def run() -> None:
+        log = LogStore(Store.open(tmp_path), properties={"delta.logRetentionDuration": "interval 5000 weeks"})
+        await log.create("t", SCHEMA)
+        await log.commit("t", [], txn=txn(0))
+        await log.checkpoint("t")
+        age(tmp_path, 1, 1000)
         assert await log.clean("t") == 0
 
     asyncio.run(run())

@@ -88,6 +88,9 @@ async def clean(store: Store, table: str, configuration: Mapping[str, str], *, t
     The order is what commits rely on: where N-1 is, N was never deleted. So is that nothing goes above the checkpoint
     that `_last_checkpoint` names: who read on from an older one finds out by it.
 
+    `delta.enableExpiredLogCleanup` is not asked: tables are made with false, so that Spark and other writers leave the
+    log to us. Who wants to keep a log for ever sets its retention.
+
     `temporary`: also the temp objects of a log store with an arbiter, all whose versions are settled. They go before
     their N.json, after which nobody could tell.
     """
@@ -124,7 +127,7 @@ def _expired(
 ) -> tuple[list[str], Checkpoint | None]:
     """What may go, oldest first, and the checkpoint that stands for it."""
     keep = _retention(configuration)
-    if keep is None or not listing or configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
+    if keep is None or not listing:
         return [], None
     numbered = [(int(match[1]), meta) for meta in listing if (match := _NUMBERED.fullmatch(_name(meta.path)))]
     expired_before = max(meta.last_modified for meta in listing) - keep
@@ -142,5 +145,10 @@ def _name(path: str) -> str:
 
 def _retention(configuration: Mapping[str, str]) -> timedelta | None:
     """None: it is written in a way that we cannot read, so nothing expires. Unset is Delta's own 30 days."""
-    match = _INTERVAL.fullmatch(configuration.get("delta.logRetentionDuration", "interval 30 days").strip())
+    return interval(configuration.get("delta.logRetentionDuration", "interval 30 days"))
+
+
+def interval(text: str) -> timedelta | None:
+    """A time as table properties have it, `interval 7 days`; None: it is written in a way that we cannot read."""
+    match = _INTERVAL.fullmatch(text.strip())
     return timedelta(**{f"{match[2].lower()}s": int(match[1])}) if match else None

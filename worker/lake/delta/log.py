@@ -46,6 +46,7 @@ PROPERTIES: Mapping[str, str] = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 7 days",
     "delta.deletedFileRetentionDuration": "interval 7 days",
+    "delta.enableExpiredLogCleanup": "false",  # by other writers: who cleans the log is one party only, we
 }
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
 
