@@ -63,10 +63,10 @@ def make(folder: Path, *, stock: bool = False) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as scratch:
         made, source = Path(scratch) / "jars", Path(scratch) / "logstore"
         shutil.copytree(LOG_STORE, source, ignore=shutil.ignore_patterns("target"))  # ours may be read-only
-        _maven(source / "pom.xml", "-Dmaven.test.skip=true", "package")
         profile = ["-Pstock"] if stock else []
         copy = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={made}")
         _maven(HERE / "pom.xml", *profile, *copy)
+        _maven(source / "pom.xml", "-Dmaven.test.skip=true", "package")
         for jar in (source / "target").glob("*.jar"):
             shutil.copy(jar, made)
         (made / _MADE_FROM).write_text(fingerprint(stock=stock))

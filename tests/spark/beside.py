@@ -23,7 +23,7 @@ from worker.fleet_settings import FleetSettings
 
 from .conftest import SMALL
 
-KEYS = ("capture_id", "packet_no")
+KEYS = {"captures": "uri", "t": "n"}  # of other tables: capture_id, packet_no
 
 
 class Beside:
@@ -54,7 +54,7 @@ class Beside:
 
     def read(self, where: str) -> dict[str, Any]:
         """Every row of one snapshot, and how many of them there are by their keys."""
-        keys = "uri" if where.endswith("/captures") else ", ".join(KEYS)
+        keys = KEYS.get(where.rpartition("/")[2], "capture_id, packet_no")
         row = self._sql(f"SELECT count(*) AS n, count(DISTINCT {keys}) AS keys FROM delta.`{where}`")[0]
         return {"rows": row["n"], "keys": row["keys"]}
 
