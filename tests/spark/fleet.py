@@ -26,8 +26,17 @@ from tests.integration.stages import LAKE, PATIENCE, Stage, check_logs
 from tests.worker.fleets import can_capture
 
 TABLES = ("captures", "packets", "can_frames")
-QUICK = {"threads": 1, "max_batch_age": 0.3, "flush_interval": 0.3, "retry_first": 0.5, "retry_most": 2}
-WORKER = QUICK | {"commit_timeout": 30, "drain_timeout": 20, "lease_timeout": 2, "checkpoint_interval": 25}
+WORKER = {
+    "threads": 1,
+    "max_batch_age": 1,
+    "flush_interval": 0.3,
+    "retry_first": 0.5,
+    "retry_most": 2,
+    "commit_timeout": 30,
+    "drain_timeout": 20,
+    "lease_timeout": 2,
+    "checkpoint_interval": 20,
+}
 
 
 class Spark:
@@ -136,7 +145,7 @@ class Fleet:
             await asyncio.to_thread(self.stage.put, key, can_capture(frames, number))
 
     @contextlib.asynccontextmanager
-    async def uploading(self, every: float = 0.25) -> AsyncIterator[None]:
+    async def uploading(self, every: float = 0.7) -> AsyncIterator[None]:
         """Captures without pause while the body runs."""
 
         async def go_on() -> None:

@@ -51,7 +51,7 @@ class Soak:
         self.wrong: list[str] = []
 
     async def run(self) -> None:
-        async with self.fleet.uploading(every=0.4), asyncio.TaskGroup() as group:
+        async with self.fleet.uploading(), asyncio.TaskGroup() as group:
             group.create_task(self._spark())
             group.create_task(self._workers())
         for name in list(self.fleet.workers):

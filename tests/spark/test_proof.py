@@ -27,31 +27,31 @@ def test_workers_and_spark(aws: Aws, tmp_path: Path) -> None:
                 FaultProxy(aws.dynamodb) as locks,
                 FaultProxy(aws.s3) as objects,
                 Spark(stage, "spark-1", dynamodb=locks.url) as first,
-                Spark(stage, "spark-2") as second,
             ):
                 for name in (fleet.start(), fleet.start()):
                     await fleet.begun(name)
                 async with fleet.uploading():
                     await first.ready()
-                    await second.ready()
                     await until(lambda: fleet.has_version("can_frames", 2), stage)
                     await beside(first)
                     await spark_dies(fleet, first, locks)
                 await fleet.all_committed()
                 assert not fleet.incomplete()
                 await fleet.stop()
-                await worker_dies(fleet, second, objects)
-                fleet.start()
-                async with fleet.uploading():
-                    await beside(second)
-                await fleet.all_committed()
-                await fleet.stop()
-                assert set(fleet.exit_codes) == {0, -9}
-                found = fleet.check()
-                for table in ("captures", "can_frames"):
-                    answer = await second.ask("read", table)
-                    rows = len(fleet.frames) if table == "captures" else found["rows"] // 2
-                    assert (answer["rows"], answer["keys"]) == (rows, rows)
+                async with Spark(stage, "spark-2") as second:
+                    await second.ready()
+                    await worker_dies(fleet, second, objects)
+                    fleet.start()
+                    async with fleet.uploading():
+                        await beside(second)
+                    await fleet.all_committed()
+                    await fleet.stop()
+                    assert set(fleet.exit_codes) == {0, -9}
+                    found = await asyncio.to_thread(fleet.check)
+                    for table in ("captures", "can_frames"):
+                        answer = await second.ask("read", table)
+                        rows = len(fleet.frames) if table == "captures" else found["rows"] // 2
+                        assert (answer["rows"], answer["keys"]) == (rows, rows)
 
     asyncio.run(main())
 
@@ -69,7 +69,7 @@ async def beside(spark: Spark) -> None:
         if word == "read":
             assert answer["rows"] == answer["keys"] > 0
         elif word != "vacuum":
-            assert answer["removed"] > answer["added"] > 0
+            assert answer["removed"] >= answer["added"] > 0
 
 
 async def spark_dies(fleet: Fleet, spark: Spark, locks: FaultProxy) -> None:
