@@ -10,6 +10,9 @@ DEMO_SECONDS ?= 60
 MINUTES ?= 5
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
 UPGRADE ?= --upgrade
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+PLATFORM = $(if $(PLATFORMS),--platform $(PLATFORMS))
+PUSH ?= --load
 
 help: ## print what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +109,10 @@ docs: setup ## pages that are made from the code
 	$(BIN)/python -m worker.telemetry.metrics > docs/metrics.md
 	$(BIN)/python -m tools.chart
 
+images: ## both container images, by docker buildx (REGISTRY=host/path, PUSH=--push, PLATFORMS=linux/amd64,linux/arm64)
+	docker buildx build --target worker --tag $(REGISTRY)pcaplake:$(VERSION) $(PLATFORM) $(PUSH) .
+	docker buildx build --target spark --tag $(REGISTRY)pcaplake-spark:$(VERSION) $(PLATFORM) $(PUSH) .
+
 lock: ## pin every dependency again, with hashes (UPGRADE= keeps the pins that still fit)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet uv
@@ -117,4 +124,4 @@ clean: ## delete what was made, but not lakes and captures of yours
 	rm -rf *.egg-info
 	find parser worker tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup demo demo-fleet docs test check lint types architecture bench bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean
+.PHONY: help setup images demo demo-fleet docs test check lint types architecture bench bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean
