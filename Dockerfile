@@ -1,0 +1,103 @@
+# syntax=docker/dockerfile:1
+# Two images of one build: `--target worker` (pcaplake run, setup, doctor, ...) and `--target spark` (its jobs).
+#
+#     make images            # both, for this machine's kind of processor
+#
+# Nothing is compiled when a container starts: the kernels lie in the image, made for KERNELS_CPU and not for the machine
+# that built it. The root file system may be read-only; /tmp must be writable (the kernels are copied there: numba only
+# reads a cache that it could write).
+
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+# -- what is the same at build time and at run time -------------------------------------------------------------------
+FROM ${PYTHON_IMAGE} AS base
+ENV PATH=/app/venv/bin:$PATH \
+    HOME=/tmp \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    NUMBA_CPU_FEATURES=""
+
+# every processor that EKS offers has these: Haswell and Zen or newer, Graviton2 or newer
+FROM base AS base-amd64
+ARG KERNELS_CPU=x86-64-v3
+ENV NUMBA_CPU_NAME=${KERNELS_CPU}
+
+FROM base AS base-arm64
+ARG KERNELS_CPU=neoverse-n1
+ENV NUMBA_CPU_NAME=${KERNELS_CPU}
+
+# -- packages ---------------------------------------------------------------------------------------------------------
+# hadolint ignore=DL3006
+FROM base-${TARGETARCH:-amd64} AS wheel
+WORKDIR /src
+COPY deploy/docker/needed.py requirements.lock pyproject.toml ./
+RUN python needed.py --only setuptools > build.txt \
+    && pip install --no-cache-dir --require-hashes -r build.txt
+COPY README.md LICENSE ./
+COPY parser parser
+COPY worker worker
+COPY spark_jobs spark_jobs
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
+
+# hadolint ignore=DL3006
+FROM base-${TARGETARCH:-amd64} AS worker-packages
+WORKDIR /src
+COPY deploy/docker/needed.py requirements.lock pyproject.toml ./
+RUN python needed.py aws otel cluster > worker.txt \
+    && python -m venv /app/venv \
+    && pip install --no-cache-dir --require-hashes -r worker.txt
+COPY --from=wheel /wheels /wheels
+RUN pip install --no-cache-dir --no-deps /wheels/*.whl
+
+FROM worker-packages AS kernels
+ENV NUMBA_CACHE_DIR=/app/kernels
+RUN python -m worker.warm
+
+FROM worker-packages AS spark-packages
+RUN python needed.py aws otel cluster spark > spark.txt \
+    && pip install --no-cache-dir --require-hashes -r spark.txt
+
+FROM spark-packages AS jars
+# hadolint ignore=DL3008
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install -y --no-install-recommends maven openjdk-17-jdk-headless \
+    && rm -rf /var/lib/apt/lists/* \
+    && python -m spark_jobs.jars /app/jars
+
+# -- what runs --------------------------------------------------------------------------------------------------------
+# hadolint ignore=DL3006
+FROM base-${TARGETARCH:-amd64} AS runtime
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates tini \
+    && rm -rf /var/lib/apt/lists/*
+ENV NUMBA_CACHE_DIR=/tmp/kernels
+COPY --from=kernels /app/kernels /app/kernels
+COPY --chmod=755 deploy/docker/start /app/start
+WORKDIR /tmp
+# tini is process 1: it passes signals on, and a signal works before Python has a handler for it
+ENTRYPOINT ["tini", "-g", "--", "/app/start"]
+
+FROM runtime AS spark
+# hadolint ignore=DL3008
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+ENV SPARK_HOME=/app/venv/lib/python3.11/site-packages/pyspark \
+    PYSPARK_PYTHON=/app/venv/bin/python \
+    PCAPLAKE_SPARK_JARS=/app/jars
+COPY --from=spark-packages /app/venv /app/venv
+COPY --from=jars /app/jars /app/jars
+RUN ln -s /app/jars/*.jar "$SPARK_HOME/jars/"
+COPY --chmod=755 deploy/docker/spark-on-kubernetes /app/spark-on-kubernetes
+COPY deploy/docker/job.py /app/job.py
+USER 10001:10001
+CMD ["spark-submit", "/app/job.py", "--help"]
+
+FROM runtime AS worker
+COPY --from=worker-packages /app/venv /app/venv
+USER 10001:10001
+EXPOSE 9464
+CMD ["pcaplake", "--help"]

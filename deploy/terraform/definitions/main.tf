@@ -1,0 +1,81 @@
+# What is made, as data: queues, tables, policies, notifications. No provider, no resource: `terraform apply` here makes
+# nothing and shows all, and a test compares it with what `pcaplake setup` makes (worker/fleet/).
+
+locals {
+  bucket_arn = "arn:${var.partition}:s3:::"
+  queue_arn  = "arn:${var.partition}:sqs:${var.region}:${var.account}:${var.queue}"
+  dead_arn   = "arn:${var.partition}:sqs:${var.region}:${var.account}:${local.dead_letters}"
+  table_arn  = "arn:${var.partition}:dynamodb:${var.region}:${var.account}:table/"
+
+  dead_letters = var.dead_letters == null ? "${var.queue}-dead" : var.dead_letters
+
+  # IAM reads `*`, `?` and `$` as patterns; `$${*}` and its like are these letters
+  literal = {
+    for text in concat([for place in var.places : place.prefix], [for lake in var.lakes : trimprefix(lake, "s3://")]) :
+    text => join("", [for letter in split("", text) : contains(["$", "*", "?"], letter) ? "$${${letter}}" : letter])
+  }
+  inside = {
+    for pattern in ["*", "*/_delta_log/*", "_pcaplake/*", "_pcaplake/lake.json"] :
+    pattern => [for lake in var.lakes : "${local.bucket_arn}${local.literal[trimprefix(lake, "s3://")]}/${pattern}"]
+  }
+  captures        = [for place in var.places : "${local.bucket_arn}${place.bucket}/${local.literal[place.prefix]}*"]
+  capture_buckets = [for place in var.places : "${local.bucket_arn}${place.bucket}"]
+  lake_buckets    = [for lake in var.lakes : "${local.bucket_arn}${split("/", trimprefix(lake, "s3://"))[0]}"]
+
+  of_queue = {
+    worker    = ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"]
+    committer = ["GetQueueAttributes", "GetQueueUrl", "SendMessage"]
+    operator  = ["GetQueueAttributes", "GetQueueUrl", "SendMessage"]
+  }
+  of_dead_letters = {
+    operator = ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"]
+  }
+  of_ledger = {
+    worker    = ["BatchGetItem", "DescribeTable", "GetItem", "PutItem"]
+    committer = ["BatchGetItem", "ConditionCheckItem", "DeleteItem", "DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"]
+    operator  = ["BatchGetItem", "DescribeTable"]
+  }
+  of_locks = var.lock_table == null ? {} : {
+    worker    = ["DescribeTable", "Query", "UpdateItem"]
+    committer = ["DescribeTable", "PutItem", "Query", "UpdateItem"]
+    spark     = ["DescribeTable", "GetItem", "PutItem", "Query"]
+  }
+  of_s3 = {
+    worker = {
+      Captures = { actions = ["GetObject", "GetObjectVersion"], resources = local.captures }
+      Lakes    = { actions = ["GetObject", "PutObject"], resources = local.inside["*"] }
+      Names    = { actions = ["ListBucket"], resources = concat(local.capture_buckets, local.lake_buckets) }
+    }
+    committer = {
+      Captures   = { actions = ["GetObject", "GetObjectVersion"], resources = local.captures }
+      Lakes      = { actions = ["GetObject", "PutObject"], resources = local.inside["*"] }
+      ExpiredLog = { actions = ["DeleteObject"], resources = local.inside["*/_delta_log/*"] }
+      Names      = { actions = ["ListBucket"], resources = concat(local.capture_buckets, local.lake_buckets) }
+    }
+    spark = {
+      Tables    = { actions = ["AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"], resources = local.inside["*"] }
+      Names     = { actions = ["GetBucketLocation", "ListBucket"], resources = local.lake_buckets }
+      Manifests = { actions = ["DeleteObject", "PutObject"], resources = local.inside["_pcaplake/*"], effect = "Deny" }
+    }
+    operator = {
+      LakeJson = { actions = ["GetObject"], resources = local.inside["_pcaplake/lake.json"] }
+      Names    = { actions = ["ListBucket"], resources = concat(local.capture_buckets, local.lake_buckets) }
+    }
+  }
+
+  statements = {
+    for role in ["worker", "committer", "spark", "operator"] : role => concat(
+      [for actions in [lookup(local.of_queue, role, [])] : { sid = "Queue", effect = "Allow", service = "sqs", actions = actions, resources = [local.queue_arn] }],
+      [for actions in [lookup(local.of_dead_letters, role, [])] : { sid = "DeadLetters", effect = "Allow", service = "sqs", actions = actions, resources = [local.dead_arn] }],
+      [for sid, one in local.of_s3[role] : { sid = sid, effect = lookup(one, "effect", "Allow"), service = "s3", actions = one.actions, resources = one.resources }],
+      [for actions in [lookup(local.of_ledger, role, [])] : { sid = "Ledger", effect = "Allow", service = "dynamodb", actions = actions, resources = ["${local.table_arn}${var.ledger_table}"] }],
+      [for actions in [lookup(local.of_locks, role, [])] : { sid = "Locks", effect = "Allow", service = "dynamodb", actions = actions, resources = ["${local.table_arn}${coalesce(var.lock_table, "-")}"] }],
+    )
+  }
+
+  # where one setup has several prefixes of a bucket, the shortest covers the others; a filter ends before what S3 wants encoded
+  prefixes = {
+    for bucket in distinct([for place in var.places : place.bucket]) : bucket =>
+    distinct([for place in var.places : regex("^[A-Za-z0-9!_.'()/-]*", place.prefix) if place.bucket == bucket])
+  }
+}

@@ -1,0 +1,10 @@
+terraform {
+  required_version = ">= 1.5" # and OpenTofu
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 5.40"
+    }
+  }
+}

