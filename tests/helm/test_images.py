@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from spark_jobs.__main__ import JOBS
+
 from .rendered import CASES, ROOT, case, manifests
 from .test_chart import pods
 
@@ -235,10 +237,21 @@ def test_what_spark_on_kubernetes_calls(tmp_path: Path) -> None:
 
 
 def test_the_job_of_the_image_is_the_command_of_the_jobs() -> None:
-    done = subprocess.run([sys.executable, DOCKER / "job.py", "--help"], cwd=ROOT, capture_output=True, text=True)
+    """And what the chart tells it is what it takes."""
+    told = {
+        container["args"][container["args"].index("/app/job.py") + 1]: container["args"]
+        for name in CASES
+        for _, spec in pods(manifests(case(name)))
+        for container in spec["containers"]
+        if "/app/job.py" in container["args"]
+    }
+    assert set(told) == {"compact", "vacuum", "quality", "signals"} <= set(JOBS)
+    done = subprocess.run(
+        [sys.executable, DOCKER / "job.py", "compact", "--help"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    for job in ("compact", "vacuum", "quality", "signals"):
-        assert job in done.stdout
+    for option in {one for one in told["compact"][told["compact"].index("compact") :] if one.startswith("--")}:
+        assert option in done.stdout
 
 
 @pytest.fixture(scope="module")
