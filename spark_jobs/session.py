@@ -47,6 +47,8 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.hadoop.fs.s3a.input.stream.type": "classic",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.parquet.compression.codec": "zstd",  # as the workers write; Spark's own defaults are older
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _LOCAL = {  # one machine: nobody else needs to reach it
     "spark.ui.enabled": "false",
