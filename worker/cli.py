@@ -21,6 +21,7 @@ from .commands import (
     ingest,
     inspect,
     maintain,
+    operator,
     reconcile,
     redrive,
     replay,
@@ -31,7 +32,7 @@ from .commands import (
     tables,
 )
 from .commands import run as run_command
-from .errors import PcaplakeError
+from .errors import PcaplakeError, WrongChoice
 from .queue.directory import NotThere
 from .settings import WrongSetting, debug
 
@@ -56,6 +57,7 @@ app.command()(replay.replay)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command(epilog=run_command.EPILOG)(run_command.run)
+app.command()(operator.operator)
 
 
 @app.callback(invoke_without_command=True)
@@ -79,7 +81,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except TyperException as error:
         screen.say(f"pcaplake: {error.format_message()} See pcaplake --help, or --help of the command.")
         return USAGE
-    except (WrongSetting, NotThere, ProfileError) as error:
+    except (WrongSetting, NotThere, ProfileError, WrongChoice) as error:
         screen.say(f"pcaplake: {error}")
         return USAGE
     except PcaplakeError as error:

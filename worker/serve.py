@@ -18,6 +18,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from . import VERSION
+from .errors import Fatal
 from .fetch import Budget, Fetching
 from .fleet_settings import FleetSettings
 from .lake.fleet import Services, open_lake
@@ -29,6 +30,7 @@ from .queue.sqs import SqsQueue
 from .replay import Replays
 from .routes import Routes
 from .service import Service
+from .settings import pod
 from .source import Sources
 from .telemetry.logs import configured
 from .telemetry.loop import LoopDelay
@@ -129,8 +131,20 @@ async def _serve(settings: FleetSettings, parts: Parts, meter: Meter, server: Se
     _stop_on_signals(service)
     server.ready["service"] = lambda: "it stops" if service.stopping else None
     log.info("running as %s; the lakes are %s", settings.role, ", ".join(parts.lakes))
-    await service.run()
+    async with _costed(settings, service, meter):
+        await service.run()
     log.info("stopped: %s", dict(service.tally))
+
+
+def _costed(settings: FleetSettings, service: Service, meter: Meter) -> contextlib.AbstractAsyncContextManager[None]:
+    """The pod's deletion cost follows the work. Fatal without the extra."""
+    if not settings.deletion_cost:
+        return contextlib.nullcontext()
+    try:
+        from .cluster.deletion_cost import following  # the extra is only for those who turn it on
+    except ImportError as error:
+        raise Fatal(f"deletion_cost needs the extra `cluster`: pip install 'pcaplake[cluster]' ({error})") from error
+    return following(lambda: service.in_flight, pod(), interval=settings.deletion_cost_interval, meter=meter)
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,109 @@
+"""The leader's work: look, decide, do, tell; again and again.
+
+Knows the order of things. What is decided is in schedule.py, what the cluster takes in jobs.py. Nothing is remembered
+that matters: the Jobs themselves say what was launched, so the next leader goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+
+from ..errors import Retryable
+from ..meter import SILENT, Meter
+from .api import Refused
+from .jobs import Jobs
+from .plan import Plan
+from .schedule import Delete, Launch, Overlap, Seen, State, decide
+
+log = logging.getLogger(__name__)
+EVERY = 10.0  # seconds between two looks
+
+
+class Operator:
+    """`run` while it leads. `name`: of the operator, first part of its Jobs' names."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        jobs: Jobs,
+        *,
+        name: str,
+        every: float = EVERY,
+        meter: Meter = SILENT,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._plan, self._jobs, self._name, self._every = plan, jobs, name, every
+        self._meter, self._now, self._clock, self._sleep = meter, now, clock, sleep
+        self._known: dict[str, State] | None = None
+        self._refused: dict[str, datetime] = {}  # the last due time that was, by job
+        self._overlapped: dict[str, datetime] = {}
+        self._turned: float | None = None
+
+    @property
+    def still(self) -> float:
+        """Seconds since the last look, while this leads; 0 otherwise."""
+        return 0.0 if self._turned is None else self._clock() - self._turned
+
+    async def run(self) -> None:
+        """Until cancelled. Forbidden where the Role does not allow Jobs."""
+        self._known, self._turned = None, self._clock()
+        try:
+            while True:
+                try:
+                    await self.turn()
+                except Retryable as error:
+                    log.warning("%s; looking again", error)
+                self._turned = self._clock()
+                await self._sleep(self._every)
+        finally:
+            self._turned = None
+
+    async def turn(self) -> None:
+        """One look at the Jobs, and what follows from it."""
+        there = await self._jobs.there()
+        self._tell(there)
+        for action in decide(self._plan, there, self._now()):
+            match action:
+                case Launch() if self._refused.get(action.job) != action.due:
+                    await self._launch(action)
+                case Overlap() if self._overlapped.get(action.job) != action.due:
+                    self._overlapped[action.job] = action.due
+                    self._meter.count("operator_jobs", job=action.job, outcome="overlap")
+                    log.warning("%s is due, but %s still runs: it waits", action.job, action.running)
+                case Delete():
+                    await self._jobs.delete(action.seen)
+                    log.debug("deleted %s, which has %s", action.seen.name, action.seen.state)
+
+    async def _launch(self, launch: Launch) -> None:
+        manifest = self._plan.manifest(launch.job, launch.due, operator=self._name)
+        try:
+            made = await self._jobs.make(manifest)
+        except Refused as error:  # its next time is another try; the others must not wait for this one's template
+            self._refused[launch.job] = launch.due
+            self._meter.count("operator_jobs", job=launch.job, outcome="refused")
+            log.error("%s cannot be launched, its template is at fault: %s", launch.job, error)
+            return
+        if made:
+            self._meter.count("operator_jobs", job=launch.job, outcome="launched")
+            log.info("launched %s, due %s", manifest["metadata"]["name"], launch.due.isoformat())
+
+    def _tell(self, there: Sequence[Seen]) -> None:
+        """What has become of the Jobs since the last look; a new leader tells what runs."""
+        known, self._known = self._known, {one.uid: one.state for one in there}
+        for one in there:
+            before = None if known is None else known.get(one.uid, "active")
+            if before is None and one.state == "active":
+                log.info("%s runs", one.name)
+            if before != "active" or one.state == "active":
+                continue
+            self._meter.count("operator_jobs", job=one.job, outcome=one.state)
+            if one.state == "succeeded":
+                log.info("%s succeeded", one.name)
+            else:
+                log.error("%s failed: %s; kubectl logs job/%s tells more", one.name, one.why, one.name)
