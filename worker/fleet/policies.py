@@ -40,6 +40,7 @@ LEDGER: Mapping[Role, tuple[str, ...]] = {
         "UpdateItem",
     ),
     "operator": ("BatchGetItem", "DescribeTable"),
+    "spark": ("BatchGetItem", "DescribeTable", "GetItem", "Query"),  # whose ledger, and what waits, before a VACUUM
 }
 LOCKS: Mapping[Role, tuple[str, ...]] = {
     "worker": ("DescribeTable", "Query", "UpdateItem"),  # it looks, and completes what it finds begun
