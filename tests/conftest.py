@@ -25,9 +25,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torture", action="store_true", help="leave nothing out, however long it takes")
 
 
-ALONE = {"spark"}  # folders whose tests share what a process has once: a JVM
+ALONE = {"spark", "k8s"}  # folders whose tests share what there is once: a JVM, a cluster
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A module's tests stay in one process of `-n`, so that its fixtures are made once.
 
