@@ -77,7 +77,13 @@ def _allowed(name: str, field: Mapping[str, Any]) -> dict[str, Any]:
     if seconds in spelled:
         return {"anyOf": [{"type": "number", "exclusiveMinimum": field["gt"]}, {"type": "string", "pattern": TIME}]}
     if one["type"] == "object":  # Pairs
-        return {"type": "object", "additionalProperties": {"type": "string"}}
+        pair = {"type": "string", "pattern": "^[^=]+="}
+        return {
+            "anyOf": [
+                {"type": "object", "additionalProperties": {"type": "string"}},
+                {"type": "array", "items": pair},
+            ]
+        }
     if one["type"] == "array":  # Names
         return {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string", "minLength": 1}]}
     if one["type"] == "string" and "enum" not in one:

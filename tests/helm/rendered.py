@@ -5,9 +5,10 @@ python -m tests.helm.rendered    # writes the golden files anew: read what chang
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ CHART = ROOT / "helm" / "pcaplake"
 HERE = Path(__file__).parent
 CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
 NOTES = "pcaplake/templates/NOTES.txt"
+LEAST: Mapping[str, Any] = {"settings": {"queue": "captures", "lake": "s3://lake/drives"}}
 
 
 def case(name: str) -> dict[str, Any]:
@@ -53,6 +55,29 @@ def of_kind(objects: list[dict[str, Any]], kind: str, suffix: str = "") -> dict[
     found = [one for one in objects if one["kind"] == kind and one["metadata"]["name"].endswith(suffix)]
     assert len(found) == 1, [one["metadata"]["name"] for one in found]
     return found[0]
+
+
+def with_values(**values: Any) -> dict[str, Any]:
+    """The least values, and these; `a__b` is b below a."""
+    made = copy.deepcopy(dict(LEAST))
+    for path, value in values.items():
+        below, keys = made, path.split("__")
+        for key in keys[:-1]:
+            below = below.setdefault(key, {})
+        below[keys[-1]] = value
+    return made
+
+
+def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every pod's spec that the objects would make, by name."""
+    for one in objects:
+        spec = one.get("spec", {})
+        if one["kind"] == "Pod":
+            yield one["metadata"]["name"], spec
+        elif one["kind"] == "Deployment":
+            yield one["metadata"]["name"], spec["template"]["spec"]
+        elif one["kind"] == "CronJob":
+            yield one["metadata"]["name"], spec["jobTemplate"]["spec"]["template"]["spec"]
 
 
 def golden(name: str) -> str:

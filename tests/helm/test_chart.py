@@ -1,58 +1,28 @@
-"""The chart: what it gives for a matrix of values, that Kubernetes takes it, and which values it refuses."""
+"""What the chart gives for a matrix of values: as it is kept, as Kubernetes takes it, and all of it belongs together."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-import json
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import helm_python
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tools import chart as maker
-from worker import VERSION
-from worker.fleet_settings import FleetSettings
-from worker.settings import PREFIX, seconds
+from worker.cluster.plan import Plan
+from worker.settings import seconds
 
 from . import builtin, crds
-from .rendered import CASES, CHART, HERE, NOTES, case, golden, manifests, of_kind, texts
+from .rendered import CASES, CHART, HERE, LEAST, NOTES, ROOT, case, golden, manifests, of_kind, pods, texts, with_values
 
-LEAST: Mapping[str, Any] = {"settings": {"queue": "captures", "lake": "s3://lake/drives"}}
 ANY_CASE = pytest.mark.parametrize("name", CASES)
 
 
-def with_values(**values: Any) -> dict[str, Any]:
-    """The least values, and these; `a__b` is b below a."""
-    made = copy.deepcopy(dict(LEAST))
-    for path, value in values.items():
-        below, keys = made, path.split("__")
-        for key in keys[:-1]:
-            below = below.setdefault(key, {})
-        below[keys[-1]] = value
-    return made
-
-
-def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every pod's spec that the objects would make, by name."""
-    for one in objects:
-        spec = one.get("spec", {})
-        if one["kind"] == "Pod":
-            yield one["metadata"]["name"], spec
-        elif one["kind"] == "Deployment":
-            yield one["metadata"]["name"], spec["template"]["spec"]
-        elif one["kind"] == "CronJob":
-            yield one["metadata"]["name"], spec["jobTemplate"]["spec"]["template"]["spec"]
-
-
-# -- what it gives ----------------------------------------------------------------------------------------------------
 @ANY_CASE
 def test_golden(name: str) -> None:
     """`python -m tests.helm.rendered` writes them anew."""
@@ -90,7 +60,7 @@ def test_the_cases_have_every_kind_and_the_schemas_refuse() -> None:
 
 def test_a_schema_refuses_what_is_deep_inside() -> None:
     application = of_kind(
-        manifests(case("operator")), "ScheduledSparkApplication", "-compact-" + _lake("s3://lake/other")
+        manifests(case("kubeflow")), "ScheduledSparkApplication", "-compact-" + _lake("s3://lake/other")
     )
     container = application["spec"]["template"]["driver"]
     container["securityContext"]["runAsRoot"] = False
@@ -123,7 +93,7 @@ def test_objects_belong_together(name: str) -> None:
     for kind, called in keys:
         assert len(called) <= longest.get(kind, 63)
         assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", called)
-    elsewhere = {"default", *(one.get("name") for one in case(name).get("serviceAccounts", {}).values())}
+    elsewhere = {"default", "examiner", *(one.get("name") for one in case(name).get("serviceAccounts", {}).values())}
     for called, spec in pods(objects):
         account = spec["serviceAccountName"]
         assert ("ServiceAccount", account) in keys or account in elsewhere, called
@@ -147,7 +117,7 @@ def test_objects_belong_together(name: str) -> None:
 def test_pods_may_do_as_little_as_can_be(name: str) -> None:
     for called, spec in pods(manifests(case(name))):
         patches_itself = name == "everything" and called.endswith(("-worker", "-committer"))
-        assert spec["automountServiceAccountToken"] is patches_itself
+        assert spec["automountServiceAccountToken"] is (patches_itself or called.endswith("-scheduler"))
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in spec["containers"]:
@@ -166,12 +136,17 @@ def test_who_may_ask_the_api_server_for_what() -> None:
             for one in manifests(case(name))
             if one["kind"] in ("Role", "ClusterRole")
         }
-        assert set(rules) == {"everything": {"worker"}, "operator": {"spark"}}.get(name, set())
+        assert set(rules) == {"everything": {"worker"}, "kubeflow": {"spark"}, "scheduler": {"scheduler"}}.get(
+            name, set()
+        )
         if "worker" in rules:
             assert rules["worker"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]
         for rule in rules.get("spark", ()):
             assert "*" not in rule["verbs"] + rule["resources"]
             assert rule["apiGroups"] == [""]
+        if "scheduler" in rules:
+            said = re.findall(r"^  - (\{.*\})$", (ROOT / "docs" / "operator.md").read_text(), re.M)
+            assert rules["scheduler"] == [yaml.safe_load(one) for one in said if "pods" not in one]
 
 
 def test_the_grace_period_is_longer_than_the_drain() -> None:
@@ -233,205 +208,133 @@ def test_each_lake_has_its_jobs() -> None:
     assert told == [["compact", "--lake", "s3://lakes/a"], ["compact", "--lake", "s3://lakes/b"]]
 
 
+def labels_of_pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Labels of the pods of each Deployment, by its name."""
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+        for one in objects
+        if one["kind"] == "Deployment"
+    }
+
+
+def selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """As Kubernetes does."""
+    if not selector.get("matchLabels", {}).items() <= labels.items():
+        return False
+    for one in selector.get("matchExpressions", ()):
+        inside = labels.get(one["key"]) in one["values"]
+        if inside != {"In": True, "NotIn": False}[one["operator"]]:
+            return False
+    return True
+
+
+@ANY_CASE
+def test_what_is_about_pods_finds_them(name: str) -> None:
+    objects = manifests(case(name))
+    labels = labels_of_pods(objects)
+    services = {called for called in labels if called.endswith(("-worker", "-committer"))}
+    for one in objects:
+        kind, spec = one["kind"], one.get("spec", {})
+        found = {called for called, each in labels.items() if selected(spec.get("selector", {}), each)}
+        if kind == "PodDisruptionBudget":
+            assert found == {one["metadata"]["name"]}
+        elif kind == "PodMonitor":
+            assert found == services | {called for called in labels if called.endswith("-scheduler")}
+            assert spec["podMetricsEndpoints"][0]["port"] == "http"
+        elif kind == "Service":
+            assert {called for called, each in labels.items() if spec["selector"].items() <= each.items()} >= services
+        elif kind == "ServiceMonitor":
+            assert selected(spec["selector"], of_kind(objects, "Service")["metadata"]["labels"])
+        elif kind == "NetworkPolicy":
+            assert {called for called, each in labels.items() if selected(spec["podSelector"], each)} == set(labels)
+            applications = [each["spec"] for each in objects if each["kind"].endswith("SparkApplication")]
+            for application in applications:
+                driver = application.get("template", application)["driver"]["labels"]
+                assert not selected(spec["podSelector"], driver), "its ports are nobody's to know"
+        elif kind in ("HorizontalPodAutoscaler", "ScaledObject"):
+            assert spec["scaleTargetRef"] == {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "name": one["metadata"]["name"],
+            }
+            assert one["metadata"]["name"] in labels
+    for called, spec in pods(objects):
+        if called in services:
+            ports = {each["name"]: each["containerPort"] for each in spec["containers"][0]["ports"]}
+            assert ports == {"http": case(name)["settings"].get("http_port", 9464)}
+            for probe, path in {
+                "startupProbe": "/healthz",
+                "livenessProbe": "/healthz",
+                "readinessProbe": "/readyz",
+            }.items():
+                assert spec["containers"][0][probe]["httpGet"] == {"path": path, "port": "http"}
+
+
+def test_roles_of_aws() -> None:
+    arn = "eks.amazonaws.com/role-arn"
+    accounts = {
+        one["metadata"]["name"]: one["metadata"].get("annotations", {})
+        for one in manifests(case("everything"))
+        if one["kind"] == "ServiceAccount"
+    }
+    assert {name: each[arn].rpartition("/")[2] for name, each in accounts.items()} == {
+        f"pcaplake-captures-{role}": f"pcaplake-{role}" for role in ("worker", "committer", "spark")
+    }
+    assert accounts["pcaplake-captures-spark"]["owner"] == "data"
+    by_association = manifests(with_values(serviceAccounts__worker__roleArn="arn:aws:iam::123456789012:role/x"))
+    assert not [one for one in by_association if arn in one["metadata"].get("annotations", {})]
+
+
+def test_keda_asks_the_queue_as_itself_or_as_the_workers() -> None:
+    for name, identity in {
+        "everything": {"provider": "aws", "roleArn": "arn:aws:iam::123456789012:role/pcaplake-keda"},
+        "keda": {"provider": "aws", "identityOwner": "workload"},
+    }.items():
+        objects = manifests(case(name))
+        authentication = of_kind(objects, "TriggerAuthentication")
+        assert authentication["spec"]["podIdentity"] == identity
+        (trigger,) = of_kind(objects, "ScaledObject")["spec"]["triggers"]
+        assert trigger["authenticationRef"] == {"name": authentication["metadata"]["name"]}
+        assert trigger["metadata"]["scaleOnInFlight"] == "true"
+        assert all(isinstance(value, str) for value in trigger["metadata"].values())
+
+
+def test_the_operator_launches_what_cronjobs_would(tmp_path: Path) -> None:
+    values = case("scheduler")
+    objects = manifests(values)
+    deployment = of_kind(objects, "Deployment", "-scheduler")
+    assert not [one for one in objects if one["kind"] == "CronJob"]
+    (tmp_path / "jobs.yaml").write_text(of_kind(objects, "ConfigMap", "-scheduler")["data"]["jobs.yaml"])
+    plan = Plan.load(tmp_path / "jobs.yaml")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    release = arguments[arguments.index("--name") + 1]
+    by_cron = {
+        one["metadata"]["name"].removeprefix(f"{release}-"): one["spec"]
+        for one in manifests({**values, "schedule": {**values["schedule"], "by": "cronjobs"}})
+        if one["kind"] == "CronJob"
+    }
+    assert (
+        set(plan.jobs)
+        == set(by_cron)
+        == {"reconcile", *(f"compact-{_lake(lake)}" for lake in ("s3://lakes/a", "s3://lakes/b"))}
+    )
+    for name, cron in by_cron.items():
+        job = plan.manifest(name, datetime(2026, 11, 21, tzinfo=UTC), operator=release)
+        assert len(job["metadata"]["name"]) <= 63
+        assert [problem for version in builtin.VERSIONS for problem in builtin.problems(job, version)] == []
+        assert job["spec"]["template"]["spec"] == cron["jobTemplate"]["spec"]["template"]["spec"]
+        assert {key: job["spec"][key] for key in ("backoffLimit", "activeDeadlineSeconds")} == {
+            key: cron["jobTemplate"]["spec"][key] for key in ("backoffLimit", "activeDeadlineSeconds")
+        }
+        assert plan.jobs[name].schedule == cron["schedule"]
+        assert plan.late_of(name) == cron["startingDeadlineSeconds"]
+        assert plan.keep(name, failed=True) == cron["failedJobsHistoryLimit"]
+        assert plan.timezone == cron["timeZone"]
+
+
 def test_notes_say_what_was_installed() -> None:
     notes = texts(case("everything"))[NOTES]
     for said in ("captures", "s3://lake/drives", "KEDA", "-committer", "quality", "helm test", "0 to 50"):
         assert said in notes
     assert "Pod Identity" not in notes
     assert "create-pod-identity-association" in texts(LEAST)[NOTES]
-
-
-# -- settings ---------------------------------------------------------------------------------------------------------
-def test_settings_are_exactly_the_fields() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    properties = json.loads((CHART / "values.schema.json").read_text())["properties"]["settings"]["properties"]
-    assert list(values["settings"]) == list(FleetSettings.model_fields) == list(properties)
-
-
-def test_what_is_made_is_as_it_would_be_made() -> None:
-    """`make docs` makes it."""
-    for path, text in maker.made().items():
-        assert path.read_text() == text, path.name
-
-
-def loaded(objects: list[dict[str, Any]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> FleetSettings:
-    """The settings as a pod would read them: all files of the ConfigMap in a folder."""
-    spec = next(spec for name, spec in pods(objects) if name.endswith("-worker"))
-    volume = next(one["configMap"] for one in spec["volumes"] if one["name"] == "settings")
-    data = next(
-        one["data"] for one in objects if one["kind"] == "ConfigMap" and one["metadata"]["name"] == volume["name"]
-    )
-    for item in volume["items"]:
-        (folder / item["path"]).parent.mkdir(exist_ok=True)
-        (folder / item["path"]).write_text(data[item["key"]])
-    assert spec["containers"][0]["env"][0] == {"name": f"{PREFIX}CONFIG", "value": "/etc/pcaplake/fleet.yaml"}
-    monkeypatch.setenv(f"{PREFIX}CONFIG", str(folder / "fleet.yaml"))
-    return FleetSettings.load()
-
-
-@ANY_CASE
-def test_pods_read_the_settings_that_were_given(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = case(name)
-    found = loaded(manifests(values), tmp_path, monkeypatch)
-    wanted = FleetSettings(**{**values["settings"], "http_host": "0.0.0.0"})
-    left = {"routes", "profile", "threads", "max_inflight_bytes"}
-    assert found.model_dump(exclude=left) == wanted.model_dump(exclude=left)
-    routes = found.load_routes()
-    if "routes" in values:
-        assert [route.name for route in routes.routes] == [route["name"] for route in values["routes"]]
-        assert routes.routes[0].profile.vehicle_id_pattern.pattern.startswith("{{ as it stands }}")
-    if name == "everything":
-        assert routes.routes[0].profile.vehicle_id_pattern is not None
-        assert found.knobs.flush_interval == 1.0, "the preset holds: what nobody gave is not in the file"
-
-
-GIVEN = {
-    "target_file_size": st.one_of(st.integers(1 << 16, 1 << 50), st.sampled_from(["64KB", "1.5 GiB", "3t"])),
-    "max_records": st.integers(1, 10**12),
-    "flush_interval": st.one_of(st.floats(0.001, 1e9), st.integers(1, 10**9), st.sampled_from(["1ms", "2.5 m", "1h"])),
-    "raw": st.booleans(),
-    "compression": st.sampled_from(["zstd", "none"]),
-    "ledger_table": st.sampled_from(["yes", "null", "1e3", "a: b", "0x1", "# x", "{{ x }}", "'", "2026-01-01"]),
-    "storage_option": st.dictionaries(st.sampled_from(["a", "no", "1"]), st.sampled_from(["true", "1e6", "007", ""])),
-    "partition_by": st.lists(st.sampled_from(["date", "vehicle_id"]), unique=True, min_size=1),
-}
-
-
-@settings(max_examples=40)
-@given(st.fixed_dictionaries({}, optional=GIVEN))
-def test_a_setting_survives_the_way_into_the_file(given: dict[str, Any]) -> None:
-    """YAML, JSON and Helm's numbers lie between."""
-    text = of_kind(manifests({"settings": {**LEAST["settings"], **given}}), "ConfigMap")["data"]["fleet.yaml"]
-    found, wanted = FleetSettings(**yaml.safe_load(text)), FleetSettings(**given)
-    for name in given:
-        one, other = getattr(found, name), getattr(wanted, name)
-        assert math.isclose(one, other) if isinstance(one, float) else one == other
-
-
-def test_the_threads_are_those_of_the_resources() -> None:
-    def threads(**values: Any) -> Any:
-        spec = of_kind(manifests(with_values(**values)), "Deployment")["spec"]["template"]["spec"]
-        found = [one for one in spec["containers"][0]["env"] if one["name"] == f"{PREFIX}THREADS"]
-        return found[0]["valueFrom"]["resourceFieldRef"]["resource"] if found else None
-
-    assert threads() == "requests.cpu"
-    assert threads(worker__resources={"limits": {"cpu": "3"}}) == "limits.cpu"
-    assert threads(worker__resources={"limits": {"cpu": None}, "requests": {"cpu": None}}) is None
-    assert threads(settings__threads=3) is None
-
-
-# -- documentation ----------------------------------------------------------------------------------------------------
-def test_every_value_is_documented() -> None:
-    text = (CHART / "values.yaml").read_text()
-    said = {name for name, _, comment in maker.documented(text) if comment}
-    values, schema = yaml.safe_load(text), json.loads((CHART / "values.schema.json").read_text())
-
-    def check(path: str, value: Any, schema_of: Any) -> None:
-        schema_of = _resolved(schema_of, schema)
-        if path in said and not (isinstance(value, dict) and any(each.startswith(f"{path}.") for each in said)):
-            return
-        assert isinstance(value, dict), f"{path} has no comment"
-        assert schema_of.get("additionalProperties") is False, f"{path} takes any name"
-        assert list(value) == list(schema_of["properties"]), path
-        for name, below in value.items():
-            check(f"{path}.{name}".lstrip("."), below, schema_of["properties"][name])
-
-    check("", values, schema)
-    readme = (CHART / "README.md").read_text()
-    assert all(f"`{name}`" in readme for name in said)
-
-
-def _resolved(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
-    reference = schema.get("$ref")
-    return whole["$defs"][reference.rpartition("/")[2]] if reference else schema
-
-
-def test_one_version() -> None:
-    described = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert described["appVersion"] == VERSION
-    assert described["kubeVersion"] == f">={'.'.join(map(str, builtin.OLDEST))}.0-0"
-
-
-# -- what it refuses --------------------------------------------------------------------------------------------------
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("no queue", {"settings": {"lake": "s3://a"}}, "settings.queue is missing"),
-    ("no lake", {"settings": {"queue": "q"}}, "no lake: give settings.lake"),
-    ("a lake and routes", with_values(routes=[{"bucket": "a", "lake": "s3://b"}]), "leave settings.lake"),
-    ("a file of routes and a lake", with_values(settings__routes="x.yaml"), "leave settings.lake and settings.profile"),
-    (
-        "a profile that is not there",
-        {"settings": {"queue": "q"}, "routes": [{"bucket": "a", "lake": "s3://b", "profile": "profiles/x.yaml"}]},
-        "write it below profiles",
-    ),
-    ("one lake's profile", with_values(settings__profile="profiles/x.yaml"), "write it below profiles"),
-    ("both autoscalers", with_values(hpa__enabled=True, keda__enabled=True, settings__region="x"), "two would count"),
-    ("both monitors", with_values(podMonitor__enabled=True, serviceMonitor__enabled=True), "counted twice"),
-    ("least above most", with_values(hpa__minReplicas=9, hpa__maxReplicas=3), "hpa.minReplicas is more than"),
-    (
-        "nobody commits",
-        with_values(keda__enabled=True, keda__minReplicas=0, settings__region="x"),
-        "nobody commits what is staged",
-    ),
-    ("KEDA without a region", with_values(keda__enabled=True), "KEDA needs settings.region"),
-    ("two say the role", with_values(committer__separate=True, settings__role="all"), "leave settings.role null"),
-    ("no role for IRSA", with_values(identity__kind="irsa"), "serviceAccounts.worker.roleArn is missing"),
-    (
-        "authentication of no name",
-        with_values(keda__enabled=True, settings__region="x", keda__authentication__create=False),
-        "name the one that there is",
-    ),
-    (
-        "Spark on another log",
-        with_values(settings__log_store="put-if-absent"),
-        "Spark would commit through another log",
-    ),
-    (
-        "lakes that nobody knows",
-        {"settings": {"queue": "q", "routes": "more/routes.yaml"}},
-        "list the lakes for Spark's jobs in spark.lakes",
-    ),
-    ("a volume twice", with_values(extraVolumes=[{"name": "scratch", "emptyDir": {}}]), "the name scratch is taken"),
-    (
-        "a mount of nothing",
-        with_values(extraVolumeMounts=[{"name": "a", "mountPath": "/a"}]),
-        "there is no volume a in extraVolumes",
-    ),
-    ("a variable of the chart", with_values(extraEnv=[{"name": "PCAPLAKE_ROLE", "value": "all"}]), "use settings"),
-    # the schema
-    ("an unknown value", with_values(autoscaling={}), "additional properties 'autoscaling' not allowed"),
-    ("an unknown setting", with_values(settings__lakes="x"), "additional properties 'lakes' not allowed"),
-    ("below the top", with_values(worker__replica=1), "additional properties 'replica' not allowed"),
-    ("no such role", with_values(settings__role="leader"), "/settings/role"),
-    ("no size", with_values(settings__target_file_size="128 monkeys"), "/settings/target_file_size"),
-    ("no time", with_values(settings__drain_timeout="soon"), "/settings/drain_timeout"),
-    ("any port", with_values(settings__http_port=0), "/settings/http_port"),
-    ("no port", with_values(settings__http_port=None), "missing property 'http_port'"),
-    ("too many threads", with_values(settings__threads=5000), "/settings/threads"),
-    ("no digest", with_values(image__digest="latest"), "/image/digest"),
-    ("no image", with_values(image__repository=""), "/image/repository"),
-    ("a policy of its own", with_values(image__pullPolicy="Sometimes"), "/image/pullPolicy"),
-    ("no ARN", with_values(serviceAccounts__worker__roleArn="pcaplake-worker"), "/serviceAccounts/worker/roleArn"),
-    ("no schedule", with_values(spark__compact__schedule="hourly"), "/spark/compact/schedule"),
-    ("compact all the time", with_values(spark__compact__schedule=""), "/spark/compact/schedule"),
-    ("HPA to none", with_values(hpa__minReplicas=0), "/hpa/minReplicas"),
-    ("another identity", with_values(identity__kind="kiam"), "/identity/kind"),
-    ("another mode", with_values(spark__mode="cluster"), "/spark/mode"),
-    ("no quantity", with_values(scratch="lots"), "/scratch"),
-    ("no property of Spark", with_values(spark__conf={"sql.x": "1"}), "sql.x"),
-    ("a route without a lake", {"settings": {"queue": "q"}, "routes": [{"bucket": "a"}]}, "missing property 'lake'"),
-    ("a grace that is none", with_values(worker__graceSeconds=0), "/worker/graceSeconds"),
-]
-
-
-@pytest.mark.parametrize(("values", "message"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED])
-def test_broken_values_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(helm_python.HelmError) as raised:
-        manifests(values)
-    assert message in str(raised.value)
-
-
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(helm_python.HelmError) as raised:
-        manifests({"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}})
-    for said in ("settings.queue is missing", "no lake", "counted twice"):
-        assert said in str(raised.value)

@@ -19,8 +19,7 @@ from packaging.requirements import Requirement
 
 from spark_jobs.__main__ import JOBS
 
-from .rendered import CASES, ROOT, case, manifests
-from .test_chart import pods
+from .rendered import CASES, ROOT, case, manifests, pods
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 DOCKER = ROOT / "deploy" / "docker"

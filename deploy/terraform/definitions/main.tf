@@ -34,6 +34,7 @@ locals {
     worker    = ["BatchGetItem", "DescribeTable", "GetItem", "PutItem"]
     committer = ["BatchGetItem", "ConditionCheckItem", "DeleteItem", "DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"]
     operator  = ["BatchGetItem", "DescribeTable"]
+    spark     = ["BatchGetItem", "DescribeTable", "GetItem", "Query"]
   }
   of_locks = var.lock_table == null ? {} : {
     worker    = ["DescribeTable", "Query", "UpdateItem"]

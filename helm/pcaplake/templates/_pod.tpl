@@ -1,8 +1,8 @@
 {{/* What the pods have in common. */}}
 
-{{/* .root, .role: fields of a pod's spec */}}
+{{/* .root, .role, .account: instead of the role's, .token: whether it may ask the API server; fields of a pod's spec */}}
 {{- define "pcaplake.pod" -}}
-serviceAccountName: {{ include "pcaplake.serviceAccount" . }}
+serviceAccountName: {{ .account | default (include "pcaplake.serviceAccount" .) }}
 automountServiceAccountToken: {{ .token | default false }}
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
@@ -163,4 +163,27 @@ concurrencyPolicy: Forbid
 startingDeadlineSeconds: {{ .root.Values.schedule.startingDeadlineSeconds | int64 }}
 successfulJobsHistoryLimit: {{ .root.Values.schedule.successfulJobsHistoryLimit }}
 failedJobsHistoryLimit: {{ .root.Values.schedule.failedJobsHistoryLimit }}
+{{- end -}}
+
+{{- define "pcaplake.reconcilePod" -}}
+{{- $of := .Values.reconcile -}}
+metadata:
+  labels:
+    {{- include "pcaplake.labels" (dict "root" . "component" "reconcile") | nindent 4 }}
+spec:
+  {{- include "pcaplake.pod" (dict "root" . "role" "operator") | nindent 2 }}
+  restartPolicy: Never
+  containers:
+    - name: pcaplake
+      image: {{ include "pcaplake.image" (dict "root" . "image" .Values.image) }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args:
+        {{- concat (list "pcaplake" "reconcile") $of.args | toYaml | nindent 8 }}
+      {{- include "pcaplake.environment" (dict "root" .) | nindent 6 }}
+      resources:
+        {{- toYaml $of.resources | nindent 8 }}
+      securityContext:
+        {{- toYaml .Values.securityContext | nindent 8 }}
+      {{- include "pcaplake.mounts" . | nindent 6 }}
+  {{- include "pcaplake.volumes" . | nindent 2 }}
 {{- end -}}

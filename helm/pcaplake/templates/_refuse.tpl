@@ -68,7 +68,23 @@
 {{- $wrong = append $wrong "settings.routes names a file the chart cannot read: list the lakes for Spark's jobs in spark.lakes" -}}
 {{- end -}}
 {{- end -}}
-{{- $names := list "settings" "scratch" "work" -}}
+{{- if eq $v.schedule.by "operator" -}}
+{{- if and (include "pcaplake.sparks" .) (eq $v.spark.mode "kubeflow") -}}
+{{- $wrong = append $wrong "schedule.by is operator and spark.mode is kubeflow: a ScheduledSparkApplication has a schedule of its own; keep one" -}}
+{{- end -}}
+{{- if not (or $v.reconcile.enabled (include "pcaplake.sparks" .)) -}}
+{{- $wrong = append $wrong "schedule.by is operator and there is no job for it: use cronjobs" -}}
+{{- end -}}
+{{- if or (lt ($v.schedule.successfulJobsHistoryLimit | int64) 1) (lt ($v.schedule.failedJobsHistoryLimit | int64) 1) -}}
+{{- $wrong = append $wrong "schedule.by is operator: keep one finished job at least (schedule.successfulJobsHistoryLimit, failedJobsHistoryLimit); it tells which times are done" -}}
+{{- end -}}
+{{- range $of := list $v.reconcile $v.spark.compact $v.spark.vacuum $v.spark.quality $v.spark.signals -}}
+{{- if and $of.enabled (hasPrefix "@" $of.schedule) -}}
+{{- $wrong = append $wrong (printf "schedule.by is operator: write the schedule %s as five fields" $of.schedule) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $names := list "settings" "scratch" "work" "jobs" -}}
 {{- range $v.extraVolumes -}}
 {{- if has .name $names -}}
 {{- $wrong = append $wrong (printf "extraVolumes: the name %s is taken" .name) -}}

@@ -16,6 +16,23 @@
 {{- concat (list .job "--lake" .lake) (index .root.Values.spark .job).args | toYaml -}}
 {{- end -}}
 
+{{/* The same with spark-submit before it: what a pod that is Spark runs. */}}
+{{- define "pcaplake.sparkCommand" -}}
+{{- $spark := .root.Values.spark -}}
+- spark-submit
+- --master=local[*]
+- --driver-memory={{ $spark.driverMemory }}
+- --conf=spark.local.dir=/scratch
+- --conf=spark.ui.enabled=false
+- --conf=spark.driver.bindAddress=127.0.0.1
+- --conf=spark.driver.host=127.0.0.1
+{{- range $name, $value := $spark.conf }}
+- {{ printf "--conf=%s=%v" $name $value | quote }}
+{{- end }}
+- /app/job.py
+{{ include "pcaplake.sparkArguments" . }}
+{{- end -}}
+
 {{- define "pcaplake.sparkMounts" -}}
 volumeMounts:
   - {name: settings, mountPath: /etc/pcaplake, readOnly: true}
@@ -61,18 +78,7 @@ spec:
       imagePullPolicy: {{ $spark.image.pullPolicy }}
       workingDir: /scratch
       args:
-        - spark-submit
-        - --master=local[*]
-        - --driver-memory={{ $spark.driverMemory }}
-        - --conf=spark.local.dir=/scratch
-        - --conf=spark.ui.enabled=false
-        - --conf=spark.driver.bindAddress=127.0.0.1
-        - --conf=spark.driver.host=127.0.0.1
-        {{- range $name, $value := $spark.conf }}
-        - {{ printf "--conf=%s=%v" $name $value | quote }}
-        {{- end }}
-        - /app/job.py
-        {{- include "pcaplake.sparkArguments" . | nindent 8 }}
+        {{- include "pcaplake.sparkCommand" . | nindent 8 }}
       {{- include "pcaplake.environment" (dict "root" $root) | nindent 6 }}
       resources:
         {{- toYaml $spark.resources | nindent 8 }}

@@ -1,0 +1,243 @@
+"""Values of the chart: settings are the service's and reach its pods, all is documented, what is broken is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tools import chart as maker
+from worker import VERSION
+from worker.fleet_settings import FleetSettings
+from worker.settings import PREFIX
+
+from . import builtin
+from .rendered import CASES, CHART, LEAST, case, manifests, of_kind, pods, with_values
+
+ANY_CASE = pytest.mark.parametrize("name", CASES)
+
+
+def test_settings_are_exactly_the_fields() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    properties = json.loads((CHART / "values.schema.json").read_text())["properties"]["settings"]["properties"]
+    assert list(values["settings"]) == list(FleetSettings.model_fields) == list(properties)
+
+
+def test_what_is_made_is_as_it_would_be_made() -> None:
+    """`make docs` makes it."""
+    for path, text in maker.made().items():
+        assert path.read_text() == text, path.name
+
+
+def loaded(objects: list[dict[str, Any]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> FleetSettings:
+    """The settings as a pod would read them: all files of the ConfigMap in a folder."""
+    spec = next(spec for name, spec in pods(objects) if name.endswith("-worker"))
+    volume = next(one["configMap"] for one in spec["volumes"] if one["name"] == "settings")
+    data = next(
+        one["data"] for one in objects if one["kind"] == "ConfigMap" and one["metadata"]["name"] == volume["name"]
+    )
+    for item in volume["items"]:
+        (folder / item["path"]).parent.mkdir(exist_ok=True)
+        (folder / item["path"]).write_text(data[item["key"]])
+    assert spec["containers"][0]["env"][0] == {"name": f"{PREFIX}CONFIG", "value": "/etc/pcaplake/fleet.yaml"}
+    monkeypatch.setenv(f"{PREFIX}CONFIG", str(folder / "fleet.yaml"))
+    return FleetSettings.load()
+
+
+@ANY_CASE
+def test_pods_read_the_settings_that_were_given(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = case(name)
+    found = loaded(manifests(values), tmp_path, monkeypatch)
+    wanted = FleetSettings(**{**values["settings"], "http_host": "0.0.0.0"})
+    left = {"routes", "profile", "threads", "max_inflight_bytes"}
+    assert found.model_dump(exclude=left) == wanted.model_dump(exclude=left)
+    routes = found.load_routes()
+    if "routes" in values:
+        assert [route.name for route in routes.routes] == [route["name"] for route in values["routes"]]
+        assert routes.routes[0].profile.vehicle_id_pattern.pattern.startswith("{{ as it stands }}")
+    if name == "everything":
+        assert routes.routes[0].profile.vehicle_id_pattern is not None
+        assert found.knobs.flush_interval == 1.0, "the preset holds: what nobody gave is not in the file"
+
+
+GIVEN = {
+    "target_file_size": st.one_of(st.integers(1 << 16, 1 << 50), st.sampled_from(["64KB", "1.5 GiB", "3t"])),
+    "max_records": st.integers(1, 10**12),
+    "flush_interval": st.one_of(st.floats(0.001, 1e9), st.integers(1, 10**9), st.sampled_from(["1ms", "2.5 m", "1h"])),
+    "raw": st.booleans(),
+    "compression": st.sampled_from(["zstd", "none"]),
+    "ledger_table": st.sampled_from(["yes", "null", "1e3", "a: b", "0x1", "# x", "{{ x }}", "'", "2026-01-01"]),
+    "table_property": st.lists(st.sampled_from(["a=b", "c=d=e", "f="]), unique=True),
+    "storage_option": st.dictionaries(st.sampled_from(["a", "no", "1"]), st.sampled_from(["true", "1e6", "007", ""])),
+    "partition_by": st.lists(st.sampled_from(["date", "vehicle_id"]), unique=True, min_size=1),
+}
+
+
+@settings(max_examples=40)
+@given(st.fixed_dictionaries({}, optional=GIVEN))
+def test_a_setting_survives_the_way_into_the_file(given: dict[str, Any]) -> None:
+    """YAML, JSON and Helm's numbers lie between."""
+    text = of_kind(manifests({"settings": {**LEAST["settings"], **given}}), "ConfigMap")["data"]["fleet.yaml"]
+    found, wanted = FleetSettings(**yaml.safe_load(text)), FleetSettings(**given)
+    for name in given:
+        one, other = getattr(found, name), getattr(wanted, name)
+        assert math.isclose(one, other) if isinstance(one, float) else one == other
+
+
+def test_the_threads_are_those_of_the_resources() -> None:
+    def threads(**values: Any) -> Any:
+        spec = of_kind(manifests(with_values(**values)), "Deployment")["spec"]["template"]["spec"]
+        found = [one for one in spec["containers"][0]["env"] if one["name"] == f"{PREFIX}THREADS"]
+        return found[0]["valueFrom"]["resourceFieldRef"]["resource"] if found else None
+
+    assert threads() == "requests.cpu"
+    assert threads(worker__resources={"limits": {"cpu": "3"}}) == "limits.cpu"
+    assert threads(worker__resources={"limits": {"cpu": None}, "requests": {"cpu": None}}) is None
+    assert threads(settings__threads=3) is None
+
+
+# -- documentation ----------------------------------------------------------------------------------------------------
+def test_every_value_is_documented() -> None:
+    text = (CHART / "values.yaml").read_text()
+    said = {name for name, _, comment in maker.documented(text) if comment}
+    values, schema = yaml.safe_load(text), json.loads((CHART / "values.schema.json").read_text())
+
+    def check(path: str, value: Any, schema_of: Any) -> None:
+        schema_of = _resolved(schema_of, schema)
+        if path in said and not (isinstance(value, dict) and any(each.startswith(f"{path}.") for each in said)):
+            return
+        assert isinstance(value, dict), f"{path} has no comment"
+        assert schema_of.get("additionalProperties") is False, f"{path} takes any name"
+        assert list(value) == list(schema_of["properties"]), path
+        for name, below in value.items():
+            check(f"{path}.{name}".lstrip("."), below, schema_of["properties"][name])
+
+    check("", values, schema)
+    readme = (CHART / "README.md").read_text()
+    assert all(f"`{name}`" in readme for name in said)
+
+
+def _resolved(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = schema.get("$ref")
+    return whole["$defs"][reference.rpartition("/")[2]] if reference else schema
+
+
+def test_one_version() -> None:
+    described = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert described["appVersion"] == VERSION
+    assert described["kubeVersion"] == f">={'.'.join(map(str, builtin.OLDEST))}.0-0"
+
+
+# -- what it refuses --------------------------------------------------------------------------------------------------
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("no queue", {"settings": {"lake": "s3://a"}}, "settings.queue is missing"),
+    ("no lake", {"settings": {"queue": "q"}}, "no lake: give settings.lake"),
+    ("a lake and routes", with_values(routes=[{"bucket": "a", "lake": "s3://b"}]), "leave settings.lake"),
+    ("a file of routes and a lake", with_values(settings__routes="x.yaml"), "leave settings.lake and settings.profile"),
+    (
+        "a profile that is not there",
+        {"settings": {"queue": "q"}, "routes": [{"bucket": "a", "lake": "s3://b", "profile": "profiles/x.yaml"}]},
+        "write it below profiles",
+    ),
+    ("one lake's profile", with_values(settings__profile="profiles/x.yaml"), "write it below profiles"),
+    ("both autoscalers", with_values(hpa__enabled=True, keda__enabled=True, settings__region="x"), "two would count"),
+    ("both monitors", with_values(podMonitor__enabled=True, serviceMonitor__enabled=True), "counted twice"),
+    ("least above most", with_values(hpa__minReplicas=9, hpa__maxReplicas=3), "hpa.minReplicas is more than"),
+    (
+        "nobody commits",
+        with_values(keda__enabled=True, keda__minReplicas=0, settings__region="x"),
+        "nobody commits what is staged",
+    ),
+    ("KEDA without a region", with_values(keda__enabled=True), "KEDA needs settings.region"),
+    ("two say the role", with_values(committer__separate=True, settings__role="all"), "leave settings.role null"),
+    ("no role for IRSA", with_values(identity__kind="irsa"), "serviceAccounts.worker.roleArn is missing"),
+    (
+        "authentication of no name",
+        with_values(keda__enabled=True, settings__region="x", keda__authentication__create=False),
+        "name the one that there is",
+    ),
+    (
+        "Spark on another log",
+        with_values(settings__log_store="put-if-absent"),
+        "Spark would commit through another log",
+    ),
+    (
+        "lakes that nobody knows",
+        {"settings": {"queue": "q", "routes": "more/routes.yaml"}},
+        "list the lakes for Spark's jobs in spark.lakes",
+    ),
+    ("a volume twice", with_values(extraVolumes=[{"name": "scratch", "emptyDir": {}}]), "the name scratch is taken"),
+    (
+        "a mount of nothing",
+        with_values(extraVolumeMounts=[{"name": "a", "mountPath": "/a"}]),
+        "there is no volume a in extraVolumes",
+    ),
+    ("a variable of the chart", with_values(extraEnv=[{"name": "PCAPLAKE_ROLE", "value": "all"}]), "use settings"),
+    (
+        "two schedulers",
+        with_values(schedule__by="operator", spark__mode="kubeflow"),
+        "a ScheduledSparkApplication has a schedule of its own",
+    ),
+    (
+        "a scheduler of nothing",
+        with_values(
+            schedule__by="operator",
+            reconcile__enabled=False,
+            spark__compact__enabled=False,
+            spark__vacuum__enabled=False,
+        ),
+        "there is no job for it",
+    ),
+    ("words of cron", with_values(schedule__by="operator", reconcile__schedule="@daily"), "as five fields"),
+    (
+        "nothing is kept",
+        with_values(schedule__by="operator", schedule__failedJobsHistoryLimit=0),
+        "keep one finished job",
+    ),
+    # the schema
+    ("an unknown value", with_values(autoscaling={}), "additional properties 'autoscaling' not allowed"),
+    ("an unknown setting", with_values(settings__lakes="x"), "additional properties 'lakes' not allowed"),
+    ("below the top", with_values(worker__replica=1), "additional properties 'replica' not allowed"),
+    ("no such role", with_values(settings__role="leader"), "/settings/role"),
+    ("no size", with_values(settings__target_file_size="128 monkeys"), "/settings/target_file_size"),
+    ("no time", with_values(settings__drain_timeout="soon"), "/settings/drain_timeout"),
+    ("any port", with_values(settings__http_port=0), "/settings/http_port"),
+    ("no port", with_values(settings__http_port=None), "missing property 'http_port'"),
+    ("no pair", with_values(settings__storage_option=["a"]), "/settings/storage_option"),
+    ("too many threads", with_values(settings__threads=5000), "/settings/threads"),
+    ("no digest", with_values(image__digest="latest"), "/image/digest"),
+    ("no image", with_values(image__repository=""), "/image/repository"),
+    ("a policy of its own", with_values(image__pullPolicy="Sometimes"), "/image/pullPolicy"),
+    ("no ARN", with_values(serviceAccounts__worker__roleArn="pcaplake-worker"), "/serviceAccounts/worker/roleArn"),
+    ("no schedule", with_values(spark__compact__schedule="hourly"), "/spark/compact/schedule"),
+    ("compact all the time", with_values(spark__compact__schedule=""), "/spark/compact/schedule"),
+    ("HPA to none", with_values(hpa__minReplicas=0), "/hpa/minReplicas"),
+    ("another identity", with_values(identity__kind="kiam"), "/identity/kind"),
+    ("another mode", with_values(spark__mode="cluster"), "/spark/mode"),
+    ("no quantity", with_values(scratch="lots"), "/scratch"),
+    ("no property of Spark", with_values(spark__conf={"sql.x": "1"}), "sql.x"),
+    ("a route without a lake", {"settings": {"queue": "q"}, "routes": [{"bucket": "a"}]}, "missing property 'lake'"),
+    ("a grace that is none", with_values(worker__graceSeconds=0), "/worker/graceSeconds"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED])
+def test_broken_values_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(helm_python.HelmError) as raised:
+        manifests(values)
+    assert message in str(raised.value)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(helm_python.HelmError) as raised:
+        manifests({"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}})
+    for said in ("settings.queue is missing", "no lake", "counted twice"):
+        assert said in str(raised.value)
