@@ -11,12 +11,15 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 import parser.batch
 import parser.decoder
 import parser.kernels
 import parser.pcapng
+from parser.decoder import Rooms
 from parser.memory import SLACK
+from parser.program import Program
 
 _MASK = (1 << 64) - 1
 
@@ -100,15 +103,22 @@ def checked_kernels(old: str = "", new: str = "", *, steps: int | None = None) -
     return module
 
 
+class _OwnRooms(Rooms):
+    """Working memory that nobody had before: what other kernels left in it neither helps nor hurts."""
+
+    @classmethod
+    def of(cls, program: Program, morsel_rows: int) -> Rooms:
+        return Rooms(program, morsel_rows)
+
+
 @contextmanager
 def in_place(kernels: ModuleType) -> Iterator[None]:
     """Everything is decoded with these kernels."""
     users = (parser.decoder, parser.batch, parser.pcapng)
-    for user in users:
-        user.k = kernels  # type: ignore[attr-defined]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parser.decoder, "Rooms", _OwnRooms)
+        patch.setattr(Rooms, "give_back", lambda self, program, clean: None)
+        for user in users:
+            patch.setattr(user, "k", kernels)
         with np.errstate(over="ignore"):
             yield
-    finally:
-        for user in users:
-            user.k = parser.kernels  # type: ignore[attr-defined]
