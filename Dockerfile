@@ -77,7 +77,7 @@ COPY --from=kernels /app/kernels /app/kernels
 COPY --chmod=755 deploy/docker/start /app/start
 WORKDIR /tmp
 # tini is process 1: it passes signals on, and a signal works before Python has a handler for it
-ENTRYPOINT ["tini", "-g", "--", "/app/start"]
+ENTRYPOINT ["tini", "--", "/app/start"]
 
 FROM runtime AS spark
 # hadolint ignore=DL3008

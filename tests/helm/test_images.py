@@ -128,7 +128,7 @@ def test_images_run_as_nobody_in_particular_and_as_the_chart_says() -> None:
     users = {stage: rest for stage, word, rest in instructions() if word == "USER"}
     assert users == {"worker": "10001:10001", "spark": "10001:10001"}
     entry = [rest for _, word, rest in instructions() if word == "ENTRYPOINT"]
-    assert entry == ['["tini", "-g", "--", "/app/start"]']
+    assert entry == ['["tini", "--", "/app/start"]']
     programs = {"pcaplake", "spark-submit"}
     for name in CASES:
         for called, spec in pods(manifests(case(name))):
