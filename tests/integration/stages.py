@@ -88,11 +88,12 @@ class Stage:
         }
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-        """`pcaplake run`, killed when the stage is left."""
+        """`pcaplake run`, killed when the stage is left. A variable that is empty is not there."""
+        variables = {**os.environ, **self.settings, **environment}
         with (self.folder / f"worker-{time.monotonic_ns()}.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "worker", "run", *arguments],
-                env={**os.environ, **self.settings, **environment},
+                env={name: value for name, value in variables.items() if value},
                 stdout=log,
                 stderr=log,
             )

@@ -55,6 +55,21 @@ def test_one_role_stages_the_other_commits(stage: Stage) -> None:
         assert process.wait(PATIENCE) == 0, stage.logs()
 
 
+def test_a_shared_profile_says_who_we_are(stage: Stage, tmp_path: Path) -> None:
+    """To queue, ledger and captures, and to the lake and whoever makes its checkpoints."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION")
+    keys = {name.lower(): stage.aws.environment[name] for name in names[:2]}
+    lines = ["[drives]", *(f"{name} = {value}" for name, value in keys.items()), f"region = {stage.aws.region}"]
+    (tmp_path / "credentials").write_text("\n".join(lines))
+    profile = {"AWS_PROFILE": "drives", "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")}
+    worker = stage.start(**dict.fromkeys(names, ""), **profile, PCAPLAKE_CHECKPOINT_INTERVAL="1")
+    stage.upload(range(3))
+    until(lambda: len(stage.captures()) == 3, stage)
+    until(lambda: any("checkpoint.parquet" in key for key in stage.objects("packets/_delta_log/")), stage)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(PATIENCE) == 0, stage.logs()
+
+
 def test_a_wrong_mix_is_refused(stage: Stage) -> None:
     until_made = stage.start()
     stage.upload(range(1))

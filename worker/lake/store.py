@@ -32,7 +32,7 @@ from obstore.store import MemoryStore, from_url
 from worker.errors import Fatal, OutcomeUnknown, Retryable
 from worker.meter import SILENT, Meter
 
-from . import durable
+from . import credentials, durable
 
 Buffer = durable.Buffer
 
@@ -104,6 +104,10 @@ class Store(ABC):
         plain = f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
         return ObjectStore(plain, _remote(plain, options or {}), options, meter=meter)
 
+    def options_now(self) -> dict[str, str]:
+        """`options` for another library that opens the lake now; may ask the network who we are."""
+        return dict(self.options)
+
     def location(self, path: str) -> str:
         """Where `path` is, as deltalake, DuckDB and Polars take it: a path of this machine, or a URI.
 
@@ -147,9 +151,14 @@ class Store(ABC):
         """Blocking, for worker threads."""
 
 
+def nameable(path: str) -> bool:
+    """Can every store name it, as it is?"""
+    return "\0" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
+
+
 def checked(path: str) -> str:
     """A path inside the store, or ValueError."""
-    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+    if not nameable(path):
         raise ValueError(f"not a path relative to the store: {path!r}")
     return path
 
@@ -279,6 +288,11 @@ class ObjectStore(Store):
         """The obstore client, for requests that lakes do not make."""
         return self._inner
 
+    def options_now(self) -> dict[str, str]:
+        """With the credentials of this moment where only botocore finds them."""
+        found = getattr(self._inner, "credential_provider", None)
+        return {**(found.options() if isinstance(found, credentials.Botocore) else {}), **self.options}
+
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         with self._asking("put", path):
             try:
@@ -383,8 +397,14 @@ def _remote(uri: str, options: Mapping[str, str]) -> Any:
             client[bare] = value.lower() == "true" if bare.startswith("allow_") else value
         else:
             config[plain] = value
+    given: dict[str, Any] = {}
+    found = credentials.provider(config) if uri.startswith("s3:") else None
+    if found is not None:
+        given["credential_provider"] = found
+        if found.region is not None and not any(name.endswith("region") for name in config):
+            config["region"] = found.region
     try:
-        return from_url(uri, config=config, client_options=client, retry_config=_RETRIES)  # type: ignore[call-overload]
+        return from_url(uri, config=config, client_options=client, retry_config=_RETRIES, **given)  # type: ignore[call-overload]
     except (obstore_errors.BaseError, ValueError, TypeError) as error:
         raise Fatal(f"{uri}: {_first_line(error)}") from error
 

@@ -42,7 +42,7 @@ async def make(store: Store, table: str) -> int | None:
     """
     if store.uri.startswith("memory:"):
         return None
-    said = json.dumps({"uri": store.location(table), "options": dict(store.options)})
+    said = json.dumps({"uri": store.location(table), "options": await asyncio.to_thread(store.options_now)})
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

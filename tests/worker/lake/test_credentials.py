@@ -1,0 +1,130 @@
+"""Whose credentials S3 is asked with: what obstore finds by itself is left to it, what only botocore finds is handed on."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.errors import Fatal
+from worker.lake import credentials, store
+from worker.lake.credentials import provider
+from worker.lake.store import Store
+
+KEYS = {"aws_access_key_id": "AKIDPROFILE", "aws_secret_access_key": "s3cr3t"}
+
+
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the files that botocore reads; nothing is in the environment."""
+    for name in (
+        "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE",
+        "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN",
+    ):  # fmt: skip
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    return tmp_path
+
+
+def written(file: Path, section: str, values: dict[str, str]) -> None:
+    with file.open("a") as out:
+        out.write(f"[{section}]\n" + "".join(f"{name} = {value}\n" for name, value in values.items()))
+
+
+def test_a_shared_profile(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(profiles / "credentials", "drives", KEYS | {"aws_session_token": "t"})
+    written(profiles / "config", "profile drives", {"region": "eu-central-1"})
+    assert provider({}) is None  # no profile of that name is asked for
+    monkeypatch.setenv("AWS_PROFILE", "drives")
+    found = provider({})
+    assert found is not None
+    assert found.region == "eu-central-1"
+    said = found()
+    assert said.pop("expires_at") > datetime.now(UTC)
+    assert said == {"access_key_id": "AKIDPROFILE", "secret_access_key": "s3cr3t", "token": "t"}
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert (again := provider({})) is not None
+    assert again.region == "eu-west-1"
+
+
+def test_a_process_that_gives_credentials_is_asked_again_when_they_expire(
+    profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (profiles / "count").write_text("0")
+    program = profiles / "process"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, pathlib\n"
+        f"count = pathlib.Path({str(profiles / 'count')!r})\n"
+        "number = int(count.read_text()) + 1\n"
+        "count.write_text(str(number))\n"
+        "said = {'Version': 1, 'AccessKeyId': f'AKID{number}', 'SecretAccessKey': 's', 'SessionToken': 't'}\n"
+        "print(json.dumps(said | {'Expiration': '2001-01-01T00:00:00Z' if number == 1 else '2999-01-01T00:00:00Z'}))\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    written(profiles / "config", "profile drives", {"credential_process": str(program)})
+    monkeypatch.setenv("AWS_PROFILE", "drives")
+    found = provider({})
+    assert found is not None
+    assert [found()["access_key_id"] for _ in range(2)] == ["AKID2", "AKID2"]
+
+
+@pytest.mark.parametrize("config", [{"access_key_id": "x"}, {"aws_access_key_id": "x"}, {"skip_signature": "true"}])
+def test_what_is_said_in_options_is_all(config: dict[str, str], profiles: Path) -> None:
+    written(profiles / "credentials", "default", KEYS)
+    assert provider({}) is not None
+    assert provider(config) is None
+
+
+def test_the_environment_goes_first(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(profiles / "credentials", "default", KEYS)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    assert provider({}) is None
+
+
+def test_a_web_identity_in_the_environment_is_left_to_obstore(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (profiles / "token").write_text("token")
+    identity = {"role_arn": "arn:aws:iam::123456789012:role/x", "web_identity_token_file": str(profiles / "token")}
+    monkeypatch.setenv("AWS_ROLE_ARN", identity["role_arn"])
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", identity["web_identity_token_file"])
+    assert provider({}) is None
+    monkeypatch.delenv("AWS_ROLE_ARN")
+    monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE")
+    written(profiles / "config", "default", identity)
+    assert provider({}) is not None
+
+
+def test_a_profile_that_is_not_there(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(Fatal, match="nobody"):
+        Store.open("s3://bucket/lake")
+
+
+def test_it_is_what_a_store_asks_with(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The region of the profile too, where no other is given; other stores know nothing of it."""
+    written(profiles / "credentials", "default", KEYS)
+    written(profiles / "config", "default", {"region": "eu-central-1"})
+    opened: list[dict[str, Any]] = []
+
+    def noted(uri: str, **given: Any) -> object:
+        opened.append({"uri": uri, "config": dict(given["config"]), "provider": given.get("credential_provider")})
+        return object()
+
+    monkeypatch.setattr(store, "from_url", noted)
+    for uri, options in (("s3a://b/x", {}), ("s3://b", {"AWS_REGION": "here"}), ("gs://b", {})):
+        Store.open(uri, options)
+    assert [one["config"] for one in opened] == [{"region": "eu-central-1"}, {"aws_region": "here"}, {}]
+    assert [type(one["provider"]) for one in opened] == [credentials.Botocore, credentials.Botocore, type(None)]
+    assert opened[0]["provider"].options() == {
+        "AWS_ACCESS_KEY_ID": "AKIDPROFILE",
+        "AWS_SECRET_ACCESS_KEY": "s3cr3t",
+        "AWS_REGION": "eu-central-1",
+    }
+    assert json.dumps(opened[0]["provider"](), default=str).count("AKIDPROFILE") == 1
