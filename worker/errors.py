@@ -26,3 +26,7 @@ class Poison(PcaplakeError):
 
 class Fatal(PcaplakeError):
     """Nothing will work until somebody changes something; the message says what."""
+
+
+class WrongChoice(Fatal):
+    """What was asked for does not fit the lake that is there: nothing was begun."""

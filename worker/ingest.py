@@ -25,7 +25,7 @@ from .lake.delta import AddFile
 from .lake.lake import Lake
 from .lake.manifest import Capture
 from .lake.stage import Window
-from .pipeline import Reader, Stopped
+from .pipeline import QUARANTINED, Reader, Stopped
 from .source import ObjectRef, Sources
 
 ATTEMPTS = 2
@@ -45,7 +45,7 @@ class Tally:
     rows: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)  # uri -> why
-    bad: list[str] = field(default_factory=list)  # the quarantined, by uri
+    bad: list[str] = field(default_factory=list)  # the quarantined by uri, those of earlier runs too
     total: int = 0  # captures found, and their bytes
     total_bytes: int = 0
     read_bytes: int = 0
@@ -86,11 +86,15 @@ class Ingest:
         """Take no new captures; what is whole is staged and committed."""
         self.stopped = True
 
+    def skip(self, uri: str) -> None:
+        """Something was found that can be no capture."""
+        self.tally.ignored += 1
+
     async def run(self, lake: Lake, refs: Iterable[ObjectRef]) -> None:
         """Read, stage, and wait until everything staged is in the tables. Fatal as the lake raises it."""
         self._lake, self._loop = lake, asyncio.get_running_loop()
         self._jobs.extend(refs)
-        self.tally.total = len(self._jobs)
+        self.tally.total = len(self._jobs) + self.tally.ignored
         self.tally.total_bytes = sum(ref.size for ref in self._jobs)
         try:
             while True:
@@ -131,8 +135,9 @@ class Ingest:
                     file.rewind()
                 capture = await self._in_thread(file.named)
                 known = held is not None and capture.capture_id in held.window
-                if known or await self._lake.seen([capture.capture_id]):
-                    self.tally.already_ingested += 1
+                item = None if known else (await self._lake.known([capture.capture_id])).get(capture.capture_id)
+                if known or item is not None:
+                    self._known(ref, item is not None and item.capture.outcome == QUARANTINED)
                     self.tally.read_bytes += ref.size
                     return held
                 held = held or _Open(self._lake.window())
@@ -204,8 +209,15 @@ class Ingest:
         self._lake_failed_at = None
         for capture in staged.staged:
             self._count(held.read[capture.capture_id])
-        self.tally.already_ingested += len(staged.taken)
+        for capture in staged.taken:
+            read = held.read[capture.capture_id]
+            self._known(read.ref, read.summary is None)
         self._again(held.read[capture.capture_id] for capture in staged.again)
+
+    def _known(self, ref: ObjectRef, quarantined: bool) -> None:
+        self.tally.already_ingested += 1
+        if quarantined:
+            self.tally.bad.append(ref.uri)
 
     def _count(self, read: _Read) -> None:
         self.tally.captures += 1

@@ -1,6 +1,7 @@
 """How long it takes from an upload to a row that can be queried, as far as this process staged it.
 
-Knows stages and what the ledger says of them. A figure and nothing else: the two clocks are the store's and ours.
+Knows stages, and asks the ledger for one capture of each: a capture's item is small, a stage's may be large. A figure
+and nothing else: the two clocks are the store's and ours.
 """
 
 from __future__ import annotations
@@ -9,15 +10,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from .errors import Retryable
 from .lake.lake import Lake
 from .meter import SILENT, Meter
-from .source import ObjectRef
+from .source import ObjectRef, capture
 
 MOST = 100  # stages that are followed at once: a sample is enough
 EVERY = 0.5
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A stage: one of its captures, and when each was uploaded, epoch seconds."""
+
+    capture_id: str
+    uploaded: list[float] = field(default_factory=list)
 
 
 class Lag:
@@ -32,13 +42,14 @@ class Lag:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._meter, self._now, self._sleep = meter, now, sleep
-        self._open: dict[Lake, dict[str, list[float]]] = {lake: {} for lake in lakes.values()}
+        self._open: dict[Lake, dict[str, _Followed]] = {lake: {} for lake in lakes.values()}
 
     def staged(self, lake: Lake, stage_id: str, ref: ObjectRef) -> None:
         """A capture is in this stage now."""
         followed = self._open[lake]
         if ref.event_time is not None and (stage_id in followed or len(followed) < MOST):
-            followed.setdefault(stage_id, []).append(ref.event_time.timestamp())
+            stage = followed.setdefault(stage_id, _Followed(capture(ref).capture_id))
+            stage.uploaded.append(ref.event_time.timestamp())
 
     async def run(self) -> None:
         while True:
@@ -54,8 +65,9 @@ class Lag:
         followed = self._open[lake]
         if not followed:
             return
-        for stage_id in await lake.in_tables(list(followed)):
-            self._observe(followed.pop(stage_id))
+        landed = await lake.committed({stage.capture_id for stage in followed.values()})
+        for stage_id in [one for one, stage in followed.items() if stage.capture_id in landed]:
+            self._observe(followed.pop(stage_id).uploaded)
 
     def _observe(self, uploaded: Iterable[float]) -> None:
         now = self._now()

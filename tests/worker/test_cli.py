@@ -118,7 +118,11 @@ def test_a_bar_on_a_terminal_only(drive: Drive, tmp_path: Path) -> None:
         (["tables", "--lake", "{tmp}/lake"], "there is no lake at"),
         (["maintain", "--lake", "{tmp}/lake"], "there is no lake at"),
         (["inspect", "{tmp}/no.pcap"], "No such file"),
+        (["inspect", "{tmp}"], "is no regular file"),
+        (["inspect", "/dev/null"], "is no regular file"),
         (["sample", "{tmp}/out", "--mix", "z"], "no mix 'z'"),
+        (["sample", "{drive}/profile", "--mix", "a"], "{drive}/profile is no folder"),
+        (["sample", "{drive}/profile/sub", "--mix", "a"], "{drive}/profile is no folder"),
         (["brew"], "No such command"),
     ],
 )
@@ -130,24 +134,31 @@ def test_usage_and_settings_exit_2_with_one_line(
     (folder / "profile").write_text("porst: {}\n")
     code, out, err = lakes.run(capsys, *(one.format(drive=folder, tmp=tmp_path) for one in arguments))
     assert (code, out) == (2, "")
-    assert message in err
+    assert message.format(drive=folder) in err
     assert len(err.splitlines()) == 1
     assert "Traceback" not in err
     assert not (tmp_path / "lake").exists()
 
 
 def test_fatal_is_3(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
-    """lake.json of another kind; and tables that are missing while none may be made."""
+    """lake.json of another kind."""
     lake = tmp_path / "lake"
-    code, _, err = lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake, "--no-create")
-    assert code == 3
-    assert "tables are missing" in err
     assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake)[0] == 0
     path = lake / "_pcaplake" / "lake.json"
     path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
     code, _, err = lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake)
     assert (code, len(err.splitlines())) == (3, 1)
     assert "use a newer pcaplake" in err
+
+
+def test_a_choice_that_does_not_fit_the_lake_is_2(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+    """Tables that are missing while none may be made; other partition columns than the lake has."""
+    given = ("ingest", drive.captures[0], "--lake", tmp_path / "lake")
+    code, _, err = lakes.run(capsys, *given, "--no-create")
+    assert (code, "tables are missing" in err, len(err.splitlines())) == (2, True, 1)
+    assert lakes.run(capsys, *given)[0] == 0
+    code, _, err = lakes.run(capsys, *given, "--partition-by", "vehicle_id")
+    assert (code, "this lake has the partition columns date" in err, len(err.splitlines())) == (2, True, 1)
 
 
 def test_quarantined_is_1(tmp_path: Path, capsys: Capsys) -> None:
@@ -260,6 +271,8 @@ def test_inspect(drive: Drive, capsys: Capsys) -> None:
     code, out, err = lakes.run(capsys, "inspect", drive.profile)
     assert (code, out) == (1, "")
     assert "not a capture (unknown_format)" in err
+    code, out, err = lakes.run(capsys, "inspect", drive.profile, "--json")
+    assert (code, json.loads(out)["error"], err.count("\n")) == (1, "unknown_format", 1)
 
 
 def test_sample_is_deterministic_and_says_what_it_made(tmp_path: Path, capsys: Capsys) -> None:
@@ -271,6 +284,20 @@ def test_sample_is_deterministic_and_says_what_it_made(tmp_path: Path, capsys: C
         made.append([path.read_bytes() for path in sorted((tmp_path / name).rglob("*")) if path.is_file()])
         assert len(out.splitlines()) == 3
     assert made[0] == made[1]
+
+
+def test_maintain_where_nothing_may_be_written(
+    drive: Drive, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first table is not begun: deltalake would panic, and tell everybody."""
+    lake = tmp_path / "lake"
+    assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake)[0] == 0
+    locked = str(lake / "packets" / "_delta_log")
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != locked)
+    monkeypatch.setattr("worker.lake.maintenance._maintain", None)
+    monkeypatch.setattr("worker.lake.maintenance.TABLES", ["packets"])
+    code, _, err = lakes.run(capsys, "maintain", "--lake", lake)
+    assert (code, err.splitlines()[-1]) == (3, f"pcaplake: {locked} cannot be written: run it as who owns the lake")
 
 
 def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:

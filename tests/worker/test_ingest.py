@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import os
 import shutil
@@ -67,7 +68,7 @@ def test_what_is_no_capture(drive: Drive, tmp_path: Path, capsys: pytest.Capture
     (folder / "nowhere").symlink_to(tmp_path / "missing")
     os.mkfifo(folder / "pipe")
     code, result = lakes.ingest([folder], lake, log, profile=str(drive.profile))
-    assert (code, result["captures"], result["ignored"], result["quarantined"]) == (0, 2, 4, 0)
+    assert (code, result["captures"], result["ignored"], result["quarantined"]) == (0, 2, 6, 0)
     code, result = lakes.ingest([folder / "notes.pcap", folder / "empty.pcap", folder], lake, log)
     assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (1, 2, 2, 2)
     assert result["rows"] == NO_ROWS | {"captures": 2, "quarantine": 2}
@@ -79,7 +80,32 @@ def test_what_is_no_capture(drive: Drive, tmp_path: Path, capsys: pytest.Capture
     outcomes = pl.read_delta(f"{lake}/captures").group_by("outcome").len().sort("outcome")
     assert dict(outcomes.iter_rows()) == {"ok": 2, "quarantined": 2}
     code, result = lakes.ingest([folder / "notes.pcap"], lake, log)
-    assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (0, 0, 1, 0)
+    assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (1, 0, 1, 0)
+    assert f"quarantined, for the reason in the table quarantine: file://{folder}/notes.pcap" in log.read_text()
+
+
+def test_a_folder_that_cannot_be_read_costs_nobody_else(
+    drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a file that cannot: all others come in, and the exit code says that something is missing."""
+    folder, real = tmp_path / "mixed", os.scandir
+    for name in ("a", "secret", "z"):
+        (folder / name).mkdir(parents=True)
+        shutil.copy(drive.captures[0], folder / name)
+
+    def scandir(path: str) -> object:
+        if Path(path) in closed:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    closed = {folder / "secret"}
+    code, out, err = lakes.run(capsys, "ingest", folder, "--lake", tmp_path / "lake", "--json")
+    assert (code, lakes.json.loads(out)["captures"]) == (3, 2)
+    assert f"not read: file://{folder}/secret: " in err
+    closed = {folder}
+    code, _, err = lakes.run(capsys, "ingest", folder, "--lake", tmp_path / "lake")
+    assert (code, err) == (2, f"pcaplake: the folder {folder} cannot be read: Permission denied\n")
 
 
 def test_a_region_of_garbage_is_quarantined_and_the_rest_is_kept(drive: Drive, tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ def ingest(
 
     Every option may be set in the environment: PCAPLAKE_LAKE, PCAPLAKE_THREADS, PCAPLAKE_TARGET_FILE_SIZE, ...
 
-    Exit codes: 0 all in, 1 some captures quarantined, 2 usage or settings, 3 stopped by a fatal error or captures that
-    could not be read, 130 Ctrl-C (what was whole is in; run it again for the rest).
+    Exit codes: 0 all in, 1 some captures quarantined (now or before), 2 usage or settings, 3 stopped by a fatal error,
+    or captures or folders that could not be read, 130 Ctrl-C (what was whole is in; run it again for the rest).
 
     Examples:
 
@@ -122,7 +122,7 @@ def run(
     start = time.monotonic()
 
     async def main() -> bool:
-        refs = await find(names, sources, store)
+        refs = await find(names, sources, store, skipped=work.skip)
         screen.compile_kernels()
         interrupted = _stop_on_interrupt(work)
         lake = await Lake.open(
@@ -158,7 +158,7 @@ def run(
     if interrupted:
         screen.say("interrupted: what was whole is in the lake; run the same command again for the rest")
         return INTERRUPTED
-    return FAILED if work.tally.failed else QUARANTINED if work.tally.quarantined else 0
+    return FAILED if work.tally.failed else QUARANTINED if work.tally.bad else 0
 
 
 def _stop_on_interrupt(work: Ingest) -> asyncio.Event:

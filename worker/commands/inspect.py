@@ -28,12 +28,14 @@ def inspect(
 ) -> None:
     """Format, interfaces, link types, time span, packets and bytes by protocol, rows by table, faults.
 
-    Needs no lake. Exit code 1: it is no capture.
+    Needs no lake. Exit code 1: it is no capture; with --json the object has `error` and `detail` then.
 
     Example:  pcaplake inspect drive.pcapng --profile vehicle.yaml
     """
     if ":/" in str(capture):
         raise WrongSetting(f"{capture}: inspect reads files of this machine; fetch it first")
+    if capture.exists() and not capture.is_file():
+        raise WrongSetting(f"{capture} is no regular file: inspect reads a capture to its end, and needs one")
     screen.compile_kernels()
     packets: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -45,6 +47,8 @@ def inspect(
             summary = opened.summary
     except CaptureError as error:
         screen.say(f"pcaplake: {capture} is {error}")
+        if json:
+            screen.as_json({"error": error.reason, "detail": error.detail})
         raise typer.Exit(NOT_A_CAPTURE) from error
     except OSError as error:
         raise WrongSetting(f"{capture} cannot be read: {error.strerror}") from error

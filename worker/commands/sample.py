@@ -26,6 +26,9 @@ def sample(
 
     Example:  pcaplake sample drive/ --mix drive --seconds 60 --vehicles 2 --seed 7
     """
+    there = next(one for one in (out.absolute(), *out.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise WrongSetting(f"{there} is no folder: name another OUT")
     try:
         with screen.share("sample") as progress:
             paths = make(out, mix, seconds, vehicles, seed, progress=progress)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from blake3 import blake3
 
-from ..errors import Fatal
+from ..errors import Fatal, WrongChoice
 from .ledger import Ledger
 from .store import Store
 
@@ -24,6 +24,7 @@ LEDGER_FILE = "_pcaplake/ledger.sqlite"
 LOG_STORE = "put-if-absent"
 _CHUNK = 1 << 20
 _TRIES = 5
+_CHOSEN = "the partition columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +159,7 @@ def _check(lake: Identity, mine: Identity) -> None:
             lake.uri == mine.uri,
             "spell it as the lake does, or make this spelling the lake's with --adopt",
         ),
-        "the partition columns": (
+        _CHOSEN: (
             ", ".join(lake.partition_columns),
             ", ".join(mine.partition_columns),
             lake.partition_columns == mine.partition_columns,
@@ -167,7 +168,8 @@ def _check(lake: Identity, mine: Identity) -> None:
     }
     for what, (theirs, ours, equal, advice) in said.items():
         if not equal:
-            raise Fatal(f"this lake has {what} {theirs}, not {ours}; {advice}")
+            kind = WrongChoice if what == _CHOSEN else Fatal
+            raise kind(f"this lake has {what} {theirs}, not {ours}; {advice}")
 
 
 async def _bind(lake: Identity, ledger: Ledger) -> None:

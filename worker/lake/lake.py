@@ -20,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from parser.tables import TABLES
 
-from ..errors import Fatal, Retryable
+from ..errors import Fatal, Retryable, WrongChoice
 from ..meter import SILENT, Meter
 from . import identity
 from .committer import HURRY_SECONDS, Committer, Source
@@ -28,7 +28,7 @@ from .delta.actions import AddFile
 from .delta.log import LogStore
 from .knobs import Knobs
 from .lease import Leadership
-from .ledger import Ledger, StageItem
+from .ledger import COMMITTED, CaptureItem, Ledger
 from .ledger.sqlite import SqliteLedger
 from .manifest import Capture, Manifest, Stage, manifest_path
 from .parquet import ParquetSink
@@ -187,7 +187,10 @@ class Lake:
         await self.close()
 
     async def close(self) -> None:
-        """Stop the committer between two of its requests; what is staged stays for the next run."""
+        """Stop the committer between two of its requests; what is staged stays for the next run.
+
+        A checkpoint under way has `committer.patience` to be finished.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -195,9 +198,12 @@ class Lake:
 
     async def seen(self, capture_ids: Collection[str]) -> dict[str, str]:
         """capture_id -> STAGED or COMMITTED in the lake's generation now, of those that need not be decoded."""
+        return {one: item.state for one, item in (await self.known(capture_ids)).items()}
+
+    async def known(self, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
+        """What the ledger has in the lake's generation now, of those that need not be decoded."""
         generation = await self._persist(self._current.reload)
-        items = await self._persist(lambda: self.ledger.captures(generation, capture_ids))
-        return {one: item.state for one, item in items.items()}
+        return await self._persist(lambda: self.ledger.captures(generation, capture_ids))
 
     def window(self, *, tables: Collection[str] | None = None) -> Window:
         """A new merge window for one worker thread; `tables` limits it to rows of some."""
@@ -293,11 +299,10 @@ class Lake:
         found = await self.store.get(manifest_path(head)) if head >= 0 else None
         return generation > (0 if found is None else Manifest.from_json(found[0]).generation)
 
-    async def in_tables(self, stage_ids: Collection[str]) -> set[str]:
-        """Those of the stages whose batch is in every table, as far as the ledger still knows them."""
-        head = await self.ledger.head()
-        items = await self.ledger.stages(self._current.generation, stage_ids)
-        return {one for one in stage_ids if one not in items or -1 < _batch(items[one]) <= head}
+    async def committed(self, capture_ids: Collection[str]) -> set[str]:
+        """Those of the captures whose rows are in every table, or that the ledger does not know (any more)."""
+        items = await self.ledger.captures(self._current.generation, capture_ids)
+        return {one for one in capture_ids if one not in items or items[one].state == COMMITTED}
 
     async def finish(self, seconds: float) -> None:
         """Commit what was staged here, if this process leads and as long as there is time; else the next leader does."""
@@ -321,10 +326,6 @@ _EVERYTHING = 1_000_000
 _REMEMBERED = 1_000
 
 
-def _batch(item: StageItem) -> int:
-    return -1 if item.batch is None else item.batch
-
-
 async def rebuild(store: Store, ledger: Ledger) -> None:
     """Teach a ledger everything above its head that the manifests say."""
     batch = await ledger.head() + 1
@@ -338,7 +339,7 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
 
     def count(name: str) -> TableCounts | None:
         try:
-            table = DeltaTable(store.location(name), storage_options=dict(store.options) or None)
+            table = DeltaTable(store.location(name), storage_options=store.options_now() or None)
         except TableNotFoundError:
             return None
         adds = pa.table(table.get_add_actions(flatten=True))
@@ -359,7 +360,7 @@ async def create_tables(log_store: LogStore, partition_columns: Sequence[str], a
     versions = await asyncio.gather(*(log_store.version(name) for name in SCHEMAS))
     absent = [name for name, version in zip(SCHEMAS, versions, strict=True) if version < 0]
     if absent and not auto_create:
-        raise Fatal(f"tables are missing: {', '.join(absent)}; make them, or let them be made (--create)")
+        raise WrongChoice(f"tables are missing: {', '.join(absent)}; make them, or let them be made (--create)")
     await asyncio.gather(
         *(
             log_store.create(

@@ -7,8 +7,10 @@ Knows no rule of the commit path.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -46,14 +48,23 @@ def maintain(
         raise ValueError(f"files are kept for {LEAST_RETENTION_DAYS} days at the least, not {retention_days}")
     for name in TABLES:
         begin(name)
+        if store.local is not None:
+            _refuse_closed(store.local / name)
         try:
-            yield name, _maintain(store.location(name), dict(store.options), target_file_size, retention_days)
+            yield name, _maintain(store.location(name), store.options_now(), target_file_size, retention_days)
         except TableNotFoundError:
             continue
         except CommitFailedError as error:
             raise Retryable(f"{name}: somebody else changed the same files; run it again: {error}") from error
         except (DeltaError, OSError) as error:
             raise Fatal(f"{name}: {error}") from error
+
+
+def _refuse_closed(table: Path) -> None:
+    """Fatal for a folder where nothing may be written: `deltalake` panics there, and says so on stderr."""
+    for folder, _, _ in os.walk(table):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise Fatal(f"{folder} cannot be written: run it as who owns the lake")
 
 
 def _maintain(uri: str, options: dict[str, str], target_file_size: int, retention_days: int) -> Maintained:

@@ -9,10 +9,11 @@ lake itself is ever found, and nothing twice.
 from __future__ import annotations
 
 import asyncio
+import errno
 import glob
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -26,17 +27,25 @@ class NotThere(ValueError):
     """What was named does not exist; the message says it."""
 
 
-async def find(names: Sequence[str], sources: Sources, lake: Store | None = None) -> list[ObjectRef]:
+async def find(
+    names: Sequence[str],
+    sources: Sources,
+    lake: Store | None = None,
+    *,
+    skipped: Callable[[str], None] = lambda uri: None,
+) -> list[ObjectRef]:
     """Everything that was named, in that order; folders sorted by name. NotThere for a name that stands for nothing.
 
-    With the time of each; with the eTag of what is in an object store.
+    With the time of each; with the eTag of what is in an object store. `skipped` is told of everything in a folder that
+    is no file: pipes, devices, links to nowhere. A folder in a folder that cannot be read is found like a file that
+    cannot: who opens it learns why.
     """
     found: dict[str, ObjectRef] = {}
     for name in names:
         if is_remote(name):
             some = await _remote(name, sources)
         else:
-            some = await asyncio.to_thread(_local, name.removeprefix("file://"))
+            some = await asyncio.to_thread(_local, name.removeprefix("file://"), skipped)
         for ref in some:
             known = found.setdefault(ref.uri, ref)
             if ref.explicit and not known.explicit:
@@ -44,33 +53,43 @@ async def find(names: Sequence[str], sources: Sources, lake: Store | None = None
     return [ref for ref in found.values() if lake is None or not ref.uri.startswith(f"{lake.uri}/")]
 
 
-def _local(name: str) -> list[ObjectRef]:
+def _local(name: str, skipped: Callable[[str], None]) -> list[ObjectRef]:
     path = Path(name)
     if path.exists():
-        return list(_named(path))
+        return list(_named(path, skipped))
     matches = sorted(glob.glob(name, recursive=True)) if _MAGIC & set(name) else []
     if not matches:
         raise NotThere(f"{name} does not exist" if not _MAGIC & set(name) else f"{name} matches nothing")
-    return [ref for match in matches for ref in _named(Path(match))]
+    return [ref for match in matches for ref in _named(Path(match), skipped)]
 
 
-def _named(path: Path) -> Iterator[ObjectRef]:
+def _named(path: Path, skipped: Callable[[str], None]) -> Iterator[ObjectRef]:
     if not path.is_dir():
         yield local(path, explicit=True)
         return
-    for parent, folders, files in os.walk(path.resolve(), onerror=_unreadable):
+    top = path.resolve()
+    closed: list[OSError] = []
+    for parent, folders, files in os.walk(top, onerror=closed.append):
         folders.sort()
         for one in sorted(files):
             inside = Path(parent, one)
             try:
                 if stat.S_ISREG(inside.stat().st_mode):
                     yield local(inside, explicit=False)
-            except OSError:  # a link to nowhere, or gone in the meantime
-                continue
+                    continue
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ELOOP):  # else a link to nowhere, or gone in the meantime
+                    yield _unreadable(str(inside))
+                    continue
+            skipped(f"file://{inside}")
+    for error in closed:
+        if error.filename == str(top):
+            raise NotThere(f"the folder {top} cannot be read: {error.strerror}")
+        yield _unreadable(error.filename)
 
 
-def _unreadable(error: OSError) -> None:
-    raise NotThere(f"the folder {error.filename} cannot be read: {error.strerror}")
+def _unreadable(name: str) -> ObjectRef:
+    return ObjectRef(uri=f"file://{name}", size=0, explicit=False)
 
 
 async def _remote(uri: str, sources: Sources) -> list[ObjectRef]:
