@@ -351,6 +351,8 @@ class Service:
         await self._wait(self._tasks(), max(GIVING_BACK, deadline - self._clock()))
         left = max(0.0, deadline - self._clock())  # what is not committed now, the next leader commits
         await asyncio.gather(*(self._finish(lake, left) for lake in self._lakes.values()), return_exceptions=True)
+        for lake in self._lakes.values():  # who closes them must not wait for a checkpoint any longer than this
+            lake.committer.patience = max(0.0, deadline - self._clock())
         for task in (lanes, *polls, *self._tasks()):
             task.cancel()
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.worker.fleets import Fleet, can_capture, emptied
 from worker.errors import Fatal
+from worker.lake.delta.log import LogStore
 from worker.lake.stage import Window
 from worker.notification import parse
 from worker.queue import Delivery
@@ -21,9 +22,11 @@ from worker.source import capture
 
 
 @asynccontextmanager
-async def running(fleet: Fleet, **given: Any) -> AsyncIterator[tuple[Service, asyncio.Task[None]]]:
+async def running(
+    fleet: Fleet, *, knobs: Any = None, **given: Any
+) -> AsyncIterator[tuple[Service, asyncio.Task[None]]]:
     """A service that runs until the body is over, and then stops as by SIGTERM."""
-    async with await fleet.lake(source=fleet.replays()) as lake:
+    async with await fleet.lake(source=fleet.replays(), **(knobs or {})) as lake:
         service = fleet.service(lake, **given)
         task = asyncio.create_task(service.run())
         try:
@@ -406,5 +409,31 @@ def test_a_message_that_could_not_be_deleted_is_not_counted_as_deleted() -> None
         outcomes = {key[1]: count for key, count in gauges.counted.items() if key[0] == "messages"}
         assert outcomes == {"undeleted": 1, "deleted": 1}
         assert fleet.captures() == {"s3://raw/a.pcap": 1}
+
+    asyncio.run(main())
+
+
+def test_a_checkpoint_under_way_does_not_keep_it_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, stopped = set[str](), set[str]()
+
+    async def endless(self: LogStore, table: str) -> None:
+        begun.add(table)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.add(table)
+
+    monkeypatch.setattr(LogStore, "checkpoint", endless)
+
+    async def main() -> None:
+        fleet = Fleet()
+        fleet.upload("a.pcap", can_capture(10, 0))
+        async with asyncio.timeout(30):
+            async with running(fleet, drain_timeout=0.5, knobs={"checkpoint_interval": 1}) as (service, task):
+                await emptied(fleet, service, task)
+                while not begun:
+                    await asyncio.sleep(0.01)
+        assert stopped == begun
+        assert fleet.ledger.shared.lease.owner == ""
 
     asyncio.run(main())

@@ -64,7 +64,11 @@ class FilesMissing(Retryable):
 
 
 class Committer:
-    """`run` until cancelled. `blocked`: table -> why it cannot be written; `hurry`: close every batch at once."""
+    """`run` until cancelled. `blocked`: table -> why it cannot be written; `hurry`: close every batch at once.
+
+    `patience`: seconds that a checkpoint under way has when it is cancelled, then it is stopped, and the next one is
+    made by whoever leads; None: as long as it takes.
+    """
 
     def __init__(
         self,
@@ -94,6 +98,7 @@ class Committer:
         self._nudged = asyncio.Event()
         self._moved = clock()
         self.hurry = False
+        self.patience: float | None = None
         self.blocked: dict[str, str] = {}
         self._retry_at: dict[str, float] = {}
         self._own_tables = frozenset(tables)
@@ -138,9 +143,10 @@ class Committer:
                     await asyncio.sleep(self._rng.uniform(0, min(0.1 * 2 ** min(failures, 8), 10.0)))
         finally:
             beating.cancel()
-            await asyncio.gather(beating, *self._chores.values(), return_exceptions=True)
-            await self._leadership.release()
+            await asyncio.gather(beating, return_exceptions=True)
+            await self._leadership.release()  # before chores: nobody needs to lead for them
             self._tell()
+            await self._end_chores()
 
     def nudge(self) -> None:
         """Something was staged in this process: look at once."""
@@ -363,6 +369,14 @@ class Committer:
         """Checkpoint and clean-up in the background; the next one may try again, so a failure is only told."""
         if table not in self._chores or self._chores[table].done():
             self._chores[table] = asyncio.create_task(self._tidy(table))
+
+    async def _end_chores(self) -> None:
+        chores = [chore for chore in self._chores.values() if not chore.done()]
+        if chores:
+            await asyncio.wait(chores, timeout=self.patience)
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
 
     async def _tidy(self, table: str) -> None:
         try:
