@@ -31,7 +31,6 @@ from .errors import Fatal
 from .lake.store import Store
 
 _KEYS = ("name", "bucket", "key", "lake", "profile", "vehicle_id", "vehicle_id_pattern", "also")
-_MAGIC = frozenset("*?[")
 
 
 class WrongRoutes(ValueError):
@@ -202,9 +201,13 @@ class _Reader:
                 if earlier.hides(route):
                     self._wrong(f"is never reached: {earlier.name} takes everything; give that one `also: true`")
             fixed = re.split(r"[*?\[]", route.key, maxsplit=1)[0]
-            for lake in lakes:
-                if not _MAGIC & set(route.bucket) and f"s3://{route.bucket}/{fixed}".startswith(f"{lake}/"):
-                    self._wrong(f"is about what lies in the lake {lake}, which is never ingested")
+            for lake in sorted(lakes):
+                bucket = lake.removeprefix("s3://").partition("/")[0]
+                if fnmatchcase(bucket, route.bucket) and f"s3://{bucket}/{fixed}".startswith(f"{lake}/"):
+                    self._wrong(
+                        f"takes from the bucket {bucket} what lies in the lake {lake}, which is never ingested: put the "
+                        f"lake beside its captures, as s3://{bucket}/lake, or let the route name other buckets only"
+                    )
         for lake in sorted(lakes):
             for other in sorted(lakes):
                 if lake.startswith(f"{other}/"):

@@ -24,8 +24,9 @@ from .errors import Fatal, Retryable
 from .fetch import Body, Budget, Fetching
 from .lake.identity import capture_id, local_uri
 from .lake.manifest import Capture
-from .lake.store import ObjectStore, Store
+from .lake.store import ObjectStore, Store, nameable
 from .objects import Changed, Content, Gone, Objects, StoredObjects
+from .objects_signed import SignedObjects
 
 UNKNOWN_SIZE = -1
 
@@ -177,7 +178,10 @@ class Sources:
             if not isinstance(store, ObjectStore):
                 raise Fatal(f"{uri} is in no object store")
             self._buckets[root] = StoredObjects(store.uri, store.client)
-        return self._buckets[root], key
+        objects = self._buckets[root]
+        if isinstance(objects, StoredObjects) and root.startswith("s3:") and not nameable(key):
+            return SignedObjects(root, self._options), key
+        return objects, key
 
     async def resolve(self, ref: ObjectRef) -> ObjectRef:
         """With size and eTag, which the store is asked for only where they are not known. Gone, Changed, Retryable."""

@@ -28,6 +28,7 @@ from .fault_proxy import FaultProxy
 DATA = random.Random(1).randbytes(3_000_000)
 HTTP = {"allow_http": "true"}
 KEYS = ["drives/a.pcap", "a b+ü%20=1&x~(2)'*#?.pcap", "%2B%25/🚗 +.pcapng", "a=1/b:2,c;d@e$f!.gz"]
+ODD_KEYS = ["/a", "a//b", "a/", "//"]
 
 
 def name_of(url: str) -> str:
@@ -196,6 +197,39 @@ def test_from_the_bucket_to_the_bytes(aws: Aws) -> None:
             unknown = ObjectRef(uri=ref.uri, size=UNKNOWN_SIZE, explicit=True)
             assert capture(await sources.resolve(unknown)) == capture(ref)
         assert budget.used == 0
+
+    asyncio.run(main())
+
+
+def test_keys_that_obstore_cannot_name(aws: Aws) -> None:
+    """`a` is another object than `/a` and `a/`, and so is `a//b` than `a/b`."""
+    bucket, s3 = aws.bucket(), aws.client("s3")
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    url = notified(aws, bucket, "s3:ObjectCreated:*")
+    for number, key in enumerate(ODD_KEYS, 1):
+        s3.put_object(Bucket=bucket, Key=key, Body=DATA[: 1000 * number])
+    for key in ("a", "a/b"):
+        s3.put_object(Bucket=bucket, Key=key, Body=b"another")
+
+    async def main() -> None:
+        refs = {r.uri: r for one in await notifications(url, len(ODD_KEYS) + 2) for r in one.objects}
+        for number, key in enumerate(ODD_KEYS, 1):
+            ref = refs[f"s3://{bucket}/{key}"]
+            assert await read(Sources(HTTP), ref, fetching=Fetching(chunk_bytes=700)) == DATA[: 1000 * number]
+            unknown = ObjectRef(uri=ref.uri, size=UNKNOWN_SIZE, explicit=True)
+            assert capture(await Sources(HTTP).resolve(unknown)).capture_id == capture(ref).capture_id
+        ref = refs[f"s3://{bucket}/{ODD_KEYS[0]}"]
+        s3.put_object(Bucket=bucket, Key=ODD_KEYS[0], Body=b"overwritten")
+        plain = ObjectRef(uri=ref.uri, size=ref.size, explicit=True, etag=ref.etag)
+        with pytest.raises(Changed):
+            await read(Sources(HTTP), plain)
+        assert await read(Sources(HTTP), ref) == DATA[:1000]
+        s3.delete_object(Bucket=bucket, Key=ODD_KEYS[0])
+        with pytest.raises(Gone):
+            await read(Sources(HTTP), plain)
+        nowhere = ObjectRef(uri="s3://no-such-bucket-at-all//a", size=10, explicit=True, etag="x")
+        with pytest.raises(Retryable):
+            await read(Sources(HTTP), nowhere, fetching=Fetching(attempts=1))
 
     asyncio.run(main())
 

@@ -150,6 +150,8 @@ def test_a_hash_stays_what_it_was() -> None:
         ({**ALL, "vehicle_id_pattern": "/([^/]+)/"}, "needs a group of that name"),
         ({"bucket": "lakes", "key": "all/x*", "lake": "s3://lakes/all"}, "lies in the lake s3://lakes/all"),
         ({"bucket": "lakes", "lake": "s3://lakes"}, "lies in the lake s3://lakes"),
+        ({"bucket": "*", "lake": "s3://lakes"}, "put the lake beside its captures, as s3://lakes/lake"),
+        ({"bucket": "l*", "key": "all/x/*.pcap", "lake": "s3://lakes/all"}, "lies in the lake s3://lakes/all"),
     ],
 )
 def test_a_wrong_route(route: Any, expected: str, tmp_path: Path) -> None:
