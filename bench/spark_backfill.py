@@ -1,0 +1,174 @@
+"""Rows per second and core: `backfill` on Spark beside `pcaplake ingest`, the same captures on the same machine.
+
+`python -m bench.spark_backfill` prints the section of docs/benchmarks.md. Both write a lake in a folder; both are told to
+use one core, and the time is CPU time of all their processes over rows, because the machine may be shared. Spark's own
+start is measured apart: a session lives longer than one backfill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS, VEHICLES, RUNS = 60.0, 4, 3
+WARM_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Rows of all tables; CPU seconds of all processes, and of the clock."""
+
+    rows: int
+    cpu: float
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.cpu
+
+
+def ingest(folder: Path, lake: Path, profile: Path) -> Run:
+    """`pcaplake ingest --threads 1` in a process of its own."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "worker",
+            "ingest",
+            folder,
+            "--lake",
+            lake,
+            "--profile",
+            profile,
+            "--threads=1",
+            "--json",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    return Run(rows=sum(said["rows"].values()), cpu=said["cpu_seconds"], seconds=said["seconds"])
+
+
+_CHILD = """
+import json, os, sys, time
+from pathlib import Path
+from spark_jobs.backfill import Options, run
+from spark_jobs.session import open_session
+from worker.fleet_settings import FleetSettings
+
+def used(root):
+    # of this process and everything below it, with what has ended there: clock ticks of /proc
+    found, total = {root}, 0.0
+    stats = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            stats[int(entry.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
+    grown = True
+    while grown:
+        more = {pid for pid, (parent, _) in stats.items() if parent in found} - found
+        found |= more
+        grown = bool(more)
+    return sum(stats[pid][1] for pid in found if pid in stats) / os.sysconf("SC_CLK_TCK")
+
+folder, profile, warm, *lakes = sys.argv[1:]
+settings = FleetSettings.load(profile=profile, lake=lakes[0])
+spark = open_session(app="bench", settings=settings, lakes=[lakes[0]], master="local[1]",
+                     conf={"spark.driver.memory": "1g"})
+begun = used(os.getpid())
+run(spark, lakes[0], Options(names=(warm,)), settings=settings)  # Python workers start, kernels are loaded
+out = []
+for lake in lakes[1:]:
+    before, start = used(os.getpid()), time.monotonic()
+    done = run(spark, lake, Options(names=(folder,)), settings=settings)
+    out.append({"rows": sum(done.rows.values()), "cpu": used(os.getpid()) - before, "seconds": time.monotonic() - start})
+print(json.dumps({"begun": begun, "runs": out}))
+spark.stop()
+"""
+
+
+def backfills(folder: Path, warm: Path, profile: Path, lakes: list[Path]) -> tuple[float, list[Run]]:
+    """One session, a short backfill to begin with, then one into each lake -> CPU seconds of the session's start, runs."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, folder, profile, warm, *lakes], check=True, stdout=subprocess.PIPE, text=True
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    return said["begun"], [Run(**one) for one in said["runs"]]
+
+
+def section(seconds: float = SECONDS, vehicles: int = VEHICLES, runs: int = RUNS) -> str:
+    """The section of docs/benchmarks.md, in Markdown."""
+    from worker import sample
+
+    with tempfile.TemporaryDirectory(prefix="pcaplake-") as name:
+        root = Path(name)
+        *captures, profile = sample.make(root / "in", "drive", seconds, vehicles)
+        profile = profile.rename(root / "profile.yaml")
+        *_, unused = sample.make(root / "warm", "drive", WARM_SECONDS)
+        unused.unlink()
+        size = sum(path.stat().st_size for path in captures)
+        ingest(root / "warm", root / "lake-warm", profile)
+        ours = []
+        for number in range(runs):
+            ours.append(ingest(root / "in", root / f"ingest-{number}", profile))
+            shutil.rmtree(root / f"ingest-{number}")
+        lakes = [root / f"spark-{number}" for number in range(runs + 1)]
+        begun, theirs = backfills(root / "in", root / "warm", profile, lakes)
+    assert {one.rows for one in [*ours, *theirs]} == {ours[0].rows}
+    return _text(ours, theirs, begun, size, len(captures), seconds, vehicles)
+
+
+def _text(
+    ours: list[Run], theirs: list[Run], begun: float, size: int, captures: int, seconds: float, vehicles: int
+) -> str:
+    load = os.getloadavg()[1]
+    share = statistics.median(one.rate for one in theirs) / statistics.median(one.rate for one in ours)
+    return "\n".join(
+        [
+            "## Backfill on Spark beside the worker",
+            "",
+            f"`python -m bench.spark_backfill`: a drive of {seconds:g} s of {vehicles} vehicles, {captures} captures, "
+            f"{size / 1e6:,.0f} MB, {ours[0].rows:,} rows of all tables, into a lake in a folder; one core each, "
+            f"{os.cpu_count()} cores in the machine, which was shared (load {load:.1f}). Median of n = {len(ours)} (least to "
+            f"most). CPU is that of all processes: for Spark driver, JVM and Python workers, without the start of the "
+            f"session, which took {begun:.1f} s of CPU.",
+            "",
+            "| | rows/s of CPU | CPU s | s |",
+            "|---|---|---|---|",
+            _row("`pcaplake ingest --threads 1`", ours),
+            _row("`backfill`, `--master local[1]`", theirs),
+            "",
+            f"A core does {share:.0%} of the worker's rows on Spark.",
+            "",
+        ]
+    )
+
+
+def _row(name: str, runs: list[Run]) -> str:
+    def spread(values: list[float], digits: int) -> str:
+        middle, least, most = statistics.median(values), min(values), max(values)
+        return f"{middle:,.{digits}f} ({least:,.{digits}f} to {most:,.{digits}f})"
+
+    return (
+        f"| {name} | {spread([one.rate for one in runs], 0)} | {spread([one.cpu for one in runs], 1)} | "
+        f"{spread([one.seconds for one in runs], 1)} |"
+    )
+
+
+if __name__ == "__main__":
+    start = time.monotonic()
+    print(section())
+    print(f"measured in {time.monotonic() - start:.0f} s", file=sys.stderr)

@@ -1,0 +1,35 @@
+"""A backfill's tasks in processes of their own, and the job as a process that can be killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from spark_jobs.backfill_work import Outcome, Work, stage
+from worker.source import ObjectRef
+
+
+def staged(work: Work, refs: Sequence[ObjectRef], results: object) -> None:
+    """For a process: its outcome goes into a queue."""
+    results.put(stage(work, refs))  # type: ignore[attr-defined]
+
+
+def outcome(*, ends: Mapping[str, int]) -> Outcome:
+    made = Outcome()
+    made.ends.update(ends)
+    return made
+
+
+def start(arguments: Sequence[str], log: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """`python -m spark_jobs backfill`, leader of a group of its own: JVM and workers end with it, killed at once."""
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "spark_jobs", "backfill", *arguments],
+            env={**os.environ, **environment},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
