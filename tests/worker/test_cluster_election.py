@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.worker import clusters
-from worker.cluster.api import Cluster, Forbidden
+from worker.cluster.api import Cluster
 from worker.cluster.election import Election
 from worker.errors import Fatal
 
@@ -187,11 +187,24 @@ def test_what_the_work_says_is_said(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
-def test_without_the_right_to_leases_it_says_which_role(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["GET", "POST", "PUT"])
+def test_without_the_right_to_leases_it_says_which_role(tmp_path: Path, verb: str) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
-        api.at("leases", 403, times=100)
-        with pytest.raises(Forbidden, match=r"ns/lease.*docs/operator\.md"):
-            await Candidate(cluster, "a").task
+        if verb == "PUT":
+            api.put("leases", "lease", {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}})
+        api.at(f"{verb} leases", 403, times=100)
+        with pytest.raises(Fatal, match=r"ns/lease.*docs/operator\.md"):
+            await Candidate(cluster, "a", lasting=1.5).task
+
+    story(tmp_path, tell)
+
+
+def test_a_server_that_begins_forbids_for_a_while(tmp_path: Path) -> None:
+    async def tell(api: clusters.Api, cluster: Cluster) -> None:
+        api.at("leases", 403, times=2)
+        leader = Candidate(cluster, "a")
+        await until(lambda: leader.leads, "it has given up")
+        await leader.stop()
 
     story(tmp_path, tell)
 

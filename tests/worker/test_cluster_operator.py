@@ -22,12 +22,12 @@ from tests.worker import clusters
 from tests.worker.test_cluster_election import until
 from tests.worker.test_telemetry_counts import Counts
 from worker import cli
-from worker.cluster.api import Refused
+from worker.cluster.api import Forbidden, Refused
 from worker.cluster.jobs import ClusterJobs
 from worker.cluster.operator import Operator
 from worker.cluster.plan import DUE, Plan
 from worker.cluster.schedule import Delete, Launch, Overlap, Seen, State, decide
-from worker.errors import Retryable
+from worker.errors import Fatal, Retryable
 from worker.settings import WrongSetting
 
 NOON = datetime(2026, 3, 28, 12, 0, 30, tzinfo=UTC)
@@ -304,6 +304,21 @@ def test_a_leader_goes_on_after_failures(tmp_path: Path, counts: Counts) -> None
         asyncio.run(operator.run())
     assert len(jobs.launched) == 1
     assert operator.still == 0, "it does not lead"
+
+
+def test_a_refusal_is_final_when_it_lasts(tmp_path: Path, counts: Counts) -> None:
+    """A server that has just begun forbids everything for some seconds."""
+    jobs, now = MemoryJobs(), 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    jobs.fail = [Forbidden("no"), Forbidden("no"), Retryable("away")] + [Forbidden("the Role")] * 9
+    given: dict[str, Any] = {"meter": counts, "now": lambda: NOON, "clock": lambda: now, "sleep": sleep}
+    with pytest.raises(Fatal, match="the Role"):
+        asyncio.run(Operator(plan_of(tmp_path), jobs, name="op", every=5.0, **given).run())
+    assert now >= 30
 
 
 # -- over the API server ----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from ..errors import Fatal, PcaplakeError, Retryable
 TRANSPORT = (aiohttp.ClientError, OSError, TimeoutError)
 """What a request raises when no answer came; the client passes these on."""
 REQUEST = 5.0  # seconds
+LASTING = 30.0  # seconds until a refusal is believed
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 _ROLE = "its Role must allow that (docs/operator.md has the rules)"
 
@@ -34,8 +35,23 @@ class Refused(PcaplakeError):
         self.status = status
 
 
-class Forbidden(Fatal):
-    """The Role does not allow it."""
+class Forbidden(Retryable):
+    """The Role does not allow it, or the server has just begun and does not know the Role yet."""
+
+
+class Rights:
+    """When is a refusal final? A server that begins forbids all for some seconds; only what lasts is the Role's."""
+
+    def __init__(self, clock: Callable[[], float], *, lasting: float = LASTING) -> None:
+        self._clock, self._lasting = clock, lasting
+        self._since: dict[str, float] = {}
+
+    def allowed(self, what: str) -> None:
+        self._since.pop(what, None)
+
+    def refused(self, what: str) -> bool:
+        """Has `what` been refused for so long that it is final?"""
+        return self._clock() - self._since.setdefault(what, self._clock()) >= self._lasting
 
 
 class Cluster:
@@ -74,7 +90,8 @@ class Cluster:
     ) -> dict[str, Any]:
         """The answer's object. A PATCH merges (RFC 7386).
 
-        Retryable: no answer, or one that is worth another try; what was asked for may have been done. Forbidden, Refused.
+        Retryable (Forbidden is one): no answer, or one that is worth another try; what was asked for may have been done.
+        Refused.
         """
         what = f"{method} {path}"
         kind = _MERGE if method == "PATCH" else _JSON

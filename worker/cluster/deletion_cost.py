@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from ..errors import Fatal, PcaplakeError
 from ..meter import SILENT, Meter
@@ -74,29 +74,33 @@ async def following(
     in_flight: Callable[[], int], pod: tuple[str, str] | None, *, interval: float, meter: Meter
 ) -> AsyncIterator[None]:
     """Within it the annotation of `pod` (namespace, name) follows. Where it cannot, that is logged, and all goes on."""
+    async with AsyncExitStack() as stack:
+        write = await _writer(pod, stack)
+        if write is None:
+            yield
+            return
+        task = asyncio.create_task(DeletionCost(write, in_flight, interval=interval, meter=meter).run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _writer(pod: tuple[str, str] | None, stack: AsyncExitStack) -> Callable[[int], Awaitable[None]] | None:
+    """None where there is nothing to write to, which is logged."""
     if pod is None:
-        log.warning(
-            "deletion_cost is on, but POD_NAME and POD_NAMESPACE do not say which pod this is: it has no effect"
-        )
-        yield
-        return
-    namespace, name = pod
-    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    connected = Cluster.connected()
+        log.warning("deletion_cost has no effect: POD_NAME and POD_NAMESPACE do not say which pod this is")
+        return None
     try:
-        cluster = await connected.__aenter__()
+        cluster = await stack.enter_async_context(Cluster.connected())
     except Fatal as error:
         log.warning("deletion_cost has no effect: %s", error)
-        yield
-        return
+        return None
+    namespace, name = pod
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
 
     async def write(cost: int) -> None:
         await cluster.ask("PATCH", path, {"metadata": {"annotations": {ANNOTATION: str(cost)}}})
 
-    task = asyncio.create_task(DeletionCost(write, in_flight, interval=interval, meter=meter).run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await connected.__aexit__(None, None, None)
+    return write

@@ -29,7 +29,7 @@ from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from ..errors import Fatal
 from ..meter import SILENT, Meter
-from .api import TRANSPORT, Cluster, Forbidden
+from .api import LASTING, TRANSPORT, Cluster, Rights
 
 log = logging.getLogger(__name__)
 LEASE, RENEW, RETRY = 15, 10.0, 2.0  # seconds, as in client-go
@@ -54,13 +54,14 @@ class Election:
         lease: int = LEASE,
         renew: float = RENEW,
         retry: float = RETRY,
+        lasting: float = LASTING,
         meter: Meter = SILENT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
         self._cluster, self._namespace, self._name = cluster, namespace, name
         self._lease, self._renew, self._retry = lease, renew, retry
-        self._meter, self._clock = meter, clock
+        self._meter, self._clock, self._rights = meter, clock, Rights(clock, lasting=lasting)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Stands for election until cancelled; `lead` runs while this one leads, is cancelled when it does no more.
@@ -73,7 +74,7 @@ class Election:
 
     async def _term(self, lead: Callable[[], Awaitable[None]]) -> bool:
         """One time of following, then leading. True: `lead` has returned."""
-        lock = _Lock(self._cluster, self._namespace, self._name, self.identity, clock=self._clock)
+        lock = _Lock(self._cluster, self._namespace, self._name, self.identity, self._rights, clock=self._clock)
         elected = asyncio.Event()
 
         async def begin() -> None:
@@ -114,7 +115,7 @@ class Election:
             leading.result()
             return True
         if lock.forbidden.is_set():
-            raise Forbidden(lock.why)
+            raise Fatal(lock.why)
         if standing.done() and not standing.cancelled() and (error := standing.exception()) is not None:
             raise Fatal(f"the election for the Lease {self._namespace}/{self._name} broke: {error!r}") from error
         return False
@@ -129,10 +130,17 @@ class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
     """The library's Lease, whose requests end in time and never raise. `renewed`: when the last good write began."""
 
     def __init__(
-        self, cluster: Cluster, namespace: str, name: str, identity: str, *, clock: Callable[[], float]
+        self,
+        cluster: Cluster,
+        namespace: str,
+        name: str,
+        identity: str,
+        rights: Rights,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         super().__init__(name, namespace, identity, cluster.http)
-        self._timeout, self._clock = cluster.timeout, clock
+        self._timeout, self._clock, self._rights = cluster.timeout, clock, rights
         self.renewed = clock()
         self.mine = self._asked = False
         self.lost, self.forbidden, self.why = asyncio.Event(), asyncio.Event(), ""
@@ -144,38 +152,42 @@ class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
                 found, record = await super().get(name, namespace)
         except (*TRANSPORT, ValueError) as error:  # ValueError: not a Lease
             return False, client.ApiException(status=0, reason=f"{type(error).__name__} {error}")
-        if isinstance(record, client.ApiException):
-            self._note(record)
-        elif self.mine and record is not None and record.holder_identity not in (None, self.identity):
+        self._note("get", record if isinstance(record, client.ApiException) else None)
+        if not found:
+            return found, record
+        if self.mine and record is not None and record.holder_identity not in (None, self.identity):
             self.lost.set()
         return found, record
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
         """37.0.1 passes `pretty=True`, which its own models refuse: no Lease would ever be made."""
         body = client.V1Lease(metadata=client.V1ObjectMeta(name=name), spec=self.update_lease(election_record))
-        return await self._write(self.api_instance.create_namespaced_lease(namespace, body))
+        return await self._write("create", self.api_instance.create_namespaced_lease(namespace, body))
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
         lease = self.lease_reference  # with the resourceVersion that was read: the server refuses it if it has changed
         lease.spec = self.update_lease(updated_record, lease.spec)
-        return await self._write(self.api_instance.replace_namespaced_lease(name, namespace, lease))
+        return await self._write("update", self.api_instance.replace_namespaced_lease(name, namespace, lease))
 
-    async def _write(self, request: Awaitable[client.V1Lease]) -> bool:
+    async def _write(self, verb: str, request: Awaitable[client.V1Lease]) -> bool:
         began, self._asked = self._clock(), True
         try:
             async with asyncio.timeout(self._timeout):
                 self.lease_reference = await request
         except client.ApiException as error:
-            self._note(error)
+            self._note(verb, error)
             return False
         except (*TRANSPORT, ValueError) as error:
             log.warning("the Lease %s/%s: no answer: %s %s", self.namespace, self.name, type(error).__name__, error)
             return False
+        self._note(verb)
         self.renewed, self.mine = began, True
         return True
 
-    def _note(self, error: client.ApiException) -> None:
-        if error.status == 403:
+    def _note(self, verb: str, error: client.ApiException | None = None) -> None:
+        if error is None or error.status != 403:
+            self._rights.allowed(verb)
+        elif self._rights.refused(verb):
             self.why = f"Kubernetes allows no Lease {self.namespace}/{self.name}: {error.reason}: docs/operator.md has the Role"
             self.forbidden.set()
 

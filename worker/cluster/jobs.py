@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Jobs(Protocol):
-    """Retryable when there was no answer, Forbidden when the Role does not allow it."""
+    """Retryable when there was no answer, or when the Role does not allow it (Forbidden)."""
 
     async def there(self) -> Sequence[Seen]: ...
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
-from ..errors import Retryable
+from ..errors import Fatal, Retryable
 from ..meter import SILENT, Meter
-from .api import Refused
+from .api import Forbidden, Refused, Rights
 from .jobs import Jobs
 from .plan import Plan
 from .schedule import Delete, Launch, Overlap, Seen, State, decide
@@ -51,12 +51,18 @@ class Operator:
         return 0.0 if self._turned is None else self._clock() - self._turned
 
     async def run(self) -> None:
-        """Until cancelled. Forbidden where the Role does not allow Jobs."""
+        """Until cancelled. Fatal where the Role does not allow Jobs."""
         self._known, self._turned = None, self._clock()
+        rights = Rights(self._clock)
         try:
             while True:
                 try:
                     await self.turn()
+                    rights.allowed("jobs")
+                except Forbidden as error:
+                    if rights.refused("jobs"):
+                        raise Fatal(str(error)) from error
+                    log.warning("%s; looking again", error)
                 except Retryable as error:
                     log.warning("%s; looking again", error)
                 self._turned = self._clock()
