@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USAGE, FATAL, INTERRUPTED = 2, 3, 130  # as worker/cli.py
+_STOPPED = "interrupted: what is committed stays, the rest is as if it had not begun; run it again to go on"
 
 Lake = Annotated[
     str | None, typer.Option("--lake", metavar="URI", help="The lake; by default the `lake` of the settings.")
@@ -197,7 +198,10 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | No
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     with _terminable():
         try:
-            return int(app(arguments, prog_name=name, standalone_mode=False) or 0)
+            code = int(app(arguments, prog_name=name, standalone_mode=False) or 0)
+            if code == INTERRUPTED:  # typer makes it of Ctrl-C itself
+                say(_STOPPED)
+            return code
         except TyperException as error:
             say(f"{error.format_message()} See --help.")
             return USAGE
@@ -208,7 +212,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | No
             say(f"error: {error}")
             return FATAL
         except (typer.Abort, KeyboardInterrupt):
-            say("interrupted: what is committed stays, the rest is as if it had not begun; run it again to go on")
+            say(_STOPPED)
             return INTERRUPTED
         except BrokenPipeError:  # of `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

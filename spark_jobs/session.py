@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from worker.errors import Fatal
@@ -56,6 +58,7 @@ _LOCAL = {  # one machine: nobody else needs to reach it
     "spark.driver.host": "127.0.0.1",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "pcaplake-spark-warehouse"),  # else made in the cwd
 }
 
 

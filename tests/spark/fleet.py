@@ -28,7 +28,7 @@ from tests.worker.fleets import can_capture
 TABLES = ("captures", "packets", "can_frames")
 WORKER = {
     "threads": 1,
-    "max_batch_age": 1,
+    "max_batch_age": 2,  # as by default: one that is beaten by every second commit never gets its own
     "flush_interval": 0.3,
     "retry_first": 0.5,
     "retry_most": 2,
@@ -85,7 +85,10 @@ class Spark:
     async def answer(self) -> dict[str, Any]:
         """EOFError when it is dead; what fails is told in `error`."""
         assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), 3 * PATIENCE)
+        try:
+            line = await asyncio.wait_for(self.process.stdout.readline(), 3 * PATIENCE)
+        except TimeoutError:
+            raise AssertionError(f"{self.name} does not answer; before: {self.answers}") from None
         if not line:
             raise EOFError(f"{self.name} is gone: {self.stage.logs()[-5000:]}")
         answer: dict[str, Any] = json.loads(line)
@@ -145,7 +148,7 @@ class Fleet:
             await asyncio.to_thread(self.stage.put, key, can_capture(frames, number))
 
     @contextlib.asynccontextmanager
-    async def uploading(self, every: float = 0.7) -> AsyncIterator[None]:
+    async def uploading(self, every: float = 1.0) -> AsyncIterator[None]:
         """Captures without pause while the body runs."""
 
         async def go_on() -> None:

@@ -120,22 +120,26 @@ class Shared:
     # -- what is there --------------------------------------------------------------------------------------------
     def items(self) -> dict[int, dict[str, Any]]:
         """version -> item of the lock table, as on the wire."""
-        answer = self.site.aws.client("dynamodb").query(
-            TableName=self.site.locks,
-            KeyConditionExpression="tablePath = :t",
-            ExpressionAttributeValues={":t": {"S": self.path}},
-            ConsistentRead=True,
+        pages = (
+            self.site.aws.client("dynamodb")
+            .get_paginator("query")
+            .paginate(
+                TableName=self.site.locks,
+                KeyConditionExpression="tablePath = :t",
+                ExpressionAttributeValues={":t": {"S": self.path}},
+                ConsistentRead=True,
+            )
         )
-        return {
-            int(item["fileName"]["S"][:20]): item for item in answer["Items"] if item["fileName"]["S"].endswith(".json")
-        }
+        found = [item for page in pages for item in page["Items"]]
+        return {int(item["fileName"]["S"][:20]): item for item in found if item["fileName"]["S"].endswith(".json")}
 
     def log_files(self) -> dict[str, bytes]:
         s3, folder = self.site.aws.client("s3"), "lake/t/_delta_log/"
-        found = s3.list_objects_v2(Bucket=self.bucket, Prefix=folder).get("Contents", [])
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=folder)
         return {
             each["Key"].removeprefix(folder): s3.get_object(Bucket=self.bucket, Key=each["Key"])["Body"].read()
-            for each in found
+            for page in pages
+            for each in page.get("Contents", ())
         }
 
     def versions(self) -> list[bytes]:

@@ -126,7 +126,10 @@ public class DynamoDBLogStore extends PutIfAbsentLogStore {
             return;
         }
         Path previous = new Path(log, Entry.fileName(version - 1));
-        if (!finished(objects, previous) && !objects.exists(previous)) {
+        Optional<Entry> entry = arbiter().get(Entry.tablePath(log.getParent()), previous.getName());
+        if (entry.isPresent() && !entry.get().complete()) {
+            repair(objects, log, entry.get());
+        } else if (entry.isEmpty() && !objects.exists(previous)) { // that of a complete one is there, as step 4 says
             throw new FileSystemException("there is no " + previous + " to follow: the table was deleted, or its log was");
         }
     }

@@ -1,0 +1,138 @@
+"""What all jobs share: options, report, exit codes and signals. No Spark is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+
+from spark_jobs import __main__ as jobs
+from spark_jobs import job, session
+from worker.errors import Fatal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    lake: str
+    files: int
+    day: date
+
+
+class Session:
+    """Counts how often it was stopped."""
+
+    stopped = 0
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `open_session` was called with."""
+    given: dict[str, Any] = {"session": Session()}
+
+    def open_session(**arguments: Any) -> Session:
+        given.update(arguments)
+        made: Session = given["session"]
+        return made
+
+    monkeypatch.setattr(session, "open_session", open_session)
+    monkeypatch.setattr(job, "_running", lambda: False)
+    monkeypatch.delenv("PCAPLAKE_LAKE", raising=False)
+    return given
+
+
+@job.command
+def counted(opened: job.Opened, *, files: Annotated[int, typer.Option(help="How many.")] = 1) -> Report:
+    """Count files."""
+    if files == 0:
+        raise Fatal("nothing to count")
+    if files < 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return Report(lake=opened.lake, files=10 // (files - 7), day=date(2026, 11, 21))
+
+
+def run(*arguments: str) -> int:
+    app = typer.Typer(add_completion=False)
+    app.command()(counted)
+    return job.run(app, arguments)
+
+
+def test_a_report_on_stdout(opened: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--lake", "lake", "--files", "8", "--conf", "a=b=c", "--master", "local[1]") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"lake": "lake", "files": 10, "day": "2026-11-21"}
+    assert "starting Spark" in shown.err
+    assert (opened["lakes"], opened["conf"], opened["master"]) == (["lake"], {"a": "b=c"}, "local[1]")
+    assert opened["session"].stopped == 1
+
+
+def test_a_report_in_a_file(opened: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--lake", "lake", "--report", str(tmp_path / "report.json")) == 0
+    assert json.loads((tmp_path / "report.json").read_text())["lake"] == "lake"
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), job.USAGE, "PCAPLAKE_LAKE"),
+        (("--lake", "x", "--log-store", "other"), job.USAGE, "--log-store"),
+        (("--lake", "x", "--conf", "other"), job.USAGE, "--conf"),
+        (("--lake", "x", "--report", "no/such/folder/file"), job.USAGE, "--report"),
+        (("--nothing",), job.USAGE, "--help"),
+        (("--lake", "x", "--files", "0"), job.FATAL, "nothing to count"),
+        (("--lake", "x", "--files", "7"), job.FATAL, "ZeroDivisionError"),
+        (("--lake", "x", "--files", "-1"), job.INTERRUPTED, "interrupted"),
+    ],
+)
+def test_exit_codes(
+    opened: dict[str, Any], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(*arguments) == code
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert opened["session"].stopped == ("lakes" in opened)
+
+
+def test_a_session_that_ran_before_goes_on(opened: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "_running", lambda: True)
+    assert run("--lake", "x") == 0
+    assert opened["session"].stopped == 0
+
+
+def test_help_has_both_kinds_of_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    shown = capsys.readouterr().out
+    assert "Count files." in shown
+    assert all(option in shown for option in ("--files", "--lake", "--config", "--master", "--conf", "--report"))
+
+
+def test_an_option_of_all_jobs_cannot_be_a_jobs_own() -> None:
+    def clash(opened: job.Opened, *, lake: str = "") -> None: ...
+
+    with pytest.raises(TypeError, match="lake"):
+        job.command(clash)
+
+
+@pytest.mark.parametrize("name", jobs.JOBS)
+def test_every_job_tells_what_it_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert jobs.main([name, "--help"]) == 0
+    assert "--lake" in capsys.readouterr().out
+
+
+def test_without_a_job_it_tells_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jobs.main([]) == job.USAGE
+    shown = capsys.readouterr()
+    assert all(name in shown.out + shown.err for name in jobs.JOBS)
