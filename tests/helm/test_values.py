@@ -61,7 +61,10 @@ def test_pods_read_the_settings_that_were_given(name: str, tmp_path: Path, monke
     assert found.model_dump(exclude=left) == wanted.model_dump(exclude=left)
     routes = found.load_routes()
     if "routes" in values:
-        assert [route.name for route in routes.routes] == [route["name"] for route in values["routes"]]
+        assert [(route.bucket, route.lake) for route in routes.routes] == [
+            (route["bucket"], route["lake"]) for route in values["routes"]
+        ]
+    if name == "routes":
         assert routes.routes[0].profile.vehicle_id_pattern.pattern.startswith("{{ as it stands }}")
     if name == "everything":
         assert routes.routes[0].profile.vehicle_id_pattern is not None
