@@ -1,0 +1,121 @@
+"""What the maintenance jobs share: a table as its log has it, who cleans that log, settings of a session for a while.
+
+Knows the property by which a Delta table says that its writers leave the log alone. Must not know what a job decides.
+
+Who cleans the log: the committer, and nobody else (worker/lake/delta/checkpoint.py says in which order and why). Spark
+would do so too, whenever a version of its own is a multiple of `delta.checkpointInterval`, and no setting of a session
+keeps it from that: it asks the table alone. So tables are made with `delta.enableExpiredLogCleanup` = false, which every
+Delta writer obeys, and `leave_log` sets it on those that somebody else made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from parser.tables import TABLES
+from worker.errors import Fatal
+from worker.lake.delta.log import PROPERTIES
+from worker.lake.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLEAN_UP = "delta.enableExpiredLogCleanup"
+TABLE_NAMES: tuple[str, ...] = (
+    *TABLES,
+    "signals",
+    "signal_catalog",
+)  # those of a lake; what is not there is passed over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A table now. `adds`: one row per live file, as `DeltaTable.get_add_actions(flatten=True)` gives them."""
+
+    name: str
+    version: int
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+    adds: pa.Table
+
+    @property
+    def files(self) -> int:
+        return int(self.adds.num_rows)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.adds["size_bytes"].to_pylist())
+
+
+def live(store: Store, table: str) -> Live | None:
+    """None: there is no such table. Fatal when its log cannot be read."""
+    try:
+        read = DeltaTable(store.location(table), storage_options=dict(store.options) or None)
+        metadata = read.metadata()
+        return Live(
+            name=table,
+            version=read.version(),
+            partition_columns=tuple(metadata.partition_columns),
+            properties=dict(metadata.configuration),
+            adds=pa.table(read.get_add_actions(flatten=True)),
+        )
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        raise Fatal(f"{table}: its log cannot be read: {error}; `pcaplake doctor` says more") from error
+
+
+def leave_log(spark: SparkSession, path: str, table: Live) -> bool:
+    """Make every writer of a table of the committer's, at `path` as Spark spells it, leave its log to the committer.
+
+    False: so it was, or it is a table that only Spark writes; nobody else would clean that one's log.
+    """
+    if table.name not in TABLES or table.properties.get(CLEAN_UP, "true").lower() == PROPERTIES[CLEAN_UP]:
+        return False
+    spark.sql(f"ALTER TABLE {quoted(path)} SET TBLPROPERTIES ('{CLEAN_UP}' = '{PROPERTIES[CLEAN_UP]}')")
+    return True
+
+
+def conflicts() -> tuple[type[Exception], ...]:
+    """What Delta raises when somebody else changed the same files meanwhile: the exceptions have no common base."""
+    from delta import exceptions
+
+    names = (
+        "DeltaConcurrentModificationException",
+        "ConcurrentAppendException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentTransactionException",
+        "ConcurrentWriteException",
+        "MetadataChangedException",
+        "ProtocolChangedException",
+    )
+    return tuple(getattr(exceptions, name) for name in names)
+
+
+def quoted(path: str) -> str:
+    """A Delta table as Spark SQL names it by its path."""
+    return "delta.`" + path.replace("`", "``") + "`"
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """These settings of the session while the body runs; then those that were there before."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
