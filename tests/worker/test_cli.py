@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from parser.tables import TABLES
 from worker import cli, sample, warm
@@ -21,6 +23,7 @@ from worker.commands.ingest import KNOBS, report
 from worker.ingest import Tally
 from worker.lake.delta import LogStore
 from worker.lake.knobs import Knobs
+from worker.lake.lake import count_tables
 from worker.lake.store import Store
 from worker.settings import Settings, WrongSetting
 
@@ -309,8 +312,15 @@ def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: 
     assert lakes.run(capsys, "ingest", folder, *options, "--max-records", 1)[0] == 0
     before = lakes.by_duckdb(lake)
     head = asyncio.run(LogStore(Store.open(lake)).txn("packets", "pcaplake"))
+    sizes = {name: one.bytes for name, one in asyncio.run(count_tables(Store.open(lake))).items()}
     code, out, _ = lakes.run(capsys, "maintain", "--lake", lake, "--json")
     assert code == 0
+    assert asyncio.run(count_tables(Store.open(lake)))["packets"].bytes < sizes["packets"]
+    for path in DeltaTable(lake / "packets").file_uris():
+        group = pq.read_metadata(path).row_group(0)
+        columns = {(one := group.column(n)).path_in_schema: one for n in range(group.num_columns)}
+        assert {one.compression for one in columns.values()} == {"ZSTD"}
+        assert "DELTA_BINARY_PACKED" in columns["ts_ns"].encodings
     report = json.loads(out)
     assert list(report) == list(TABLES)
     assert report["packets"]["compacted"] > report["packets"]["made"] > 0
