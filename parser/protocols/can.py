@@ -4,6 +4,7 @@ LINKTYPE_CAN_SOCKETCAN 227 (libpcap pcap/can_socketcan.h): the identifier word i
 the order of the capturing host, in practice little-endian. The length of an XL frame is little-endian in both.
 Which kind a frame is (Wireshark packet-socketcan.c): the XL flag; the error bit; 72 captured bytes or the FDF flag make
 it FD; so do more than 8 data bytes, with a fault, because old kernels forget the flag; else it is classic.
+A remote frame asks for as many bytes as its length says and has none: it may be recorded without them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from .containers import LINKTYPE
 from .ethernet import SLL, SLL2, SLL_PROTOCOL
 
 XL_FLAG, ERROR_FLAG, SLL_FD = Keys("CAN XL flag", 1), Keys("CAN error flag", 1), Keys("CAN FD under SLL", 1)
+REMOTE_FLAG, FD_FLAG = Keys("CAN remote flag", 1), Keys("CAN FD flag", 1)
+REMOTE_LEN, REMOTE_CAPTURED = Keys("CAN length of a remote frame"), Keys("CAN captured bytes of a remote frame")
+BARE_REMOTE_LEN = Keys("CAN length of a remote frame in 8 bytes")
 CAPTURED = Keys("CAN captured bytes")
 KIND, KIND_HOST = Keys("CAN length and flags"), Keys("CAN flags and length")  # one 16-bit word, in either byte order
 FD_BYTES = 72  # a captured CAN FD frame of the kernel, whatever its length
@@ -61,7 +65,7 @@ def _gate(header: type[dpkt.Packet], name: str, under: Claim, kind: Keys, *, alw
         header=lambda h: 0,
         selects=[
             ERROR_FLAG(lambda h: h.error),
-            *(by_kind if always_fd else (CAPTURED(SPAN), kind(lambda h: h.kind))),
+            *(by_kind if always_fd else (REMOTE_FLAG(lambda h: h.rtr), CAPTURED(SPAN), kind(lambda h: h.kind))),
         ],
     )
 
@@ -74,20 +78,41 @@ LONG = Layer(  # 72 captured bytes: XL may be as long
     SocketCan,
     name="socketcan_72",
     protocol="socketcan",
-    under=[CAPTURED[FD_BYTES]],
+    under=[CAPTURED[FD_BYTES], REMOTE_CAPTURED[FD_BYTES]],
     header=lambda h: 0,
     selects=[XL_FLAG(lambda h: h.len >> 7), SLL_FD(lambda h: 0)],
 )
+_OTHERS = XL_FLAG(lambda h: h.len >> 7), FD_FLAG(lambda h: h.fdf)  # in which the flag of remote frames says nothing
+MARKED_REMOTE = Layer(
+    SocketCan,
+    name="socketcan_remote",
+    protocol="socketcan",
+    under=[REMOTE_FLAG[1]],
+    header=lambda h: 0,
+    selects=[REMOTE_CAPTURED(SPAN), *_OTHERS, REMOTE_LEN(lambda h: h.len)],
+)
+BARE_REMOTE = Layer(
+    SocketCan,
+    name="socketcan_remote_8",
+    protocol="socketcan",
+    under=[REMOTE_CAPTURED[8]],
+    header=lambda h: 0,
+    selects=[*_OTHERS, BARE_REMOTE_LEN(lambda h: h.len)],
+)
+REMOTE = Layer(SocketCan, name="can_remote", protocol="can", under=[BARE_REMOTE_LEN[n] for n in range(9)])
 CLASSIC = Layer(
     SocketCan,
     name="can",
-    under=_of(lambda length, flags: (length <= 8) & (flags & FDF == 0)),
+    under=[
+        *(REMOTE_LEN[n] for n in range(9)),
+        *_of(lambda length, flags: (length <= 8) & (flags & FDF == 0)),
+    ],
     total=lambda h: h.len + 8,
 )
 FD = Layer(
     SocketCan,
     name="canfd",
-    under=[SLL_FD[0], *_of(lambda length, flags: (length & XLF == 0) & (flags & FDF != 0))],
+    under=[SLL_FD[0], FD_FLAG[1], *_of(lambda length, flags: (length & XLF == 0) & (flags & FDF != 0))],
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,
 )
@@ -95,7 +120,10 @@ UNMARKED_FD = Layer(
     SocketCan,
     name="canfd_unmarked",
     protocol="canfd",
-    under=_of(lambda length, flags: (length > 8) & (length & XLF == 0) & (flags & FDF == 0)),
+    under=[
+        *(key[n] for key in (REMOTE_LEN, BARE_REMOTE_LEN) for n in range(9, XLF)),
+        *_of(lambda length, flags: (length > 8) & (length & XLF == 0) & (flags & FDF == 0)),
+    ],
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,
     expect=lambda h: h.fdf >= 1,
@@ -108,7 +136,7 @@ XL = Layer(
     total=lambda h: h.len + 12,
     check=lambda h: (h.flags >= 0x80) & (h.len >= 1) & (h.len <= 2048),
 )
-LAYERS = (*GATES, LONG, CLASSIC, FD, UNMARKED_FD, ERROR, XL)
+LAYERS = (*GATES, LONG, MARKED_REMOTE, BARE_REMOTE, REMOTE, CLASSIC, FD, UNMARKED_FD, ERROR, XL)
 
 # pcapng tells the direction in epb_flags, SLL in its packet type (4: sent by this host)
 _SLL_TYPES = {**dict.fromkeys((0, 1, 2, 3), "in"), 4: "out"}
@@ -143,21 +171,26 @@ def _fd(layer: Layer) -> Rows:
     )
 
 
-ROWS = (
-    Rows(
+def _classic(layer: Layer) -> Rows:
+    return Rows(
         "can_frames",
-        CLASSIC,
+        layer,
         dict(
             **_BUS,
             **_ID,
             rtr=tuple(g.rtr for g in GATES),
-            error=CLASSIC(False),
-            fd=CLASSIC(False),
-            xl=CLASSIC(False),
-            dlc=(CLASSIC.len8_dlc.where(CLASSIC.len8_dlc.between(9, 15)), CLASSIC.len),
-            data_len=CLASSIC.len,
+            error=layer(False),
+            fd=layer(False),
+            xl=layer(False),
+            dlc=(layer.len8_dlc.where(layer.len8_dlc.between(9, 15)), layer.len),
+            data_len=layer.len,
         ),
-    ),
+    )
+
+
+ROWS = (
+    _classic(REMOTE),
+    _classic(CLASSIC),
     _fd(FD),
     _fd(UNMARKED_FD),
     Rows(
