@@ -171,7 +171,11 @@ def _number(node: yaml.Node) -> int | None:
 
 def _bounded(node: yaml.Node, where: str, highest: int) -> int:
     number = _number(node)
-    if number is None or not 0 <= number <= highest:
+    if number is not None and not 0 <= number <= highest:
+        raise ProfileError(
+            f"{number} is too {'low' if number < 0 else 'high'} for a key of {where}: 0 to {highest}", _line(node)
+        )
+    if number is None:
         raise ProfileError(f"a key of {where} must be a number from 0 to {highest}, not {_shown(node)}", _line(node))
     return number
 
