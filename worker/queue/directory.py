@@ -82,10 +82,10 @@ def _named(path: Path, skipped: Callable[[str], None]) -> Iterator[ObjectRef]:
                     yield _unreadable(str(inside))
                     continue
             skipped(f"file://{inside}")
-    for error in closed:
-        if error.filename == str(top):
-            raise NotThere(f"the folder {top} cannot be read: {error.strerror}")
-        yield _unreadable(error.filename)
+    for folder in closed:
+        if folder.filename == str(top):
+            raise NotThere(f"the folder {top} cannot be read: {folder.strerror}")
+        yield _unreadable(folder.filename)
 
 
 def _unreadable(name: str) -> ObjectRef:
