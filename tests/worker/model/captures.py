@@ -110,8 +110,9 @@ class Captures:
 
     def vanish(self, capture_id: str) -> None:
         """The object is deleted, with all its versions."""
-        self.uncertain.add(capture_id)
-        self.bucket.delete(self.key(capture_id))
+        key = self.key(capture_id)
+        self.uncertain.update(one for one in self.lines if self.key(one) == key)
+        self.bucket.delete(key)
 
     def numbers(self, capture_id: str, table: str) -> set[int]:
         """The rows that a table must have of it."""

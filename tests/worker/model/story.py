@@ -58,9 +58,9 @@ class Story:
     async def _work(self) -> None:
         world, rng = self.world, self.world.rng
         for _ in range(rng.randint(2, 12)):
-            if world.restored:
+            if world.restored and rng.random() < 0.3:  # meanwhile, who only stages goes on with what the copy knows
                 await world.rebuild()
-            if rng.random() < 0.7:
+            if not world.restored and rng.random() < 0.7:
                 world.processes.tend()
             for _ in range(rng.choice([1, 1, 4])):
                 if len(world.captures.bodies) < 4 or rng.random() < 0.05:

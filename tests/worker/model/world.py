@@ -45,7 +45,7 @@ class World:
             on_death=lambda number: self.processes.died(number),
             fault_rate=rng.choice([0.0, 0.03, 0.1, 0.3]),
             event_rate=rng.choice([0.0, 0.005, 0.015]),
-            landing_rate=rng.choice([0.1, 0.01]),
+            landing_rate=rng.choice([0.1, 0.01, 0.001]),
         )
         self.loop, self.strict = self.schedule.loop, strict
         self.store, self.ledger = Lakes(self.now), MemoryLedger()
@@ -204,7 +204,7 @@ class World:
             if name not in ("identity", "lake_id"):
                 setattr(self.ledger.shared, name, value)
         self.restored = True
-        for body in self.captures.bodies.values() if self.rng.random() < 0.5 else ():
+        for body in self.captures.bodies.values() if self.rng.random() < 0.8 else ():
             self.queue.put(body)
 
     async def rebuild(self) -> None:
