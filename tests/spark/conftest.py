@@ -21,6 +21,7 @@ SMALL = {  # a JVM beside everything else on two cores
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM lists in 10,000 tasks by default
     "spark.default.parallelism": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
