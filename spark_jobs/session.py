@@ -10,9 +10,11 @@ log store on one table lose commits. Must not know what a job does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +112,8 @@ def open_session(
             wanted |= {"spark.jars": ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))}
     for name, value in (_DEFAULTS | wanted | dict(conf or {})).items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with _stdout_is_ours():
+        spark = builder.getOrCreate()
     try:
         check(spark, decisive)
     except Fatal:
@@ -202,6 +205,19 @@ def check(spark: SparkSession, wanted: Mapping[str, str]) -> None:
     if other:
         lines = ", ".join(f"{name}={wanted[name]} (it has {value})" for name, value in other.items())
         raise Fatal(f"the running Spark session is not configured for these lakes; start it with {lines}")
+
+
+@contextlib.contextmanager
+def _stdout_is_ours() -> Iterator[None]:
+    """A JVM that is started here says on stderr what it says: VACUUM prints lines of its own, and stdout is for reports."""
+    sys.stdout.flush()
+    ours = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(ours, 1)
+        os.close(ours)
 
 
 def _matters(name: str) -> bool:
