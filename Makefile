@@ -15,7 +15,7 @@ PLATFORM = $(if $(PLATFORMS),--platform $(PLATFORMS))
 PUSH ?= --load
 
 help: ## print what make can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.warm ## make .venv from the lock file, install pcaplake in it, compile the kernels
 
@@ -94,6 +94,15 @@ soak: setup ## a fleet under everything at once: lost messages, failing services
 
 soak-spark: setup $(VENV)/.jars ## workers commit while Spark compacts, Z-orders, vacuums and reads; both are killed (MINUTES=5)
 	$(BIN)/python -m tests.spark.soak_spark --minutes $(MINUTES)
+
+k8s-bin: .k8s/bin ## etcd, Kubernetes and Helm for the tests on a cluster, from Go's module proxy (long)
+
+.k8s/bin: $(wildcard tools/k8s/binaries/*)
+	tools/k8s/binaries/build $@
+	@touch $@
+
+test-k8s: setup ## the chart on a real control plane, pods as processes; needs root, kubectl and make k8s-bin
+	$(BIN)/pytest tests/k8s --torture -rs
 
 fuzz: setup ## the decoder on mutated captures, guided by coverage, for ten minutes
 	$(BIN)/python -m tests.fuzz --seconds 600

@@ -1,0 +1,81 @@
+"""The chart from install to uninstall on a real API server: Helm, controllers, real workers, each row once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.integration.stages import FRAMES, Stage, check_all
+
+from .lab import Failed
+from .release import NAME, Release
+
+pytestmark = pytest.mark.slow
+
+
+def well(stage: Stage) -> None:
+    """What `pcaplake setup` makes of queue and tables, so that the doctor finds nothing."""
+    dead = stage.aws.queue_arn(stage.aws.queue("dead", MessageRetentionPeriod="1209600"))
+    redrive = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": "5"})
+    attributes = {"VisibilityTimeout": "60", "RedrivePolicy": redrive}
+    stage.aws.client("sqs").set_queue_attributes(QueueUrl=stage.queue_url, Attributes=attributes)
+    expiry = {"Enabled": True, "AttributeName": "expireTime"}
+    for table in (stage.ledger, stage.locks):
+        stage.aws.client("dynamodb").update_time_to_live(TableName=table, TimeToLiveSpecification=expiry)
+
+
+def test_install_test_upgrade_rollback_uninstall(release: Release) -> None:
+    stage, namespace = release.stage, release.namespace
+    well(stage)
+    release.install()
+    stage.upload(range(5))
+    namespace.lab.until(lambda: len(stage.captures()) == 5 and not stage.left(), "captures are not in the lake")
+    said = namespace.helm("test", NAME, "--timeout", "300s", "--logs")
+    assert "Succeeded" in said, said
+    (before,) = release.ready(1)
+
+    release.upgrade(settings={"flush_interval": 2, "log_level": "debug"})
+    (after,) = release.ready(1)
+    assert after != before, "settings that changed are read by new pods"
+    stage.upload(range(5, 10))
+    namespace.lab.until(lambda: len(stage.captures()) == 10, "captures are not in the lake")
+
+    namespace.helm("rollback", NAME, "1", "--wait", "--timeout", "300s")
+    (back,) = release.ready(1)
+    assert back not in (before, after)
+    config = namespace.get("configmap", f"{NAME}-pcaplake")["data"]["fleet.yaml"]
+    assert "debug" not in config
+    stage.upload(range(10, 12))
+    namespace.lab.until(lambda: len(stage.captures()) == 12 and not stage.left(), "captures are not in the lake")
+
+    release.gone()
+    kinds = "deployments,replicasets,pods,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,cronjobs,services"
+    left = namespace.get(kinds, "-l", f"app.kubernetes.io/instance={NAME}")["items"]
+    assert [f"{one['kind']}/{one['metadata']['name']}" for one in left] == []
+    release.check_endings()
+    check_all(stage, dict.fromkeys(stage.uris(range(12)), FRAMES))
+
+
+def test_values_that_cannot_be_are_refused_before_anything_is_made(release: Release) -> None:
+    with pytest.raises(Failed, match="pdb"):
+        release.install(pdb={"maxUnavailble": 1})
+    assert release.namespace.get("deployments")["items"] == []
+    release._installed = False
+
+
+def test_a_wrong_setting_is_seen_in_the_pod(release: Release) -> None:
+    """The workers say what is wrong, and exit 3: `helm install --wait` would not go on."""
+    stage, namespace = release.stage, release.namespace
+    stage.aws.client("sqs").delete_queue(QueueUrl=stage.queue_url)
+    release._installed = True
+    with pytest.raises(Failed):
+        namespace.helm("install", NAME, *release.arguments(), "--wait", "--timeout", "20s")
+
+    def ended() -> bool:
+        states = [one["status"].get("containerStatuses", [{}])[0] for one in namespace.pods()]
+        return any(one.get("lastState", {}).get("terminated", {}).get("exitCode") == 3 for one in states)
+
+    namespace.lab.until(ended, "no worker ended with 3")
+    (pod,) = namespace.pods()
+    assert "pcaplake setup" in namespace.log(pod["metadata"]["name"])
