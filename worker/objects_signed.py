@@ -57,7 +57,11 @@ class SignedObjects:
         asked = {name: value for name, value in given.items() if value is not None}
         try:
             async with get_session().create_client("s3", config=AioConfig(**_CONFIG), **self._client) as client:
-                yield await client.get_object(Bucket=self.uri.removeprefix("s3://"), Key=key, **asked)
+                answer = await client.get_object(Bucket=self.uri.removeprefix("s3://"), Key=key, **asked)
+                try:
+                    yield answer
+                finally:
+                    answer["Body"].close()
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             if code in _GONE:
