@@ -1,0 +1,121 @@
+"""Plots of a quality report as inline SVG: drawn by matplotlib, coloured by the page.
+
+Knows matplotlib. Must not know what is plotted. Colours in an SVG are placeholders that become CSS variables of the page
+(--fg, --line, --s1 ...), so one drawing serves light and dark. No drawing refers to anything outside of the page.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+SERIES = 7
+_FG, _LINE = "#010101", "#020202"
+_COLOURS = [f"#0a000{number}" for number in range(1, SERIES + 1)]
+_VARIABLES = {_FG: "var(--fg)", _LINE: "var(--line)"} | {
+    colour: f"var(--s{number})" for number, colour in enumerate(_COLOURS, 1)
+}
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pcaplake",
+    "text.parse_math": False,
+    "text.color": _FG,
+    "axes.labelcolor": _FG,
+    "axes.edgecolor": _LINE,
+    "xtick.color": _FG,
+    "ytick.color": _FG,
+    "grid.color": _LINE,
+    "font.size": 10,
+}
+_WIDTH = 9.6  # inches; the page scales it
+_BAR = 0.34
+_LONGEST_LABEL = 28
+
+
+@matplotlib.rc_context(_STYLE)
+def bars(values: Mapping[str, int], said: str, *, name: str) -> Markup:
+    """One horizontal bar a value, in the given order; `said` is read aloud, `name` tells its ids from other plots'."""
+    figure = Figure(figsize=(_WIDTH, 0.6 + _BAR * max(1, len(values))))
+    axes = figure.add_subplot()
+    places = range(len(values))
+    axes.barh(places, [float(value) for value in values.values()], color=_COLOURS[0], height=0.72)
+    axes.set_yticks(places, [_short(one) for one in values])
+    axes.invert_yaxis()
+    most = float(max(values.values(), default=0))
+    axes.set_xlim(0, max(most, 1) * 1.16)
+    for place, value in zip(places, values.values(), strict=True):
+        axes.text(value + max(most, 1) * 0.008, place, f"{value:,}", va="center", fontsize=9)
+    axes.set_xticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.tick_params(length=0)
+    return _svg(figure, said, name)
+
+
+@matplotlib.rc_context(_STYLE)
+def stacked(days: Sequence[str], series: Mapping[str, Sequence[int]], said: str, *, name: str) -> Markup:
+    """A column a day, put together from at most SERIES series."""
+    figure = Figure(figsize=(_WIDTH, 3.4))
+    axes = figure.add_subplot()
+    bottom = [0.0] * len(days)  # sums of what fits into int64 need not
+    for colour, (one, values) in zip(_COLOURS, series.items(), strict=False):
+        label = _short(one)
+        label = f" {label}" if label.startswith("_") else label  # which a legend leaves out
+        axes.bar(
+            range(len(days)), [float(value) for value in values], bottom=bottom, color=colour, width=0.8, label=label
+        )
+        bottom = [below + value for below, value in zip(bottom, values, strict=True)]
+    every = max(1, -(-len(days) // 8))
+    axes.set_xticks(range(0, len(days), every), [days[place] for place in range(0, len(days), every)])
+    axes.set_xlim(-0.6, max(len(days), 6) - 0.4)  # a single day is no wall
+    axes.set_ylim(0, max([*bottom, 1]) * 1.05)
+    _thousands(axes)
+    axes.grid(axis="y", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 1.14), ncols=4, frameon=False, borderpad=0, fontsize=9)
+    return _svg(figure, said, name)
+
+
+def _thousands(axes: Axes) -> None:
+    axes.yaxis.set_major_formatter(lambda value, place: f"{value:,.0f}")
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+
+
+def _short(text: str) -> str:
+    """Names come from captures: whatever is in them, it is shown as text, and not all of it."""
+    shown = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return shown if len(shown) <= _LONGEST_LABEL else shown[: _LONGEST_LABEL - 1] + "…"
+
+
+def _svg(figure: Figure, label: str, name: str) -> Markup:
+    drawn = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of letters that its own font lacks; the page has another
+        figure.savefig(
+            drawn,
+            format="svg",
+            transparent=True,
+            bbox_inches="tight",
+            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+        )
+    return Markup(_embedded(drawn.getvalue(), label, name))
+
+
+def _embedded(svg: str, label: str, name: str) -> str:
+    """For the middle of a page: no prologue, no metadata, no namespaces, ids of its own, colours of the page."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", svg)
+    svg = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", svg)
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
