@@ -124,7 +124,12 @@ class Fleet:
         return name
 
     async def begun(self, name: str) -> None:
-        await until(lambda: processes.began(self.stage, name) or not self.workers[name].is_alive(), self.stage)
+        log = self.stage.folder / f"{name}.log"
+
+        def done() -> bool:
+            return not self.workers[name].is_alive() or (log.exists() and processes.began(self.stage, name))
+
+        await until(done, self.stage)
 
     async def stop(self) -> None:
         """SIGTERM to all, and until they have finished what they had begun."""
