@@ -29,6 +29,9 @@ from tests.spark.conftest import SMALL, Site
 SECTIONS: Final = {  # name: where its function is
     "logstore": "bench.spark_logstore:commits",
     "opening": "bench.spark_logstore:opening",
+    "compact": "bench.spark_compact:beside",
+    "zorder": "bench.spark_compact:skipping",
+    "backfill": "bench.spark_backfill:beside",
 }
 
 
