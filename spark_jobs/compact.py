@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +22,7 @@ from worker.settings import WrongSetting, size
 from . import job
 from .compact_plan import Options, Partition, Plan, partitions, plan, predicate
 from .places import table_path
-from .upkeep import TABLE_NAMES, Live, conflicts, leave_log, live, settings
+from .upkeep import TABLE_NAMES, Live, conflicts, interruptible, leave_log, live, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,10 +104,10 @@ def run(
             if options.dry_run:
                 done.append(_report(one, 0.0))
                 continue
-            done.append(_compact(spark, table_path(lake, one.table), tables[one.table], one, options, clock))
+            work = partial(_compact, spark, table_path(lake, one.table), tables[one.table], one, options, clock)
+            done.append(interruptible(spark, work))
             say(f"  {done[-1]}")
     except KeyboardInterrupt:
-        spark.sparkContext.cancelAllJobs()
         say(f"{len(done):,} partitions were done")
         raise
     return Report(

@@ -10,10 +10,11 @@ Delta writer obeys, and `leave_log` sets it on those that somebody else made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -27,12 +28,16 @@ from worker.lake.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
+
 CLEAN_UP = "delta.enableExpiredLogCleanup"
 TABLE_NAMES: tuple[str, ...] = (
     *TABLES,
     "signals",
     "signal_catalog",
 )  # those of a lake; what is not there is passed over
+
+_CANCEL_TRIES, _CANCEL_SECONDS = 60, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +108,37 @@ def conflicts() -> tuple[type[Exception], ...]:
 def quoted(path: str) -> str:
     """A Delta table as Spark SQL names it by its path."""
     return "delta.`" + path.replace("`", "``") + "`"
+
+
+def interruptible(spark: SparkSession, work: Callable[[], T]) -> T:
+    """What `work` gives, done in a thread of its own, so that Ctrl-C and SIGTERM end Spark's jobs at once.
+
+    A call into the JVM that is interrupted in the main thread leaves its answer on that thread's connection, where the
+    next call, such as the one that cancels the jobs, waits for it and takes it for its own.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 -- raised again below
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="spark", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        for _ in range(_CANCEL_TRIES):  # between two of its jobs there is none to cancel
+            spark.sparkContext.cancelAllJobs()
+            thread.join(_CANCEL_SECONDS)
+            if not thread.is_alive():
+                break
+        raise
+    if failed:
+        raise failed[0]
+    return done[0]
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +36,7 @@ from worker.settings import WrongSetting
 
 from . import job
 from .places import table_path
-from .upkeep import TABLE_NAMES, leave_log, live, quoted, settings
+from .upkeep import TABLE_NAMES, Live, interruptible, leave_log, live, quoted, settings
 from .waiting import Waiting, look
 
 if TYPE_CHECKING:
@@ -143,18 +144,13 @@ def run(
             say(f"{name}: {'looking for' if options.dry_run else 'deleting'} files older than {hours / 24:.1f} days")
             begun = clock()
             path = table_path(lake, name)
-            with settings(spark, {**_CONF, _LISTING: str(_LISTERS * spark.sparkContext.defaultParallelism)}):
-                if options.dry_run:
-                    files, size = _look(spark, path, hours, store, name)
-                else:
-                    leave_log(spark, path, table)
-                    files, size = _delete(spark, path, hours, table.version)
+            vacuum = _look if options.dry_run else _delete
+            files, size = interruptible(spark, partial(vacuum, spark, path, hours, table, store))
             say(f"  {files:,} files, {size:,} bytes")
             done.append(
                 Vacuumed(table=name, files=files, bytes=size, retention_hours=hours, seconds=round(clock() - begun, 3))
             )
     except KeyboardInterrupt:
-        spark.sparkContext.cancelAllJobs()
         say(f"{len(done)} tables were done")
         raise
     return Report(
@@ -175,24 +171,32 @@ def _spark_now(spark: SparkSession) -> int:
     return int(jvm.java.lang.System.currentTimeMillis())
 
 
-def _look(spark: SparkSession, path: str, hours: int, store: Store, table: str) -> tuple[int, int]:
-    names = [row[0] for row in spark.sql(f"VACUUM {quoted(path)} RETAIN {hours} HOURS DRY RUN").collect()]
-    sizes = {meta.path: meta.size for meta in asyncio.run(store.list(table))} if names else {}
-    found = [sizes[key] for name in names if (key := f"{table}/{name.rpartition(f'/{table}/')[2]}") in sizes]
+def _conf(spark: SparkSession) -> dict[str, str]:
+    return {**_CONF, _LISTING: str(_LISTERS * spark.sparkContext.defaultParallelism)}
+
+
+def _look(spark: SparkSession, path: str, hours: int, table: Live, store: Store) -> tuple[int, int]:
+    """Files and bytes that would be deleted."""
+    with settings(spark, _conf(spark)):
+        names = [row[0] for row in spark.sql(f"VACUUM {quoted(path)} RETAIN {hours} HOURS DRY RUN").collect()]
+    sizes = {meta.path: meta.size for meta in asyncio.run(store.list(table.name))} if names else {}
+    keys = (f"{table.name}/{name.rpartition(f'/{table.name}/')[2]}" for name in names)
+    found = [sizes[key] for key in keys if key in sizes]
     return len(found), sum(found)
 
 
-def _delete(spark: SparkSession, path: str, hours: int, before: int) -> tuple[int, int]:
-    """Files and bytes, as the entries say that this VACUUM leaves in the table's history above version `before`."""
+def _delete(spark: SparkSession, path: str, hours: int, table: Live, store: Store) -> tuple[int, int]:
+    """Files and bytes, as the entries say that this VACUUM leaves in the table's history."""
     from delta.tables import DeltaTable
 
     mark = f"pcaplake vacuum {uuid.uuid4()}"
-    with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": mark}):
+    leave_log(spark, path, table)
+    with settings(spark, {**_conf(spark), "spark.databricks.delta.commitInfo.userMetadata": mark}):
         spark.sql(f"VACUUM {quoted(path)} RETAIN {hours} HOURS")
-    table = DeltaTable.forPath(spark, path)
-    newest = table.history(1).select("version").first()
+    delta = DeltaTable.forPath(spark, path)
+    newest = delta.history(1).select("version").first()
     assert newest is not None
-    entries = table.history(max(1, newest[0] - before)).where(f"userMetadata = '{mark}'").collect()
+    entries = delta.history(max(1, newest[0] - table.version)).where(f"userMetadata = '{mark}'").collect()
     metrics: dict[str, str] = {}
     for entry in entries:
         metrics |= entry["operationMetrics"] or {}

@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +233,40 @@ def test_an_interrupt_says_what_was_done(spark: Any, lake: str, monkeypatch: pyt
         run(spark, lake, Options(tables=("can_frames",), min_files=2), say=told.append)
     assert told[-1] == "1 partitions were done"
     assert counted(lake, "can_frames") == {"2026-09-21": 2, "2026-09-22": 1}
+
+
+@pytest.mark.slow
+def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_path: Path) -> None:
+    fill(lake, drives(12))
+    before = rows(lake, "can_frames")
+    command = [
+        sys.executable,
+        "-m",
+        "spark_jobs",
+        "compact",
+        "--lake",
+        lake,
+        "--table",
+        "can_frames",
+        "--min-files",
+        "2",
+    ]
+    root, pipe = Path(__file__).parents[2], subprocess.PIPE
+    with subprocess.Popen(command, cwd=root, stderr=pipe, stdout=pipe, text=True) as process:
+        assert process.stderr is not None
+        told = []
+        for line in process.stderr:
+            told.append(line)
+            if line.startswith("1/2 "):
+                process.send_signal(signal.SIGTERM)
+        out = process.stdout.read() if process.stdout else ""
+    assert process.returncode == 130, told
+    assert any("partitions were done" in line for line in told)
+    assert out == ""
+    assert rows(lake, "can_frames") == before
+    run(spark, lake, Options(tables=("can_frames",), min_files=2))
+    assert counted(lake, "can_frames") == {"2026-09-21": 1, "2026-09-22": 1}
+    assert rows(lake, "can_frames") == before
 
 
 @pytest.mark.slow
