@@ -26,7 +26,7 @@ from worker.service import Service
 from worker.testing import MemoryLedger
 
 SCHEDULES = 1000  # in CI, always the same
-KNOWN = {"generation": (412,), "leader": (1051,)}
+KNOWN = {"generation": (91,), "leader": ()}  # a seed that shows each; of the second none up to 1,500 does any more
 HAPPENS = {
     *("error", "lost", "late", "dead before", "dead after", "freeze", "kill", "stop", "repeat", "expose", "redrive"),
     *("overwrite", "vanish", "restore", "optimize", "block", "clean_up", "step", "days_pass", "retype"),
