@@ -24,10 +24,10 @@ import pyarrow as pa
 from parser.tables import TABLES
 from spark_jobs.signals import CompiledMessage, Databases
 from spark_jobs.signals.files import convert
-from spark_jobs.signals.frames import Decoder
+from spark_jobs.signals.frames import FRAMES_AT_ONCE, Decoder
 
 ROUNDS = 7
-FRAMES = 65_536  # of one batch, as frames.py gathers them
+FRAMES = FRAMES_AT_ONCE  # of one batch
 PEER_FRAMES = 8_192
 MATRIX = 4_096  # frames of one message
 

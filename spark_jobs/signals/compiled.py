@@ -103,7 +103,8 @@ class CompiledMessage:
 
 def _among(raw: Ints, ids: frozenset[int]) -> Bools:
     if len(ids) == 1:
-        return raw == next(iter(ids))
+        only: Bools = raw == next(iter(ids))
+        return only
     return np.isin(raw, np.array(sorted(ids), np.int64))
 
 
@@ -169,13 +170,13 @@ class _Compiled:
         if signal.coding == "ascii":
             return self._text(words, rows)
         if signal.coding == "bcd":
-            value, known = self._digits(words)
-            return Decoded(signal=signal, rows=rows, raw=raw, value=value, known=known, valid=known)
+            value, decimal = self._digits(words)
+            return Decoded(signal=signal, rows=rows, raw=raw, value=value, known=decimal, valid=decimal)
         if signal.coding == "float":
             number = _floats(words, signal.length)
-            value = _linear(number, signal.scales[0])
-            valid = self._within(number, value)
-            with np.errstate(invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):  # it may hold anything
+                value = _linear(number, signal.scales[0])
+                valid: Bools | None = self._within(number, value)
                 labels = (
                     self._labels(np.where(np.isfinite(number), number, -1.5).astype(np.int64)) if self._names else None
                 )
@@ -191,7 +192,8 @@ class _Compiled:
                 labels=labels,
                 names=self._names,
             )
-        known, units = None, None
+        known: Bools | None = None
+        units: NDArray[np.int8] | None = None
         if len(signal.scales) == 1 and signal.scales[0].low is None and signal.scales[0].high is None:
             value = self._scaled(words, signal.scales[0])
         else:
@@ -333,7 +335,7 @@ class _Compiled:
 def _take(payload: Bytes, first: int, kind: str, rows: Ints | None) -> NDArray[np.generic]:
     """A number of this kind at the same place of every row, without a copy for all of them."""
     frames, width = payload.shape
-    column: NDArray[np.generic] = np.ndarray((frames,), kind, payload, first, (width,))  # type: ignore[call-overload]
+    column: NDArray[np.generic] = np.ndarray((frames,), kind, payload, first, (width,))
     return column if rows is None else column[rows]
 
 
@@ -351,9 +353,8 @@ def _linear(raw: Floats, scale: Scale) -> Floats:
     """raw * factor + offset in two roundings, as everybody computes it."""
     if scale.factor == 1 and scale.offset == 0:
         return raw
-    with np.errstate(over="ignore", invalid="ignore"):  # a float signal may hold anything
-        value = raw * scale.factor
-        value += scale.offset
+    value = raw * scale.factor
+    value += scale.offset
     return value
 
 

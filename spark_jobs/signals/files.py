@@ -184,7 +184,8 @@ def _lin_signal(start: int, one: Any) -> Signal:
     """LIN 2.1, section 9.2.6.1: an encoding is a list of converters of which the first that fits counts."""
     from ldfparser.encoding import ASCIIValue, BCDValue, LogicalValue, PhysicalValue
 
-    scales, choices = [], {}
+    scales: list[Scale] = []
+    choices: dict[int, str] = {}
     plain = Signal(name=one.name, start=start, length=one.width)
     for converter in one.encoding_type.get_converters() if one.encoding_type is not None else ():
         if isinstance(converter, BCDValue):

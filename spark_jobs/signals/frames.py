@@ -24,7 +24,7 @@ from .database import Databases
 from .model import Kind, Message
 from .tables import KEYS, SIGNALS_SCHEMA, wide_columns, wide_schema
 
-FRAMES_AT_ONCE = 65_536
+FRAMES_AT_ONCE = 131_072
 ROWS_OUT = 65_536
 
 
@@ -126,13 +126,16 @@ def _by_id(kind: Kind, frames: pa.RecordBatch) -> Iterator[tuple[str | None, boo
     codes = _numbers(coded.indices.cast(pa.int64()).fill_null(len(names) - 1))
     key = _numbers(ids.cast(pa.int64()).fill_null(0)) | extended << 32 | codes << 33
     places = np.flatnonzero(wanted.to_numpy(zero_copy_only=False))
-    order = places[np.argsort(key[places], kind="stable")]
-    if not len(order):
+    if not len(places):
         return
-    ordered = key[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        one = int(ordered[start])
+    ids = pa.array(key[places]).dictionary_encode()
+    found = _numbers(ids.dictionary)
+    group = _numbers(ids.indices)
+    if len(found) <= 1 << 16:
+        group = group.astype(np.uint16)  # numpy sorts these by radix
+    order = places[np.argsort(group, kind="stable")]
+    ends = np.cumsum(np.bincount(group, minlength=len(found)))
+    for one, start, end in zip(found.tolist(), [0, *ends[:-1]], ends, strict=True):
         yield names[one >> 33], bool(one >> 32 & 1), one & 0xFFFFFFFF, order[start:end]
 
 
@@ -158,56 +161,111 @@ class _Payloads:
         needed = len(self._data) + width
         if len(self._padded) < needed:
             self._padded = np.concatenate([self._data, np.zeros(max(width, 256), np.uint8)])
-        windows = np.ndarray((len(self._data) + 1,), f"V{width}", self._padded, 0, (1,))  # type: ignore[call-overload]
+        windows = np.ndarray((len(self._data) + 1,), f"V{width}", self._padded, 0, (1,))
         return np.frombuffer(windows[self._offsets[rows]].tobytes(), np.uint8).reshape(len(rows), width)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
 class _Long:
-    """Collects the columns of `signals`."""
+    """Collects the columns of `signals`: per signal a few numpy arrays, Arrow's only once at the end."""
 
     def __init__(self, kind: Kind, frames: pa.RecordBatch) -> None:
         self._kind, self._frames = kind, frames
+        self._messages, self._signals, self._units, self._labels = _Texts(), _Texts(), _Texts(), _Texts()
+        self._heads: list[tuple[int, int, int, int]] = []  # message, signal, id, rows of each piece
         self._rows: list[Ints] = []
-        self._columns: dict[str, list[pa.Array]] = {name: [] for name in SIGNALS_SCHEMA.names if name not in KEYS}
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("value", "raw", "label", "unit")}
+        self._valid: list[NDArray[np.bool_]] = []
+        self._unknown: list[tuple[int, NDArray[np.bool_]]] = []  # where values are null, by piece
+        self._wide: list[int] = []  # pieces without raw values
         errors = None if kind == "can" else frames.column("errors")
         self._bad = None if errors is None else _numbers(pc.fill_null(errors, 0)) != 0
 
     def add(self, message: Message, rows: Ints, one: Decoded) -> None:
         mine = rows if one.rows is None else rows[one.rows]
-        count = len(one)
-        valid = one.valid
-        if self._bad is not None and self._bad[mine].any():
-            valid = ~self._bad[mine] if valid is None else valid & ~self._bad[mine]
-        columns = self._columns
-        columns["message"].append(pa.repeat(message.name, count))
-        columns["signal"].append(pa.repeat(one.signal.name, count))
-        for name, array in _ids(self._kind, message.id, count).items():
-            columns[name].append(array)
-        columns["value"].append(_values(one))
-        columns["label"].append(_labels(one))
-        columns["raw_value"].append(pa.nulls(count, INT64) if one.raw is None else pa.array(one.raw))
-        columns["unit"].append(_units(one))
-        columns["valid"].append(pa.repeat(True, count) if valid is None else pa.array(valid))
+        count, piece = len(one), len(self._heads)
+        valid = np.ones(count, np.bool_) if one.valid is None else one.valid
+        if self._bad is not None:
+            valid = valid & ~self._bad[mine]
+        if one.known is not None and not one.known.all():
+            self._unknown.append((piece, ~one.known))
+        if one.raw is None:
+            self._wide.append(piece)
+        labels = _nothing(count)
+        if one.labels is not None:
+            codes = self._labels.codes(one.names)
+            labels = np.append(codes, np.int32(-1))[one.labels]
+        units = self._units.codes([scale.unit or "" for scale in one.signal.scales])
+        parts = self._parts
+        parts["value"].append(one.value)
+        parts["raw"].append(np.zeros(count, np.int64) if one.raw is None else one.raw)
+        parts["label"].append(labels)
+        parts["unit"].append(np.full(count, units[0]) if one.units is None else units[one.units])
+        self._valid.append(valid)
         self._rows.append(mine)
+        self._heads.append((self._messages.code(message.name), self._signals.code(one.signal.name), message.id, count))
 
     def finish(self) -> pa.RecordBatch:
         if not self._rows:
             return pa.RecordBatch.from_pylist([], SIGNALS_SCHEMA)
+        heads = np.array(self._heads, np.int64)
+        counts = heads[:, 3]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        total = int(starts[-1])
         rows = pa.array(np.concatenate(self._rows))
-        made = {name: _take(self._frames.column(name), rows) for name in KEYS}
-        made |= {name: pa.concat_arrays(parts) for name, parts in self._columns.items()}
+        numbers = np.repeat(heads[:, 2], counts)
+        unknown = wide = None
+        if self._unknown:
+            unknown = np.zeros(total, np.bool_)
+            for piece, mask in self._unknown:
+                unknown[starts[piece] : starts[piece + 1]] = mask
+        if self._wide:
+            wide = np.zeros(total, np.bool_)
+            for piece in self._wide:
+                wide[starts[piece] : starts[piece + 1]] = True
+        made = {name: _take(self._frames.column(name), rows) for name in KEYS} | {
+            "message": self._messages.array(np.repeat(heads[:, 0], counts)),
+            "signal": self._signals.array(np.repeat(heads[:, 1], counts)),
+            "can_id": pa.array(numbers) if self._kind == "can" else pa.nulls(total, INT64),
+            "lin_id": pa.array(numbers.astype(np.int16)) if self._kind == "lin" else pa.nulls(total, INT16),
+            "value": pa.array(np.concatenate(self._parts["value"]), mask=unknown),
+            "label": self._labels.array(np.concatenate(self._parts["label"])),
+            "raw_value": pa.array(np.concatenate(self._parts["raw"]), mask=wide),
+            "unit": self._units.array(np.concatenate(self._parts["unit"])),
+            "valid": pa.array(np.concatenate(self._valid)),
+        }
         return pa.RecordBatch.from_arrays([made[name] for name in SIGNALS_SCHEMA.names], schema=SIGNALS_SCHEMA)
 
 
+class _Texts:
+    """Texts as numbers while rows are collected; the empty text is null."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        return self._known.setdefault(text, len(self._known)) if text else -1
+
+    def codes(self, texts: Iterable[str]) -> NDArray[np.int32]:
+        return np.array([self.code(text) for text in texts], np.int32)
+
+    def array(self, codes: NDArray[Any]) -> pa.Array:
+        absent = codes < 0
+        if absent.all():
+            return pa.nulls(len(codes), STRING)
+        return pa.array(list(self._known), STRING).take(pa.array(codes, mask=absent))
+
+
+def _nothing(count: int) -> NDArray[np.int32]:
+    return np.full(count, -1, np.int32)
+
+
 def _take(column: pa.Array, rows: pa.Array) -> pa.Array:
-    """`take`, and quicker where all values are one: most batches are of one capture."""
-    if pa.types.is_string(column.type) and len(column):
-        first = column[0]
-        if column.null_count == len(column):
-            return pa.nulls(len(rows), column.type)
-        if not column.null_count and pc.all(pc.equal(column, first)).as_py():
-            return pa.repeat(first, len(rows))
+    """`take`, and quicker where all values are one: most batches are of one capture, one day and one bus."""
+    if column.null_count == len(column):
+        return pa.nulls(len(rows), column.type)
+    if not column.null_count and column[0] == column[-1] and pc.all(pc.equal(column, column[0])).as_py():
+        return pa.repeat(column[0], len(rows))
     return column.take(rows)
 
 
@@ -226,13 +284,6 @@ def _labels(one: Decoded) -> pa.Array:
     if one.labels is None or not (one.labels >= 0).any():
         return pa.nulls(len(one), STRING)
     return pa.array(list(one.names), STRING).take(pa.array(one.labels, mask=one.labels < 0))
-
-
-def _units(one: Decoded) -> pa.Array:
-    units = [scale.unit for scale in one.signal.scales]
-    if one.units is None:
-        return pa.repeat(pa.scalar(units[0], STRING), len(one))
-    return pa.array(units, STRING).take(pa.array(one.units))
 
 
 def _spread(one: Decoded, count: int) -> tuple[pa.Array, pa.Array]:

@@ -1,0 +1,144 @@
+"""A new version of a database: what changed is decoded again over all history, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_jobs.signals import Databases, Options, Report, run
+from spark_jobs.signals.history import Changes, State, literal
+from worker.errors import Fatal
+
+from .signal_lakes import SignalLake
+from .test_signals_frames import A_DBC, TWO_BUSES, databases
+
+
+def follow(spark: Any, lake: SignalLake, known: Databases, **given: Any) -> Report:
+    step = given.pop("step", lambda name: None)
+    return run(spark, str(lake.folder), Options(databases=known, files=1, **given), step=step)
+
+
+def changed(folder: Path, said: str = TWO_BUSES) -> Databases:
+    """`Speed` of a.dbc has another factor, `Other` is gone; b.dbc is as it was, but for a comment."""
+    (folder / "a.dbc").write_text(
+        A_DBC.replace("(0.5,0)", "(0.25,1)").replace(' SG_ x : 0|8@1+ (1,0) [0|0] "" A\n', "")
+    )
+    (folder / "b.dbc").write_text((folder / "b.dbc").read_text() + '\nCM_ "a comment";\n')
+    (folder / "buses.yaml").write_text(said)
+    return Databases.read(folder / "buses.yaml")
+
+
+def test_only_what_changed_is_decoded_again(spark: Any, tmp_path: Path) -> None:
+    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, TWO_BUSES)
+    lake.can(20)
+    lake.can(10, bus="2")
+    lake.append("can_frames", [{"can_id": 256, "extended": True, "payload": b"\x07\x08"}])
+    lake.lin(5)
+    follow(spark, lake, known)
+    untouched = DeltaTable(str(lake.folder / "signals")).to_pyarrow_table(filters=[("bus", "=", "2")])
+
+    new = changed(tmp_path)
+    lake.can(4)  # not read yet
+    report = follow(spark, lake, new)
+    assert report.decoded_again == 1
+    assert lake.signals() == lake.expected(new)
+    assert "Other" not in lake.table("signals")["message"].to_pylist()
+    assert DeltaTable(str(lake.folder / "signals")).to_pyarrow_table(filters=[("bus", "=", "2")]).equals(untouched)
+    catalog = lake.table("signal_catalog").to_pylist()
+    assert {row["factor"] for row in catalog if (row["message"], row["signal"]) == ("Speed", "Wheel")} == {0.25}
+
+    again = follow(spark, lake, new)
+    assert (again.decoded_again, again.rows) == (0, 0)
+    # a bus that gets another database is decoded again too; its frames alone
+    moved = changed(tmp_path, TWO_BUSES.replace('"2": b', '"2": a'))
+    assert follow(spark, lake, moved).decoded_again == 1
+    assert lake.signals() == lake.expected(moved)
+
+
+def test_killed_while_history_is_decoded_again(spark: Any, tmp_path: Path) -> None:
+    """At one step after the other, each time from where the last one left it."""
+    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, TWO_BUSES)
+    lake.can(8)
+    follow(spark, lake, known)
+    new = changed(tmp_path)
+    for where in ("marked", "before signals", "after batch", "drained", "decoded again"):
+        lake.can(4)
+
+        def step(name: str, where: str = where) -> None:
+            if name == where:
+                raise ValueError("killed here")
+
+        with pytest.raises(Exception, match="killed here"):
+            follow(spark, lake, new, step=step)
+    assert follow(spark, lake, new).decoded_again == 1
+    assert lake.signals() == lake.expected(new)
+
+
+def test_a_change_that_is_taken_back(spark: Any, tmp_path: Path) -> None:
+    """Some rows are of the new version already when somebody goes back to the old one: that is a change, too."""
+    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, TWO_BUSES)
+    lake.can(8)
+    follow(spark, lake, known)
+    lake.can(4)
+
+    def step(name: str) -> None:
+        if name == "drained":
+            raise ValueError("killed here")
+
+    with pytest.raises(ValueError, match="killed here"):
+        follow(spark, lake, changed(tmp_path), step=step)
+    old = databases(tmp_path, TWO_BUSES)
+    assert lake.signals() != lake.expected(old)
+    assert follow(spark, lake, old).decoded_again == 1
+    assert lake.signals() == lake.expected(old)
+
+
+def test_wide_tables_follow(spark: Any, tmp_path: Path) -> None:
+    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, TWO_BUSES)
+    lake.can(6)
+    follow(spark, lake, known)
+    follow(spark, lake, known, wide=("Speed",))  # asked for later: with all history
+    lake.can(4)
+    follow(spark, lake, known, wide=("Speed",))
+    wide = lake.table("signals_Speed")
+    assert len(wide) == 10
+    assert {"Wheel", "Gear", "Gear_label", "Late"} <= set(wide.column_names)
+    (tmp_path / "a.dbc").write_text(A_DBC.replace("SG_ Late", "SG_ Later"))
+    lake.can(1)
+    follow(spark, lake, Databases.read(tmp_path / "buses.yaml"), wide=("Speed",))
+    wide = lake.table("signals_Speed")
+    assert len(wide) == 11
+    assert wide["Later"].null_count == 0
+    assert "Late" not in wide.column_names
+    with pytest.raises(Fatal, match="no database has a message 'Nothing'"):
+        follow(spark, lake, known, wide=("Nothing",))
+
+
+def test_changes_and_their_predicate() -> None:
+    old = State(buses={"*": {("can", 1): "a", ("lin", 1): "l"}, "it's": {("can", 1): "b"}}, wide={"M": "1"})
+    new = State(buses={"*": {("can", 1): "a", ("can", 2): "c"}, "B": {}}, wide={"M": "2", "N": "1"})
+    changes = old.changed(new)
+    assert changes.named == ("B", "it's")
+    assert dict(changes.ids) == {
+        "*": {("can", 2), ("lin", 1)},
+        "B": {("can", 1), ("lin", 1)},
+        "it's": {("can", 1), ("can", 2)},
+    }
+    assert changes.wide == ("M", "N")
+    others = "(bus IS NULL OR bus NOT IN ('B', 'it\\'s'))"
+    assert changes.predicate(["can"]) == (
+        f"({others} AND can_id IN (2)) OR (bus = 'B' AND can_id IN (1)) OR (bus = 'it\\'s' AND can_id IN (1, 2))"
+    )
+    assert changes.predicate(["lin"]) == f"({others} AND lin_id IN (1)) OR (bus = 'B' AND lin_id IN (1))"
+    assert Changes(named=(), ids={"*": [("can", 1)]}, wide=()).predicate(["lin"]) is None
+    marked = old.marked(changes)
+    for one in (old, new):
+        assert marked.changed(one).ids.keys() >= changes.ids.keys()
+    assert State.from_json(marked.to_json()) == marked
+    assert not new.changed(new)
+    assert literal("a\\'") == "'a\\\\\\''"
+    with pytest.raises(Fatal, match="cannot be read"):
+        State.from_json(b"{}")
