@@ -15,12 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from tests.aws import ROOT, Aws
 from tools.local import engines, install, stack
 from tools.local.engines import Server
 from tools.local.install import CannotInstall
 from tools.local.stack import CannotStart, Stack
-
-from .conftest import ROOT, Aws
 
 STATE = ROOT / ".local-aws"
 ANOTHER_LOOPBACK = "127.0.0.2"  # a server that listens on every interface answers there, one on 127.0.0.1 does not
