@@ -28,7 +28,7 @@ DEAD_LETTERS: Mapping[Role, tuple[str, ...]] = {
     "operator": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
 }
 LEDGER: Mapping[Role, tuple[str, ...]] = {
-    "worker": ("BatchGetItem", "DescribeTable", "GetItem", "PutItem"),
+    "worker": ("BatchGetItem", "DescribeTable", "PutItem"),
     "committer": (
         "BatchGetItem",
         "ConditionCheckItem",

@@ -31,7 +31,7 @@ locals {
     operator = ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"]
   }
   of_ledger = {
-    worker    = ["BatchGetItem", "DescribeTable", "GetItem", "PutItem"]
+    worker    = ["BatchGetItem", "DescribeTable", "PutItem"]
     committer = ["BatchGetItem", "ConditionCheckItem", "DeleteItem", "DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"]
     operator  = ["BatchGetItem", "DescribeTable"]
     spark     = ["BatchGetItem", "DescribeTable", "GetItem", "Query"]
