@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
-_RAISED = re.compile(r"[A-Za-z_][\w.]*: ")
+_RAISED = re.compile(r"(?!org\.|java\.)[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 RESTARTS = 20
 """Of one stream without a batch between them: each was for a change of the source's schema."""
 

@@ -64,13 +64,7 @@ class SignalLake:
         batch = pa.Table.from_pylist(made, nullable(TABLES[table].schema))
         for name, array in extra.items():
             batch = batch.append_column(name, array)
-        write_deltalake(
-            str(self.folder / table),
-            batch,
-            mode="append",
-            partition_by=["date"],
-            schema_mode="merge" if extra else None,
-        )
+        write_deltalake(str(self.folder / table), batch, mode="append", partition_by=["date"], schema_mode="merge")
         return capture
 
     def can(self, count: int, can_id: int = 256, bus: str | None = "1", **extra: pa.Array) -> str:

@@ -57,24 +57,6 @@ def of(report: Report, section: str) -> list[tuple[str, int, str | None]]:
     return [(row.kind, row.count, row.detail) for row in report.of(section)]
 
 
-def test_a_lake_that_is_well(spark: Any, lake: str) -> None:
-    fill(lake, HEALTHY)
-    report = find(spark, lake)
-    assert report.well
-    assert {name: report.total(name) for name in SECTIONS} == dict.fromkeys(SECTIONS, 0) | {"tables": 123, "days": 120}
-    assert [(row.table, row.count) for row in report.of("tables") if row.count] == [
-        ("captures", 3),
-        ("packets", 60),
-        ("can_frames", 60),
-    ]
-    assert [(row.date, row.vehicle_id, row.count) for row in report.of("days")] == [
-        (None, None, 40),
-        (DAY, "v1", 40),
-        (NEXT, "v2", 40),
-    ]
-    assert ("within an hour", 3, None) in of(report, "late")
-
-
 @pytest.fixture(scope="module")
 def sick(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What is wrong in it: SICK, and one drive whose rows are twice in two tables."""
@@ -210,7 +192,7 @@ def test_findings_as_tables(spark: Any, sick: str, report: Report, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_as_a_command(
+def test_a_lake_that_is_well_looked_at_by_the_command(
     spark: Any, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PCAPLAKE_LEDGER_TABLE", site.ledger)
@@ -220,11 +202,21 @@ def test_as_a_command(
     fill_fleet(lake, site.settings(), HEALTHY)
     file = tmp_path / "quality.html"
     app = app_of(["quality"])
-    assert job.run(app, ["quality", "--lake", lake, "--html", str(file), "--since", "2026-09-21"]) == 0
+    assert job.run(app, ["quality", "--lake", lake, "--html", str(file)]) == 0
     out, err = capsys.readouterr()
     said = json.loads(out)
-    assert (said["well"], said["since"], said["lake"]) == (True, "2026-09-21", lake)
+    assert (said["well"], said["since"], said["lake"]) == (True, None, lake)
+    totals = {row["section"]: row["count"] for row in said["rows"] if row["kind"] == TOTAL}
+    assert totals == dict.fromkeys(SECTIONS, 0) | {"tables": 123, "days": 120}
+    assert [(row["date"], row["vehicle_id"], row["count"]) for row in said["rows"] if row["section"] == "days"] == [
+        (None, None, 40),
+        (str(DAY), "v1", 40),
+        (str(NEXT), "v2", 40),
+        (None, None, 120),
+    ]
+    assert [row["count"] for row in said["rows"] if row["kind"] == "within an hour"] == [3]
     assert "Rows by table ..." in err
+    assert "nothing is missing or twice" in err
     assert f"<h1>Quality of {lake}</h1>" in file.read_text(encoding="utf-8")
     assert job.run(app, ["quality", "--lake", lake, "--since", "yesterday"]) == job.USAGE
     assert "--since: 'yesterday' is no day" in capsys.readouterr().err

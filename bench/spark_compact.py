@@ -1,0 +1,200 @@
+"""What a compaction costs while a committer commits beside it, and what a Z-order saves a query.
+
+Two sections of `python -m bench.spark`: `compact` and `zorder`. A lake in a folder, so that Spark and the committer are
+measured and not the local S3. Captures of CAN frames are staged and committed by the real committer with default knobs, one
+every EVERY seconds, alone and then beside a compaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from parser.tables import TABLES
+from spark_jobs import compact
+from spark_jobs.compact_plan import Options
+from spark_jobs.places import read_table
+from worker.lake.lake import Lake
+from worker.lake.manifest import Capture
+
+from .spark import Bench, table
+
+DAY = np.datetime64("2026-09-21T08:00", "ns")
+VEHICLES, IDS = 50, 200
+FILES, FRAMES = 200, 5_000
+RUNS, ALONE = 3, 30.0  # compactions; seconds of commits without one
+EVERY = 2.0  # seconds between two stages: the default max_batch_age
+KB = 1024
+
+
+def frames(number: int, count: int = FRAMES) -> pa.RecordBatch:
+    """One capture of one vehicle: `count` CAN frames, every id about as often as any other."""
+    schema = TABLES["can_frames"].schema
+    rng = np.random.default_rng(number)
+    times = DAY.astype(np.int64) + number * 60_000_000_000 + np.arange(count) * 1_000_000
+    day = (times // 86_400_000_000_000).astype(np.int32)
+    columns: dict[str, pa.Array] = {
+        "capture_id": pa.array(np.repeat(f"{number:032x}", count)),
+        "vehicle_id": pa.array(np.repeat(f"VIN{number % VEHICLES:014d}", count)),
+        "date": pa.array(day, pa.int32()).cast(pa.date32()),
+        "ts": pa.array(times // 1000, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        "ts_ns": pa.array(times),
+        "packet_no": pa.array(np.arange(1, count + 1)),
+        "sub_no": pa.array(np.zeros(count, np.int32)),
+        "source": pa.array(np.repeat("socketcan", count)),
+        "can_id": pa.array(rng.integers(0, IDS, count) + 0x100),
+        "data_len": pa.array(np.full(count, 8, np.int32)),
+        "payload": pa.array([bytes(row) for row in rng.integers(0, 256, (count, 8), np.uint8)], pa.binary()),
+    }
+    return pa.RecordBatch.from_arrays(
+        [columns.get(one.name, pa.nulls(count, one.type)) for one in schema], schema=schema
+    )
+
+
+async def put(lake: Lake, number: int) -> None:
+    """Stage one capture, as a worker does."""
+    window = lake.window(tables=["can_frames"])
+    window.begin(Capture(capture_id=f"{number:032x}", uri=f"s3://raw/{number}", etag="e", size=1))
+    window.write("can_frames", frames(number))
+    window.end()
+    stage = window.close()
+    assert stage is not None
+    await lake.stage(stage)
+
+
+async def fill(folder: str, count: int) -> None:
+    async with await Lake.open(folder) as lake:
+        for number in range(count):
+            await put(lake, number)
+        await lake.drain()
+
+
+@dataclass(slots=True, kw_only=True)
+class Commits:
+    """Seconds from a stage to its rows being in the table, of a committer that runs beside."""
+
+    folder: str
+    first: int
+    seconds: list[float] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        thread = threading.Thread(target=lambda: asyncio.run(self._commit()))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    async def _commit(self) -> None:
+        async with await Lake.open(self.folder) as lake:
+            number = self.first
+            while not self._over.is_set():
+                start = time.monotonic()
+                await put(lake, number)
+                while await lake._unsettled(set(lake._own)):  # noqa: ASYNC110 -- nobody tells; drain() would hurry
+                    await asyncio.sleep(0.02)
+                self.seconds.append(time.monotonic() - start)
+                number += 1
+                await asyncio.sleep(max(0.0, EVERY - (time.monotonic() - start)))
+
+
+def files_read(frame: Any) -> int:
+    """Files that the scan of a query opened, by its metric `numFiles`."""
+    frame.collect()
+    plan = frame._jdf.queryExecution().executedPlan()
+    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+        plan = plan.executedPlan()
+    leaves = plan.collectLeaves()
+    return sum(leaves.apply(no).metrics().apply("numFiles").value() for no in range(leaves.size()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    report: compact.Report
+    alone: list[float]
+    beside: list[float]
+
+
+def beside(bench: Bench) -> str:
+    """Files and seconds of a compaction, and commits at the default rate alone and beside it."""
+    files, runs = (20, 1) if bench.quick else (FILES, RUNS)
+    found = [_one(bench, f"{bench.folder}/compact-{number}", files) for number in range(runs + 1)][
+        1:
+    ]  # the first warms
+    reports = [one.report for one in found]
+    megabytes = [one.bytes_before / 1e6 for one in reports]
+    rows = [
+        ("files before", _spread([one.files_before for one in reports], 0)),
+        ("files after", _spread([one.files_after for one in reports], 0)),
+        ("MB before", _spread(megabytes)),
+        ("MB after", _spread([one.bytes_after / 1e6 for one in reports])),
+        ("seconds", _spread([one.seconds for one in reports])),
+        ("MB/s", _spread([size / one.seconds for size, one in zip(megabytes, reports, strict=True)])),
+        ("stage to row, alone: median s", _spread([statistics.median(one.alone) for one in found])),
+        ("stage to row, beside it: median s", _spread([statistics.median(one.beside) for one in found])),
+        ("stage to row, beside it: longest s", _spread([max(one.beside) for one in found])),
+        ("commits beside it", _spread([len(one.beside) for one in found], 0)),
+    ]
+    head = f"one day of `can_frames` in files of {FRAMES:,} frames; median (least–most) of {runs}"
+    return table((head, ""), rows)
+
+
+def _one(bench: Bench, folder: str, files: int) -> _Run:
+    asyncio.run(fill(folder, files))
+    alone = Commits(folder=folder, first=files)
+    with alone.running():
+        time.sleep(5 if bench.quick else ALONE)
+    busy = Commits(folder=folder, first=files + 300)
+    with busy.running():
+        report = compact.run(bench.spark, folder, Options(tables=("can_frames",)))
+    return _Run(report=report, alone=alone.seconds, beside=busy.seconds)
+
+
+def skipping(bench: Bench) -> str:
+    """Files read for a query, as the workers wrote them, compacted, and in Z-order."""
+    files = 20 if bench.quick else FILES
+    wheres = {
+        "one vehicle, one id": "vehicle_id = 'VIN00000000000007' AND can_id = 300",
+        "one vehicle": "vehicle_id = 'VIN00000000000007'",
+        "one id": "can_id = 300",
+        "every row of the day": "true",
+    }
+    options = Options(tables=("can_frames",), min_files=2, target_file_size=512 * KB, small_file=512 * KB)
+    ordered = replace(options, zorder={"can_frames": ("vehicle_id", "can_id")})
+
+    def counts(folder: str) -> list[int]:
+        day = read_table(bench.spark, folder, "can_frames").where("date = '2026-09-21'").select("ts_ns", "payload")
+        return [files_read(day.where(where)) for where in wheres.values()]
+
+    found = []
+    for name, chosen in (("plain", options), ("ordered", ordered)):
+        folder = f"{bench.folder}/zorder-{name}"
+        asyncio.run(fill(folder, files))
+        if not found:
+            found.append(counts(folder))
+        compact.run(bench.spark, folder, chosen)
+        found.append(counts(folder))
+    columns = (
+        "files read for",
+        f"as workers wrote them ({files})",
+        "compacted to 512 KB",
+        "in Z-order (vehicle_id, can_id)",
+    )
+    return table(columns, list(zip(wheres, *found, strict=True)))
+
+
+def _spread(values: list[float] | list[int], digits: int = 1) -> str:
+    middle = statistics.median(values)
+    return f"{middle:,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
