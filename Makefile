@@ -38,7 +38,7 @@ $(VENV)/.jars: $(VENV)/.installed $(JARS)
 	@touch $@
 
 $(VENV)/.tools: .ci/tools
-	@.ci/tools tshark strace prometheus
+	@.ci/tools tshark strace prometheus chromium chromedriver=chromium-driver
 	@touch $@
 
 jars: $(VENV)/.jars ## fetch the jars for Spark, compile its log store (docs/spark.md)
