@@ -8,7 +8,7 @@ KERNELS := $(wildcard parser/*.py parser/protocols/*.py worker/lake/parquet/*.py
 JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom.xml spark_jobs/logstore/pom.xml
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadscope
 UPGRADE ?= --upgrade
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 PLATFORM = $(if $(PLATFORMS),--platform $(PLATFORMS))

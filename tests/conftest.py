@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.aws import aws
 
@@ -28,15 +29,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 ALONE = {"spark", "k8s"}  # folders whose tests share what there is once: a JVM, a cluster
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A module's tests stay in one process of `-n`, so that its fixtures are made once.
+class ByModule(LoadScopeScheduling):
+    """For `-n`: a module's tests stay in one process, so that its fixtures are made once; a folder of ALONE too.
 
-    What only `make torture` has time for is left out, not skipped: a skip is a test that could not run.
+    Not by xdist_group: xdist 3.8 writes the group into what pytest 9.2 does not read any more.
     """
-    for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        item.add_marker(pytest.mark.xdist_group(folder if folder in ALONE else str(item.path)))
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.split("::")[0]
+        folder = module.split("/")[1]
+        return folder if folder in ALONE else module
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:
+    return ByModule(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What only `make torture` has time for is left out, not skipped: a skip is a test that could not run."""
     if not config.getoption("--torture"):
         out = [item for item in items if item.get_closest_marker("torture") is not None]
         config.hook.pytest_deselected(items=out)
