@@ -10,6 +10,7 @@ Delta writer obeys, and `leave_log` sets it on those that somebody else made.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ TABLE_NAMES: tuple[str, ...] = (
 )  # those of a lake; what is not there is passed over
 
 _CANCEL_TRIES, _CANCEL_SECONDS = 60, 0.5
+_CONFLICT_TRIES = 5
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,21 @@ def conflicts() -> tuple[type[Exception], ...]:
         "ProtocolChangedException",
     )
     return tuple(getattr(exceptions, name) for name in names)
+
+
+def past_conflicts(write: Callable[[], None]) -> None:
+    """Write, again where somebody else changed what the write had read; the last conflict is raised.
+
+    `write` reads the table anew each time, and nothing of a failed one is in it.
+    """
+    for _ in range(_CONFLICT_TRIES):
+        try:
+            write()
+            break
+        except conflicts() as conflict:
+            log.info("written again after a conflict: %s", str(conflict).partition("\n")[0])
+    else:
+        write()
 
 
 def quoted(path: str) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from worker.errors import Fatal, Retryable
 
 from ..places import read_table, table_exists, table_path
-from ..upkeep import settings
+from ..upkeep import past_conflicts, settings
 from .database import Databases
 from .frames import messages_of
 from .history import Changes, Memory, State
@@ -242,7 +242,8 @@ def swap(rows: DataFrame, path: str, where: str, *, merge: bool = False) -> None
     `merge`: columns that the table has not are added.
     """
     writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
-    writer.option("mergeSchema", str(merge).lower()).save(path)
+    writer = writer.option("mergeSchema", str(merge).lower())
+    past_conflicts(lambda: writer.save(path))
 
 
 def _checked(options: Options) -> Databases:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from worker.errors import Retryable
 
 from ..places import table_exists, table_path
-from ..upkeep import settings
+from ..upkeep import past_conflicts, settings
 from .history import Memory
 from .model import Kind
 from .tables import INPUT, SIGNALS, SOURCES, wide_table
@@ -124,7 +124,8 @@ class Stream:
             writer = _written(self._rows.long(self.kind, batch), app, number)
             if number == 0:
                 writer = writer.mode("overwrite").option("replaceWhere", every)
-            writer.save(table_path(self._lake, SIGNALS))
+            with self._rows.turn:
+                past_conflicts(lambda: writer.save(table_path(self._lake, SIGNALS)))
             for name in self._wide:
                 self._step(f"before {wide_table(name)}")
                 writer = _written(self._rows.wide(self.kind, name, batch), app, number)

@@ -6,6 +6,7 @@ Knows DataFrames and Delta tables. Must not know streams, checkpoints or when so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -36,6 +37,8 @@ class Rows:
 
     def __init__(self, spark: SparkSession, databases: Databases) -> None:
         self.databases = databases
+        self.turn = Lock()
+        """Of the streams in `signals`: a batch that replaces rows conflicts with every append meanwhile."""
         self._shared: Broadcast[Databases] = spark.sparkContext.broadcast(databases)
 
     def long(self, kind: Kind, frames: DataFrame) -> DataFrame:
