@@ -14,7 +14,7 @@ import typer
 
 from spark_jobs import job
 
-JOBS: Final = ("compact", "vacuum", "backfill", "signals", "quality")
+JOBS: Final = ("compact", "vacuum", "backfill", "signals", "replace", "quality")
 _HELP = "PySpark jobs on a lake's tables, safe beside the workers. Each is told by `JOB --help`."
 
 

@@ -11,7 +11,9 @@ Delta writer obeys, and `leave_log` sets it on those that somebody else made.
 from __future__ import annotations
 
 import logging
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from parser.tables import TABLES
-from worker.errors import Fatal
+from worker.errors import Fatal, Retryable
 from worker.lake.delta.log import PROPERTIES
 from worker.lake.store import Store
 
@@ -39,7 +41,7 @@ TABLE_NAMES: tuple[str, ...] = (
 )  # those of a lake; what is not there is passed over
 
 _CANCEL_TRIES, _CANCEL_SECONDS = 60, 0.5
-_CONFLICT_TRIES = 5
+_CONFLICT_TRIES = 8
 log = logging.getLogger(__name__)
 
 
@@ -108,19 +110,19 @@ def conflicts() -> tuple[type[Exception], ...]:
     return tuple(getattr(exceptions, name) for name in names)
 
 
-def past_conflicts(write: Callable[[], None]) -> None:
-    """Write, again where somebody else changed what the write had read; the last conflict is raised.
+def past_conflicts(table: str, write: Callable[[], None]) -> None:
+    """Write, again where somebody else changed what the write had read. Retryable when others are faster every time.
 
     `write` reads the table anew each time, and nothing of a failed one is in it.
     """
-    for _ in range(_CONFLICT_TRIES):
+    for number in range(_CONFLICT_TRIES):
         try:
-            write()
-            break
-        except conflicts() as conflict:
-            log.info("written again after a conflict: %s", str(conflict).partition("\n")[0])
-    else:
-        write()
+            return write()
+        except conflicts() as error:
+            conflict: Exception = error
+            log.info("%s: written again after a conflict: %s", table, str(conflict).partition("\n")[0])
+            time.sleep(random.uniform(0, min(0.5 * 2**number, 10.0)))
+    raise Retryable(f"{table} is changed by others all the time; let them end, then run this again") from conflict
 
 
 def quoted(path: str) -> str:

@@ -171,7 +171,7 @@ class _Job:
                 rows = _union(parts)
                 if rows is None:
                     rows = read_table(self._spark, self._lake, SIGNALS, schema=SIGNALS_SCHEMA).limit(0)
-                swap(rows, table_path(self._lake, SIGNALS), where)
+                swap(rows, self._lake, SIGNALS, where)
                 self._again += changes.messages
             for name in changes.wide:
                 kind = self._rows.kind_of(name)
@@ -236,14 +236,14 @@ class _Job:
             self._batches += sum(one.batches for one in streams)
 
 
-def swap(rows: DataFrame, path: str, where: str, *, merge: bool = False) -> None:
+def swap(rows: DataFrame, lake: str, table: str, where: str, *, merge: bool = False) -> None:
     """In one transaction: out with all rows for which `where` holds, in with these, for which it holds too.
 
-    `merge`: columns that the table has not are added.
+    `merge`: columns that the table has not are added. Retryable as past_conflicts raises it.
     """
     writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
     writer = writer.option("mergeSchema", str(merge).lower())
-    past_conflicts(lambda: writer.save(path))
+    past_conflicts(table, lambda: writer.save(table_path(lake, table)))
 
 
 def _checked(options: Options) -> Databases:

@@ -125,7 +125,7 @@ class Stream:
             if number == 0:
                 writer = writer.mode("overwrite").option("replaceWhere", every)
             with self._rows.turn:
-                past_conflicts(lambda: writer.save(table_path(self._lake, SIGNALS)))
+                past_conflicts(SIGNALS, lambda: writer.save(table_path(self._lake, SIGNALS)))
             for name in self._wide:
                 self._step(f"before {wide_table(name)}")
                 writer = _written(self._rows.wide(self.kind, name, batch), app, number)

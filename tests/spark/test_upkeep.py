@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from delta.exceptions import ConcurrentAppendException, ConcurrentDeleteReadException
 
-from spark_jobs.upkeep import past_conflicts
+from spark_jobs import upkeep
+from worker.errors import Retryable
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep.time, "sleep", lambda seconds: None)
 
 
 def test_a_write_goes_past_conflicts() -> None:
@@ -15,24 +21,25 @@ def test_a_write_goes_past_conflicts() -> None:
         if left:
             raise left.pop()
 
-    past_conflicts(write)
+    upkeep.past_conflicts("signals", write)
     assert not left
 
 
-def test_the_last_conflict_and_every_other_error_are_raised() -> None:
+def test_conflicts_without_end_and_every_other_error_are_raised() -> None:
     tries = []
 
     def conflict() -> None:
         tries.append(None)
-        raise ConcurrentAppendException(f"the {len(tries)}th")
+        raise ConcurrentAppendException("somebody appended")
 
-    with pytest.raises(ConcurrentAppendException, match="6th"):
-        past_conflicts(conflict)
+    with pytest.raises(Retryable, match="signals is changed by others all the time"):
+        upkeep.past_conflicts("signals", conflict)
+    assert len(tries) == 8
 
     def fail() -> None:
         tries.append(None)
         raise ValueError("rows")
 
     with pytest.raises(ValueError, match="rows"):
-        past_conflicts(fail)
-    assert len(tries) == 7
+        upkeep.past_conflicts("signals", fail)
+    assert len(tries) == 9

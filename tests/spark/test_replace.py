@@ -1,0 +1,257 @@
+"""Captures decoded again with another profile: each row of the one decoding or of the other, beside a live ingest."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from parser.tables import TABLES
+from spark_jobs.replace import Options, Report, run
+from spark_jobs.replace_signals import Follow
+from spark_jobs.signals import Databases
+from spark_jobs.signals import Options as SignalOptions
+from spark_jobs.signals import run as decode_signals
+from tests.worker import lakes
+from worker import sample
+from worker.errors import Fatal
+from worker.fleet_settings import FleetSettings
+from worker.settings import WrongSetting
+
+from .signal_lakes import SignalLake
+
+DATED_NOW = ("ingested_at", "first_seen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drives:
+    """Captures, the profile they were read with, and another that names the buses differently."""
+
+    captures: list[Path]
+    profile: Path
+    other: Path
+    databases: Databases
+
+
+@pytest.fixture(scope="module")
+def drives(tmp_path_factory: pytest.TempPathFactory) -> Drives:
+    root = tmp_path_factory.mktemp("replace")
+    *captures, profile = sample.make(root / "drive", "drive", 0.2, seed=7)
+    profile = profile.rename(root / "profile.yaml")
+    other = root / "other.yaml"
+    other.write_text(_renamed(profile.read_text()))
+    lake = root / "lake"
+    assert lakes.ingest([root / "drive"], lake, root / "log", profile=str(profile))[0] == 0
+    ids = sorted(set(DeltaTable(str(lake / "can_frames")).to_pyarrow_table()["can_id"].drop_null().to_pylist()))
+    dbc = root / "all.dbc"
+    lines = [f'BO_ {one if one < 2048 else one | 1 << 31} M{one}: 8 A\n SG_ s : 0|8@1+ (1,0) [0|0] "" A' for one in ids]
+    dbc.write_text('VERSION ""\nBU_: A\n' + "\n".join(lines) + "\n")
+    return Drives(captures=captures, profile=profile, other=other, databases=Databases.read(dbc))
+
+
+def _renamed(profile: str) -> str:
+    """Another name for every bus."""
+    lines, inside = [], False
+    for line in profile.splitlines():
+        if line and not line.startswith((" ", "#")):
+            inside = line.startswith("buses")
+        key, colon, value = line.partition(": ")
+        lines.append(f"{key}: new_{value}" if inside and colon and line.startswith("    ") else line)
+    assert any("new_" in line for line in lines), profile
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A lake of these drives, in which some are to be replaced."""
+
+    spark: Any
+    lake: Path
+    drives: Drives
+
+    def replace(self, names: list[Path], *, step: Callable[[str], None] = lambda name: None, **given: Any) -> Report:
+        settings = FleetSettings.load(lake=str(self.lake), profile=self.drives.other)
+        uris = tuple(f"file://{path.resolve()}" for path in names)
+        return run(self.spark, str(self.lake), Options(names=uris, **given), settings=settings, step=step)
+
+    def decode(self) -> None:
+        decode_signals(self.spark, str(self.lake), SignalOptions(databases=self.drives.databases))
+
+    def table(self, name: str, captures: set[str] | None = None) -> list[tuple[Any, ...]]:
+        """Rows without the time they were written, sorted; of some captures, by id."""
+        return rows(self.lake, name, captures)
+
+    def ids(self, names: list[Path]) -> set[str]:
+        found = DeltaTable(str(self.lake / "captures")).to_pyarrow_table()
+        uris = {f"file://{path.resolve()}" for path in names}
+        return {one["capture_id"] for one in found.to_pylist() if one["uri"] in uris}
+
+
+def rows(lake: Path, name: str, captures: set[str] | None = None) -> list[tuple[Any, ...]]:
+    found: pa.Table = DeltaTable(str(lake / name)).to_pyarrow_table()
+    found = found.drop_columns([one for one in DATED_NOW if one in found.column_names])
+    if captures is not None:
+        found = found.filter(pc.is_in(found["capture_id"], pa.array(sorted(captures), pa.string())))
+    return sorted(zip(*(found[one].to_pylist() for one in found.column_names), strict=True), key=str)
+
+
+@pytest.fixture
+def place(spark: Any, drives: Drives, tmp_path: Path) -> Place:
+    lake = tmp_path / "lake"
+    code, _ = lakes.ingest(drives.captures, lake, tmp_path / "log", profile=str(drives.profile))
+    assert code == 0, (tmp_path / "log").read_text()
+    return Place(spark=spark, lake=lake, drives=drives)
+
+
+@pytest.fixture(scope="module")
+def wanted(drives: Drives, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of the same captures as the other profile has them."""
+    root = tmp_path_factory.mktemp("wanted")
+    assert lakes.ingest(drives.captures, root / "lake", root / "log", profile=str(drives.other))[0] == 0
+    return root / "lake"
+
+
+def check(place: Place, wanted: Path, before: dict[str, list[tuple[Any, ...]]], names: list[Path]) -> None:
+    """Those captures as the other profile has them, all others as they were."""
+    replaced = place.ids(names)
+    for table in TABLES:
+        theirs = {row[0] for row in rows(wanted, table)}
+        assert place.table(table, replaced) == rows(wanted, table, replaced), table
+        untouched = [row for row in before[table] if row[0] not in replaced]
+        assert place.table(table, theirs - replaced) == untouched, table
+
+
+def test_rows_are_swapped_and_the_others_stay(place: Place, wanted: Path) -> None:
+    before = {name: place.table(name) for name in TABLES}
+    names = place.drives.captures[:2]
+    report = place.replace(names)
+    assert (report.replaced, report.done, report.failed, report.signals) == (2, 0, {}, False)
+    check(place, wanted, before, names)
+    assert place.table("can_frames") != before["can_frames"], "the profiles make no difference"
+    assert report.rows["captures"] == 2
+    assert not list((place.lake / "_pcaplake" / "spark").rglob("*.parquet")), "files of the run are left"
+    versions = {name: DeltaTable(str(place.lake / name)).version() for name in TABLES}
+    again = place.replace(names)
+    assert (again.replaced, again.done) == (0, 2)
+    assert versions == {name: DeltaTable(str(place.lake / name)).version() for name in TABLES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("before faults", marks=pytest.mark.torture),
+        "before lin_frames",
+        pytest.param("before captures", marks=pytest.mark.torture),
+        "after signals",
+    ],
+)
+def test_killed_between_two_tables(place: Place, wanted: Path, where: str) -> None:
+    """And the signals follow, whether their stream had read the frames before or not."""
+    names = place.drives.captures[:3]
+    if where != "before faults":
+        place.decode()
+    before = {name: place.table(name) for name in TABLES}
+    follow = Follow(databases=place.drives.databases)
+
+    def step(name: str) -> None:
+        if name == where:
+            raise RuntimeError("killed here")
+
+    with pytest.raises(RuntimeError, match="killed here"):
+        place.replace(names, step=step, signals=follow)
+    report = place.replace(names, signals=follow)
+    assert (report.replaced, report.done) == (3, 0)
+    check(place, wanted, before, names)
+    place.decode()
+    lake = SignalLake(place.lake)
+    assert lake.signals() == lake.expected(place.drives.databases)
+    assert max(lake.signals().values()) == 1
+
+
+@pytest.mark.slow
+def test_beside_a_live_ingest_with_signals(spark: Any, drives: Drives, wanted: Path, tmp_path: Path) -> None:
+    """The first captures are replaced while the last are committed, a capture in a version."""
+    place = Place(spark=spark, lake=tmp_path / "lake", drives=drives)
+    first, last = drives.captures[:3], drives.captures[3:]
+    given = {"profile": str(drives.profile)}
+    assert lakes.ingest(first, place.lake, tmp_path / "log", **given)[0] == 0
+    place.decode()
+    before = {name: place.table(name) for name in TABLES}
+    live = lakes.start(last, place.lake, tmp_path / "live", max_records=1, threads=1, **given)
+    report = place.replace(first[:2], signals=Follow(databases=drives.databases))
+    live.join(120)
+    assert live.exitcode == 0, (tmp_path / "live").read_text()
+    assert (report.replaced, report.signals) == (2, True)
+    done, all_ids = place.ids(first[:2]), place.ids(drives.captures)
+    assert len(all_ids) == len(drives.captures)
+    for table in TABLES:
+        assert place.table(table, done) == rows(wanted, table, done), table
+        kept = place.ids(first) - done
+        assert place.table(table, kept) == [row for row in before[table] if row[0] in kept], table
+        assert len(place.table(table)) == len(rows(wanted, table)), table
+    place.decode()
+    lake = SignalLake(place.lake)
+    assert lake.signals() == lake.expected(drives.databases)
+
+
+def test_a_quarantined_capture_that_can_be_read_now(place: Place, wanted: Path) -> None:
+    """As an older decoder would have left it: rows in `captures` and `quarantine` alone."""
+    name = place.drives.captures[0]
+    (capture,) = place.ids([name])
+    before = {one: place.table(one) for one in TABLES}
+    known = DeltaTable(str(place.lake / "captures")).to_pyarrow_table(filters=[("capture_id", "=", capture)])
+    named = known.select(["capture_id", "uri", "etag", "object_size"]).to_pylist()[0]
+    for table in TABLES:
+        DeltaTable(str(place.lake / table)).delete(f"capture_id = '{capture}'")
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    old = {
+        "captures": {**named, "outcome": "quarantined", "decoder_version": "0", "ingested_at": now},
+        "quarantine": {"stage": "open", "error": "unknown_format", "offset": 0, "first_seen": now},
+    }
+    for table, row in old.items():
+        schema = pa.schema([one.with_nullable(True) for one in TABLES[table].schema])
+        made = pa.Table.from_pylist([{"capture_id": capture, "uri": named["uri"], **row}], schema)
+        write_deltalake(str(place.lake / table), made, mode="append")
+    report = place.replace([], where="outcome = 'quarantined'")
+    assert report.replaced == 1
+    check(place, wanted, before, [name])
+
+
+def test_what_cannot_be_replaced_stays(place: Place, tmp_path: Path) -> None:
+    before = {name: place.table(name) for name in TABLES}
+    first, second, *_ = place.drives.captures
+    (capture,) = place.ids([first])
+    with sqlite3.connect(place.lake / "_pcaplake" / "ledger.sqlite") as ledger:
+        ledger.execute("UPDATE captures SET state = 'STAGED' WHERE capture_id = ?", (capture,))
+    ledger.close()
+    moved = second.with_suffix(".away")
+    second.rename(moved)
+    try:
+        report = place.replace([first, second, tmp_path / "nothing.pcap"])
+    finally:
+        moved.rename(second)
+    assert report.waiting == (f"file://{first.resolve()}",)
+    assert report.unknown == (f"file://{tmp_path.resolve()}/nothing.pcap",)
+    assert list(report.failed) == [f"file://{second.resolve()}"]
+    assert report.replaced == 0
+    assert {name: place.table(name) for name in TABLES} == before
+
+
+def test_what_is_refused(place: Place, tmp_path: Path) -> None:
+    place.decode()
+    with pytest.raises(Fatal, match="--leave-signals"):
+        place.replace(place.drives.captures[:1])
+    with pytest.raises(WrongSetting, match="nothing to replace"):
+        place.replace([], leave_signals=True)
+    settings = FleetSettings.load(lake=str(tmp_path / "other"), profile=place.drives.other)
+    with pytest.raises(Fatal, match="is no lake"):
+        run(place.spark, str(tmp_path / "other"), Options(names=("x",)), settings=settings)
