@@ -32,6 +32,7 @@ SECTIONS: Final = {  # name: where its function is
     "compact": "bench.spark_compact:beside",
     "zorder": "bench.spark_compact:skipping",
     "backfill": "bench.spark_backfill:beside",
+    "signals": "bench.spark_signals:beside",
 }
 
 

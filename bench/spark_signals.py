@@ -49,6 +49,11 @@ def section(folder: Path | None = None) -> str:
     return "\n".join(lines)
 
 
+def beside(bench: object) -> str:
+    """For `bench.spark`; decoding needs no session."""
+    return f"## Signals\n\n{section()}\n"
+
+
 def measure(folder: Path) -> dict[str, list[float]]:
     """way -> signals a second of CPU, by round; all three ways in every round, so that they share what disturbs them."""
     path = folder / "dbc" / "vehicle.dbc"
