@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,18 +103,17 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="where captures are made and kept")
     parser.add_argument("--runs", type=int, default=5, help="n")
     parser.add_argument("--megabytes", type=int, default=1000, help="size of a capture")
-    parser.add_argument("--large", type=int, default=2000, help="size of the capture for peak memory; 0: leave out")
+    parser.add_argument("--large", type=int, default=2000, help="size of the capture for peak memory")
     parser.add_argument("--mixes", default="abc")
+    parser.add_argument("--only", default="rates,threads,memory", help="parts, with commas between them (%(default)s)")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=base) as scratch:
         load = os.getloadavg()[0]
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}")
-        rates(options, Path(scratch))
-        threads(options, Path(scratch))
-        if options.large:
-            memory(options, Path(scratch))
+        for part in options.only.split(","):
+            PARTS[part](options, Path(scratch))
         print(f"\nload at the end {os.getloadavg()[0]:.1f}")
 
 
@@ -145,11 +145,25 @@ def rates(options: argparse.Namespace, scratch: Path) -> None:
 
 
 def threads(options: argparse.Namespace, scratch: Path) -> None:
+    """Beside what two processes get that share nothing: more than that this machine has not."""
     print("\ntwo threads against one, wall: best of", options.runs)
     for mix in options.mixes:
         source = captures(options.folder, mix, options.megabytes, 2)
-        seconds = {n: min(ingest(source, scratch / "lake", n)["seconds"] for _ in range(options.runs)) for n in (1, 2)}
-        print(f"{mix}: {seconds[1]:.2f} s / {seconds[2]:.2f} s = {seconds[1] / seconds[2]:.2f}x   bar 1.6", flush=True)
+        half = captures(options.folder, mix, options.megabytes)
+        one, two, alone, both = ([] for _ in range(4))  # in turns, so that they share what disturbs them
+        for _ in range(options.runs):
+            one.append(ingest(source, scratch / "lake", 1)["seconds"])
+            two.append(ingest(source, scratch / "lake", 2)["seconds"])
+            alone.append(ingest(half, scratch / "lake")["seconds"])
+            with ThreadPoolExecutor(2) as pair:
+                runs = pair.map(lambda name: ingest(half, scratch / name), ("lake", "other"))  # noqa: B023
+                both.append(max(run["seconds"] for run in runs))
+            shutil.rmtree(scratch / "other")
+        print(f"{mix}: {min(one):.2f} s / {min(two):.2f} s = {min(one) / min(two):.2f}x   bar 1.6", end="")
+        print(
+            f"   two processes: {2 * min(alone):.2f} s / {min(both):.2f} s = {2 * min(alone) / min(both):.2f}x",
+            flush=True,
+        )
 
 
 def memory(options: argparse.Namespace, scratch: Path) -> None:
@@ -161,3 +175,6 @@ def memory(options: argparse.Namespace, scratch: Path) -> None:
     pair = captures(options.folder, "c", options.large // 4, 2)
     two = [ingest(pair, scratch / "lake", n)["memory"] for n in (1, 2)]
     print(f"c, 2 x {options.large // 4} MB: {two[0]:.0f} MB with one thread, {two[1]:.0f} MB with two (bar +150)")
+
+
+PARTS = {"rates": rates, "threads": threads, "memory": memory}
