@@ -1,7 +1,7 @@
 """What a lake waits for: files that are staged and in no table yet, which no VACUUM may take.
 
-Knows ledger and manifests, of either kind of ledger. Must not know Spark. It changes nothing but one empty object that
-tells the store's time; Spark's role may not put the committer's.
+Knows ledger and manifests, of either kind of ledger. Must not know Spark. It changes nothing but one empty object of
+Spark's that tells the store's time.
 """
 
 from __future__ import annotations

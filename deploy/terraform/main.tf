@@ -92,7 +92,7 @@ resource "aws_s3_bucket_notification" "captures" {
 # -- roles ------------------------------------------------------------------------------------------------------------
 locals {
   accounts = merge(
-    { for role in ["worker", "spark", "operator"] : role => "${var.release}-${role}" },
+    { for role in ["worker", "spark", "operator", "doctor"] : role => "${var.release}-${role}" },
     var.separate_committer ? { committer = "${var.release}-committer" } : {},
   )
   granted = merge(

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
 import pytest
 
+from tests.worker.iam import allows
 from tests.worker.lakes import run
 from worker.fleet import checks_files
 from worker.fleet.checks_queue import Queues
 from worker.fleet.doctor import CHECKS
+from worker.fleet.places import Place
+from worker.fleet.policies import Scope, policies
+from worker.fleet.queues import Arn
 from worker.lake.delta.arbiter import Entry, TablePath
 from worker.lake.fleet import Services, open_lake
 from worker.lake.knobs import Knobs
 from worker.lake.lake import SCHEMAS, Lake
 from worker.lake.manifest import Capture
 
+from . import fault_proxy
 from .conftest import Aws
 from .fault_proxy import FaultProxy
 
@@ -118,8 +124,11 @@ class Fleet:
         self.aws.client("dynamodb").put_item(TableName=self.locks, Item=item)
 
     def exists(self, key: str) -> bool:
-        listed = self.aws.client("s3").list_objects_v2(Bucket=self.bucket, Prefix=key)
-        return any(one["Key"] == key for one in listed.get("Contents", ()))
+        return key in self.below(key)
+
+    def below(self, prefix: str) -> list[str]:
+        listed = self.aws.client("s3").list_objects_v2(Bucket=self.bucket, Prefix=prefix)
+        return [one["Key"] for one in listed.get("Contents", ())]
 
 
 def value(field: pa.Field, name: str) -> pa.Array:
@@ -177,7 +186,7 @@ def test_a_fleet_that_is_well(fleet: Fleet, capsys: Capsys) -> None:
     assert {one["check"] for one in report["findings"]} == {*CHECKS, "settings", "queue"}
     code, report = doctor(fleet, capsys, "--lake", fleet.uri)
     assert (code, {one["lake"] for one in report["findings"]}) == (0, {fleet.uri})
-    assert not fleet.exists("lake/_pcaplake/doctor"), "its own object is gone"
+    assert fleet.below("lake/_pcaplake/doctor/") == [], "its own object is gone"
     fleet.batches("c")
     assert fleet.rows() == each("a", "b", "c")
 
@@ -377,3 +386,87 @@ def test_the_age_of_the_queue_is_cloudwatchs(fleet: Fleet, monkeypatch: pytest.M
         assert asyncio.run(queues.look(fleet.queue)).oldest_age is None
     finally:
         queues.close()
+
+
+NAMES = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket"}  # as IAM calls what is asked of S3
+
+
+def iam(method: str, raw_path: str, operation: str, body: bytes) -> Iterator[tuple[str, str, str]]:
+    """A request -> what it needs: action, resource (the end of its ARN), partition key of an item."""
+    if body:
+        said = json.loads(body)
+        if "TableName" in said or "RequestItems" in said or "TransactItems" in said:
+            for name, one in _items(operation, said):
+                key = one.get("Key") or one.get("Item") or {}
+                values = [key[part]["S"] for part in ("pk", "tablePath") if part in key]
+                table = one.get("TableName") or next(iter(said["RequestItems"]))
+                yield f"dynamodb:{name}", f":table/{table}", "".join(values)
+        else:
+            queue = said.get("QueueName") or said["QueueUrl"].rpartition("/")[2]
+            yield f"sqs:{operation}", f":{queue}", ""
+    else:
+        path = unquote(raw_path.partition("?")[0].lstrip("/"))
+        if operation == "DeleteObjects":  # its body names them, which no proxy reads: that one was put, and is gone
+            yield "s3:DeleteObject", f":::{path}/lake/_pcaplake/doctor/", ""
+            return
+        yield f"s3:{NAMES.get(operation, operation)}", f":::{path}", ""
+
+
+def _items(operation: str, said: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    if operation != "TransactWriteItems":
+        return [(operation, said)]
+    return [
+        (f"{kind.removesuffix('Item')}Item", one) for action in said["TransactItems"] for kind, one in action.items()
+    ]
+
+
+def test_its_policy_is_what_it_asks(fleet: Fleet, aws: Aws, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that it asks is forbidden, and nothing is allowed that it does not ask."""
+    fleet.stage("waits")
+    older = fleet.entry("packets", 1)
+    fleet.put_entry({**older, "complete": {"S": "false"}})
+    fleet.aws.client("sqs").send_message(QueueUrl=fleet.url, MessageBody="{}")
+    (fleet.config.parent / "routes.yaml").write_text(
+        f"routes:\n  - {{bucket: {fleet.raw}, key: 'drives/*.pcap', lake: '{fleet.uri}'}}\n"
+    )
+    asked: set[tuple[str, str, str]] = set()
+    named = fault_proxy.name_of
+
+    def noted(method: str, raw_path: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+        operation, key = named(method, raw_path, headers, body)
+        asked.update(iam(method, raw_path, operation, body))
+        return operation, key
+
+    async def watched() -> tuple[int, dict[str, Any]]:
+        monkeypatch.setattr(fault_proxy, "name_of", noted)
+        async with FaultProxy(aws.s3) as s3, FaultProxy(aws.sqs) as sqs, FaultProxy(aws.dynamodb) as dynamodb:
+            with pytest.MonkeyPatch.context() as patch:
+                for name, proxy in (("S3", s3), ("SQS", sqs), ("DYNAMODB", dynamodb)):
+                    patch.setenv(f"AWS_ENDPOINT_URL_{name}", proxy.url)
+                fleet.write(storage_option={**HTTP, "aws_endpoint": s3.url})
+                return await asyncio.to_thread(doctor, fleet, capsys)
+
+    code, report = asyncio.run(watched())
+    assert (code, unwell(report)) == (1, {("warning", "entries", "packets")})
+    scope = Scope(
+        queue=Arn(partition="aws", region=aws.region, account="123456789012", name=fleet.queue),
+        dead_letters=fleet.dead.rpartition("/")[2],
+        places=(Place(bucket=fleet.raw, prefix="drives/"),),
+        lakes=(fleet.uri,),
+        ledger_table=fleet.ledger,
+        lock_table=fleet.locks,
+    )
+    policy = policies(scope)["doctor"]
+    arns = {"s3": "arn:aws:s3", "sqs": str(scope.queue).rpartition(":")[0]}
+    arns["dynamodb"] = f"arn:aws:dynamodb:{aws.region}:123456789012"
+    refused = {
+        (action, resource, key)
+        for action, resource, key in asked
+        if not allows(policy, action, arns[action.partition(":")[0]] + resource, key)
+    }
+    assert refused == set()
+    granted = {action for statement in policy["Statement"] for action in statement["Action"]}
+    assert granted == {action for action, _, _ in asked}
+    put = {resource.rpartition("/")[0] for action, resource, _ in asked if action == "s3:PutObject"}
+    assert put == {f":::{fleet.bucket}/lake/_pcaplake/doctor"}
+    assert fleet.below("lake/_pcaplake/doctor/") == []

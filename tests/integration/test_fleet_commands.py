@@ -160,7 +160,7 @@ def test_setup_makes_what_is_not_there_and_then_nothing(account: Account) -> Non
     assert second["changes"] == 0
     assert {step["state"] for step in second["steps"]} <= {"there", "not supported here"}
     assert second["policies"] == first["policies"]
-    assert set(first["policies"]) == {"worker", "committer", "spark", "operator"}
+    assert set(first["policies"]) == {"worker", "committer", "spark", "operator", "doctor"}
     out, _ = account.run("setup")
     assert f"there        queue {account.queue}" in out
     assert "IAM policy of a worker" in out

@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 
 from worker.fleet import policies
+from worker.fleet.checks_services import PROBE_ENTRIES, PROBE_ITEMS
 from worker.fleet.places import Place
-from worker.fleet.policies import Document, Role, Scope
+from worker.fleet.policies import Role, Scope
 from worker.fleet.queues import Arn
+from worker.lake.ledger.dynamodb_items import object_path
+from worker.lake.manifest import manifest_path
+
+from .iam import allows
 
 WORKER = Path(__file__).parents[2] / "worker"
+SIGNALS, REPLACE, CLOCK = "_pcaplake/spark/signals", "_pcaplake/spark/replace", "_spark/clock"  # of spark_jobs
+JAVA = WORKER.parent / "spark_jobs" / "logstore" / "src" / "main" / "java"
 QUEUE = Arn(partition="aws", region="eu-central-1", account="123456789012", name="captures")
 SCOPE = Scope(
     queue=QUEUE,
@@ -37,24 +44,6 @@ OBSTORE = {  # the requests of its functions, as IAM calls them
     "put_async": "PutObject",
 }
 TRANSACTED = {"Put", "Update", "Delete", "ConditionCheck"}
-
-
-def allows(document: Document, action: str, resource: str) -> bool:
-    """What IAM would say, for the little that these policies use of it."""
-    said = [
-        statement["Effect"]
-        for statement in document["Statement"]
-        if action in statement["Action"] and any(_matches(pattern, resource) for pattern in statement["Resource"])
-    ]
-    return "Allow" in said and "Deny" not in said
-
-
-def _matches(pattern: str, text: str) -> bool:
-    parts = re.split(r"(\$\{[$*?]\}|[*?])", pattern)
-    expression = "".join(
-        {"*": ".*", "?": "."}.get(part, re.escape(part[2] if part[:2] == "${" else part)) for part in parts
-    )
-    return re.fullmatch(expression, text, re.DOTALL) is not None
 
 
 def actions(service: str, roles: tuple[Role, ...] = OURS, scope: Scope = SCOPE) -> set[str]:
@@ -127,6 +116,12 @@ def test_the_lock_table() -> None:
     assert {action for role in OURS for action in policies.LOCKS.get(role, ())} == made
 
 
+def test_the_lock_table_by_our_log_store_for_spark() -> None:
+    made = {name for path in JAVA.rglob("*.java") for name in re.findall(r'\bcall\("(\w+)"', path.read_text())}
+    assert {"PutItem", "UpdateItem"} <= made
+    assert set(policies.LOCKS["spark"]) == {*made, "DescribeTable"}  # asked by the session before it starts
+
+
 def test_s3() -> None:
     used = {
         node.func.attr
@@ -191,6 +186,37 @@ def test_the_guide_says_what_setup_itself_needs() -> None:
             ["lakes/a/packets/date=2026-01-01/f.parquet", "lakes/b/c/packets/_delta_log/.tmp/x"],
             ["lakes/a/_pcaplake/batches/0.json", "lakes/b/c/_pcaplake/lake.json", "raw/drives/a"],
         ),
+        (
+            "spark",
+            "s3:PutObject",
+            [
+                "lakes/a/packets/date=2026-01-01/f.parquet",
+                f"lakes/a/{SIGNALS}/0/state.json",
+                f"lakes/a/{SIGNALS}/0/can/offsets/7",
+                f"lakes/b/c/{REPLACE}/0123/packets/f.parquet",
+                f"lakes/a/{CLOCK}",
+            ],
+            [f"lakes/a/{manifest_path(7)}", "lakes/b/c/_pcaplake/lake.json", "raw/drives/a"],
+        ),
+        (
+            "spark",
+            "s3:DeleteObject",
+            [f"lakes/a/{SIGNALS}/0/can/offsets/7", f"lakes/b/c/{REPLACE}/0123/packets/f.parquet"],
+            [f"lakes/a/{object_path('s')}", f"lakes/b/c/{manifest_path(0)}"],
+        ),
+        (
+            "doctor",
+            "s3:PutObject",
+            ["lakes/a/_pcaplake/doctor/0123", "lakes/b/c/_pcaplake/doctor/0123"],
+            ["lakes/a/_pcaplake/lake.json", "lakes/a/packets/f.parquet", "raw/drives/_pcaplake/doctor"],
+        ),
+        ("doctor", "s3:DeleteObject", ["lakes/a/_pcaplake/doctor/0123"], ["lakes/a/packets/f.parquet", "raw/drives/a"]),
+        (
+            "doctor",
+            "s3:GetObject",
+            ["lakes/a/packets/f.parquet", "raw/drives/_pcaplake/doctor", "bench/_pcaplake/doctor"],
+            ["raw/drives/a.pcap", "bench/a.pcap"],
+        ),
         ("spark", "s3:GetObject", ["lakes/a/_pcaplake/lake.json"], ["raw/drives/a"]),
         ("operator", "s3:GetObject", ["lakes/a/_pcaplake/lake.json"], ["raw/drives/a", "lakes/a/packets/f.parquet"]),
         ("operator", "s3:PutObject", [], ["lakes/a/_pcaplake/lake.json", "raw/drives/a"]),
@@ -204,9 +230,77 @@ def test_resources_of_s3(role: Role, action: str, allowed: list[str], forbidden:
     assert [one for one in forbidden if allows(document, action, f"arn:aws:s3:::{one}")] == []
 
 
+JOBS: dict[str, tuple[tuple[Role, ...], dict[str, list[str]]]] = {  # docs/setup.md: roles, and what they write
+    "signals": (
+        ("spark",),
+        {"s3:PutObject": [f"{SIGNALS}/0/state.json", "signals/f.parquet", "signals/_delta_log/.tmp/x"]},
+    ),
+    "vacuum": (("spark",), {"s3:PutObject": [CLOCK], "s3:DeleteObject": ["packets/f.parquet"]}),
+    "backfill": (("worker",), {"s3:PutObject": ["packets/f.parquet", object_path("s"), "_pcaplake/clock"]}),
+    "backfill in a session for tables": (
+        ("worker", "spark"),
+        {"s3:PutObject": ["packets/f.parquet", object_path("s"), "_pcaplake/clock"]},
+    ),
+    "backfill --commit": (
+        ("worker", "committer"),
+        {"s3:PutObject": [manifest_path(7), object_path("s")], "s3:DeleteObject": ["packets/_delta_log/0.json"]},
+    ),
+    "replace": (
+        ("worker", "spark"),
+        {
+            "s3:PutObject": [f"{REPLACE}/0123/packets/f.parquet", f"{SIGNALS}/0/state.json", "packets/f.parquet"],
+            "s3:DeleteObject": [f"{REPLACE}/0123/packets/f.parquet"],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("roles", "written"), JOBS.values(), ids=JOBS)
+def test_what_jobs_of_spark_write(roles: tuple[Role, ...], written: dict[str, list[str]]) -> None:
+    """Together: what one policy denies, no other one gives back."""
+    made = policies.policies(SCOPE)
+    documents = [made[role] for role in roles]
+    denied = [
+        (action, path)
+        for action, paths in written.items()
+        for path in paths
+        if not allows(documents, action, f"arn:aws:s3:::lakes/b/c/{path}")
+    ]
+    assert denied == []
+    if set(roles) & {"spark"}:
+        assert not allows(documents, "s3:PutObject", f"arn:aws:s3:::lakes/b/c/{manifest_path(0)}")
+
+
+def test_the_guide_says_which_roles_jobs_have() -> None:
+    guide = (WORKER.parent / "docs" / "setup.md").read_text()
+    rows = {cells[0]: cells[1] for line in re.findall(r"^\| (`.*) \|$", guide, re.M) if (cells := line.split(" | "))}
+    said = {job: set(re.findall(r"`(\w+)`", roles)) for names, roles in rows.items() for job in names.split(", ")}
+    for job, (roles, _) in JOBS.items():
+        if "tables" not in job:
+            assert said[f"`{job}`"] == set(roles), job
+    assert said["`compact`"] == said["`quality`"] == {"spark"}
+
+
+def test_the_doctor_reads_and_tries() -> None:
+    """What it really asks is looked at in tests/integration/test_doctor.py."""
+    doctor = policies.policies(SCOPE)["doctor"]
+    ledger, locks = (
+        f"arn:aws:dynamodb:eu-central-1:123456789012:table/{name}" for name in ("pcaplake_ledger", "delta_log")
+    )
+    for action in ("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"):
+        assert allows(doctor, f"dynamodb:{action}", ledger, f"{PROBE_ITEMS}0123")
+        assert not allows(doctor, f"dynamodb:{action}", ledger, "stage#0123")
+    for action in ("PutItem", "UpdateItem"):
+        assert allows(doctor, f"dynamodb:{action}", locks, f"{PROBE_ENTRIES}0123")
+        assert not allows(doctor, f"dynamodb:{action}", locks, "s3a://lakes/a/packets")
+    assert not allows(doctor, "dynamodb:DeleteItem", locks, f"{PROBE_ENTRIES}0123")
+    assert not allows(doctor, "sqs:ReceiveMessage", str(QUEUE))
+    assert not allows(doctor, "sqs:DeleteMessage", f"{QUEUE}-dead")
+
+
 def test_nobody_deletes_captures_or_tables() -> None:
     for service in ("s3", "dynamodb", "sqs"):
-        for action in actions(service, (*OURS, "spark")):
+        for action in actions(service, (*OURS, "spark", "doctor")):
             assert not re.search(r"(Table|Queue|Bucket)$", action) or action in ("DescribeTable", "ListBucket"), action
     for document in policies.policies(SCOPE).values():
         assert not any("*" in action for statement in document["Statement"] for action in statement["Action"])
@@ -259,6 +353,6 @@ def test_china_and_long_policies() -> None:
     )
     documents = policies.policies(china)
     assert "arn:aws:" not in json.dumps(documents)
-    assert policies.too_long(documents) == ["committer", "spark"]
+    assert policies.too_long(documents) == ["committer", "spark", "doctor"]
     assert policies.too_long(policies.policies(SCOPE)) == []
     assert allows(documents["worker"], "sqs:ReceiveMessage", "arn:aws-cn:sqs:cn-north-1:123456789012:q")

@@ -110,8 +110,9 @@ def setup(
 _ROLES: dict[Role, str] = {
     "worker": "a worker (`pcaplake run --role worker`)",
     "committer": "a committer (`--role committer`; with `--role all` a process needs both)",
-    "spark": "Spark jobs that read and write the tables",
+    "spark": "Spark jobs that read and write the tables (backfill is a worker, replace is both)",
     "operator": "who runs replay, reconcile and redrive",
+    "doctor": "who runs `pcaplake doctor` without --repair",
 }
 
 

@@ -57,9 +57,9 @@ class Queues(Clients):
     def cloudwatch(self) -> Any:
         return self._client("cloudwatch")
 
-    async def look(self, name: str) -> QueueFacts:
-        """The queue and the one of its dead letters."""
-        return await asyncio.to_thread(self._look, name)
+    async def look(self, name: str, *, age: bool = True) -> QueueFacts:
+        """The queue and the one of its dead letters; `age`: also how old the oldest message is."""
+        return await asyncio.to_thread(self._look, name, age)
 
     async def refused(self, name: str) -> list[str]:
         """Which of the operations that a worker needs are not allowed. Nothing is received, changed or deleted."""
@@ -71,14 +71,14 @@ class Queues(Clients):
             raise Fatal(f"there is no queue {name}: make it with `pcaplake setup`, or name the right queue and region")
         return found
 
-    def _look(self, name: str) -> QueueFacts:
+    def _look(self, name: str, age: bool) -> QueueFacts:
         found = self._find(name)
         policy = json.loads(found.attributes.get("RedrivePolicy") or "{}")
         dead = None if found.dead_letters is None else _facts(self._find(found.dead_letters.name))
         waits = int(found.attributes["ApproximateNumberOfMessages"]) > 0
         return _facts(
             found,
-            oldest_age=self._age(name) if waits else 0.0,
+            oldest_age=0.0 if not waits else self._age(name) if age else None,
             max_receives=int(policy["maxReceiveCount"]) if policy else None,
             dead_letters=dead,
         )
@@ -182,6 +182,6 @@ async def queue(name: str, region: str | None) -> list[Finding]:
     try:
         with closing(Queues(region=region)) as asked:
             refused = [error(why, "allow it: `pcaplake setup` prints the policy") for why in await asked.refused(name)]
-            return [*judge(await asked.look(name)), *refused]
+            return [*judge(await asked.look(name, age=False)), *refused]
     except PcaplakeError as problem:
         return [error(str(problem), "")]

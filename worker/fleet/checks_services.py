@@ -16,8 +16,13 @@ from ..lake.dynamo import Canceled, ConditionLost, Dynamo, item
 from ..objects import Gone
 from ..source import Sources
 from .checks_common import Case, Finding, NotExamined, error, ok, warning
+from .places import Place
 
-PROBES = "_pcaplake/doctor"
+PROBES = "_pcaplake/doctor"  # objects
+PROBE_ITEMS, PROBE_ENTRIES = (
+    "doctor#",
+    "pcaplake doctor ",
+)  # what the keys of items begin with; none of them is ever made
 _ALLOW = "allow it: `pcaplake setup` prints the policies that are needed"
 _OFF = 60.0  # seconds between two clocks that are worth a word
 
@@ -63,9 +68,11 @@ async def tables_of_dynamodb(case: Case) -> list[Finding]:
     """Reading and writing of the ledger and the lock table."""
     if case.ledger_table is None:
         return []
-    refused = await _refused(case.ledger_table, {"pk": f"doctor#{uuid.uuid4().hex}", "sk": "-"}, transactions=True)
+    refused = await _refused(
+        case.ledger_table, {"pk": f"{PROBE_ITEMS}{uuid.uuid4().hex}", "sk": "-"}, transactions=True
+    )
     if case.lock_table is not None:
-        key = {"tablePath": f"pcaplake doctor {uuid.uuid4().hex}", "fileName": "-"}
+        key = {"tablePath": f"{PROBE_ENTRIES}{uuid.uuid4().hex}", "fileName": "-"}
         refused += await _refused(case.lock_table, key, transactions=False)
     return [error(why, "") for why in refused] or [ok("items can be read and written")]
 
@@ -137,11 +144,11 @@ def _off(now: float, theirs: Iterable[tuple[str, float]]) -> Iterable[Finding]:
             yield warning(what, do)
 
 
-async def captures(sources: Sources, buckets: Iterable[str]) -> list[Finding]:
-    """Can the buckets of the captures be read? Asked for an object that is not there."""
+async def captures(sources: Sources, places: Iterable[Place]) -> list[Finding]:
+    """Can captures be read where they lie? Asked for an object that is not there: who may read one prefix only, may."""
     found: list[Finding] = []
-    for bucket in buckets:
-        uri = f"s3://{bucket}/{PROBES}"
+    for place in places:
+        uri = f"{place.uri}{PROBES}"
         try:
             objects, key = sources.objects(uri)
             await objects.head(key)
@@ -150,7 +157,7 @@ async def captures(sources: Sources, buckets: Iterable[str]) -> list[Finding]:
         except PcaplakeError as problem:
             found.append(
                 warning(
-                    f"the captures' bucket {bucket} may not be readable: {problem}",
+                    f"captures may not be readable at {place.uri}: {problem}",
                     f"{_ALLOW}; without leave to list a bucket S3 refuses what is not there, which does no harm",
                 )
             )

@@ -30,6 +30,7 @@ from .checks_queue import queue
 from .checks_services import captures, clocks, storage, tables_of_dynamodb
 from .checks_stages import held, memory, pending
 from .checks_tables import blocked, transactions, versions
+from .places import fixed_places
 
 Check = Callable[[Case], Awaitable[Sequence[Finding]]]
 CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
@@ -235,10 +236,7 @@ async def _around(subject: Subject, uris: Sequence[str]) -> list[Finding]:
         found.append(replace(unset, check="queue"))
     else:
         found += [replace(one, check="queue") for one in await queue(settings.queue, settings.region)]
-    buckets = dict.fromkeys(
-        route.bucket for route in settings.load_routes().routes if not set("*?[") & set(route.bucket)
-    )
-    readable = await captures(Sources(settings.storage_option), buckets)
+    readable = await captures(Sources(settings.storage_option), fixed_places(settings.load_routes()))
     return [*found, *(replace(one, check="captures") for one in readable)]
 
 

@@ -64,6 +64,12 @@ def watched(routes: Routes, buckets: Collection[str] = ()) -> tuple[Place, ...]:
     return smallest(places)
 
 
+def fixed_places(routes: Routes) -> tuple[Place, ...]:
+    """As `watched`, without the routes whose bucket is a pattern."""
+    exact = (route for route in routes.routes if not _MAGIC & set(route.bucket))
+    return smallest(Place(bucket=route.bucket, prefix=fixed(route.key)) for route in exact)
+
+
 def smallest(places: Iterable[Place]) -> tuple[Place, ...]:
     """The same keys by the fewest places."""
     kept: list[Place] = []

@@ -12,10 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..lake.identity import LAKE_JSON
+from ..lake.manifest import FOLDER as BATCHES
+from .checks_services import PROBE_ENTRIES, PROBE_ITEMS, PROBES
 from .places import Place
 from .queues import Arn
 
-Role = Literal["worker", "committer", "spark", "operator"]
+Role = Literal["worker", "committer", "spark", "operator", "doctor"]
 Document = dict[str, Any]
 LONGEST = 6144  # characters, without white space, of a managed policy
 
@@ -23,9 +26,11 @@ QUEUE: Mapping[Role, tuple[str, ...]] = {
     "worker": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
     "committer": ("GetQueueAttributes", "GetQueueUrl", "SendMessage"),
     "operator": ("GetQueueAttributes", "GetQueueUrl", "SendMessage"),
+    "doctor": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"),  # and receives nothing
 }
 DEAD_LETTERS: Mapping[Role, tuple[str, ...]] = {
     "operator": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
+    "doctor": ("GetQueueAttributes", "GetQueueUrl"),
 }
 LEDGER: Mapping[Role, tuple[str, ...]] = {
     "worker": ("BatchGetItem", "DescribeTable", "PutItem"),
@@ -41,12 +46,17 @@ LEDGER: Mapping[Role, tuple[str, ...]] = {
     ),
     "operator": ("BatchGetItem", "DescribeTable"),
     "spark": ("BatchGetItem", "DescribeTable", "GetItem", "Query"),  # whose ledger, and what waits, before a VACUUM
+    "doctor": ("BatchGetItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "Query"),
 }
 LOCKS: Mapping[Role, tuple[str, ...]] = {
     "worker": ("DescribeTable", "Query", "UpdateItem"),  # it looks, and completes what it finds begun
     "committer": ("DescribeTable", "PutItem", "Query", "UpdateItem"),
-    "spark": ("DescribeTable", "GetItem", "PutItem", "Query"),
+    "spark": ("DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"),
+    "doctor": ("DescribeTable", "DescribeTimeToLive", "Query"),
 }
+PROBED_LEDGER = ("ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
+PROBED_LOCKS = ("PutItem", "UpdateItem")
+"""What the doctor tries on items of its own that are never there; other items it may only read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +82,11 @@ class Scope:
 
     @property
     def captures(self) -> list[str]:
-        return [f"{self.bucket(place.bucket)}/{_literal(place.prefix)}*" for place in self.places]
+        return self.below("*")
+
+    def below(self, pattern: str) -> list[str]:
+        """Objects of every place; `pattern` is of IAM."""
+        return [f"{self.bucket(place.bucket)}/{_literal(place.prefix)}{pattern}" for place in self.places]
 
     @property
     def capture_buckets(self) -> list[str]:
@@ -84,7 +98,11 @@ class Scope:
 
 
 def policies(scope: Scope) -> dict[Role, Document]:
-    """By role; a process that does both needs both. Spark's is for jobs that read and write tables."""
+    """By role; a process that does both needs both. Spark's is for jobs that read and write tables.
+
+    What Spark's denies is denied together with any other, too: it names only what no job of Spark's touches. A backfill
+    that commits by itself does, so it is a worker and a committer, and not this.
+    """
     return {
         "worker": _document(
             _allow("Queue", "sqs", QUEUE["worker"], [str(scope.queue)]),
@@ -106,15 +124,26 @@ def policies(scope: Scope) -> dict[Role, Document]:
                 "Tables", "s3", ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"), scope.inside("*")
             ),
             _allow("Names", "s3", ("GetBucketLocation", "ListBucket"), scope.lake_buckets),
-            _deny("Manifests", "s3", ("DeleteObject", "PutObject"), scope.inside("_pcaplake/*")),
+            _deny("Manifests", "s3", ("DeleteObject", "PutObject"), _manifests(scope)),
+            _deny("Stages", "s3", ("DeleteObject",), scope.inside("_pcaplake/stages/*")),
             *_of_tables(scope, "spark"),
         ),
         "operator": _document(
             _allow("Queue", "sqs", QUEUE["operator"], [str(scope.queue)]),
             _allow("DeadLetters", "sqs", DEAD_LETTERS["operator"], [f"{_beside(scope.queue)}:{scope.dead_letters}"]),
-            _allow("LakeJson", "s3", ("GetObject",), scope.inside("_pcaplake/lake.json")),
+            _allow("LakeJson", "s3", ("GetObject",), scope.inside(LAKE_JSON)),
             _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
             *_of_tables(scope, "operator"),
+        ),
+        "doctor": _document(
+            _allow("Queue", "sqs", QUEUE["doctor"], [str(scope.queue)]),
+            _allow("DeadLetters", "sqs", DEAD_LETTERS["doctor"], [f"{_beside(scope.queue)}:{scope.dead_letters}"]),
+            _allow("Captures", "s3", ("GetObject",), scope.below(PROBES)),  # which is not there
+            _allow("Lakes", "s3", ("GetObject",), scope.inside("*")),
+            _allow("Probes", "s3", ("DeleteObject", "PutObject"), scope.inside(f"{PROBES}/*")),
+            _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
+            *_of_tables(scope, "doctor"),
+            *_probes_of_tables(scope),
         ),
     }
 
@@ -132,6 +161,25 @@ def _of_tables(scope: Scope, role: Role) -> list[Document]:
     if role in LOCKS and scope.lock_table is not None:
         found.append(_allow("Locks", "dynamodb", LOCKS[role], [scope.table(scope.lock_table)]))
     return found
+
+
+def _probes_of_tables(scope: Scope) -> list[Document]:
+    """Writes on the doctor's own items, known by what their keys begin with."""
+    ledger = _allow("LedgerProbes", "dynamodb", PROBED_LEDGER, [scope.table(scope.ledger_table)])
+    found = [_of_keys(ledger, PROBE_ITEMS)]
+    if scope.lock_table is not None:
+        locks = _allow("LockProbes", "dynamodb", PROBED_LOCKS, [scope.table(scope.lock_table)])
+        found.append(_of_keys(locks, PROBE_ENTRIES))
+    return found
+
+
+def _of_keys(statement: Document, prefix: str) -> Document:
+    return {**statement, "Condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]}}}
+
+
+def _manifests(scope: Scope) -> list[str]:
+    """What says whose the lake is, and which batches there are: nothing can make it again."""
+    return [one for pattern in (LAKE_JSON, f"{BATCHES}/*") for one in scope.inside(pattern)]
 
 
 def _beside(queue: Arn) -> str:

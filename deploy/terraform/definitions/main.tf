@@ -15,10 +15,11 @@ locals {
     text => join("", [for letter in split("", text) : contains(["$", "*", "?"], letter) ? "$${${letter}}" : letter])
   }
   inside = {
-    for pattern in ["*", "*/_delta_log/*", "_pcaplake/*", "_pcaplake/lake.json"] :
+    for pattern in ["*", "*/_delta_log/*", "_pcaplake/batches/*", "_pcaplake/doctor/*", "_pcaplake/lake.json", "_pcaplake/stages/*"] :
     pattern => [for lake in var.lakes : "${local.bucket_arn}${local.literal[trimprefix(lake, "s3://")]}/${pattern}"]
   }
-  captures        = [for place in var.places : "${local.bucket_arn}${place.bucket}/${local.literal[place.prefix]}*"]
+  below           = [for place in var.places : "${local.bucket_arn}${place.bucket}/${local.literal[place.prefix]}"]
+  captures        = [for place in local.below : "${place}*"]
   capture_buckets = [for place in var.places : "${local.bucket_arn}${place.bucket}"]
   lake_buckets    = [for lake in var.lakes : "${local.bucket_arn}${split("/", trimprefix(lake, "s3://"))[0]}"]
 
@@ -26,21 +27,29 @@ locals {
     worker    = ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"]
     committer = ["GetQueueAttributes", "GetQueueUrl", "SendMessage"]
     operator  = ["GetQueueAttributes", "GetQueueUrl", "SendMessage"]
+    doctor    = ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"]
   }
   of_dead_letters = {
     operator = ["ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"]
+    doctor   = ["GetQueueAttributes", "GetQueueUrl"]
   }
   of_ledger = {
     worker    = ["BatchGetItem", "DescribeTable", "PutItem"]
     committer = ["BatchGetItem", "ConditionCheckItem", "DeleteItem", "DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"]
     operator  = ["BatchGetItem", "DescribeTable"]
     spark     = ["BatchGetItem", "DescribeTable", "GetItem", "Query"]
+    doctor    = ["BatchGetItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "Query"]
   }
   of_locks = var.lock_table == null ? {} : {
     worker    = ["DescribeTable", "Query", "UpdateItem"]
     committer = ["DescribeTable", "PutItem", "Query", "UpdateItem"]
-    spark     = ["DescribeTable", "GetItem", "PutItem", "Query"]
+    spark     = ["DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"]
+    doctor    = ["DescribeTable", "DescribeTimeToLive", "Query"]
   }
+  probes = concat( # writes of the doctor, on items that are never there
+    [{ sid = "LedgerProbes", actions = ["ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem"], table = var.ledger_table, keys = "doctor#*" }],
+    var.lock_table == null ? [] : [{ sid = "LockProbes", actions = ["PutItem", "UpdateItem"], table = var.lock_table, keys = "pcaplake doctor *" }],
+  )
   of_s3 = {
     worker = {
       Captures = { actions = ["GetObject", "GetObjectVersion"], resources = local.captures }
@@ -56,21 +65,29 @@ locals {
     spark = {
       Tables    = { actions = ["AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"], resources = local.inside["*"] }
       Names     = { actions = ["GetBucketLocation", "ListBucket"], resources = local.lake_buckets }
-      Manifests = { actions = ["DeleteObject", "PutObject"], resources = local.inside["_pcaplake/*"], effect = "Deny" }
+      Manifests = { actions = ["DeleteObject", "PutObject"], resources = concat(local.inside["_pcaplake/lake.json"], local.inside["_pcaplake/batches/*"]), effect = "Deny" }
+      Stages    = { actions = ["DeleteObject"], resources = local.inside["_pcaplake/stages/*"], effect = "Deny" }
     }
     operator = {
       LakeJson = { actions = ["GetObject"], resources = local.inside["_pcaplake/lake.json"] }
       Names    = { actions = ["ListBucket"], resources = concat(local.capture_buckets, local.lake_buckets) }
     }
+    doctor = {
+      Captures = { actions = ["GetObject"], resources = [for place in local.below : "${place}_pcaplake/doctor"] }
+      Lakes    = { actions = ["GetObject"], resources = local.inside["*"] }
+      Probes   = { actions = ["DeleteObject", "PutObject"], resources = local.inside["_pcaplake/doctor/*"] }
+      Names    = { actions = ["ListBucket"], resources = concat(local.capture_buckets, local.lake_buckets) }
+    }
   }
 
   statements = {
-    for role in ["worker", "committer", "spark", "operator"] : role => concat(
+    for role in ["worker", "committer", "spark", "operator", "doctor"] : role => concat(
       [for actions in [lookup(local.of_queue, role, [])] : { sid = "Queue", effect = "Allow", service = "sqs", actions = actions, resources = [local.queue_arn] }],
       [for actions in [lookup(local.of_dead_letters, role, [])] : { sid = "DeadLetters", effect = "Allow", service = "sqs", actions = actions, resources = [local.dead_arn] }],
       [for sid, one in local.of_s3[role] : { sid = sid, effect = lookup(one, "effect", "Allow"), service = "s3", actions = one.actions, resources = one.resources }],
       [for actions in [lookup(local.of_ledger, role, [])] : { sid = "Ledger", effect = "Allow", service = "dynamodb", actions = actions, resources = ["${local.table_arn}${var.ledger_table}"] }],
       [for actions in [lookup(local.of_locks, role, [])] : { sid = "Locks", effect = "Allow", service = "dynamodb", actions = actions, resources = ["${local.table_arn}${coalesce(var.lock_table, "-")}"] }],
+      [for one in local.probes : { sid = one.sid, effect = "Allow", service = "dynamodb", actions = one.actions, resources = ["${local.table_arn}${one.table}"], keys = one.keys } if role == "doctor"],
     )
   }
 

@@ -4,12 +4,15 @@ output "policies" {
     for role, statements in local.statements : role => {
       Version = "2012-10-17"
       Statement = [
-        for one in statements : {
-          Sid      = one.sid
-          Effect   = one.effect
-          Action   = [for action in one.actions : "${one.service}:${action}"]
-          Resource = sort(distinct(one.resources))
-        } if length(one.actions) > 0
+        for one in statements : merge(
+          {
+            Sid      = one.sid
+            Effect   = one.effect
+            Action   = [for action in one.actions : "${one.service}:${action}"]
+            Resource = sort(distinct(one.resources))
+          },
+          [for keys in [lookup(one, "keys", "")] : { Condition = { "ForAllValues:StringLike" = { "dynamodb:LeadingKeys" = [keys] } } } if keys != ""]...
+        ) if length(one.actions) > 0
       ]
     }
   }
