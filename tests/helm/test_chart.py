@@ -93,7 +93,7 @@ def test_objects_belong_together(name: str) -> None:
     for kind, called in keys:
         assert len(called) <= longest.get(kind, 63)
         assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", called)
-    elsewhere = {"default", "examiner", *(one.get("name") for one in case(name).get("serviceAccounts", {}).values())}
+    elsewhere = {"default", *(one.get("name") for one in case(name).get("serviceAccounts", {}).values())}
     for called, spec in pods(objects):
         account = spec["serviceAccountName"]
         assert ("ServiceAccount", account) in keys or account in elsewhere, called
@@ -281,6 +281,11 @@ def test_roles_of_aws() -> None:
         f"pcaplake-captures-{role}": f"pcaplake-{role}" for role in ("worker", "committer", "spark")
     }
     assert accounts["pcaplake-captures-spark"]["owner"] == "data"
+    objects = manifests(case("scheduler"))
+    tested = of_kind(objects, "Pod")["spec"]["serviceAccountName"]
+    assert tested.endswith("-doctor")
+    assert of_kind(objects, "ServiceAccount", tested)["metadata"]["annotations"][arn].endswith("role/doctor")
+    assert of_kind(manifests(case("everything")), "Pod")["spec"]["serviceAccountName"] == "examiner"
     by_association = manifests(with_values(serviceAccounts__worker__roleArn="arn:aws:iam::123456789012:role/x"))
     assert not [one for one in by_association if arn in one["metadata"].get("annotations", {})]
 

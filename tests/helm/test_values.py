@@ -162,6 +162,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("KEDA without a region", with_values(keda__enabled=True), "KEDA needs settings.region"),
     ("two say the role", with_values(committer__separate=True, settings__role="all"), "leave settings.role null"),
     ("no role for IRSA", with_values(identity__kind="irsa"), "serviceAccounts.worker.roleArn is missing"),
+    ("no role for the doctor", with_values(identity__kind="irsa"), "serviceAccounts.doctor.roleArn is missing"),
     (
         "authentication of no name",
         with_values(keda__enabled=True, settings__region="x", keda__authentication__create=False),

@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* .role: worker, committer, spark or operator */}}
+{{/* .role: worker, committer, spark, operator, doctor or scheduler */}}
 {{- define "pcaplake.serviceAccount" -}}
 {{- $account := index .root.Values.serviceAccounts .role -}}
 {{- if $account.name -}}

@@ -1,8 +1,8 @@
 {{/* What the pods have in common. */}}
 
-{{/* .root, .role, .account: instead of the role's, .token: whether it may ask the API server; fields of a pod's spec */}}
+{{/* .root, .role, .token: whether it may ask the API server; fields of a pod's spec */}}
 {{- define "pcaplake.pod" -}}
-serviceAccountName: {{ .account | default (include "pcaplake.serviceAccount" .) }}
+serviceAccountName: {{ include "pcaplake.serviceAccount" . }}
 automountServiceAccountToken: {{ .token | default false }}
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}

@@ -48,7 +48,7 @@
 {{- if and $v.keda.enabled (not $v.keda.authentication.create) (not $v.keda.authentication.name) -}}
 {{- $wrong = append $wrong "keda.authentication: name the one that there is, or let it be made" -}}
 {{- end -}}
-{{- $roles := list "worker" -}}
+{{- $roles := list "worker" "doctor" -}}
 {{- if $v.committer.separate -}}{{- $roles = append $roles "committer" -}}{{- end -}}
 {{- if include "pcaplake.sparks" . -}}{{- $roles = append $roles "spark" -}}{{- end -}}
 {{- if $v.reconcile.enabled -}}{{- $roles = append $roles "operator" -}}{{- end -}}
