@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from .rendered import CHART
 
+RULES = CHART / "files" / "alerts.yaml"
+RULES_OF_JOBS = CHART / "files" / "alerts-jobs.yaml"
+"""On metrics of kube-state-metrics: no process of ours has them."""
 _NAME = re.compile(r"\b(?:pcaplake|process)_[a-z_]+\b")
 _COMPARED = re.compile(r"\s+[<>]=?\s+[\d.]+\s*$")
 
 
-def alerts() -> list[dict[str, Any]]:
-    """Every rule."""
-    groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+def alerts(*files: Path) -> list[dict[str, Any]]:
+    """Every rule of these files; those on pcaplake's own metrics by default."""
+    groups = [group for file in files or (RULES,) for group in yaml.safe_load(file.read_text())["groups"]]
     return [rule for group in groups for rule in group["rules"]]
 
 
@@ -46,3 +50,8 @@ def of_alert(rule: dict[str, Any]) -> list[str]:
 def metrics(query: str) -> set[str]:
     """Names of the metrics of pcaplake and its process in a query."""
     return set(_NAME.findall(query))
+
+
+def kube_metrics(query: str) -> set[str]:
+    """Names of the metrics of kube-state-metrics in a query."""
+    return set(re.findall(r"\bkube_[a-z_]+\b", query))

@@ -17,11 +17,14 @@ from . import queries
 from .rendered import CHART, HERE, ROOT, case, manifests, of_kind
 
 RUNBOOKS = ROOT / "docs" / "runbooks"
-ALERTS = queries.alerts()
+FILES = (queries.RULES, queries.RULES_OF_JOBS)
+ALERTS = queries.alerts(*FILES)
 NAMES = [rule["alert"] for rule in ALERTS]
 SCENES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "alerts.yaml").read_text())
 OF_HISTOGRAMS = re.compile(r"_(bucket|sum|count)$")
 OF_PROCESSES = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+OF_JOBS = {"kube_job_failed", "kube_job_complete", "kube_job_status_start_time"}
+"""STABLE metrics of kube-state-metrics 2 (internal/store/job.go there)."""
 
 
 def promtool() -> str:
@@ -116,17 +119,15 @@ def test_runbooks_name_commands_options_metrics_and_settings_that_there_are() ->
 
 
 def test_promtool_takes_the_rules() -> None:
-    done = subprocess.run(
-        [promtool(), "check", "rules", CHART / "files" / "alerts.yaml"], capture_output=True, text=True
-    )
+    done = subprocess.run([promtool(), "check", "rules", *FILES], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(ALERTS)} rules found" in done.stdout
+    assert sum(map(int, re.findall(r"(\d+) rules found", done.stdout))) == len(ALERTS)
 
 
 def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
-    """All scenes by one call of promtool; what it evaluates is the file that the chart has."""
+    """All scenes by one call of promtool; what it evaluates are the files that the chart has."""
     assert list(SCENES) == NAMES
-    whole = {"rule_files": [str(CHART / "files" / "alerts.yaml")], "evaluation_interval": "1m", "tests": []}
+    whole = {"rule_files": [str(file) for file in FILES], "evaluation_interval": "1m", "tests": []}
     rules = {rule["alert"]: rule for rule in ALERTS}
     for name, scene in SCENES.items():
         for kind, series in scene.items():
@@ -157,14 +158,46 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
 def test_the_chart_carries_both() -> None:
     objects = manifests(case("everything"))
     made = of_kind(objects, "PrometheusRule")["spec"]["groups"]
-    by_name = {rule["alert"]: rule for rule in made[0]["rules"]}
+    by_name = {rule["alert"]: rule for group in made[:-1] for rule in group["rules"]}
     assert set(by_name) == set(NAMES) - {"PcaplakeSlowLoop"}
+    own = {rule["alert"] for rule in queries.alerts()}
     for rule in ALERTS:
         if rule["alert"] in by_name:
-            assert by_name[rule["alert"]]["expr"] == rule["expr"]
+            assert (by_name[rule["alert"]]["expr"] == rule["expr"]) == (rule["alert"] in own)
             assert by_name[rule["alert"]]["labels"] == {**rule["labels"], "team": "vehicles"}
             page = Path(rule["annotations"]["runbook_url"]).name
             assert by_name[rule["alert"]]["annotations"]["runbook_url"] == f"https://wiki.example.com/pcaplake/{page}"
-    assert [group["name"] for group in made] == ["pcaplake", "ours"]
+    assert [group["name"] for group in made] == ["pcaplake", "pcaplake-jobs", "ours"]
     board = of_kind(objects, "ConfigMap", "-dashboard")
     assert board["data"]["pcaplake.json"].strip() == (CHART / "files" / "dashboard.json").read_text().strip()
+
+
+@pytest.mark.parametrize("name", ["everything", "scheduler", "routes", "kubeflow"])
+def test_the_alert_on_jobs_knows_those_of_its_release_and_no_others(name: str) -> None:
+    """By CronJobs and by the operator; the minute of its due time ends a Job's name in both."""
+    values = {**case(name), "prometheusRule": {"enabled": True}}
+    objects = manifests(values)
+    (rule,) = [
+        group for group in of_kind(objects, "PrometheusRule")["spec"]["groups"] if group["name"] == "pcaplake-jobs"
+    ]
+    expression = rule["rules"][0]["expr"]
+    assert queries.kube_metrics(expression) == OF_JOBS
+    assert set(re.findall(r'namespace="([^"]*)"', expression)) == {"captures"}
+    (pattern,) = set(re.findall(r'job_name=~"([^"]*)"', expression))
+    base = of_kind(objects, "Deployment", "-worker")["metadata"]["name"].removesuffix("-worker")
+    made = [one["metadata"]["name"] for one in objects if one["kind"] == "CronJob"]
+    for one in objects:
+        if one["kind"] == "ConfigMap" and "jobs.yaml" in one["data"]:
+            made += [f"{base}-{job}" for job in yaml.safe_load(one["data"]["jobs.yaml"])["jobs"]]
+    assert made
+    for job in made:
+        assert re.fullmatch(pattern, f"{job}-29402011"), job  # Prometheus anchors it at both ends, too
+        assert not re.fullmatch(pattern, f"other-{job}-29402011")
+        assert not re.fullmatch(pattern, f"{job}-now"), "what somebody starts by hand is looked at by that one"
+
+
+def test_the_alert_on_jobs_can_be_left_out() -> None:
+    for values in ({"jobs": False}, {"without": ["PcaplakeJobFailed"]}):
+        rules = of_kind(manifests({**case("minimal"), "prometheusRule": {"enabled": True, **values}}), "PrometheusRule")
+        assert [group["name"] for group in rules["spec"]["groups"]] == ["pcaplake"]
+        assert "kube_" not in str(rules)

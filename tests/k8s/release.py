@@ -95,7 +95,7 @@ class Release:
         """Uninstalled, and every worker has ended; the pod of `helm test` stays to be looked at."""
         if self._installed:
             self._installed = False
-            self.namespace.helm("uninstall", NAME, "--wait", "--timeout", TIMEOUT)
+            self.namespace.helm("uninstall", NAME, "--ignore-not-found", "--wait", "--timeout", TIMEOUT)
             others = ("pods", "-l", "app.kubernetes.io/component!=doctor")
             self.lab.until(lambda: not self.namespace.get(*others)["items"], "pods stay")
 

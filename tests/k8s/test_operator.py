@@ -47,7 +47,7 @@ class Operators:
         self.plan({"nightly": {"schedule": "0 3 1 1 *"}})
 
     def _allow(self) -> None:
-        page = (ROOT / "docs/operator.md").read_text()
+        page = (ROOT / "docs/operator.md").read_text().replace("[pcaplake-operator]", "[op]")  # as --name says
         rules = next(
             found["rules"]
             for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
