@@ -57,7 +57,7 @@ async def _rate(site: Site, workers: int, stages: int, days: int) -> dict[str, A
                 for number, (child, share) in enumerate(zip(crew, shares, strict=True))
             )
         )
-        ids = [one for told in ready for one in told["stage_ids"]]
+        ids = [one for told in ready for one in told["capture_ids"]]
         before = await committer.ask({"until": []}, PATIENCE)
         began = time.monotonic()
         staged = await asyncio.gather(*(child.ask({"stage": True}, PATIENCE) for child in crew))

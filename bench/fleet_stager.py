@@ -4,7 +4,7 @@
 
 Asked {"prepare": stages, "days": d, "worker": k} a worker decodes tiny captures of d days into so many merge windows
 and writes their Parquet files; {"stage": true} hands them to the ledger, one after the other. A committer is asked
-{"until": stage_ids} and answers when all of them are in every table.
+{"until": capture_ids} and answers when all of them are in every table.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Stager:
         else:
             left = set(asked["until"])  # staged by now: what the ledger does not know counts as long committed
             while left:
-                left -= await self._lake.in_tables(sorted(left)[:_ASKED])
+                left -= await self._lake.committed(sorted(left)[:_ASKED])
                 self._lake.check()
                 await asyncio.sleep(_LOOK)
         return {
             "seconds": time.monotonic() - began,
             "cpu": time.process_time(),
             "adds": sum(stage.add_count for stage in self._stages),
-            "stage_ids": [stage.stage_id for stage in self._stages],
+            "capture_ids": [stage.captures[0].capture_id for stage in self._stages],  # one of each stage tells of it
             "batch": await self._lake.ledger.head(),
         }
 

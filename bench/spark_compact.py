@@ -178,7 +178,7 @@ def skipping(bench: Bench) -> str:
         day = read_table(bench.spark, folder, "can_frames").where("date = '2026-09-21'").select("ts_ns", "payload")
         return [files_read(day.where(where)) for where in wheres.values()]
 
-    found = []
+    found: list[list[int]] = []
     for name, chosen in (("plain", options), ("ordered", ordered)):
         folder = f"{bench.folder}/zorder-{name}"
         asyncio.run(fill(folder, files))

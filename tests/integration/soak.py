@@ -41,7 +41,7 @@ from .test_fault_matrix import FAULTS, MOMENTS, REQUESTS, inject
 
 VISIBILITY = 5  # seconds
 WORKERS = 3
-SETTINGS = {"threads": 1, "retry_first": 0.5, "retry_most": 2, "commit_timeout": 5, "drain_timeout": 15}
+SETTINGS: dict[str, Any] = {"threads": 1, "retry_first": 0.5, "retry_most": 2, "commit_timeout": 5, "drain_timeout": 15}
 EXPECTED = {0, -signal.SIGKILL}  # exit codes
 EXPECTED_AT_FIRST = EXPECTED | {cli.FATAL, -signal.SIGTERM}
 

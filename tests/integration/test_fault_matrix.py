@@ -264,8 +264,10 @@ def test_a_request_is_refused(ground: Ground, name: str) -> None:
     ground.run(main)
 
 
-STEPS = ("stage.4 packets", "stage.5", "commit.1", "commit.2", "commit.3a", "commit.3b", "commit.4 can_frames")
-STEPS += ("commit.4", "commit.5", "commit.6")
+STEPS = [
+    *("stage.4 packets", "stage.5", "commit.1", "commit.2", "commit.3a", "commit.3b", "commit.4 can_frames"),
+    *("commit.4", "commit.5", "commit.6"),
+]
 MOMENTS = [f"{when} {step}" for when in ("before", "after") for step in STEPS] + ["after stage.6"]
 
 

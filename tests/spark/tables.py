@@ -69,7 +69,7 @@ class Shared:
         arbiter = await DynamoArbiter.open(self.site.locks)
         store = Store.open(self.lake, {"allow_http": "true"})
         try:
-            yield LogStore(store, arbiter=Dying(arbiter, dies) if dies else arbiter)  # type: ignore[arg-type]
+            yield LogStore(store, arbiter=Dying(arbiter, dies) if dies else arbiter)
         finally:
             await arbiter.close()
 
