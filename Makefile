@@ -87,7 +87,7 @@ bench-spark: setup $(VENV)/.jars ## what Spark's jobs cost beside a fleet (docs/
 torture: setup $(VENV)/.tools $(VENV)/.jars ## an ingest killed at 200 random moments; a fleet under every fault, on both local engines
 	$(BIN)/pytest tests/worker/test_kill.py tests/worker/test_fleet_model.py --moments 200 --schedules 20000
 	$(BIN)/pytest tests/integration --torture
-	$(BIN)/pytest tests/spark -m torture --torture
+	$(BIN)/pytest tests/spark --torture
 	PCAPLAKE_TEST_AWS=localstack $(BIN)/pytest tests/integration --torture
 
 soak: setup ## a fleet under everything at once: lost messages, failing services, killed workers (MINUTES=5)
