@@ -17,6 +17,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from parser.tables import TABLES
+
 from . import VERSION
 from .errors import Fatal
 from .fetch import Budget, Fetching
@@ -98,6 +100,7 @@ async def serve(settings: FleetSettings) -> int:
     """The whole run -> exit code."""
     registry = CollectorRegistry()
     meter, server = PrometheusMeter(registry), Server(registry, host=settings.http_host, port=settings.http_port)
+    meter.begin(table=TABLES)
     delay = LoopDelay(meter)
     server.health["event loop"] = lambda: f"{delay.late:.0f} s late" if delay.late > LATE else None
     server.ready["service"] = lambda: "it has not begun"

@@ -27,7 +27,7 @@ from .meter import SILENT, Meter
 from .notification import BadNotification, parse
 from .objects import Changed, Gone
 from .pipeline import Reader
-from .queue import Delivery, Queue
+from .queue import Attributes, Delivery, Queue
 from .queue.heartbeat import CAP, Heartbeats, back_off
 from .routes import Route, Routes
 from .source import ObjectRef, Sources, capture
@@ -61,7 +61,7 @@ class Service:
     """`run` until `stop`, or Fatal. One event loop. `lakes` by URI, open; `readers` by route's name.
 
     `receives` False: the lakes' committers only. `drain_timeout`: seconds from `stop` until everything is given back or
-    safe. `clock`: monotonic seconds.
+    safe. `clock`: monotonic seconds; `now`: epoch seconds, beside the queue's clock.
     """
 
     def __init__(
@@ -83,19 +83,21 @@ class Service:
         drain_timeout: float = 60.0,
         fetching: Fetching | None = None,
         meter: Meter = SILENT,
+        now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._queue, self._routes, self._lakes, self._readers, self._sources = queue, routes, lakes, readers, sources
         self._budget, self._receives, self._most, self._poll_wait = budget, receives, max_inflight, poll_wait
         self._retry_first, self._retry_most, self._drain_timeout = retry_first, retry_most, drain_timeout
-        self._fetching, self._meter, self._clock, self._sleep = fetching, meter, clock, sleep
+        self._fetching, self._meter, self._now, self._clock, self._sleep = fetching, meter, now, clock, sleep
         self._heartbeats = Heartbeats(queue, cap=visibility_cap, clock=clock, sleep=sleep, meter=meter)
         self._coming = 0  # captures that are being asked for or fetched: windows wait for them
         self._lanes = Lanes(threads, coming=lambda: self._coming, meter=meter)
         self._questions = {uri: Batched(lake.seen) for uri, lake in lakes.items()}
         self._deletions = Batched(self._delete)
         self._messages: set[_Message] = set()
+        self._oldest: float | None = None  # age of the oldest message since the queue's figures were last shown
         self._asked = 0  # messages that polls under way may bring
         self._running: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._lag = Lag(lakes, meter)
@@ -164,6 +166,7 @@ class Service:
             if failures:
                 await self._pause(back_off(failures, first=0.2, most=10.0))
             for delivery in deliveries:
+                self._oldest = max(self._oldest or 0.0, self._now() - delivery.sent_at)
                 message = _Message(delivery=delivery)
                 self._messages.add(message)
                 self._heartbeats.watch(delivery, self._lost)
@@ -375,15 +378,18 @@ class Service:
             await self._sleep(5.0)
             for lake in self._lakes.values():
                 lake.check()
+            oldest, self._oldest = self._oldest, None
+            found: Attributes | None = None
             try:
                 found = await self._queue.attributes()
             except Retryable as error:
                 log.warning("%s", error)
-                continue
-            for state in ("visible", "in_flight", "delayed"):
+            for state in ("visible", "in_flight", "delayed") if found else ():
                 self._meter.set("queue_messages", getattr(found, state), state=state)
-            if found.oldest_age is not None:
-                self._meter.set("queue_oldest_age_seconds", found.oldest_age)
+            if oldest is None and found and not found.visible:
+                oldest = 0.0
+            if oldest is not None:
+                self._meter.set("queue_oldest_age_seconds", oldest)
 
 
 def _raise_worst(ends: Sequence[BaseException | None]) -> None:

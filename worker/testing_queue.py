@@ -206,7 +206,6 @@ class MemoryQueue(Queue):
                 visible=len(visible),
                 in_flight=sum(one.received > 0 for one in hidden),
                 delayed=sum(one.received == 0 for one in hidden),
-                oldest_age=max((self._clock.now - one.sent_at for one in visible), default=0.0),
             )
 
         return await self._faults.around("queue.attributes", effect)

@@ -146,6 +146,9 @@ def test_every_panel_and_every_alert_has_data(stage: Stage) -> None:
     assert total("pcaplake_quarantined_total") == 1
     assert total("pcaplake_faults_total") == stage.read("faults").num_rows >= CUT
     assert total("pcaplake_leading") == 1
+    assert prometheus.values('pcaplake_captures_total{outcome="gone"}') == [0.0, 0.0], "none was, and that is known"
+    assert total('increase(pcaplake_captures_total{outcome="quarantined"}[10m])') > 0, "the first event is seen"
+    assert total("max(pcaplake_queue_oldest_age_seconds)") < PATIENCE
 
     rules = [rule for group in prometheus.get("/api/v1/rules")["groups"] for rule in group["rules"]]
     # those on Jobs are evaluated, too, and have no data here: kube-state-metrics would have it

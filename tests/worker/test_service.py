@@ -361,12 +361,14 @@ class Gauges:
     def __init__(self) -> None:
         self.counted: Counter[tuple[str, ...]] = Counter()
         self.most: dict[str, float] = {}
+        self.shown: dict[str, list[float]] = {}
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         self.counted[name, *labels.values()] += int(by)
 
     def set(self, name: str, value: float, **labels: str) -> None:
         self.most[name] = max(value, self.most.get(name, 0.0))
+        self.shown.setdefault(name, []).append(value)
 
     def observe(self, name: str, value: float, **labels: str) -> None: ...
 
@@ -392,6 +394,45 @@ def test_polls_bring_no_more_than_may_be_in_flight(monkeypatch: pytest.MonkeyPat
             await asyncio.wait_for(emptied(fleet, service, task), 30)
         assert gauges.most["messages_in_flight"] <= 12
         assert fleet.captures().total() == 40
+
+    asyncio.run(main())
+
+
+AGE = "queue_oldest_age_seconds"
+
+
+@pytest.mark.parametrize(("ahead", "oldest"), [(0.0, 90.0), (-1000.0, 0.0)], ids=["clocks agree", "ours is behind"])
+def test_the_age_of_the_oldest_message(ahead: float, oldest: float) -> None:
+    """`ahead`: our clock before the queue's."""
+
+    async def main() -> None:
+        fleet, gauges = Fleet(), Gauges()
+        fleet.upload("old.pcap", can_capture(10, 0))
+        fleet.clock.advance(90.0)
+        fleet.upload("new.pcap", can_capture(10, 1))
+        async with running(fleet, meter=gauges, now=lambda: fleet.clock.now + ahead) as (service, task):
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+            while AGE not in gauges.shown:
+                fleet.clock.advance(1.0)
+                await asyncio.sleep(0)
+            assert gauges.shown[AGE] == [oldest], "as it was when it was received"
+            while len(gauges.shown[AGE]) < 2:
+                fleet.clock.advance(1.0)
+                await asyncio.sleep(0)
+        assert gauges.shown[AGE][1] == 0, "none came, and none waits"
+
+    asyncio.run(main())
+
+
+def test_who_receives_nothing_says_no_age_while_something_waits() -> None:
+    async def main() -> None:
+        fleet, gauges = Fleet(), Gauges()
+        fleet.upload("old.pcap", can_capture(10, 0))
+        async with running(fleet, meter=gauges, receives=False) as (_, _task):
+            while gauges.shown.get("queue_messages", [])[-3:] != [1, 0, 0]:
+                fleet.clock.advance(1.0)
+                await asyncio.sleep(0)
+        assert AGE not in gauges.shown
 
     asyncio.run(main())
 

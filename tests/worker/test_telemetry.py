@@ -23,6 +23,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
+from parser.decoder import TOO_MANY_DATES
+from parser.kernels import FAULTS
 from worker.errors import Fatal
 from worker.settings import traces_endpoint
 from worker.telemetry import logs
@@ -115,6 +117,54 @@ def test_a_gauge_nobody_has_measured_has_no_value(registry: CollectorRegistry, m
     assert value(registry, "pcaplake_queue_oldest_age_seconds") == 0
 
 
+def test_counters_begin_at_0_where_their_labels_are_known(registry: CollectorRegistry, meter: PrometheusMeter) -> None:
+    assert value(registry, "pcaplake_captures_total", outcome="staged") is None
+    meter.count("captures", outcome="staged")
+    meter.begin(table=["packets", "captures"])
+    assert value(registry, "pcaplake_captures_total", outcome="staged") == 1
+    assert value(registry, "pcaplake_captures_total", outcome="gone") == 0
+    assert value(registry, "pcaplake_step_seconds_count", step="advance") == 0
+    assert value(registry, "pcaplake_rows_total", table="packets") == 0
+    assert value(registry, "pcaplake_checkpoints_total", table="captures", outcome="failed") == 0
+    assert value(registry, "pcaplake_commit_failures_total", table="packets", reason="OutcomeUnknown") == 0
+    families = exposed(registry)
+    open_ended = {"pcaplake_requests", "pcaplake_request_failures", "pcaplake_operator_jobs"}
+    for metric in METRICS.values():
+        name = metric.name.removesuffix("_total")
+        there = [one for one in families[name].samples if not one.name.endswith("_created")]
+        assert bool(there) == (metric.kind != "gauge" and name not in open_ended), name
+    meter.begin(["operator_jobs"], job=["vacuum"])
+    assert value(registry, "pcaplake_operator_jobs_total", job="vacuum", outcome="failed") == 0
+
+
+def test_what_is_begun_is_no_more_than_was_said(registry: CollectorRegistry, meter: PrometheusMeter) -> None:
+    before = samples(registry)
+    meter.begin(["operator_jobs"], job=["vacuum"])
+    assert {one.labels.get("job") for one in samples(registry) if one not in before} == {"vacuum"}
+
+
+def test_failures_begin_with_the_first_request(registry: CollectorRegistry, meter: PrometheusMeter) -> None:
+    meter.count("requests", service="sqs", operation="ReceiveMessage")
+    asked = {"service": "sqs", "operation": "ReceiveMessage"}
+    assert value(registry, "pcaplake_request_failures_total", **asked) == 0
+    meter.count("request_failures", **asked)
+    meter.count("requests", **asked)
+    assert value(registry, "pcaplake_request_failures_total", **asked) == 1
+    assert value(registry, "pcaplake_requests_total", **asked) == 2
+
+
+def test_kinds_of_faults_are_the_parsers() -> None:
+    of_files = {
+        str(node.args[1].value)
+        for path in (ROOT / "parser").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fault"
+        if isinstance(node.args[1], ast.Constant)
+    }
+    assert len(of_files) >= 5
+    assert set(METRICS["faults"].labels["kind"]) == {*FAULTS[1:], *of_files, TOO_MANY_DATES}
+
+
 WRONG: list[tuple[str, Callable[[PrometheusMeter], None]]] = [
     ("undeclared counter", lambda meter: meter.count("nonsense")),
     ("undeclared histogram", lambda meter: meter.observe("nonsense", 1)),
@@ -147,8 +197,15 @@ def samples(registry: CollectorRegistry) -> list[Any]:
     return [sample for family in registry.collect() for sample in family.samples if "process" not in sample.name]
 
 
-def metered() -> Iterator[tuple[str, str, str, set[str]]]:
-    """Every call of a meter in worker/ -> where, the call, the name, the labels."""
+def written(value: ast.expr) -> set[str]:
+    """Texts that an expression may be, where they stand there."""
+    if isinstance(value, ast.IfExp):
+        return written(value.body) | written(value.orelse)
+    return {str(value.value)} if isinstance(value, ast.Constant) else set()
+
+
+def metered() -> Iterator[tuple[str, str, str, dict[str, set[str]]]]:
+    """Every call of a meter in worker/ -> where, the call, the name, the labels with what is written of their values."""
     for path in sorted((ROOT / "worker").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS):
@@ -160,7 +217,11 @@ def metered() -> Iterator[tuple[str, str, str, set[str]]]:
             where = f"{path.relative_to(ROOT)}:{node.lineno}"
             assert isinstance(node.args[0], ast.Constant), f"{where}: the name is to be found by searching for it"
             assert all(keyword.arg for keyword in node.keywords), f"{where}: labels are written out"
-            labels = {str(keyword.arg) for keyword in node.keywords} - {"by", "value"}
+            labels = {
+                str(keyword.arg): written(keyword.value)
+                for keyword in node.keywords
+                if keyword.arg not in ("by", "value")
+            }
             yield where, node.func.attr, str(node.args[0].value), labels
 
 
@@ -170,7 +231,10 @@ def test_what_is_counted_is_declared() -> None:
     for where, call, name, labels in found:
         assert name in METRICS, f"{where}: {name} is not in the table"
         assert CALLS[call] == METRICS[name].kind, where
-        assert labels == METRICS[name].labels.keys(), where
+        assert labels.keys() == METRICS[name].labels.keys(), where
+        for label, said in labels.items():
+            allowed = METRICS[name].labels[label]
+            assert isinstance(allowed, str) or said <= allowed.keys(), f"{where}: {label} has no such value"
         assert METRICS[name].of is None, f"{where}: an extreme follows its histogram"
 
 

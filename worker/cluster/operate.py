@@ -55,6 +55,7 @@ async def operate(options: Options) -> int:
     """Until a signal -> exit code. Fatal as it comes."""
     registry = CollectorRegistry()
     meter, server = PrometheusMeter(registry), Server(registry, host=options.http_host, port=options.http_port)
+    meter.begin(["operator_jobs"], job=options.plan.jobs)
     with configured(options.log_format, options.log_level):
         async with server, Cluster.connected(options.kubeconfig) as cluster:
             operator = Operator(

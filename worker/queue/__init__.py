@@ -45,12 +45,11 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """How many messages there are, about. `oldest_age`: seconds of the oldest visible one, None where nobody says."""
+    """How many messages there are, about."""
 
     visible: int
     in_flight: int
     delayed: int
-    oldest_age: float | None
 
 
 class Queue(ABC):

@@ -144,7 +144,7 @@ class SqsQueue(Queue):
                 "set it to 60 s or more"
             )
         visible, in_flight, delayed = (int(found.get(name, 0)) for name in counts)
-        return Attributes(visible=visible, in_flight=in_flight, delayed=delayed, oldest_age=None)
+        return Attributes(visible=visible, in_flight=in_flight, delayed=delayed)
 
     async def close(self) -> None:
         await self._stack.aclose()

@@ -6,8 +6,9 @@ counts: the parts see the port in worker/meter.py, and name a metric by its key 
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Literal
@@ -27,28 +28,36 @@ _SIZES = tuple(float(1 << bits) for bits in range(16, 35, 2))
 _FILES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 
 
+Label = str | Mapping[str, str]
+"""What its values are, in words; or all of them, each with a note or with none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """`name` as it is exposed, `labels` with the values they take. `of`: the histogram of which this is an extreme."""
+    """`name` as it is exposed, `labels` with the values they take. `of`: the histogram of which this is an extreme.
+
+    `beside`: another counter with these labels; where that one has a series, this one has it too, from 0 on.
+    """
 
     name: str
     kind: Kind
     help: str
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, Label] = field(default_factory=dict)
     buckets: tuple[float, ...] = ()
     of: str | None = None
     pick: Callable[[float, float], float] = max
+    beside: str | None = None
 
 
-def _counter(name: str, help: str, **labels: str) -> Metric:
-    return Metric(name=name, kind="counter", help=help, labels=labels)
+def _counter(name: str, help: str, *, beside: str | None = None, **labels: Label) -> Metric:
+    return Metric(name=name, kind="counter", help=help, labels=labels, beside=beside)
 
 
-def _gauge(name: str, help: str, **labels: str) -> Metric:
+def _gauge(name: str, help: str, **labels: Label) -> Metric:
     return Metric(name=name, kind="gauge", help=help, labels=labels)
 
 
-def _histogram(name: str, buckets: tuple[float, ...], help: str, **labels: str) -> Metric:
+def _histogram(name: str, buckets: tuple[float, ...], help: str, **labels: Label) -> Metric:
     return Metric(name=name, kind="histogram", help=help, labels=labels, buckets=buckets)
 
 
@@ -58,24 +67,33 @@ def _extreme(name: str, of: str, pick: Callable[[float, float], float], help: st
 
 _TABLE = "table of the lake"
 _LAKE = "URI of the lake"
+_FAULTS = (  # as in the column `reason` of `faults`; a test compares them with the parser's
+    *("short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time"),
+    *("truncated", "unreadable", "broken_compression", "too_many_interfaces", "too_many_dates"),
+)
 
 METRICS: Mapping[str, Metric] = {
     # messages
     "messages": _counter(
         "pcaplake_messages_total",
         "Messages of the queue, by what became of them.",
-        outcome="deleted, undeleted (it may come again, and is known then), released (they come again), "
-        "bad (cannot be read), lost (hidden no longer)",
+        outcome={
+            "deleted": "",
+            "undeleted": "it may come again, and is known then",
+            "released": "they come again",
+            "bad": "cannot be read",
+            "lost": "hidden no longer",
+        },
     ),
     "notifications_ignored": _counter(
         "pcaplake_notifications_ignored_total",
-        "Notifications that announce no capture of ours.",
-        kind="test, removed, no route, ...",
+        "Notifications that announce no capture of ours; other events than these are counted by their names.",
+        kind={"s3:TestEvent": "", "folder marker": "", "no route": ""},
     ),
     "heartbeats": _counter(
         "pcaplake_heartbeats_total",
         "Messages whose visibility timeout was to be extended.",
-        outcome="done, lost (the receipt is worth nothing any more), failed (tried again)",
+        outcome={"done": "", "lost": "the receipt is worth nothing any more", "failed": "tried again"},
     ),
     "messages_in_flight": _gauge(
         "pcaplake_messages_in_flight", "Messages that were received and neither deleted nor given back."
@@ -84,20 +102,27 @@ METRICS: Mapping[str, Metric] = {
         "pcaplake_queue_messages", "Messages in the queue, about.", state="visible, in_flight, delayed"
     ),
     "queue_oldest_age_seconds": _gauge(
-        "pcaplake_queue_oldest_age_seconds", "Age of the oldest visible message, where the queue tells it."
+        "pcaplake_queue_oldest_age_seconds",
+        "Age of the oldest message that this process received in the last 5 s; if it received none: 0 where none is "
+        "visible, else as before.",
     ),
     # captures
     "captures": _counter(
         "pcaplake_captures_total",
         "Captures that need nothing more, by what became of them.",
-        outcome="staged, quarantined (no capture), known (staged before), gone (deleted or replaced)",
+        outcome={
+            "staged": "",
+            "quarantined": "no capture",
+            "known": "staged before",
+            "gone": "deleted or replaced",
+        },
     ),
     "bytes_read": _counter("pcaplake_read_bytes_total", "Bytes of captures that were read and staged."),
     "rows": _counter("pcaplake_rows_total", "Records written: rows that were staged.", table=_TABLE),
     "faults": _counter(
         "pcaplake_faults_total",
         "Records failed: packets and regions that are damaged.",
-        kind="what is wrong, as in the column `reason` of `faults`",
+        kind=dict.fromkeys(_FAULTS, ""),
     ),
     "quarantined": _counter("pcaplake_quarantined_total", "Captures that were staged as rows of `quarantine`."),
     "bytes_in_flight": _gauge("pcaplake_in_flight_bytes", "Memory that is reserved for captures now."),
@@ -109,7 +134,13 @@ METRICS: Mapping[str, Metric] = {
         "pcaplake_step_seconds",
         _STEPS,
         "Duration of one step.",
-        step="fetch, decode, stage; of the committer: recover, compose, manifest, mark, commit, flag, advance",
+        step={
+            "fetch": "",
+            "decode": "",
+            "stage": "",
+            "recover": "from here on of the committer",
+            **dict.fromkeys(("compose", "manifest", "mark", "commit", "flag", "advance"), ""),
+        },
     ),
     # stages
     "stages": _counter("pcaplake_stages_total", "Merge windows that were flushed into a stage."),
@@ -156,15 +187,19 @@ METRICS: Mapping[str, Metric] = {
         "pcaplake_commits_total",
         "Commits to tables.",
         table=_TABLE,
-        outcome="made, already (it was in the table before it was asked for)",
+        outcome={"made": "", "already": "it was in the table before it was asked for"},
     ),
     "commit_files": _histogram("pcaplake_commit_files", _FILES, "Files in one commit that was made."),
     "commit_failures": _counter(
         "pcaplake_commit_failures_total",
         "Commits that were given up.",
         table=_TABLE,
-        reason="TableBlocked, SchemaConflict, FilesMissing, OutcomeUnknown, Hidden (by a checkpoint), Retryable (out of "
-        "time), Fatal",
+        reason={
+            **dict.fromkeys(("TableBlocked", "SchemaConflict", "FilesMissing", "OutcomeUnknown"), ""),
+            "Hidden": "by a checkpoint",
+            "Retryable": "out of time",
+            "Fatal": "",
+        },
     ),
     "log_retries": _counter(
         "pcaplake_log_retries_total",
@@ -187,7 +222,10 @@ METRICS: Mapping[str, Metric] = {
         table=_TABLE,
     ),
     "checkpoints": _counter(
-        "pcaplake_checkpoints_total", "Checkpoints with clean-up of the log.", table=_TABLE, outcome="made, failed"
+        "pcaplake_checkpoints_total",
+        "Checkpoints with clean-up of the log.",
+        table=_TABLE,
+        outcome={"made": "", "failed": ""},
     ),
     # services
     "requests": _counter(
@@ -199,6 +237,7 @@ METRICS: Mapping[str, Metric] = {
     "request_failures": _counter(
         "pcaplake_request_failures_total",
         "Requests that got no answer, or one that is worth another try.",
+        beside="requests",
         service="as above",
         operation="as above",
     ),
@@ -210,14 +249,18 @@ METRICS: Mapping[str, Metric] = {
     "deletion_cost_updates": _counter(
         "pcaplake_deletion_cost_updates_total",
         "Times that the pod's deletion cost was to be written (setting `deletion_cost`).",
-        outcome="done, failed (tried again later)",
+        outcome={"done": "", "failed": "tried again later"},
     ),
     "operator_leading": _gauge("pcaplake_operator_leading", "1 where this `pcaplake operator` leads, else 0."),
     "operator_jobs": _counter(
         "pcaplake_operator_jobs_total",
         "Jobs of `pcaplake operator`.",
         job="as the plan names it",
-        outcome="launched, succeeded, failed, overlap (due while the last one ran), refused (the template is not valid)",
+        outcome={
+            **dict.fromkeys(("launched", "succeeded", "failed"), ""),
+            "overlap": "due while the last one ran",
+            "refused": "the template is not valid",
+        },
     ),
     # this process
     "event_loop_delay_seconds": _gauge(
@@ -266,6 +309,7 @@ class PrometheusMeter:
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         self._extremes: dict[str, list[str]] = {}
+        self._beside = {metric.beside: name for name, metric in METRICS.items() if metric.beside is not None}
         for name, metric in METRICS.items():
             if metric.kind == "counter":
                 self._counters[name] = Counter(metric.name, metric.help, list(metric.labels), registry=registry)
@@ -279,10 +323,26 @@ class PrometheusMeter:
         registry.register(self._gauges)
         ProcessCollector(registry=registry)
 
+    def begin(self, names: Iterable[str] = METRICS, **known: Iterable[str]) -> None:
+        """Have the series of counters and histograms whose labels are known: without a 0 before it, nobody sees the
+
+        first event. Known are the values in the table, and those of the labels in `known`.
+        """
+        for name in names:
+            metric = self._counters.get(name) or self._histograms.get(name)
+            labels = METRICS[name].labels
+            if metric is None or not labels:
+                continue
+            values = [label if isinstance(label, Mapping) else known.get(key, ()) for key, label in labels.items()]
+            for series in itertools.product(*values):
+                metric.labels(*series)
+
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         try:
             metric = self._counters[name]
             (metric.labels(**labels) if labels or METRICS[name].labels else metric).inc(by)
+            if name in self._beside:
+                self._counters[self._beside[name]].labels(**labels)
         except (KeyError, ValueError) as error:
             self._wrong("count", name, labels, error)
 
@@ -320,15 +380,22 @@ def markdown() -> str:
         "Made by `python -m worker.telemetry.metrics` from the table in that module; a test keeps it true. `pcaplake run`",
         "exposes them on `/metrics` (setting `http_port`), beside the usual `process_...` of the process itself.",
         "",
-        "A gauge is not there until it has been measured. Of a histogram there are `_bucket`, `_sum` and `_count`.",
+        "A gauge is not there until it has been measured. A counter begins at 0 for every value of its labels that is known",
+        "at the start: those below, and the tables. Of a histogram there are `_bucket`, `_sum` and `_count`.",
         "",
         "| metric | type | what it tells | labels |",
         "|---|---|---|---|",
     ]
     for metric in METRICS.values():
-        labels = "<br>".join(f"`{label}`: {values}" for label, values in metric.labels.items())
+        labels = "<br>".join(f"`{label}`: {_in_words(values)}" for label, values in metric.labels.items())
         lines.append(f"| `{metric.name}` | {metric.kind} | {metric.help} | {labels} |")
     return "\n".join(lines) + "\n"
+
+
+def _in_words(label: Label) -> str:
+    if isinstance(label, str):
+        return label
+    return ", ".join(f"{value} ({note})" if note else value for value, note in label.items())
 
 
 if __name__ == "__main__":
