@@ -68,10 +68,12 @@ RUN mkdir -p /usr/share/man/man1 \
 # -- what runs --------------------------------------------------------------------------------------------------------
 # hadolint ignore=DL3006
 FROM base-${TARGETARCH:-amd64} AS runtime
+# the user has a name: Hadoop, and so Spark, does not start as one without
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates tini \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/* \
+    && echo "pcaplake:x:10001:10001::/tmp:/usr/sbin/nologin" >> /etc/passwd
 ENV NUMBA_CACHE_DIR=/tmp/kernels
 COPY --from=kernels /app/kernels /app/kernels
 COPY --chmod=755 deploy/docker/start /app/start

@@ -23,6 +23,7 @@ output "helm_values" {
     )
     identity        = { kind = var.identity.kind }
     committer       = { separate = var.separate_committer }
+    reconcile       = { args = concat(["--announce"], [for one in var.places : "s3://${one.bucket}/${one.prefix}"]) }
     serviceAccounts = { for role, one in aws_iam_role.this : role => { name = local.accounts[role], roleArn = one.arn } }
   })
 }

@@ -127,6 +127,8 @@ def test_stages_and_files_are_there() -> None:
 def test_images_run_as_nobody_in_particular_and_as_the_chart_says() -> None:
     users = {stage: rest for stage, word, rest in instructions() if word == "USER"}
     assert users == {"worker": "10001:10001", "spark": "10001:10001"}
+    (named,) = re.findall(r'echo "([^"]+)" >> /etc/passwd', DOCKERFILE)
+    assert named.split(":")[2:6] == ["10001", "10001", "", "/tmp"], "Hadoop refuses to run as a user without a name"
     entry = [rest for _, word, rest in instructions() if word == "ENTRYPOINT"]
     assert entry == ['["tini", "--", "/app/start"]']
     programs = {"pcaplake", "spark-submit"}

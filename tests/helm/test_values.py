@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from tools import chart as maker
 from worker import VERSION
+from worker.fleet.places import watched
 from worker.fleet_settings import FleetSettings
+from worker.routes import Routes, WrongRoutes
 from worker.settings import PREFIX
 
 from . import builtin
-from .rendered import CASES, CHART, LEAST, case, manifests, of_kind, pods, with_values
+from .rendered import CASES, CHART, LEAST, NOTES, case, manifests, of_kind, pods, texts, with_values
 
 ANY_CASE = pytest.mark.parametrize("name", CASES)
 
@@ -105,6 +107,49 @@ def test_the_threads_are_those_of_the_resources() -> None:
     assert threads(worker__resources={"limits": {"cpu": "3"}}) == "limits.cpu"
     assert threads(worker__resources={"limits": {"cpu": None}, "requests": {"cpu": None}}) is None
     assert threads(settings__threads=3) is None
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(["raw", "b.c", "rawx", "*", "ra*", "b?c", "[rs]aw", "[!r]aw"]), min_size=1, unique=True)
+)
+def test_reconcile_runs_where_the_command_would_know_its_buckets(buckets: list[str]) -> None:
+    """What a template works out of patterns is what `pcaplake reconcile` works out of them."""
+    routes = [{"name": f"r{n}", "bucket": one, "lake": f"s3://lakes/{n}"} for n, one in enumerate(buckets)]
+    try:
+        watched(Routes.parse(routes))
+        knows = True
+    except WrongRoutes as error:
+        if "its bucket is the pattern" not in str(error):
+            return  # no routes at all
+        knows = False
+    values = {"settings": {"queue": "captures"}, "routes": routes}
+
+    def runs(**more: Any) -> bool:
+        jobs = [one["metadata"]["name"] for one in manifests({**values, **more}) if one["kind"] == "CronJob"]
+        return "pcaplake-reconcile" in jobs
+
+    assert runs() == knows
+    assert runs(reconcile={"args": ["--announce", "s3://raw/drives"]})
+    assert not runs(reconcile={"enabled": False})
+
+
+def test_with_one_lake_reconcile_has_to_be_told_where_captures_lie() -> None:
+    """It would fail each night: nothing says which buckets there are. The notes say so, and what to do."""
+    for by in ("cronjobs", "operator"):
+        values = with_values(schedule__by=by)
+        assert "does NOT run" in texts(values)[NOTES]
+        told = with_values(schedule__by=by, reconcile__args=["--announce", "s3://raw/drives/"])
+        assert 'reconcile at "23 3 * * *"' in texts(told)[NOTES]
+        assert ["reconcile" in str(one) for one in (_scheduled(values), _scheduled(told))] == [False, True]
+
+
+def _scheduled(values: dict[str, Any]) -> list[str]:
+    """What is launched: names of CronJobs, or of the operator's jobs."""
+    objects = manifests(values)
+    plans = [one["data"]["jobs.yaml"] for one in objects if one["kind"] == "ConfigMap" and "jobs.yaml" in one["data"]]
+    jobs = [name for plan in plans for name in yaml.safe_load(plan)["jobs"]]
+    return jobs + [one["metadata"]["name"] for one in objects if one["kind"] == "CronJob"]
 
 
 # -- documentation ----------------------------------------------------------------------------------------------------
@@ -201,6 +246,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "there is no job for it",
     ),
     ("words of cron", with_values(schedule__by="operator", reconcile__schedule="@daily"), "as five fields"),
+    (
+        "a scheduler of a reconcile that knows no bucket",
+        with_values(schedule__by="operator", spark__compact__enabled=False, spark__vacuum__enabled=False),
+        "there is no job for it",
+    ),
     (
         "nothing is kept",
         with_values(schedule__by="operator", schedule__failedJobsHistoryLimit=0),

@@ -54,6 +54,12 @@ def closed_folders() -> list[str]:
     return list(reversed(found))
 
 
+def _user() -> str:
+    """The line of /etc/passwd that the Dockerfile adds."""
+    (line,) = re.findall(r'echo "([^"]+)" >> /etc/passwd', (ROOT / "Dockerfile").read_text())
+    return f"{line}\n"
+
+
 class Lab:
     """One control plane and one node, up. Namespaces are a test's own."""
 
@@ -61,10 +67,12 @@ class Lab:
         self.plane, self.folder = plane, folder
         self.node = folder / "node"
         self._images = folder / "images.json"
+        users = folder / "passwd"
+        users.write_text(Path("/etc/passwd").read_text() + _user())
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self._image: Doc = {
             "entrypoint": [*INIT, "sh", str(ROOT / "deploy/docker/start")],
-            "binds": {"/app/kernels": str(kernels)},
+            "binds": {"/app/kernels": str(kernels), "/etc/passwd": str(users)},
             "env": {"PATH": path, "NUMBA_CACHE_DIR": "/tmp/kernels", "PYTHONDONTWRITEBYTECODE": "1"},
             "override": {"PCAPLAKE_HTTP_HOST": "$(POD_IP)"},  # all pods share one network: each has its own address
             "traverse": closed_folders(),
@@ -72,10 +80,11 @@ class Lab:
         }
         self.image(IMAGE)
 
-    def image(self, name: str, **given: Any) -> None:
-        """Another image, made of ours."""
+    def image(self, name: str, *, binds: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> None:
+        """Another image, made of ours: what is given besides comes first, so that a folder may have ours below it."""
         images = json.loads(self._images.read_text()) if self._images.exists() else {}
-        images[name] = {**self._image, **given}
+        more = {"binds": {**(binds or {}), **self._image["binds"]}, "env": {**self._image["env"], **(env or {})}}
+        images[name] = {**self._image, **more}
         self._images.write_text(json.dumps(images))
 
     @property

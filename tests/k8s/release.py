@@ -96,6 +96,8 @@ class Release:
         if self._installed:
             self._installed = False
             self.namespace.helm("uninstall", NAME, "--ignore-not-found", "--wait", "--timeout", TIMEOUT)
+            made = f"app.kubernetes.io/managed-by=pcaplake-operator,pcaplake-operator={NAME}-pcaplake"
+            self.namespace.kubectl("delete", "jobs", "-l", made)  # nobody owns them (docs/deploy.md)
             others = ("pods", "-l", "app.kubernetes.io/component!=doctor")
             self.lab.until(lambda: not self.namespace.get(*others)["items"], "pods stay")
 

@@ -1,7 +1,7 @@
 """A container as processes of this machine: namespaces, an overlay of /, a memory limit, a user; started, signalled, ended.
 
 An image is a map: `entrypoint`, `cmd`, `env`, `override` (wins over the pod's environment), `binds` (path in the
-container -> path here), `traverse` (folders that its user may pass through, in the overlay only), `workdir`.
+container -> folder or file here), `traverse` (folders that its user may pass through, in the overlay only), `workdir`.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ class Container:
             f"mount -t sysfs -o ro none {within}/sys 2>/dev/null || true",
         ]
         for at, source in image.get("binds", {}).items():
-            lines.append(f"mkdir -p {within}{at} && mount --bind {shlex.quote(source)} {within}{at}")
+            there = f"{within}{at}"
+            make = f"mkdir -p {there}" if os.path.isdir(source) else f"touch {there}"
+            lines.append(f"{make} && mount --bind {shlex.quote(source)} {there}")
         for mount in self.spec.get("volumeMounts", []):
             at = f"{within}{os.path.realpath(mount['mountPath'])}"
             source = volumes[mount["name"]] / mount.get("subPath", "")

@@ -110,6 +110,29 @@ default
 {{- end -}}
 {{- end -}}
 
+{{/* "yes" where reconcile is on and knows which buckets to list: from its places, or from routes. A route whose bucket is a
+pattern is about those that other routes name; `settings.lake` takes captures of any bucket, and names none. */}}
+{{- define "pcaplake.reconciles" -}}
+{{- if .Values.reconcile.enabled -}}
+{{- $named := list -}}
+{{- range .Values.reconcile.args -}}
+{{- if regexMatch "^s3[an]?://" . -}}{{- $named = append $named . -}}{{- end -}}
+{{- end -}}
+{{- $buckets := list -}}
+{{- range .Values.routes -}}
+{{- if not (regexMatch "[*?\\[]" .bucket) -}}{{- $buckets = append $buckets .bucket -}}{{- end -}}
+{{- end -}}
+{{- $unknown := not (or .Values.routes .Values.settings.routes) -}}
+{{- range .Values.routes -}}
+{{- $pattern := printf "^%s$" (.bucket | replace "." "\\." | replace "*" ".*" | replace "?" "." | replace "[!" "[^") -}}
+{{- $found := false -}}
+{{- range $buckets -}}{{- if regexMatch $pattern . -}}{{- $found = true -}}{{- end -}}{{- end -}}
+{{- if not $found -}}{{- $unknown = true -}}{{- end -}}
+{{- end -}}
+{{- if or $named (not $unknown) -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "pcaplake.checksum" -}}
 {{- include (print .Template.BasePath "/configmap.yaml") . | sha256sum -}}
 {{- end -}}

@@ -72,7 +72,7 @@
 {{- if and (include "pcaplake.sparks" .) (eq $v.spark.mode "kubeflow") -}}
 {{- $wrong = append $wrong "schedule.by is operator and spark.mode is kubeflow: a ScheduledSparkApplication has a schedule of its own; keep one" -}}
 {{- end -}}
-{{- if not (or $v.reconcile.enabled (include "pcaplake.sparks" .)) -}}
+{{- if not (or (include "pcaplake.reconciles" .) (include "pcaplake.sparks" .)) -}}
 {{- $wrong = append $wrong "schedule.by is operator and there is no job for it: use cronjobs" -}}
 {{- end -}}
 {{- if or (lt ($v.schedule.successfulJobsHistoryLimit | int64) 1) (lt ($v.schedule.failedJobsHistoryLimit | int64) 1) -}}
