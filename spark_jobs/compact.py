@@ -25,7 +25,7 @@ from .places import table_path
 from .upkeep import TABLE_NAMES, Live, conflicts, interruptible, leave_log, live, settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 BY_IDS: Mapping[str, tuple[str, ...]] = {  # what people ask for: one vehicle, one id, some time
     "packets": ("vehicle_id", "ts"),
@@ -163,23 +163,25 @@ def _compact(
     try:
         with settings(spark, conf):
             leave_log(spark, path, table)
-            removed, added, bytes_removed, bytes_added = _optimize(spark, path, one, options.zorder.get(one.table, ()))
+            found = _optimize(spark, path, one, options.zorder.get(one.table, ()))
     except conflicts() as conflict:
         why = f"somebody else changed the same files meanwhile; the next run takes it: {_first_line(conflict)}"
         return _report(one, clock() - start, problem=why)
+    # files that came after the plan was made may be among those that were put together
+    files, size = max(one.files, found["totalConsideredFiles"]), max(one.bytes, found["filesRemoved"]["totalSize"])
     return Compacted(
         table=one.table,
         partition=one.name,
-        files_before=one.files,
-        files_after=one.files - removed + added,
-        bytes_before=one.bytes,
-        bytes_after=one.bytes - bytes_removed + bytes_added,
+        files_before=files,
+        files_after=files - found["numFilesRemoved"] + found["numFilesAdded"],
+        bytes_before=size,
+        bytes_after=size - found["filesRemoved"]["totalSize"] + found["filesAdded"]["totalSize"],
         seconds=round(clock() - start, 3),
     )
 
 
-def _optimize(spark: SparkSession, path: str, one: Partition, zorder: Sequence[str]) -> tuple[int, int, int, int]:
-    """Files removed and added, bytes removed and added."""
+def _optimize(spark: SparkSession, path: str, one: Partition, zorder: Sequence[str]) -> Row:
+    """Delta's OptimizeMetrics."""
     from delta.tables import DeltaTable
 
     builder = DeltaTable.forPath(spark, path).optimize()
@@ -187,14 +189,9 @@ def _optimize(spark: SparkSession, path: str, one: Partition, zorder: Sequence[s
     if where is not None:
         builder = builder.where(where)
     result = builder.executeZOrderBy(*zorder) if zorder else builder.executeCompaction()
-    metrics = result.select("metrics.*").first()
+    metrics: Row | None = result.select("metrics.*").first()
     assert metrics is not None
-    return (
-        metrics["numFilesRemoved"],
-        metrics["numFilesAdded"],
-        metrics["filesRemoved"]["totalSize"],
-        metrics["filesAdded"]["totalSize"],
-    )
+    return metrics
 
 
 def _first_line(error: Exception) -> str:

@@ -237,7 +237,7 @@ def test_an_interrupt_says_what_was_done(spark: Any, lake: str, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_path: Path) -> None:
-    fill(lake, drives(12))
+    fill(lake, drives(16, days=8))
     before = rows(lake, "can_frames")
     command = [
         sys.executable,
@@ -257,7 +257,7 @@ def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_pat
         told = []
         for line in process.stderr:
             told.append(line)
-            if line.startswith("1/2 "):
+            if line.startswith("1/8 "):
                 process.send_signal(signal.SIGTERM)
         out = process.stdout.read() if process.stdout else ""
     assert process.returncode == 130, told
@@ -265,7 +265,7 @@ def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_pat
     assert out == ""
     assert rows(lake, "can_frames") == before
     run(spark, lake, Options(tables=("can_frames",), min_files=2))
-    assert counted(lake, "can_frames") == {"2026-09-21": 1, "2026-09-22": 1}
+    assert set(counted(lake, "can_frames").values()) == {1}
     assert rows(lake, "can_frames") == before
 
 
