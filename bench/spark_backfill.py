@@ -1,6 +1,6 @@
 """Rows per second and core: `backfill` on Spark beside `pcaplake ingest`, the same captures on the same machine.
 
-`python -m bench.spark_backfill` prints the section of docs/benchmarks.md. Both write a lake in a folder; both are told to
+`python -m bench.spark_backfill` prints the section of docs/benchmarks-spark.md. Both write a lake in a folder; both are told to
 use one core, and the time is CPU time of all their processes over rows, because the machine may be shared. Both have fixed
 costs that do not grow with the captures (a process that starts; a job, and a committer that waits), so each is measured on
 a short drive as well: what lies between is what a row costs.
@@ -134,7 +134,7 @@ def backfills(folder: Path, warm: Path, profile: Path, lakes: list[Path]) -> tup
 
 
 def section(seconds: float = SECONDS, vehicles: int = VEHICLES, runs: int = RUNS) -> str:
-    """The section of docs/benchmarks.md, in Markdown."""
+    """The section of docs/benchmarks-spark.md, in Markdown."""
     from worker import sample
 
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as name:
