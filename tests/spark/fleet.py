@@ -142,7 +142,8 @@ class Fleet:
 
     async def kill(self, name: str) -> None:
         worker = self.workers.pop(name)
-        os.kill(worker.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it had a step to die at
+            os.kill(worker.pid, signal.SIGKILL)
         self.exit_codes.append(await processes.ended(worker, self.stage))
 
     async def upload(self, count: int = 1, frames: int = 40) -> None:
