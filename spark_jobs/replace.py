@@ -16,10 +16,12 @@ The ledger stays as it is: it says that a capture is in the tables, not what it 
 
 from __future__ import annotations
 
+import json
+import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +34,7 @@ from worker import VERSION
 from worker.commands.screen import say as say_line
 from worker.errors import Fatal
 from worker.fleet_settings import FleetSettings
-from worker.lake.identity import read_identity
+from worker.lake.identity import local_uri, read_identity
 from worker.lake.ledger import COMMITTED
 from worker.lake.manifest import Capture
 from worker.lake.store import Store
@@ -49,14 +51,17 @@ from .signals.database import Databases
 from .signals.history import literal, settle
 from .signals.pipeline import swap
 from .signals.writing import WRITING, nullable
+from .upkeep import interruptible
 from .upkeep import settings as spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FOLDER: Final = "_pcaplake/spark/replace"
+NOTE: Final = "captures.json"  # in a run's folder: those that it swaps
 LEFT_SECONDS: Final = 86_400.0  # files of a run that was killed
 AT_ONCE: Final = 500
+_ID = re.compile(r"[0-9a-f]{32}")
 _ASKED = 1000  # captures in one question to the ledger
 
 
@@ -124,8 +129,13 @@ def run(
     work = replace(work, routes=_routes(work, store))
     signals = _signals(spark, lake, options, work, say)
     with opened(work, commit=False) as driver:
-        chosen = _choose(spark, lake, options, work, driver)
+        notes = _notes(store)
+        chosen = _choose(spark, lake, options, work, driver, begun=frozenset().union(*notes.values()))
     say(f"{len(chosen.wanted):,} captures to replace, {chosen.done:,} done, {len(chosen.waiting):,} not committed yet")
+    for name in chosen.unknown:
+        say(f"not replaced: {name} is no capture of this lake")
+    if signals is not None:
+        signals.begin()
     rows: Counter[str] = Counter()
     failed: dict[str, str] = {}
     replaced = 0
@@ -135,12 +145,23 @@ def run(
         folder = f"{FOLDER}/{uuid.uuid4().hex}"
         read = _read(spark, lake, folder, work, part)
         failed |= {one.uri: one.problem for one in read if one.problem is not None}
+        for one in read:
+            if one.problem is not None:
+                say(f"not replaced: {one.uri}: {one.problem}")
         good = [one for one in read if one.problem is None]
         if good:
+            ids = frozenset(one.capture_id for one in good)
+            note = f"{folder}/{NOTE}"
+            settle(lambda: store.put(note, json.dumps(sorted(ids)).encode()))  # noqa: B023 -- called at once
             _swap(spark, lake, folder, good, signals, step)
             replaced += len(good)
             for one in good:
                 rows.update(one.rows)
+            for path, begun in notes.items():  # of runs that were killed, and are done now
+                notes[path] = begun - ids
+                if not notes[path]:
+                    settle(lambda: store.delete(path))  # noqa: B023
+            notes = {path: begun for path, begun in notes.items() if begun}
         _delete(store, folder)
         say(f"{replaced:,} of {len(chosen.wanted):,} captures are replaced")
     return Report(
@@ -170,8 +191,11 @@ def _signals(
 
 
 # -- which ------------------------------------------------------------------------------------------------------------
-def _choose(spark: SparkSession, lake: str, options: Options, work: Work, driver: Driver) -> _Chosen:
-    names = set(options.names)
+def _choose(
+    spark: SparkSession, lake: str, options: Options, work: Work, driver: Driver, begun: Collection[str]
+) -> _Chosen:
+    """`begun`: captures that a run which was killed may have replaced in some tables, whatever `captures` says."""
+    names = {one if "://" in one or _ID.fullmatch(one) else local_uri(Path(one)) for one in options.names}
     conditions = [f"({options.where})"] if options.where else []
     if names:
         texts = ", ".join(literal(one) for one in sorted(names))
@@ -195,7 +219,10 @@ def _choose(spark: SparkSession, lake: str, options: Options, work: Work, driver
             chosen.unknown.append(row.uri)
         elif row.capture_id not in committed:
             chosen.waiting.append(row.uri)
-        elif not options.force and (row.decoder_version, row.profile) == (VERSION, str(route.profile)):
+        elif not (options.force or row.capture_id in begun) and (row.decoder_version, row.profile) == (
+            VERSION,
+            str(route.profile),
+        ):
             chosen.done += 1
         else:
             capture = Capture(capture_id=row.capture_id, uri=row.uri, etag=row.etag, size=row.object_size)
@@ -271,10 +298,22 @@ def _delete(store: Store, folder: str) -> None:
         settle(lambda: store.delete(path))  # noqa: B023 -- called at once
 
 
-def _sweep(store: Store, clock: Callable[[], float]) -> None:
-    """Files of runs that were killed long ago."""
+def _notes(store: Store) -> dict[str, frozenset[str]]:
+    """path -> captures that a run had begun to swap when it was killed."""
+    found = {}
     for one in settle(lambda: store.list(FOLDER)):
-        if clock() - one.last_modified.timestamp() > LEFT_SECONDS:
+        if one.path.endswith(f"/{NOTE}"):
+            path = one.path
+            read = settle(lambda: store.get(path))  # noqa: B023 -- called at once
+            if read is not None:
+                found[path] = frozenset(json.loads(read[0]))
+    return found
+
+
+def _sweep(store: Store, clock: Callable[[], float]) -> None:
+    """Files of runs that were killed long ago; not what they note."""
+    for one in settle(lambda: store.list(FOLDER)):
+        if clock() - one.last_modified.timestamp() > LEFT_SECONDS and not one.path.endswith(f"/{NOTE}"):
             path = one.path
             settle(lambda: store.delete(path))  # noqa: B023 -- called at once
 
@@ -344,7 +383,7 @@ def command(
         ledger=ledger,
     )
     with job.started("replace", settings, [target], log_store=log_store, master=master, conf=conf) as spark:
-        done = run(spark, target, options, settings=settings, say=say_line)
+        done = interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))
     job.deliver(done, report)
     raise typer.Exit(FAILED if done.failed or done.unknown or done.waiting else 0)
 

@@ -20,7 +20,7 @@ from .places import read_table, table_exists, table_path
 from .signals.database import Databases
 from .signals.history import Memory, State
 from .signals.model import Kind
-from .signals.pipeline import KINDS, Options, run, swap
+from .signals.pipeline import KINDS, Options, checked, run, swap
 from .signals.tables import SIGNALS, SOURCES, wide_table
 from .signals.writing import WRITING, Rows
 from .upkeep import settings
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _POLL = 0.5
+_pause = time.sleep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,17 @@ class Signals:
         memory = Memory.open(lake, storage)
         state = memory.load()
         self._wide = tuple(state.wide) if state is not None else ()
+        try:
+            checked(Options(databases=follow.databases, wide=self._wide))
+        except Fatal as error:
+            raise Fatal(f"these databases are not those of the signals job, give the same ({error})") from error
         if follow.wait is not None and state != State.of(follow.databases, self._wide):
             raise Fatal("the databases are not those of the running signals job: give the same, or stop that job first")
-        self._versions = {kind: _version(spark, lake, SOURCES[kind]) for kind in KINDS}
+        self._versions: Mapping[Kind, int | None] = {}
+
+    def begin(self) -> None:
+        """After captures were chosen, and before frames are replaced: what a running job must have read by then."""
+        self._versions = {kind: _version(self._spark, self._lake, SOURCES[kind]) for kind in KINDS}
 
     def replace(self, where: str) -> None:
         """Signals of all frames for which `where` holds anew."""
@@ -83,7 +92,7 @@ class Signals:
                     f"{seconds:g} s: see that it runs, or stop it and leave --wait-for-signals away; run this again"
                 )
             if left:
-                time.sleep(_POLL)
+                _pause(_POLL)
 
     def _passed(self, memory: Memory, kind: Kind) -> bool:
         at = memory.position(kind)

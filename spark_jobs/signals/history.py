@@ -4,7 +4,7 @@
     _pcaplake/spark/signals/<generation>/can, .../lin   checkpoints of the streams
 
 A definition that changed is marked first, decoded again over all history then, and noted last: whoever is killed in
-between does it once more. A lake that was overwritten (`ingest --overwrite`) is a new generation: everything begins anew.
+between does it once more. A lake that was overwritten (`ingest --mode overwrite`) is a new generation: everything begins anew.
 
 Knows the lake's folders through the worker's store, and what a Delta source writes into a checkpoint. Must not know
 Spark sessions nor frames.
@@ -229,9 +229,8 @@ def generation(store: Store) -> int:
 
 def _generation(store: Store, table: str) -> int:
     try:
-        batches = DeltaTable(store.location(table), storage_options=dict(store.options) or None).transaction_version(
-            APP_ID
-        )
+        read = DeltaTable(store.location(table), storage_options=store.options_now() or None)
+        batches = read.transaction_version(APP_ID)
     except TableNotFoundError:
         return 0
     if batches is None:

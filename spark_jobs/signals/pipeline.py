@@ -98,7 +98,7 @@ class _Job:
     ) -> None:
         self._spark, self._lake, self._options, self._storage = spark, lake, options, storage
         self._say, self._clock, self._step = say, clock, step
-        self._rows = Rows(spark, _checked(options))
+        self._rows = Rows(spark, checked(options))
         self._batches = self._catalog_rows = self._again = 0
 
     def run(self, stopped: Callable[[], bool]) -> Report:
@@ -199,6 +199,7 @@ class _Job:
                 rows=self._rows,
                 pace=pace,
                 wide=[name for name in wide if self._rows.kind_of(name) == kind],
+                say=self._say,
                 step=self._step,
             )
             for kind in KINDS
@@ -246,7 +247,8 @@ def swap(rows: DataFrame, lake: str, table: str, where: str, *, merge: bool = Fa
     past_conflicts(table, lambda: writer.save(table_path(lake, table)))
 
 
-def _checked(options: Options) -> Databases:
+def checked(options: Options) -> Databases:
+    """Its databases. Fatal where they and the wide messages do not fit together."""
     for name in options.wide:
         found = messages_of(options.databases, name)
         if not found:

@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from worker.errors import Retryable
@@ -60,11 +61,12 @@ class Stream:
         rows: Rows,
         pace: Pace,
         wide: Collection[str] = (),
+        say: Callable[[str], None] = lambda text: None,
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
         """`step` is called between the steps of a batch, for tests."""
         self.kind, self._spark, self._lake, self._memory, self._rows = kind, spark, lake, memory, rows
-        self._pace, self._wide, self._step = pace, tuple(wide), step
+        self._pace, self._wide, self._say, self._step = pace, tuple(wide), say, step
         self._query: StreamingQuery | None = None
         self._restarts = 0
         self.batches = 0
@@ -131,12 +133,14 @@ class Stream:
                 writer = _written(self._rows.wide(self.kind, name, batch), app, number)
                 if number == 0:
                     writer = writer.mode("overwrite").option("overwriteSchema", "true")
-                writer.save(table_path(self._lake, wide_table(name)))
+                path = table_path(self._lake, wide_table(name))
+                past_conflicts(wide_table(name), partial(writer.save, path))
         finally:
             if self._wide:
                 batch.unpersist()
         self._restarts = 0
         self.batches += 1
+        self._say(f"{SOURCES[self.kind]}: {self.batches:,} batches are decoded")
         self._step("after batch")
 
 

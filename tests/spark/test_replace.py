@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from parser.tables import TABLES
+from spark_jobs import replace, replace_signals
 from spark_jobs.replace import Options, Report, run
 from spark_jobs.replace_signals import Follow
 from spark_jobs.signals import Databases
@@ -77,13 +78,25 @@ class Place:
     lake: Path
     drives: Drives
 
-    def replace(self, names: list[Path], *, step: Callable[[str], None] = lambda name: None, **given: Any) -> Report:
-        settings = FleetSettings.load(lake=str(self.lake), profile=self.drives.other)
+    def replace(
+        self,
+        names: list[Path],
+        *,
+        step: Callable[[str], None] = lambda name: None,
+        profile: Path | None = None,
+        **given: Any,
+    ) -> Report:
+        settings = FleetSettings.load(lake=str(self.lake), profile=profile or self.drives.other)
         uris = tuple(f"file://{path.resolve()}" for path in names)
         return run(self.spark, str(self.lake), Options(names=uris, **given), settings=settings, step=step)
 
     def decode(self) -> None:
         decode_signals(self.spark, str(self.lake), SignalOptions(databases=self.drives.databases))
+
+    @property
+    def message(self) -> str:
+        """The name of one."""
+        return next(message.name for _, message in self.drives.databases)
 
     def table(self, name: str, captures: set[str] | None = None) -> list[tuple[Any, ...]]:
         """Rows without the time they were written, sorted; of some captures, by id."""
@@ -203,6 +216,54 @@ def test_beside_a_live_ingest_with_signals(spark: Any, drives: Drives, wanted: P
     assert lake.signals() == lake.expected(drives.databases)
 
 
+@pytest.mark.slow
+def test_a_capture_that_is_committed_while_captures_are_chosen(
+    spark: Any, drives: Drives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signals job runs, and has not read it: its old frames must not come after the new ones."""
+    place = Place(spark=spark, lake=tmp_path / "lake", drives=drives)
+    first, last = drives.captures[:1], drives.captures[1:2]
+    given = {"profile": str(drives.profile)}
+    assert lakes.ingest(first, place.lake, tmp_path / "log", **given)[0] == 0
+    place.decode()
+    choose = replace._choose
+
+    def late(*args: Any, **more: Any) -> Any:
+        assert lakes.ingest(last, place.lake, tmp_path / "log", **given)[0] == 0
+        return choose(*args, **more)
+
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        place.decode()  # the job goes on
+
+    monkeypatch.setattr(replace, "_choose", late)
+    monkeypatch.setattr(replace_signals, "_pause", pause)
+    report = place.replace([*first, *last], signals=Follow(databases=drives.databases, wait=60))
+    assert (report.replaced, len(waited)) == (2, 1)
+    place.decode()
+    lake = SignalLake(place.lake)
+    assert lake.signals() == lake.expected(drives.databases)
+
+
+def test_killed_and_then_as_it_was(place: Place) -> None:
+    """`captures` still names the first profile, other tables have rows of the second."""
+    names = place.drives.captures[:1]
+    before = {name: place.table(name) for name in TABLES}
+
+    def step(name: str) -> None:
+        if name == "before captures":
+            raise RuntimeError("killed here")
+
+    with pytest.raises(RuntimeError, match="killed here"):
+        place.replace(names, step=step)
+    assert place.table("can_frames") != before["can_frames"]
+    assert place.replace(names, profile=place.drives.profile).replaced == 1
+    assert {name: place.table(name) for name in TABLES} == before
+    assert place.replace(names, profile=place.drives.profile).done == 1
+
+
 def test_a_quarantined_capture_that_can_be_read_now(place: Place, wanted: Path) -> None:
     """As an older decoder would have left it: rows in `captures` and `quarantine` alone."""
     name = place.drives.captures[0]
@@ -250,6 +311,14 @@ def test_what_is_refused(place: Place, tmp_path: Path) -> None:
     place.decode()
     with pytest.raises(Fatal, match="--leave-signals"):
         place.replace(place.drives.captures[:1])
+    dbc = tmp_path / "other.dbc"
+    dbc.write_text('VERSION ""\nBU_: A\nBO_ 1 Other: 8 A\n SG_ s : 0|8@1+ (1,0) [0|0] "" A\n')
+    before = {name: place.table(name) for name in TABLES}
+    other = Databases.read(dbc)
+    decode_signals(place.spark, str(place.lake), SignalOptions(databases=place.drives.databases, wide=(place.message,)))
+    with pytest.raises(Fatal, match="not those of the signals job"):
+        place.replace(place.drives.captures[:1], signals=Follow(databases=other))
+    assert {name: place.table(name) for name in TABLES} == before
     with pytest.raises(WrongSetting, match="nothing to replace"):
         place.replace([], leave_signals=True)
     settings = FleetSettings.load(lake=str(tmp_path / "other"), profile=place.drives.other)
