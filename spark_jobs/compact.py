@@ -20,9 +20,9 @@ from worker.lake.store import Store
 from worker.settings import WrongSetting, size
 
 from . import job
-from .compact_plan import Options, Partition, Plan, partitions, plan, predicate
+from .compact_plan import Options, Partition, checked, partitions, plan, predicate
 from .places import table_path
-from .upkeep import TABLE_NAMES, Live, conflicts, interruptible, leave_log, live, settings
+from .upkeep import Live, conflicts, interruptible, leave_log, live, no_lake, settings, table_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -88,10 +88,12 @@ def run(
     """Compact what is due. `storage`: options of the object store; `say` is told of progress.
 
     Somebody else who compacts the same files is a `problem` of that partition and no error. Fatal for a table that
-    cannot be read, or is not there though it was named. An interrupt ends Spark's job: that partition stays as it was.
+    cannot be read, or is not there though it was named, and for a lake without tables; WrongSetting for a column that
+    no table has. An interrupt ends Spark's job: that partition stays as it was.
     """
     start = clock()
-    chosen, tables = _look(Store.open(lake, storage), options)
+    options, tables = _look(Store.open(lake, storage), options)
+    chosen = plan((one for table in tables.values() for one in partitions(table, options.small)), options)
     done: list[Compacted] = []
     try:
         for number, one in enumerate(chosen.chosen):
@@ -124,16 +126,18 @@ def run(
     )
 
 
-def _look(store: Store, options: Options) -> tuple[Plan, dict[str, Live]]:
+def _look(store: Store, options: Options) -> tuple[Options, dict[str, Live]]:
+    """The tables of this run, and the options as those tables can take them."""
     found: dict[str, Live] = {}
-    for name in options.tables or TABLE_NAMES:
+    for name in options.tables or table_names(store):
         table = live(store, name)
         if table is not None:
             found[name] = table
         elif options.tables:
             raise Fatal(f"{store.uri} has no table {name}")
-    every = [one for table in found.values() for one in partitions(table, options.small)]
-    return plan(every, options), found
+    if not found:
+        raise no_lake(store.uri)
+    return checked(options, found), found
 
 
 def _report(one: Partition, seconds: float, *, problem: str | None = None) -> Compacted:
@@ -257,16 +261,25 @@ def command(
             partitions=_pairs(partition or ()),
             zorder=_orders(zorder or ()),
             min_files=min_files,
-            target_file_size=size(target_file_size),
-            small_file=None if small_file is None else size(small_file),
+            target_file_size=_size("target_file_size", target_file_size),
+            small_file=None if small_file is None else _size("small_file", small_file),
             max_files=max_files,
-            max_bytes=None if max_bytes is None else size(max_bytes),
+            max_bytes=None if max_bytes is None else _size("max_bytes", max_bytes),
             max_seconds=None if max_minutes is None else 60 * max_minutes,
             dry_run=dry_run,
         )
     except ValueError as error:
-        raise WrongSetting(f"--{str(error).replace('_', '-')}") from error
-    return run(opened.spark, opened.lake, options, storage=opened.settings.storage_option, say=opened.say)
+        name, colon, rest = str(error).partition(":")
+        raise WrongSetting(f"--{name.replace('_', '-')}{colon}{rest}") from error
+    return run(opened.spark, opened.lake, options, storage=opened.storage, say=opened.say)
+
+
+def _size(name: str, text: str) -> int:
+    """ValueError, with the option's name, for what is no size."""
+    try:
+        return int(size(text))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _pairs(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:

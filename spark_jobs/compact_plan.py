@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from worker.errors import Fatal
 from worker.lake.knobs import Knobs
+from worker.settings import WrongSetting
 
-from .upkeep import Live
+from .upkeep import TABLE_NAMES, Live
 
 Value = str | int | bool | datetime.date | None
 
@@ -140,6 +141,34 @@ def plan(found: Iterable[Partition], options: Options) -> Plan:
         else:
             left.append(one)
     return Plan(chosen=tuple(chosen), left=tuple(left), never=tuple(never))
+
+
+def checked(options: Options, tables: Mapping[str, Live]) -> Options:
+    """The options as these tables can take them: Delta orders no rows by a column of the partitions, so it is left out.
+
+    WrongSetting for a table or a column that is not there. A known table that has not come yet is no mistake.
+    """
+    orders = {}
+    for name, columns in options.zorder.items():
+        table = tables.get(name)
+        if table is None:
+            if name not in TABLE_NAMES:
+                raise WrongSetting(f"--zorder: there is no table {name}; there are {', '.join(tables)}")
+            continue
+        there = {column.lower() for column in table.columns}
+        for column in columns:
+            if column.lower() not in there:
+                raise WrongSetting(f"--zorder: {name} has no column {column}; it has {', '.join(table.columns)}")
+        parts = {column.lower() for column in table.partition_columns}
+        if left := tuple(column for column in columns if column.lower() not in parts):
+            orders[name] = left
+    known = dict.fromkeys(column for table in tables.values() for column in table.partition_columns)
+    for column in options.partitions:
+        if column not in known:
+            raise WrongSetting(
+                f"--partition: no table has partitions by {column}; there are {', '.join(known) or 'none'}"
+            )
+    return replace(options, zorder=orders)
 
 
 def _within(cost: Sequence[int], most: Sequence[int | None]) -> bool:

@@ -89,6 +89,11 @@ class Opened:
     settings: FleetSettings
     say: Callable[[str], None] = say
 
+    @property
+    def storage(self) -> dict[str, str]:
+        """Options of the lake's object store, as the workers have them."""
+        return self.settings.storage(self.lake)
+
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:
     """`function(opened, **its own options) -> Report` as a typer command, with the common options beside its own."""

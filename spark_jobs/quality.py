@@ -19,11 +19,11 @@ from worker.errors import Fatal
 from worker.settings import WrongSetting
 
 from . import job
-from .places import spark_schema, table_path
+from .places import spark_schema, table_exists, table_path
 from .quality_findings import Look, Options
 from .quality_page import page
 from .quality_report import SCHEMA, SECTIONS, Report, Row, well
-from .upkeep import interruptible
+from .upkeep import interruptible, no_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +40,10 @@ def run(
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
-    """Look at everything. `now`: when the report is made. Missing tables count as empty ones."""
+    """Look at everything. `now`: when the report is made. Missing tables count as empty ones; Fatal without `captures`."""
     start = clock()
+    if not table_exists(spark, lake, "captures"):
+        raise no_lake(lake)
     rows: list[Row] = []
     with Look(spark, lake, options).kept() as look:
         for section, find in look.sections.items():

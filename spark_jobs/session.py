@@ -130,7 +130,7 @@ def agreed(settings: FleetSettings, lakes: Sequence[str], log_store: Kind = "pca
     """
     for lake in lakes:
         table_path(lake, "captures")  # only one spelling
-    stores = [Store.open(lake, _options(settings)) for lake in lakes]
+    stores = [Store.open(lake, settings.storage(lake)) for lake in lakes]
     remote = [store for store in stores if store.local is None]
     arbitrated = bool(remote) and settings.log_store == "dynamodb"
     if log_store == "stock" and remote and not arbitrated:
@@ -228,10 +228,6 @@ def _matters(name: str) -> bool:
 def _of_settings(settings: FleetSettings) -> str:
     """As lake.json has it."""
     return f"{_DYNAMODB}{settings.lock_table}" if settings.log_store == "dynamodb" else identity.LOG_STORE
-
-
-def _options(settings: FleetSettings) -> dict[str, str]:
-    return {**({"region": settings.region} if settings.region else {}), **settings.storage_option}
 
 
 def _s3a(settings: FleetSettings, locks: LockTable | None) -> dict[str, str]:

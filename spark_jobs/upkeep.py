@@ -10,11 +10,13 @@ Delta writer obeys, and `leave_log` sets it on those that somebody else made.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -38,7 +40,9 @@ TABLE_NAMES: tuple[str, ...] = (
     *TABLES,
     "signals",
     "signal_catalog",
-)  # those of a lake; what is not there is passed over
+    "quality",
+)  # those of a lake, beside `signals_<message>`; what is not there is passed over
+_WIDE = "signals_"
 
 _CANCEL_TRIES, _CANCEL_SECONDS = 60, 0.5
 _CONFLICT_TRIES = 8
@@ -51,6 +55,7 @@ class Live:
 
     name: str
     version: int
+    columns: tuple[str, ...]
     partition_columns: tuple[str, ...]
     properties: Mapping[str, str]
     adds: pa.Table
@@ -67,11 +72,12 @@ class Live:
 def live(store: Store, table: str) -> Live | None:
     """None: there is no such table. Fatal when its log cannot be read."""
     try:
-        read = DeltaTable(store.location(table), storage_options=dict(store.options) or None)
+        read = DeltaTable(store.location(table), storage_options=store.options_now() or None)
         metadata = read.metadata()
         return Live(
             name=table,
             version=read.version(),
+            columns=tuple(field.name for field in read.schema().fields),
             partition_columns=tuple(metadata.partition_columns),
             properties=dict(metadata.configuration),
             adds=pa.table(read.get_add_actions(flatten=True)),
@@ -80,6 +86,18 @@ def live(store: Store, table: str) -> Live | None:
         return None
     except (DeltaError, OSError) as error:
         raise Fatal(f"{table}: its log cannot be read: {error}; `pcaplake doctor` says more") from error
+
+
+def table_names(store: Store) -> tuple[str, ...]:
+    """Tables that a lake may have: TABLE_NAMES, and `signals_<message>` as its folders say. Costs one listing."""
+    with ThreadPoolExecutor(max_workers=1) as beside:  # a notebook has a running event loop already
+        folders = beside.submit(asyncio.run, store.folders()).result()
+    return (*TABLE_NAMES, *(name for name in folders if name.startswith(_WIDE)))
+
+
+def no_lake(uri: str) -> Fatal:
+    """What to raise where nothing is; a mistyped name would pass for an empty lake."""
+    return Fatal(f"{uri} is no lake: no table in it; name one that workers have written")
 
 
 def leave_log(spark: SparkSession, path: str, table: Live) -> bool:

@@ -36,7 +36,7 @@ from worker.settings import WrongSetting
 
 from . import job
 from .places import table_path
-from .upkeep import TABLE_NAMES, Live, interruptible, leave_log, live, quoted, settings
+from .upkeep import Live, interruptible, leave_log, live, quoted, settings, table_names
 from .waiting import Waiting, look
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def run(
     store = Store.open(lake, storage)
     done: list[Vacuumed] = []
     try:
-        for name in options.tables or TABLE_NAMES:
+        for name in options.tables or table_names(store):
             table = live(store, name)
             if table is None:
                 if options.tables:
@@ -245,9 +245,7 @@ def command(
     waiting = asyncio.run(look(Subject(settings=opened.settings, lake=opened.lake, ledger=ledger), opened.lake))
     oldest = f", the oldest for {waiting.age / HOUR_MS:.1f} hours" if waiting.stages else ""
     opened.say(f"{waiting.stages:,} stages wait{oldest}")
-    return run(
-        opened.spark, opened.lake, options, waiting=waiting, storage=opened.settings.storage_option, say=opened.say
-    )
+    return run(opened.spark, opened.lake, options, waiting=waiting, storage=opened.storage, say=opened.say)
 
 
 def main() -> None:

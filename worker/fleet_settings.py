@@ -22,6 +22,7 @@ from .lake.knobs import Knobs
 from .routes import Routes, WrongRoutes
 from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, aws_region, explained, traces_endpoint, variable
 
+_S3 = ("s3://", "s3a://", "s3n://")  # other stores refuse a region
 LOW_LATENCY: Mapping[str, Any] = {"flush_interval": 1.0, "max_batch_age": 0.25}
 _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -177,6 +178,12 @@ class FleetSettings(BaseSettings):
         if self.preset == "default":
             return knobs
         return replace(knobs, **{n: v for n, v in LOW_LATENCY.items() if n not in self.model_fields_set})
+
+    def storage(self, uri: str) -> dict[str, str]:
+        """Options of the object store for one lake: `storage_option`, and on S3 the region where it names none."""
+        named = any(name.lower() in ("region", "aws_region") for name in self.storage_option)
+        ours = uri.startswith(_S3) and self.region and not named
+        return {**({"region": self.region} if ours and self.region else {}), **self.storage_option}
 
     def load_routes(self) -> Routes:
         """What `routes`, or `lake` and `profile`, say. WrongSetting when they cannot be used."""

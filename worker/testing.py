@@ -156,6 +156,9 @@ class MemoryStore(Store):
 
         return await self._faults.around(f"store.list {prefix}", effect)
 
+    async def folders(self) -> tuple[str, ...]:
+        return tuple(sorted({path.partition("/")[0] for path in self.objects if "/" in path}))
+
     async def delete(self, path: str) -> None:
         await self._faults.around(f"store.delete {checked(path)}", lambda: self.objects.pop(path, None))
 

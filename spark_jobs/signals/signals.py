@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
+from worker.lake.identity import read_identity
+from worker.lake.store import Store
+
 from .. import job
+from ..upkeep import live, no_lake
 from .database import Databases
+from .history import settle
 from .pipeline import Options, Report, run
+from .tables import SOURCES
 
 
 @job.command
@@ -44,15 +50,17 @@ def command(
     options = Options(
         databases=Databases.read(databases), wide=tuple(wide or ()), interval=every, files=files, size=size
     )
+    must_be_lake(opened)
     return run(
-        opened.spark, opened.lake, options, storage=storage_of(opened), say=lambda text: opened.say(f"signals: {text}")
+        opened.spark, opened.lake, options, storage=opened.storage, say=lambda text: opened.say(f"signals: {text}")
     )
 
 
-def storage_of(opened: job.Opened) -> dict[str, str]:
-    """Options of the object store, as the workers have them."""
-    settings = opened.settings
-    return {**({"region": settings.region} if settings.region else {}), **settings.storage_option}
+def must_be_lake(opened: job.Opened) -> None:
+    """Fatal where neither lake.json nor a table of frames is: the job makes tables, also under a mistyped name."""
+    store = Store.open(opened.lake, opened.storage)
+    if settle(lambda: read_identity(store)) is None and not any(live(store, name) for name in SOURCES.values()):
+        raise no_lake(store.uri)
 
 
 def main() -> None:

@@ -20,13 +20,15 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import compact
+from spark_jobs import compact, job
+from spark_jobs.__main__ import app_of
 from spark_jobs.compact import run
 from spark_jobs.compact_plan import Options, Partition, partitions, plan, predicate
 from spark_jobs.places import read_table, table_path
 from spark_jobs.upkeep import CLEAN_UP, live
 from worker.errors import Fatal
 from worker.lake.store import Store
+from worker.settings import WrongSetting
 
 from .conftest import Site
 from .drives import DAY, Drive, fill, fill_fleet
@@ -197,6 +199,51 @@ def test_partitions_of_another_kind(spark: Any, lake: str) -> None:
         ("vehicle_id=o'brien\\/date=2026-09-21", 1),
     ]
     assert rows(lake, "can_frames") == before
+
+
+def test_a_zorder_leaves_out_the_columns_of_the_partitions(spark: Any, lake: str) -> None:
+    fill(lake, [Drive(number=no) for no in range(4)], partition_columns=["date", "vehicle_id"])
+    before = rows(lake, "can_frames")
+    zorder = {**compact.BY_IDS, "packets": ("vehicle_id", "date")}
+    options = Options(tables=("can_frames", "packets"), min_files=2, zorder=zorder)
+    assert {one.files_after for one in run(spark, lake, options).partitions} == {1}
+    last = {name: DeltaTable(f"{lake}/{name}").history(1)[0]["operationParameters"] for name in options.tables}
+    assert last["can_frames"]["zOrderBy"] == '["can_id","ts"]'
+    assert last["packets"]["zOrderBy"] == "[]"
+    assert rows(lake, "can_frames") == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"zorder": {"can_frame": ("can_id",)}}, r"--zorder: there is no table can_frame; there are .*can_frames"),
+        ({"zorder": {"can_frames": ("nope",)}}, r"--zorder: can_frames has no column nope; it has .*can_id"),
+        ({"partitions": {"dat": ("2026-09-21",)}}, r"--partition: no table has partitions by dat; there are date"),
+    ],
+)
+def test_names_that_no_table_has_are_refused(lake: str, wrong: dict[str, Any], said: str) -> None:
+    fill(lake, [Drive(number=1)])
+    with pytest.raises(WrongSetting, match=said):
+        run(None, lake, Options(min_files=2, **wrong))
+
+
+def test_a_known_table_that_has_not_come_yet_is_no_mistake(lake: str) -> None:
+    fill(lake, [Drive(number=1)])
+    assert run(None, lake, Options(zorder=compact.BY_IDS)).partitions == ()
+
+
+def test_a_mistyped_lake_is_refused(lake: str) -> None:
+    with pytest.raises(Fatal, match="is no lake: no table in it; name one that workers have written"):
+        run(None, lake, Options())
+
+
+@pytest.mark.parametrize("option", ["--target-file-size", "--small-file", "--max-bytes"])
+def test_what_is_no_size_names_its_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lake: str, option: str
+) -> None:
+    monkeypatch.setattr(job.session, "open_session", lambda **given: None)
+    assert job.run(app_of(["compact"]), ["compact", "--lake", lake, option, "abc"]) == job.USAGE
+    assert f"{option}: 'abc' is no size" in capsys.readouterr().err
 
 
 def test_who_compacts_the_same_files_is_told(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:

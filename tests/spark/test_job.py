@@ -7,15 +7,22 @@ import os
 import signal
 from dataclasses import dataclass
 from datetime import date
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 import typer
 
 from spark_jobs import __main__ as jobs
 from spark_jobs import job, session
+from spark_jobs.signals.signals import must_be_lake
+from spark_jobs.waiting import Waiting
 from worker.errors import Fatal
+from worker.fleet.doctor import Subject
+from worker.fleet_settings import FleetSettings
+
+from .drives import fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,3 +143,51 @@ def test_without_a_job_it_tells_which_there_are(capsys: pytest.CaptureFixture[st
     assert jobs.main([]) == job.USAGE
     shown = capsys.readouterr()
     assert all(name in shown.out + shown.err for name in jobs.JOBS)
+
+
+@pytest.mark.parametrize("name", ["compact", "vacuum", "signals"])
+def test_stores_are_opened_with_the_region_of_the_settings(
+    name: str, opened: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("AWS_REGION", "AWS_DEFAULT_REGION", "PCAPLAKE_REGION"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "fleet.yaml").write_text("region: eu-west-3\nstorage_option: {allow_http: 'true'}\n")
+    given: dict[str, Any] = {}
+
+    def stub(*arguments: Any, storage: dict[str, str], **others: Any) -> Report:
+        given["storage"] = storage
+        return Report(lake="lake", files=0, day=date(2026, 11, 21))
+
+    async def look(subject: Subject, lake: str) -> Waiting:
+        given["subject"] = subject.store(lake).options
+        return Waiting(stages=0, oldest=None, now=0)
+
+    arguments = [name, "--lake", "s3://lake/drives", "--config", str(tmp_path / "fleet.yaml")]
+    module: Any = import_module("spark_jobs.signals.signals" if name == "signals" else f"spark_jobs.{name}")
+    monkeypatch.setattr(module, "run", stub)
+    if name == "vacuum":
+        monkeypatch.setattr(module, "look", look)
+    if name == "signals":
+        monkeypatch.setattr(module, "must_be_lake", lambda opened: None)
+        monkeypatch.setattr(module.Databases, "read", lambda path: None)
+        arguments += ["--databases", "buses.yaml"]
+    app = jobs.app_of([name, "quality"])
+    assert job.run(app, arguments) == 0
+    expected = {"region": "eu-west-3", "allow_http": "true"}
+    assert given == {"storage": expected} | ({"subject": expected} if name == "vacuum" else {})
+
+
+def test_a_region_is_for_s3_alone_and_not_twice() -> None:
+    settings = FleetSettings(region="eu-west-3")
+    assert settings.storage("s3a://lake/drives") == {"region": "eu-west-3"}
+    assert settings.storage("gs://lake/drives") == settings.storage("lake") == {}
+    named = FleetSettings(region="eu-west-3", storage_option={"AWS_REGION": "eu-west-1"})
+    assert named.storage("s3://lake/drives") == {"AWS_REGION": "eu-west-1"}
+
+
+def test_signals_makes_no_tables_where_no_lake_is(tmp_path: Path) -> None:
+    one = job.Opened(spark=cast(Any, None), lake=str(tmp_path / "typo"), settings=FleetSettings())
+    with pytest.raises(Fatal, match="is no lake: no table in it"):
+        must_be_lake(one)
+    fill(tmp_path / "typo", [])
+    must_be_lake(one)

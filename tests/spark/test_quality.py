@@ -26,6 +26,7 @@ from spark_jobs.quality_page import page
 from spark_jobs.quality_plots import SERIES, bars, stacked
 from spark_jobs.quality_report import ALARMING, SECTIONS, TOTAL, Report, Row, well
 from worker.commands import ingest
+from worker.errors import Fatal
 from worker.lake.delta.log import LogStore
 from worker.lake.store import Store
 from worker.sample import make
@@ -148,7 +149,13 @@ def test_the_days_that_were_asked_for(spark: Any, sick: str) -> None:
     assert first.total("duplicates") == 0
 
 
-def test_a_lake_without_tables_is_empty(spark: Any, lake: str) -> None:
+def test_a_mistyped_lake_is_not_well(spark: Any, lake: str) -> None:
+    with pytest.raises(Fatal, match="is no lake: no table in it; name one that workers have written"):
+        find(spark, lake, since=DAY)
+
+
+def test_a_lake_without_captures_is_empty(spark: Any, lake: str) -> None:
+    fill(lake, [])
     report = find(spark, lake, since=DAY)
     assert report.well
     assert report.total("tables") == 0

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
 import pytest
 from delta.exceptions import ConcurrentAppendException, ConcurrentDeleteReadException
 
 from spark_jobs import upkeep
+from spark_jobs.signals import history
 from worker.errors import Retryable
+from worker.lake.store import ObjectStore, Store
+
+from .conftest import Site
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +51,30 @@ def test_conflicts_without_end_and_every_other_error_are_raised() -> None:
     with pytest.raises(ValueError, match="rows"):
         upkeep.past_conflicts("signals", fail)
     assert len(tries) == 9
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory", "s3"])
+def test_tables_of_messages_are_found_by_their_folders(kind: str, tmp_path: Path, site: Site) -> None:
+    uri = {"folder": tmp_path / "lake", "memory": "memory:///wide/lake", "s3": site.lake()}[kind]
+    store = Store.open(uri, {"allow_http": "true"} if kind == "s3" else None)
+    assert upkeep.table_names(store) == upkeep.TABLE_NAMES
+    for path in ("signals_Speed/_delta_log/0.json", "signals/_delta_log/0.json", "other/signals_x/0", "signals_file"):
+        asyncio.run(store.put(path, b""))
+    assert upkeep.table_names(store) == (*upkeep.TABLE_NAMES, "signals_Speed")
+
+
+def test_a_table_is_read_with_the_credentials_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    class Table:
+        def __init__(self, uri: str, *, storage_options: Any) -> None:
+            given.append(storage_options)
+            raise upkeep.TableNotFoundError
+
+    monkeypatch.setattr(upkeep, "DeltaTable", Table)
+    monkeypatch.setattr(history, "DeltaTable", Table)
+    monkeypatch.setattr(ObjectStore, "options_now", lambda self: {**self.options, "token": "of now"})
+    store = Store.open("s3://lake/drives", {"region": "eu-west-3"})
+    assert upkeep.live(store, "packets") is None
+    assert history._generation(store, "packets") == 0
+    assert given == [{"region": "eu-west-3", "token": "of now"}] * 2

@@ -175,7 +175,7 @@ class Subject:
         return (self.lake,) if self.lake is not None else self.settings.load_routes().lakes
 
     def store(self, uri: str) -> Store:
-        return Store.open(uri, self.settings.storage_option)
+        return Store.open(uri, self.settings.storage(uri))
 
 
 @dataclass(slots=True, kw_only=True)

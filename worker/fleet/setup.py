@@ -53,7 +53,7 @@ async def make_lakes(settings: FleetSettings, lakes: Sequence[str], steps: Steps
     """lake.json and the tables of each lake. Fatal and Retryable as `open_lake`."""
     if steps.rehearsal:
         for uri in lakes:
-            if await read_identity(Store.open(uri, settings.storage_option)) is None:
+            if await read_identity(Store.open(uri, settings.storage(uri))) is None:
                 steps.act("made", "lake", uri, lambda: None)
             else:
                 steps.there("lake", uri)
@@ -61,7 +61,7 @@ async def make_lakes(settings: FleetSettings, lakes: Sequence[str], steps: Steps
     locks = settings.lock_table if settings.log_store == "dynamodb" else None
     async with await Services.open(settings.ledger_table, locks, region=settings.region) as services:
         for uri in lakes:
-            known = await read_identity(Store.open(uri, settings.storage_option))
+            known = await read_identity(Store.open(uri, settings.storage(uri)))
             if known is not None and await _whole(settings, services, uri):
                 steps.there("lake", uri)
                 continue
@@ -82,7 +82,7 @@ async def _open(settings: FleetSettings, services: Services, uri: str, *, create
         uri,
         services,
         knobs=settings.knobs,
-        options=settings.storage_option,
+        options=settings.storage(uri),
         create=create,
         partition_columns=settings.partition_by,
         properties=settings.table_property,

@@ -143,6 +143,10 @@ class Store(ABC):
         """Everything below the folder `prefix` ("" is the root), sorted by path, after the path `start_after`."""
 
     @abstractmethod
+    async def folders(self) -> tuple[str, ...]:
+        """Names of the folders at the top, sorted, without listing what is in them."""
+
+    @abstractmethod
     async def delete(self, path: str) -> None:
         """An absent object is fine."""
 
@@ -192,6 +196,9 @@ class LocalStore(Store):
     async def list(self, prefix: str, start_after: str | None = None) -> Listing:
         folder = self.local / checked(prefix.rstrip("/")) if prefix.rstrip("/") else self.local
         return await asyncio.to_thread(self._list, folder, start_after)
+
+    async def folders(self) -> tuple[str, ...]:
+        return await asyncio.to_thread(self._folders)
 
     async def delete(self, path: str) -> None:
         await asyncio.to_thread(self._delete, self._path(path))
@@ -251,6 +258,11 @@ class LocalStore(Store):
                     with contextlib.suppress(FileNotFoundError):
                         found.append(self.meta(target, target.stat()))
         return sorted(found, key=lambda meta: meta.path)
+
+    def _folders(self) -> tuple[str, ...]:
+        with _os_errors(self.local), contextlib.suppress(FileNotFoundError), os.scandir(self.local) as found:
+            return tuple(sorted(one.name for one in found if one.is_dir()))
+        return ()
 
     def _delete(self, target: Path) -> None:
         with _os_errors(target):
@@ -339,6 +351,11 @@ class ObjectStore(Store):
                 _meta(each) async for chunk in obstore.list(self._inner, folder, offset=start_after) for each in chunk
             ]
         return sorted(found, key=lambda meta: meta.path)
+
+    async def folders(self) -> tuple[str, ...]:
+        with self._asking("list", ""):
+            found = await obstore.list_with_delimiter_async(self._inner)
+        return tuple(sorted(path.rstrip("/") for path in found["common_prefixes"]))
 
     async def delete(self, path: str) -> None:
         with self._asking("delete", path), contextlib.suppress(FileNotFoundError):
