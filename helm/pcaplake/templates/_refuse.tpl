@@ -72,6 +72,9 @@
 {{- if and (include "pcaplake.sparks" .) (eq $v.spark.mode "kubeflow") -}}
 {{- $wrong = append $wrong "schedule.by is operator and spark.mode is kubeflow: a ScheduledSparkApplication has a schedule of its own; keep one" -}}
 {{- end -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$" (include "pcaplake.fullname" .)) -}}
+{{- $wrong = append $wrong (printf "schedule.by is operator: %s is no name for its Lease and Jobs, which is up to 30 of a-z, 0-9 and -, and begins with a letter: give fullnameOverride" (include "pcaplake.fullname" .)) -}}
+{{- end -}}
 {{- if not (or (include "pcaplake.reconciles" .) (include "pcaplake.sparks" .)) -}}
 {{- $wrong = append $wrong "schedule.by is operator and there is no job for it: use cronjobs" -}}
 {{- end -}}
@@ -83,6 +86,9 @@
 {{- $wrong = append $wrong (printf "schedule.by is operator: write the schedule %s as five fields" $of.schedule) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and $v.spark.signals.enabled (not (or (has "--databases" $v.spark.signals.args) (contains "--databases=" (join " " $v.spark.signals.args)))) -}}
+{{- $wrong = append $wrong "spark.signals is enabled: name the databases in spark.signals.args, [--databases, FILE], and mount them with extraVolumes" -}}
 {{- end -}}
 {{- $names := list "settings" "scratch" "work" "jobs" -}}
 {{- range $v.extraVolumes -}}
@@ -97,7 +103,7 @@
 {{- end -}}
 {{- end -}}
 {{- range $v.extraEnv -}}
-{{- if has .name (list "PCAPLAKE_CONFIG" "PCAPLAKE_HTTP_PORT" "PCAPLAKE_HTTP_HOST" "PCAPLAKE_DRAIN_TIMEOUT" "PCAPLAKE_ROLE") -}}
+{{- if has .name (list "PCAPLAKE_CONFIG" "PCAPLAKE_HTTP_PORT" "PCAPLAKE_HTTP_HOST" "PCAPLAKE_DRAIN_TIMEOUT" "PCAPLAKE_ROLE" "PCAPLAKE_QUEUE" "PCAPLAKE_LAKE" "PCAPLAKE_ROUTES" "PCAPLAKE_LOG_STORE" "PCAPLAKE_LOCK_TABLE" "PCAPLAKE_DELETION_COST") -}}
 {{- $wrong = append $wrong (printf "extraEnv: %s belongs to the chart: use settings" .name) -}}
 {{- end -}}
 {{- end -}}
