@@ -200,6 +200,13 @@ def main(job: Callable[..., None], arguments: Sequence[str] | None = None) -> No
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
     """A command line to its end -> exit code. Every expected error is one line on stderr."""
+    try:
+        return _run(app, arguments, name)
+    except KeyboardInterrupt:  # while the first one was being told
+        return INTERRUPTED
+
+
+def _run(app: typer.Typer, arguments: Sequence[str] | None, name: str | None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     with _terminable():
         try:

@@ -40,6 +40,7 @@ OBSTORE = {  # the requests of its functions, as IAM calls them
     "head": "GetObject",
     "head_async": "GetObject",
     "list": "ListBucket",
+    "list_with_delimiter_async": "ListBucket",
     "open_writer": "PutObject",
     "put_async": "PutObject",
 }
