@@ -44,7 +44,8 @@ def of_alert(rule: dict[str, Any]) -> list[str]:
     expression = str(rule["expr"]).strip()
     if absent := re.fullmatch(r"absent\((.*)\)", expression):
         return [absent[1]]
-    return [_COMPARED.sub("", part).strip() for part in re.split(r"\bunless\b", expression)]
+    parts = re.split(r"\bunless\b(?: on \([^)]*\))?|^or$", expression, flags=re.M)
+    return [_COMPARED.sub("", part).strip() for part in parts]
 
 
 def metrics(query: str) -> set[str]:
