@@ -282,7 +282,7 @@ def test_an_interrupt_says_what_was_done(spark: Any, lake: str, monkeypatch: pyt
     assert counted(lake, "can_frames") == {"2026-09-21": 2, "2026-09-22": 1}
 
 
-@pytest.mark.torture  # not in CI: once in some runs the interrupt escapes, and the exit is by signal
+@pytest.mark.slow
 def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_path: Path) -> None:
     fill(lake, drives(16, days=8))
     before = rows(lake, "can_frames")
