@@ -122,6 +122,8 @@ def test_every_panel_and_every_alert_has_data(stage: Stage) -> None:
         stage.put(f"in/{number}.pcap", can_capture(FRAMES, number))
         until(lambda number=number: len(stage.captures()) >= number + 1, stage)  # type: ignore[misc]
     until(lambda: len(stage.captures()) == GOOD + 2 and not stage.left(), stage)
+    done = time.time()  # what is counted by now, only a later scrape shows
+    wait(lambda: prometheus.values("min(timestamp(up))")[0] > done, stage)
 
     asked = dict(queries.of_panels(WINDOW))
     asked |= {
