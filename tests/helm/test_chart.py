@@ -340,6 +340,20 @@ def test_the_operator_launches_what_cronjobs_would(tmp_path: Path) -> None:
         assert plan.timezone == cron["timeZone"]
 
 
+def test_an_application_has_its_scratch_mounted_once() -> None:
+    """Spark takes a volume of this prefix for its scratch; beside spark.local.dir it would mount one of its own there."""
+    objects = [one for one in manifests(case("kubeflow")) if one["kind"].endswith("SparkApplication")]
+    assert {one["kind"] for one in objects} == {"SparkApplication", "ScheduledSparkApplication"}
+    for one in objects:
+        spec = one["spec"].get("template", one["spec"])
+        assert not [name for name in spec["sparkConf"] if "local" in name]
+        for pod in (spec["driver"], spec["executor"]):
+            paths = {mount["mountPath"]: mount["name"] for mount in pod["volumeMounts"]}
+            assert len(paths) == len(pod["volumeMounts"])
+            assert [path for path, volume in paths.items() if volume.startswith("spark-local-dir-")] == ["/scratch"]
+            assert set(paths.values()) <= {volume["name"] for volume in spec["volumes"]}
+
+
 def test_notes_say_what_was_installed() -> None:
     notes = texts(case("everything"))[NOTES]
     for said in ("captures", "s3://lake/drives", "KEDA", "-committer", "quality", "helm test", "0 to 50"):

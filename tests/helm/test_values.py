@@ -256,6 +256,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         with_values(schedule__by="operator", schedule__failedJobsHistoryLimit=0),
         "keep one finished job",
     ),
+    ("Spark's folder", with_values(spark__conf={"spark.local.dir": "/d"}), "spark.local.dir belongs to the chart"),
     # the schema
     ("an unknown value", with_values(autoscaling={}), "additional properties 'autoscaling' not allowed"),
     ("an unknown setting", with_values(settings__lakes="x"), "additional properties 'lakes' not allowed"),

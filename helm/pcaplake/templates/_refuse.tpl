@@ -90,7 +90,10 @@
 {{- if and $v.spark.signals.enabled (not (or (has "--databases" $v.spark.signals.args) (contains "--databases=" (join " " $v.spark.signals.args)))) -}}
 {{- $wrong = append $wrong "spark.signals is enabled: name the databases in spark.signals.args, [--databases, FILE], and mount them with extraVolumes" -}}
 {{- end -}}
-{{- $names := list "settings" "scratch" "work" "jobs" -}}
+{{- if hasKey $v.spark.conf "spark.local.dir" -}}
+{{- $wrong = append $wrong "spark.conf: spark.local.dir belongs to the chart: spark.scratch says how much room there is" -}}
+{{- end -}}
+{{- $names := list "settings" "scratch" "work" "spark-local-dir-1" "jobs" -}}
 {{- range $v.extraVolumes -}}
 {{- if has .name $names -}}
 {{- $wrong = append $wrong (printf "extraVolumes: the name %s is taken" .name) -}}

@@ -33,11 +33,17 @@
 {{ include "pcaplake.sparkArguments" . }}
 {{- end -}}
 
+{{/* Volume of the shuffles. Spark on Kubernetes and its operator know it by this prefix; by another name, or with
+spark.local.dir, Spark mounts a volume of its own at the same place, and the API server refuses the pod. */}}
+{{- define "pcaplake.sparkWork" -}}
+{{ ternary "spark-local-dir-1" "work" (eq .Values.spark.mode "kubeflow") }}
+{{- end -}}
+
 {{- define "pcaplake.sparkMounts" -}}
 volumeMounts:
   - {name: settings, mountPath: /etc/pcaplake, readOnly: true}
   - {name: scratch, mountPath: /tmp}
-  - {name: work, mountPath: /scratch}
+  - {name: {{ include "pcaplake.sparkWork" . }}, mountPath: /scratch}
   {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -48,7 +54,7 @@ volumes:
   {{- include "pcaplake.settingsVolume" . | nindent 2 }}
   - name: scratch
     emptyDir: {sizeLimit: 1Gi}
-  - name: work
+  - name: {{ include "pcaplake.sparkWork" . }}
     emptyDir: {sizeLimit: {{ .Values.spark.scratch }}}
   {{- with .Values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
@@ -107,11 +113,12 @@ imagePullSecrets:
 mainApplicationFile: local:///app/job.py
 arguments:
   {{- include "pcaplake.sparkArguments" . | nindent 2 }}
+{{- with $spark.conf }}
 sparkConf:
-  spark.local.dir: /scratch
-  {{- range $name, $value := $spark.conf }}
+  {{- range $name, $value := . }}
   {{ $name }}: {{ $value | toString | quote }}
   {{- end }}
+{{- end }}
 restartPolicy:
   {{- if .always }}
   type: Always
