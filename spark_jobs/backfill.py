@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,12 +26,12 @@ from worker.commands.screen import say as say_line
 from worker.errors import Fatal
 from worker.fleet_settings import FleetSettings
 from worker.settings import WrongSetting, seconds, size
-from worker.source import ObjectRef
 
 from . import job
 from .backfill_driver import Driver, Wave, opened, spread
 from .backfill_list import pages
 from .backfill_work import Outcome, Work, staged
+from .upkeep import interruptible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,14 +167,8 @@ def _stage(
     total.ends.update(wave.ends)
     if not wave.refs:
         return
-    context = spark.sparkContext
-    weight = sum(max(ref.size, 0) for ref in wave.refs)
-    count = max(context.defaultParallelism, -(-weight // options.partition_bytes))
-    parts = spread(wave.refs, min(count, len(wave.refs)))
-    say(
-        f"{len(wave.refs):,} captures, {weight / 1e6:,.0f} MB, in {len(parts):,} tasks; skipped {total.ends['known']:,}"
-    )
-    for outcome in _outcomes(context, work, parts, say):
+    skipped = total.ends["known"]
+    for outcome in interruptible(spark, partial(_outcomes, spark.sparkContext, work, wave, options, skipped, say)):
         total.add(outcome)
     if total.fatal is not None:
         raise Fatal(total.fatal)
@@ -182,18 +176,19 @@ def _stage(
 
 
 def _outcomes(
-    context: Any, work: Work, parts: Sequence[tuple[ObjectRef, ...]], say: Callable[[str], None]
+    context: Any, work: Work, wave: Wave, options: Options, skipped: int, say: Callable[[str], None]
 ) -> list[Outcome]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+    weight = sum(max(ref.size, 0) for ref in wave.refs)
+    count = max(context.defaultParallelism, -(-weight // options.partition_bytes))
+    parts = spread(wave.refs, min(count, len(wave.refs)))
+    say(f"{len(wave.refs):,} captures, {weight / 1e6:,.0f} MB, in {len(parts):,} tasks; skipped {skipped:,}")
     context.setJobGroup(_GROUP, "captures of the past, into stages", interruptOnCancel=True)
     try:
         with _progress(context, len(parts), say):
             found: list[Outcome] = context.parallelize(parts, len(parts)).mapPartitions(partial(staged, work)).collect()
         return found
-    except KeyboardInterrupt:
-        context.cancelJobGroup(_GROUP)
-        raise
     except Py4JError as error:
         why = str(getattr(error, "java_exception", error)).strip().partition("\n")[0]
         raise Fatal(f"a task of Spark's died: {why}. What was staged stays; run it again for the rest") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import gzip
 import hashlib
@@ -311,8 +312,9 @@ def test_a_local_lake(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_after_a_kill_it_goes_on(spark: Any, tmp_path: Path) -> None:
-    """SIGKILL of driver, JVM and executors, with captures staged, in the tables, in windows, and not yet read."""
+@pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGTERM])
+def test_ended_in_the_middle_it_goes_on(spark: Any, tmp_path: Path, ended: signal.Signals) -> None:
+    """With captures staged, in the tables, in windows, and not yet read. SIGKILL: of driver, JVM and executors."""
     make(tmp_path / "in", 60, frames=2000)
     lake, log = tmp_path / "lake", tmp_path / "log"
     process = backfills.start(
@@ -327,11 +329,17 @@ def test_after_a_kill_it_goes_on(spark: Any, tmp_path: Path) -> None:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
+        if ended is signal.SIGTERM:
+            process.send_signal(ended)
+            assert process.wait(PATIENCE) == 130, log.read_text()
+            assert "Traceback" not in log.read_text(), log.read_text()
+            assert "interrupted: what is committed stays" in log.read_text()
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(PATIENCE)
     before = _staged_in(lake)
-    assert 0 < before < 60, "it was killed in the middle"
+    assert 0 < before < 60, "it was ended in the middle"
     done = run(spark, str(lake), Options(names=(str(tmp_path / "in"),)))
     assert (done.skipped + done.staged, done.failed) == (60, 0)
     assert done.skipped >= before
