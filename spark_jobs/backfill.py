@@ -68,10 +68,13 @@ class Options:
 class Report:
     """What became of the captures that were found, counted for each lake that they go to.
 
-    `captures`: all that were found. `skipped`: staged or committed already. `staged`: now, the quarantined among them.
+    `captures`: all that were found, each once. `skipped`: staged or committed already. `staged`: now, the quarantined
+    among them.
     `gone`: not there any more, or another content. `ignored`: no captures, and nobody named them. `archived`: they must
     be restored first. `filtered`: by `include`. `nowhere`: no route takes them. `failed`: could not be read or staged.
-    `bad` and `failures` name up to 100 of them. `committed`: everything that was staged is in the tables.
+    `returned`: what became of captures, of this run or an earlier one, whose files were lost before they were committed:
+    they were read again. `bad` and `failures` name up to 100, `rows` and `bytes` are of all that was read.
+    `committed`: everything that was staged is in the tables.
     """
 
     lakes: tuple[str, ...]
@@ -89,8 +92,14 @@ class Report:
     rows: Mapping[str, int]
     bytes: int
     seconds: float
+    returned: Mapping[str, int] = field(default_factory=dict)
     bad: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unread(self) -> int:
+        """Captures whose rows are missing: `failed`, and those that were returned and could not be read again."""
+        return self.failed + self.returned.get("failed", 0)
 
 
 def run(
@@ -116,7 +125,7 @@ def run(
             "lake of the fleet with `pcaplake setup`"
         )
     commit = options.commit or bool(here)
-    start, total = clock(), Outcome()
+    start, total, back = clock(), Outcome(), Outcome()
     with opened(work, commit=commit) as driver:
         found = pages(
             options.names,
@@ -133,8 +142,8 @@ def run(
             again = driver.returned()
             if not again.refs:
                 break
-            _stage(spark, work, again, options, total, say, driver)
-    return _report(work, total, commit, clock() - start)
+            _stage(spark, work, again, options, back, say, driver)
+    return _report(work, total, back, commit, clock() - start)
 
 
 def plan(settings: FleetSettings, options: Options) -> Work:
@@ -220,8 +229,10 @@ def _progress(context: Any, tasks: int, say: Callable[[str], None]) -> Iterator[
         thread.join()
 
 
-def _report(work: Work, total: Outcome, committed: bool, seconds_: float) -> Report:
-    ends = total.ends
+def _report(work: Work, total: Outcome, back: Outcome, committed: bool, seconds_: float) -> Report:
+    ends, every = total.ends, Outcome()
+    every.add(total)
+    every.add(back)
     return Report(
         lakes=work.routes.lakes,
         captures=ends.total(),
@@ -235,11 +246,12 @@ def _report(work: Work, total: Outcome, committed: bool, seconds_: float) -> Rep
         nowhere=ends["nowhere"],
         failed=ends["failed"],
         committed=committed,
-        rows=dict(sorted(total.rows.items())),
-        bytes=total.bytes,
+        rows=dict(sorted(every.rows.items())),
+        bytes=every.bytes,
         seconds=round(seconds_, 3),
-        bad=tuple(total.bad),
-        failures=dict(total.failed),
+        returned=dict(sorted(back.ends.items())),
+        bad=tuple(every.bad),
+        failures=dict(every.failed),
     )
 
 
@@ -321,7 +333,9 @@ def command(
     with job.started("backfill", settings, work.routes.lakes, log_store=log_store, master=master, conf=conf) as spark:
         done = run(spark, None, options, settings=settings, say=say_line)
     job.deliver(done, report)
-    raise typer.Exit(FAILED if done.failed else QUARANTINED if done.quarantined else 0)
+    raise typer.Exit(
+        FAILED if done.unread else QUARANTINED if done.quarantined or done.returned.get("quarantined") else 0
+    )
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ class Driver:
         self.call(look())
 
     def waves(self, pages: AsyncIterator[Page], include: Sequence[str], most: int) -> Iterator[Wave]:
-        """What is to be staged, in waves of up to `most` captures and a page, and at last what came back."""
+        """What is to be staged, in waves of up to `most` captures and a page."""
         refs, ends = list[ObjectRef](), Counter[str]()
         while True:
             page = self.call(_next(pages))

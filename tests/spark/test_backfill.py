@@ -15,6 +15,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,24 @@ def test_a_local_lake(spark: Any, tmp_path: Path) -> None:
     assert rows(tmp_path / "lake")["captures"] == 10
 
 
+def test_a_capture_that_comes_back_is_counted_once(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the tables by then is told of, and no capture of its own."""
+    make(tmp_path / "in", 3)
+    drain, told = Driver.drain, list[ObjectRef]()
+
+    def lost(driver: Driver) -> None:
+        drain(driver)
+        if not told:
+            again = [replace(ref, explicit=True) for ref in make(tmp_path / "in", 2)]
+            driver._again.refs += again
+            told.extend(again)
+
+    monkeypatch.setattr(Driver, "drain", lost)
+    done = run(spark, str(tmp_path / "lake"), Options(names=(str(tmp_path / "in"),)))
+    assert (done.captures, done.staged, done.skipped, done.returned) == (3, 3, 0, {"known": 2})
+    assert rows(tmp_path / "lake")["captures"] == 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGTERM])
 def test_ended_in_the_middle_it_goes_on(spark: Any, tmp_path: Path, ended: signal.Signals) -> None:
@@ -438,7 +457,9 @@ def test_the_report_counts_everything() -> None:
     ends = {"known": 1, "staged": 2, "quarantined": 3, "gone": 4, "ignored": 5, "nowhere": 6, "failed": 7}
     total = backfills.outcome(ends={**ends, "filtered": 8, "archived": 9})
     work = work_of("lake", "x")
-    report = backfill._report(work, total, False, 1.0)
+    back = backfills.outcome(ends={"staged": 10, "failed": 11})
+    report = backfill._report(work, total, back, False, 1.0)
     assert report.captures == sum(range(1, 10))
     assert (report.skipped, report.staged, report.quarantined) == (1, 5, 3)
+    assert (report.failed, report.unread, report.returned) == (7, 18, {"staged": 10, "failed": 11})
     assert set(report.rows) <= set(TABLES)
