@@ -28,5 +28,16 @@ class Fatal(PcaplakeError):
     """Nothing will work until somebody changes something; the message says what."""
 
 
+class NotAllowed(Fatal):
+    """A right is missing. `what`: that which is not allowed; other requests may still be answered."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what, why)
+        self.what, self.why = what, why
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
 class WrongChoice(Fatal):
     """What was asked for does not fit the lake that is there: nothing was begun."""

@@ -21,7 +21,7 @@ from worker.fleet import checks_files
 from worker.fleet.checks_queue import Queues
 from worker.fleet.doctor import CHECKS
 from worker.fleet.places import Place
-from worker.fleet.policies import Scope, policies
+from worker.fleet.policies import DEAD_LETTERS, LEDGER, Role, Scope, policies
 from worker.fleet.queues import Arn
 from worker.lake.delta.arbiter import Entry, TablePath
 from worker.lake.fleet import Services, open_lake
@@ -335,6 +335,56 @@ def test_dead_letters_and_the_status_of_a_fleet(fleet: Fleet, capsys: Capsys) ->
     assert "1 in flight" in out
     assert "1 dead letters" in out
     assert stage
+
+
+@pytest.mark.parametrize(
+    ("roles", "unknown"),
+    [
+        (("worker",), {"GetItem", "Query", "dead letters"}),  # committer.separate
+        (("worker", "committer"), {"dead letters"}),
+        (("committer",), {"dead letters"}),
+        (("doctor",), set()),
+    ],
+)
+def test_status_shows_what_a_role_may_see(
+    roles: tuple[Role, ...], unknown: set[str], fleet: Fleet, aws: Aws, capsys: Capsys
+) -> None:
+    """What is not in its policies is refused; the rest is shown, and the exit code is 0."""
+    fleet.stage("waits")
+    fleet.aws.client("sqs").send_message(QueueUrl=fleet.url, MessageBody="{}")
+    dead = fleet.dead.rpartition("/")[2]
+
+    async def refusing(*arguments: str) -> tuple[int, str, str]:
+        async with FaultProxy(aws.sqs) as sqs, FaultProxy(aws.dynamodb) as dynamodb:
+            for operation in ("BatchGetItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "Query"):
+                if not any(operation in LEDGER[role] for role in roles):
+                    denied = {"status": 400, "code": "AccessDeniedException"}
+                    dynamodb.add(operation, "error", times=None, containing=fleet.ledger, **denied)
+            if not any(role in DEAD_LETTERS for role in roles):
+                sqs.add("*", "error", times=None, containing=dead, status=403, code="AccessDenied")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("AWS_ENDPOINT_URL_SQS", sqs.url)
+                patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.url)
+                return await asyncio.to_thread(run, capsys, "status", "--config", fleet.config, *arguments)
+
+    code, out, err = asyncio.run(refusing("--json"))
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    queue, (lake,) = said["queue"], said["lakes"]
+    assert queue["visible"] == 1
+    assert (queue["dead_letters"] is None) == ("dead letters" in unknown)
+    assert queue["not_allowed"] == (f"SQS queue {dead}" if "dead letters" in unknown else None)
+    assert lake["problem"] is None
+    assert set(lake["not_allowed"]) == {f"DynamoDB {one} on {fleet.ledger}" for one in unknown - {"dead letters"}}
+    kept = "GetItem" not in unknown
+    assert lake["head"] == (1 if kept else None)
+    assert lake["leader"] == ({"owner": "", "moves": False} if kept else None)
+    assert (lake["pending"], lake["held"]) == ((1, {}) if "Query" not in unknown else (None, None))
+    assert lake["last_batch"] == 1
+    assert {name: lake["tables"][name]["rows"] for name in WRITTEN} == dict.fromkeys(WRITTEN, 2)
+    code, out, _ = asyncio.run(refusing())
+    assert code == 0
+    assert out.count("not allowed") == len(unknown)
 
 
 def test_no_message_is_received_by_looking(fleet: Fleet, capsys: Capsys) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tools.local.engines import LOOPBACK
-from worker.errors import Fatal, PcaplakeError, Retryable
+from worker.errors import Fatal, NotAllowed, PcaplakeError, Retryable
 from worker.fleet import clients, notifications, queues, setup, tables
 from worker.fleet.clients import Clients
 from worker.fleet.notifications import EVENTS, merged
@@ -283,8 +283,8 @@ def test_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
     ("code", "status", "expected", "word"),
     [
         ("NoSuchBucket", 404, Fatal, "Make the bucket"),
-        ("AccessDenied", 403, Fatal, r"docs/setup\.md"),
-        ("AccessDeniedException", 400, Fatal, r"docs/setup\.md"),
+        ("AccessDenied", 403, NotAllowed, r"docs/setup\.md"),
+        ("AccessDeniedException", 400, NotAllowed, r"docs/setup\.md"),
         ("InvalidClientTokenId", 403, Fatal, "credentials"),
         ("com.amazonaws.sqs#UnrecognizedClientException", 400, Fatal, "credentials"),
         ("RequestThrottled", 403, Retryable, "again"),

@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,28 @@ def test_one_screen() -> None:
         "   faults         7      3      2          ?     99  5 (2 h ago)",
         "",
         "s3://lakes/b: no permission",
+    ]
+    unseen = LakeStatus(
+        uri="s3://lakes/a",
+        not_allowed=("DynamoDB Query on l",),
+        head=None,
+        last_batch=5,
+        pending=None,
+        held=None,
+        leader=None,
+    )
+    queue = replace(queue, dead_letters=None, not_allowed="SQS queue q-dead")
+    now = Status(queue=queue, queue_problem=None, lakes=(unseen,))
+    assert now.known
+    assert text(now) == [
+        "queue q: 1,000 waiting (the oldest for 90 s), 3 in flight, 0 delayed, dead letters unknown (not allowed: SQS queue "
+        "q-dead)",
+        "",
+        "s3://lakes/a",
+        "  batches: head unknown, last 5",
+        "  stages: unknown waiting, unknown held",
+        "  committer: unknown",
+        "  not allowed: DynamoDB Query on l",
     ]
     failed = Status(queue=None, queue_problem="no such queue", lakes=())
     assert (text(failed), failed.known) == (["queue: no such queue"], False)

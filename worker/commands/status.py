@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..fleet.doctor import Subject
-from ..fleet.status import MOST_PENDING, LakeStatus, Status, Watch
+from ..fleet.status import MOST_PENDING, LakeStatus, Leader, Status, Watch
 from ..settings import WrongSetting
 from . import screen
 from .doctor import Config, LedgerPath, OneLake, Options, subject_of
@@ -36,9 +36,10 @@ def status(
     """What waits in the queue, how far each lake is, who commits, and what is in the tables. One screen.
 
     Without --watch it takes some seconds: whether a committer is alive is seen from its beat, which must move. The age
-    of the queue is CloudWatch's; it is left out where CloudWatch may not be asked.
+    of the queue is CloudWatch's; it is left out where CloudWatch may not be asked. What else this role may not ask, as
+    workers the dead letters, is shown as "not allowed"; the policy `doctor` may ask all.
 
-    Exit codes: 0 all could be read, 2 usage or settings, 3 something could not.
+    Exit codes: 0 all could be read that is allowed, 2 usage or settings, 3 something could not.
 
     Examples:
 
@@ -93,6 +94,8 @@ def _lines(now: Status) -> Iterator[RenderableType]:
         yield f"[red]queue[/]: {escape(now.queue_problem)}"
     elif queue is not None:
         dead = "no dead-letter queue" if queue.dead_letters is None else f"{queue.dead_letters.depth:,} dead letters"
+        if queue.not_allowed is not None:
+            dead = f"dead letters unknown (not allowed: {escape(queue.not_allowed)})"
         age = "" if queue.oldest_age is None else f" (the oldest for {_time(queue.oldest_age)})"
         yield (
             f"[bold]queue {escape(queue.name)}[/]: {queue.visible:,} waiting{age}, {queue.in_flight:,} in flight, "
@@ -108,20 +111,30 @@ def _lake(lake: LakeStatus) -> Iterator[RenderableType]:
         yield f"[bold]{escape(lake.uri)}[/]: [red]{escape(lake.problem)}[/]"
         return
     yield f"[bold]{escape(lake.uri)}[/]"
-    behind = lake.last_batch - lake.head
-    yield f"  batches: head {lake.head}, last {lake.last_batch}" + (f" ({behind} to go)" if behind else "")
-    more = " or more" if lake.pending >= MOST_PENDING else ""
+    behind = 0 if lake.head is None else lake.last_batch - lake.head
+    head = "unknown" if lake.head is None else lake.head
+    yield f"  batches: head {head}, last {lake.last_batch}" + (f" ({behind} to go)" if behind else "")
+    waiting = "unknown" if lake.pending is None else f"{lake.pending:,}"
+    more = " or more" if lake.pending is not None and lake.pending >= MOST_PENDING else ""
     oldest = "" if lake.oldest_pending is None else f", the oldest for {_time(lake.oldest_pending)}"
-    yield f"  stages: {lake.pending:,}{more} waiting{oldest}, {len(lake.held):,} held"
-    said = {True: "its beat moves", False: "its beat does not move", None: "its beat was seen once"}
-    owner = lake.leader.owner
-    yield f"  committer: {escape(owner)}, {said[lake.leader.moves]}" if owner else "  committer: none"
-    for stage_id, why in lake.held.items():
+    held = "unknown" if lake.held is None else f"{len(lake.held):,}"
+    yield f"  stages: {waiting}{more} waiting{oldest}, {held} held"
+    yield f"  committer: {_leader(lake.leader)}"
+    for what in lake.not_allowed:
+        yield f"  [yellow]not allowed[/]: {escape(what)}"
+    for stage_id, why in (lake.held or {}).items():
         yield f"  [red]held[/] {stage_id}: {escape(why)}"
     for name, why in lake.blocked.items():
         yield f"  [red]blocked[/] {escape(why)}" + ("" if why.startswith(name) else f" ({name})")
     if lake.tables:
         yield _tables(lake)
+
+
+def _leader(leader: Leader | None) -> str:
+    if leader is None:
+        return "unknown"
+    said = {True: "its beat moves", False: "its beat does not move", None: "its beat was seen once"}
+    return f"{escape(leader.owner)}, {said[leader.moves]}" if leader.owner else "none"
 
 
 def _tables(lake: LakeStatus) -> Table:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..errors import Fatal, PcaplakeError
+from ..errors import Fatal, NotAllowed, PcaplakeError
 from . import queues
 from .checks_common import Finding, error, ok, warning
 from .clients import Clients, code, errors
@@ -31,7 +31,8 @@ _AGE_PERIOD = 300  # seconds that are looked back for the age
 class QueueFacts:
     """A queue now; counts are about right. Times are seconds; `oldest_age` None: nobody says.
 
-    `dead_letters`: the queue that takes what was received `max_receives` times; None without a redrive policy.
+    `dead_letters`: the queue that takes what was received `max_receives` times; None without a redrive policy, or
+    where it may not be asked: `not_allowed` says what is not.
     """
 
     name: str
@@ -43,6 +44,7 @@ class QueueFacts:
     oldest_age: float | None = None
     max_receives: int | None = None
     dead_letters: QueueFacts | None = None
+    not_allowed: str | None = None
 
     @property
     def depth(self) -> int:
@@ -74,13 +76,19 @@ class Queues(Clients):
     def _look(self, name: str, age: bool) -> QueueFacts:
         found = self._find(name)
         policy = json.loads(found.attributes.get("RedrivePolicy") or "{}")
-        dead = None if found.dead_letters is None else _facts(self._find(found.dead_letters.name))
+        dead, not_allowed = None, None
+        if found.dead_letters is not None:
+            try:
+                dead = _facts(self._find(found.dead_letters.name))
+            except NotAllowed as why:
+                not_allowed = why.what
         waits = int(found.attributes["ApproximateNumberOfMessages"]) > 0
         return _facts(
             found,
             oldest_age=0.0 if not waits else self._age(name) if age else None,
             max_receives=int(policy["maxReceiveCount"]) if policy else None,
             dead_letters=dead,
+            not_allowed=not_allowed,
         )
 
     def _age(self, name: str) -> float | None:
@@ -151,6 +159,12 @@ def _attributes(queue: QueueFacts) -> Iterator[Finding]:
 
 
 def _dead_letters(queue: QueueFacts) -> Iterator[Finding]:
+    if queue.not_allowed is not None:
+        yield error(
+            f"the dead letters are not known: {queue.not_allowed} is not allowed",
+            "a worker needs no right on them; the policies `doctor` and `operator` have it (`pcaplake setup --policies`)",
+        )
+        return
     if queue.dead_letters is None or queue.max_receives is None:
         yield error(
             f"{queue.name} has no redrive policy: a message that always fails is tried again until it is "

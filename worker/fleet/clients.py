@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import Fatal, Retryable
+from ..errors import Fatal, NotAllowed, Retryable
 
 _CONFIG: dict[str, Any] = {
     "connect_timeout": 5,
@@ -129,7 +129,8 @@ def errors(where: str) -> Iterator[None]:
 
 def _refused(where: str, error: Any) -> Exception:
     name, status = code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    text = f"{where}: {name}: {error.response.get('Error', {}).get('Message', '').rstrip('.')}"
+    why = f"{name}: {error.response.get('Error', {}).get('Message', '').rstrip('.')}"
+    text = f"{where}: {why}"
     if "Throttl" in name or name in ("SlowDown", "OperationAborted", "LimitExceededException") or status >= 500:
         return Retryable(f"{text}; run it again")
     if name == "NoSuchBucket":
@@ -137,5 +138,7 @@ def _refused(where: str, error: Any) -> Exception:
     if name in _CREDENTIALS:
         return Fatal(f"{text}. Give valid credentials in one of the ways that boto3 reads, and check the clock")
     if status == 403 or name.startswith("AccessDenied"):
-        return Fatal(f"{text}. It must be allowed to who runs this: docs/setup.md says what each command needs")
+        return NotAllowed(
+            where, f"{why}. It must be allowed to who runs this: docs/setup.md says what each command needs"
+        )
     return Fatal(text)

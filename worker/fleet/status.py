@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
-from ..errors import Fatal, PcaplakeError, Retryable
+from ..errors import Fatal, NotAllowed, PcaplakeError, Retryable
 from ..lake.committer import APP_ID
 from ..lake.delta.errors import TableBlocked
 from ..lake.delta.guard import refusal
@@ -28,6 +28,7 @@ from .table_files import TableFiles, read
 
 MOST_PENDING = 10_000  # stages that are counted
 _OLDEST = 16  # of them, whose ages are looked at
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +60,21 @@ class Leader:
 class LakeStatus:
     """`last_batch`: the last manifest. `pending` counts up to MOST_PENDING stages; `oldest_pending`: seconds.
 
-    `problem`: why nothing else is known.
+    `problem`: why nothing else is known. `not_allowed`: requests that who runs this has no right to; what they would have
+    told is None, and without `head` the last batch of all tables is where `last_batch` is looked for.
     """
 
     uri: str
     problem: str | None = None
+    not_allowed: tuple[str, ...] = ()
     lake_id: str = ""
     generation: int = 0
-    head: int = -1
+    head: int | None = -1
     last_batch: int = -1
-    pending: int = 0
+    pending: int | None = 0
     oldest_pending: float | None = None
-    held: Mapping[str, str] = field(default_factory=dict)
-    leader: Leader = field(default_factory=lambda: Leader(owner="", moves=False))
+    held: Mapping[str, str] | None = field(default_factory=dict)
+    leader: Leader | None = field(default_factory=lambda: Leader(owner="", moves=False))
     tables: Mapping[str, TableStatus] = field(default_factory=dict)
 
     @property
@@ -89,7 +92,7 @@ class Status:
 
     @property
     def known(self) -> bool:
-        """Nothing could not be read."""
+        """Nothing could not be read that may be."""
         return self.queue_problem is None and not any(lake.problem for lake in self.lakes)
 
 
@@ -120,24 +123,29 @@ class LakeWatch:
         if case.identity is None or case.ledger is None:
             raise Fatal("; ".join(one.what for one in problems if one.level != "ok"))
         lake, book = case.identity, case.ledger
-        before = await book.lease()
-        head = await book.head()
+        refused: list[str] = []
+        before = await _unless(book.lease(), refused)
+        head = await _unless(book.head(), refused)
         now = await self._now()
-        waiting = await book.pending(lake.generation, MOST_PENDING)
-        items = await book.stages(lake.generation, waiting[:_OLDEST])
+        waiting = await _unless(book.pending(lake.generation, MOST_PENDING), refused)
+        items = await _unless(book.stages(lake.generation, (waiting or [])[:_OLDEST]), refused) or {}
         written = [item.stage.written_at for item in items.values() if item.stage is not None and item.batch is None]
         names = sorted(case.schemas)
         tables = await asyncio.gather(*(self._table(name, now) for name in names))
+        settled = head if head is not None else max((one.txn for one in tables if one is not None), default=-1)
+        held = await _unless(book.held(lake.generation), refused)
+        leader = None if before is None else Leader(owner=before.owner, moves=await self._leads(book, before, wait))
         return LakeStatus(
             uri=case.store.uri,
             lake_id=lake.lake_id,
             generation=lake.generation,
             head=head,
-            last_batch=max(await batches_from(case.store, head + 1), default=head),
-            pending=len(waiting),
+            not_allowed=tuple(dict.fromkeys(refused)),
+            last_batch=max(await batches_from(case.store, settled + 1), default=settled),
+            pending=None if waiting is None else len(waiting),
             oldest_pending=_age(now, min(written, default=None)),
-            held=await book.held(lake.generation),
-            leader=Leader(owner=before.owner, moves=await self._leads(book, before, wait)),
+            held=held,
+            leader=leader,
             tables={name: one for name, one in zip(names, tables, strict=True) if one is not None},
         )
 
@@ -193,6 +201,15 @@ class LakeWatch:
                 known = None
         files = self._files[name] = known or await read(self._case.store, name)
         return files
+
+
+async def _unless(asked: Awaitable[T], refused: list[str]) -> T | None:
+    """The answer; None where it is not allowed to ask, which is added to `refused`."""
+    try:
+        return await asked
+    except NotAllowed as why:
+        refused.append(why.what)
+        return None
 
 
 def _age(now: int | None, then: int | None) -> float | None:

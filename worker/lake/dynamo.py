@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from ..errors import Fatal, OutcomeUnknown, PcaplakeError, Retryable
+from ..errors import Fatal, NotAllowed, OutcomeUnknown, PcaplakeError, Retryable
 from ..meter import SILENT, Meter
 
 _PAUSES = (0.05, 0.2)  # seconds, at most, between the attempts of one call
@@ -180,6 +180,8 @@ def _refused(where: str, operation: str, response: Mapping[str, Any]) -> Excepti
     if code == "TransactionCanceledException":
         reasons = response.get("CancellationReasons", ())
         return Canceled([(one.get("Code", "None"), values(one.get("Item", {}))) for one in reasons])
+    if code == "AccessDeniedException":
+        return NotAllowed(where, f"{message.removeprefix(f'{where}: ')}: {_ADVICE[code]}")
     if code in _ADVICE:
         return Fatal(f"{message}: {_ADVICE[code]}")
     if code in _THROTTLED:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tools.local.engines import LOOPBACK
-from worker.errors import Fatal, OutcomeUnknown, Retryable
+from worker.errors import Fatal, NotAllowed, OutcomeUnknown, Retryable
 from worker.lake import dynamo
 from worker.lake.dynamo import Canceled, ConditionLost, Dynamo, item, values
 
@@ -161,7 +161,7 @@ def test_every_attempt_is_the_same_transaction(monkeypatch: pytest.MonkeyPatch) 
         (PUT, [THROTTLED, "drop", THROTTLED], OutcomeUnknown, "Throttling"),
         (GET, [error("InternalServerError", 500)] * 3, Retryable, "Internal"),
         (GET, ["drop", "cut", "noise"], Retryable, "GetItem on books"),
-        (PUT, [error("AccessDeniedException")], Fatal, "pcaplake setup"),
+        (PUT, [error("AccessDeniedException")], NotAllowed, "pcaplake setup"),
         (PUT, ["drop", error("ResourceNotFoundException")], Fatal, "make the table"),
         (GET, [error("ResourceNotFoundException")], Fatal, "make the table"),
         (PUT, [error("ValidationException")], Fatal, "another shape"),
