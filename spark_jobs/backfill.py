@@ -132,7 +132,7 @@ def run(
             lists=options.lists,
             inventories=options.inventories,
             region=settings.region,
-            options=work.options,
+            storage=work.storage,
         )
         for wave in driver.waves(found, options.include, options.wave):
             _stage(spark, work, wave, options, total, say, driver)

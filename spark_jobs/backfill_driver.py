@@ -49,7 +49,7 @@ class Driver:
 
     def __init__(self, work: Work, lakes: dict[str, Lake], loop: asyncio.AbstractEventLoop, again: Again) -> None:
         self.lakes, self._work, self._loop, self._again = lakes, work, loop, again
-        self._sources = Sources(work.options)
+        self._sources = Sources(work.storage)
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Its result; an interrupt cancels it."""
@@ -204,7 +204,7 @@ class Again:
         loop = asyncio.get_running_loop()
         tables = {table, "captures"}  # every capture leaves a row in the second; its file is nobody's
         window = self.lakes[lake].window(tables=tables)
-        readers, sources = self._work.readers(), Sources(self._work.options)
+        readers, sources = self._work.readers(), Sources(self._work.storage)
 
         def make() -> Sequence[AddFile] | None:
             for one in captures:

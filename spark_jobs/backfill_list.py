@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,13 +32,16 @@ async def pages(
     lists: Sequence[str] = (),
     inventories: Sequence[str] = (),
     region: str | None = None,
-    options: Mapping[str, str] | None = None,
+    storage: Callable[[str], Mapping[str, str]] = lambda uri: {},
 ) -> AsyncIterator[Page]:
-    """Every source in its order. Fatal where one is not there or cannot be listed; Retryable."""
-    sources = Sources(options)
+    """Every source in its order. Fatal where one is not there or cannot be listed; Retryable.
+
+    `storage`: options of the object store that a URI is in.
+    """
+    sources = Sources(storage)
     for name in names:
         if name.startswith(("s3://", "s3a://", "s3n://")):
-            with Clients(region=region, options=options) as clients:
+            with Clients(region=region, options=storage(name)) as clients:
                 async for page in _below(clients, name):
                     yield page
         else:

@@ -53,11 +53,9 @@ class Work:
     knobs: Knobs
     ledger: Path | None = None
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Of the object stores."""
-        region = self.settings.region
-        return {**({"region": region} if region else {}), **self.settings.storage_option}
+    def storage(self, uri: str) -> dict[str, str]:
+        """Options of the object store that `uri` is in."""
+        return self.settings.storage(uri)
 
     def readers(self) -> dict[str, Reader]:
         """By the route's name."""
@@ -69,7 +67,7 @@ class Work:
 
     def on_this_machine(self, lake: str) -> bool:
         """Has this lake its ledger in SQLite?"""
-        return self.ledger is not None or Store.open(lake, self.options).local is not None
+        return self.ledger is not None or Store.open(lake, self.storage(lake)).local is not None
 
     @asynccontextmanager
     async def lakes(
@@ -85,7 +83,7 @@ class Work:
                     lake = await Lake.open(
                         uri,
                         knobs=self.knobs,
-                        options=self.options,
+                        options=self.storage(uri),
                         ledger=self.ledger,
                         auto_create=create,
                         partition_columns=settings.partition_by if create else None,
@@ -104,7 +102,7 @@ class Work:
                         services,
                         source=source(uri),
                         knobs=self.knobs,
-                        options=self.options,
+                        options=self.storage(uri),
                         create=create,
                         partition_columns=settings.partition_by if create else None,
                         properties=settings.table_property,
@@ -147,7 +145,7 @@ def stage(work: Work, refs: Iterable[ObjectRef]) -> Outcome:
     async def main() -> Outcome:
         async with contextlib.AsyncExitStack() as stack:
             lakes = await patiently(lambda: stack.enter_async_context(work.lakes()), asyncio.sleep)
-            task = Task(work.routes, lakes, work.readers(), Sources(work.options))
+            task = Task(work.routes, lakes, work.readers(), Sources(work.storage))
             try:
                 await task.run(list(refs))
             except (Fatal, Retryable) as error:

@@ -123,7 +123,7 @@ def run(
     started = clock()
     settings = settings.model_copy(update={"create": False})
     work = Work(routes=settings.load_routes(), settings=settings, knobs=settings.knobs, ledger=options.ledger)
-    store = Store.open(lake, work.options)
+    store = Store.open(lake, work.storage(lake))
     if settle(lambda: read_identity(store)) is None:
         raise Fatal(f"{lake} is no lake: name one that workers have written")
     work = replace(work, routes=_routes(work, store))
@@ -187,7 +187,7 @@ def _signals(
             "the lake has signals, which would stay those of the old rows: give the signals job's --databases, or "
             "--leave-signals"
         )
-    return Signals(spark, lake, options.signals, work.options, say)
+    return Signals(spark, lake, options.signals, work.storage(lake), say)
 
 
 # -- which ------------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def _choose(
 
 def _routes(work: Work, store: Store) -> Routes:
     """Those that lead to this lake, which say how its captures are read."""
-    found = [one for one in work.routes.routes if Store.open(one.lake, work.options).uri == store.uri]
+    found = [one for one in work.routes.routes if Store.open(one.lake, work.storage(one.lake)).uri == store.uri]
     if not found:
         raise WrongSetting(f"no route of the settings leads to {store.uri}: nobody knows how its captures are read")
     return Routes(tuple(found))

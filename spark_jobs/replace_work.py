@@ -42,7 +42,7 @@ class Read:
 
 def read_all(work: Work, folder: str, parts: Iterable[Iterable[Wanted]]) -> Iterator[Read]:
     """Each capture in files of its own. `folder`: a URI. What one capture does never stops the others."""
-    store, readers, sources = Store.open(folder, work.options), work.readers(), Sources(work.options)
+    store, readers, sources = Store.open(folder, work.storage(folder)), work.readers(), Sources(work.storage)
     with running_loop() as loop:
         for part in parts:
             for one in part:

@@ -72,8 +72,7 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
         services = await Services.open(settings.ledger_table, locks, region=settings.region, meter=meter)
         await stack.enter_async_context(services)
-        options = {**({"region": settings.region} if settings.region else {}), **settings.storage_option}
-        sources, budget = Sources(options), Budget(settings.max_inflight_bytes)
+        sources, budget = Sources(settings.storage), Budget(settings.max_inflight_bytes)
         lakes: dict[str, Lake] = {}
         for uri in routes.lakes:
             replays = Replays(queue, routes, readers, sources, budget=budget)
@@ -82,7 +81,7 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
                 services,
                 source=replays,
                 knobs=settings.knobs,
-                options=options,
+                options=settings.storage(uri),
                 create=settings.create,
                 partition_columns=settings.partition_by,
                 properties=settings.table_property,

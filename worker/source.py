@@ -11,7 +11,7 @@ import asyncio
 import io
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -153,13 +153,17 @@ def _of_one_capture() -> Iterator[None]:
 
 
 class Sources:
-    """Opens what `ObjectRef`s name. `options`: storage options, for every remote store.
+    """Opens what `ObjectRef`s name. `options`: storage options of all remote stores, or those of one by its URI.
 
     `buckets`: by `s3://name`, those that are reached another way than by these options.
     """
 
-    def __init__(self, options: Mapping[str, str] | None = None, buckets: Mapping[str, Objects] | None = None) -> None:
-        self._options = options
+    def __init__(
+        self,
+        options: Mapping[str, str] | Callable[[str], Mapping[str, str]] | None = None,
+        buckets: Mapping[str, Objects] | None = None,
+    ) -> None:
+        self._options = options if callable(options) else lambda uri: options or {}
         self._stores: dict[str, Store] = {}
         self._buckets = dict(buckets or {})
 
@@ -167,7 +171,7 @@ class Sources:
         """The bucket of a remote URI, and the key in it. Fatal for a scheme that nobody knows."""
         root, key = _split(uri)
         if root not in self._stores:
-            self._stores[root] = Store.open(root, self._options)
+            self._stores[root] = Store.open(root, self._options(root))
         return self._stores[root], key
 
     def objects(self, uri: str) -> tuple[Objects, str]:
@@ -180,7 +184,7 @@ class Sources:
             self._buckets[root] = StoredObjects(store.uri, store.client)
         objects = self._buckets[root]
         if isinstance(objects, StoredObjects) and root.startswith("s3:") and not nameable(key):
-            return SignedObjects(root, self._options), key
+            return SignedObjects(root, self._options(root)), key
         return objects, key
 
     async def resolve(self, ref: ObjectRef) -> ObjectRef:

@@ -54,7 +54,7 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str, bodi
     if kind:
         serve.open_lake = functools.partial(open_lake, step=steps[kind](where))  # type: ignore[attr-defined]
     if bodies:
-        serve.Sources = lambda options: Sources({**options, "aws_endpoint": bodies})  # type: ignore
+        serve.Sources = lambda options: Sources(lambda uri: {**options(uri), "aws_endpoint": bodies})  # type: ignore
     before = peak()
     try:
         code = asyncio.run(serve.serve(FleetSettings.load()))

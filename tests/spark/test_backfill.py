@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import signal
 import sqlite3
 import time
@@ -188,6 +189,15 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
         plan(FleetSettings.load(), Options(names=("x",)))
     assert work_of(tmp_path, "x").knobs.flush_interval == 60
     assert work_of(tmp_path, "x", flush_interval=3.0).knobs.flush_interval == 3
+
+
+def test_executors_reach_stores_as_the_workers_do() -> None:
+    """A region that the store's options name is there once; stores of others know none."""
+    given_ = {"region": "eu-central-1", "storage_option": {"aws_region": "eu-west-1"}}
+    work = pickle.loads(pickle.dumps(work_of("s3://lake/a", "x", **given_)))
+    assert not work.on_this_machine("s3://lake/a")
+    assert Sources(work.storage).store("s3://raw/in/a.pcap")[1] == "in/a.pcap"
+    assert work_of("s3://lake/a", "x", region="eu-central-1").storage("az://raw") == {}
 
 
 @given(st.lists(st.integers(-1, 100), max_size=30), st.integers(1, 8))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from worker import cli, fleet_settings
+from worker import cli, fleet_settings, serve
 from worker.fleet_settings import FleetSettings, listed, markdown, memory_limit
+from worker.meter import SILENT
 from worker.settings import WrongSetting
+from worker.source import Sources
 
 ROOT = Path(__file__).parents[2]
 MB = 1 << 20
@@ -49,6 +52,50 @@ def test_lists_and_maps_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     settings = FleetSettings.load()
     assert settings.storage_option == {"allow_http": "true"}
     assert settings.partition_by == ("date", "vehicle_id")
+
+
+def test_a_region_of_the_store_goes_before_that_of_the_settings() -> None:
+    """Both at once are a duplicate key to obstore, and stores of others know no region."""
+    settings = FleetSettings.load(region="eu-central-1", storage_option={"AWS_REGION": "eu-west-1"})
+    assert settings.storage("s3://raw") == {"AWS_REGION": "eu-west-1"}
+    sources = Sources(settings.storage)
+    for uri in ("s3://raw/in/a.pcap", "s3a://raw/in/a.pcap"):
+        assert sources.store(uri)[1] == "in/a.pcap"
+    plain = Sources(FleetSettings.load(region="eu-central-1").storage)
+    assert dict(plain.store("s3://raw/a")[0].options) == {"region": "eu-central-1"}
+    assert dict(plain.store("gs://raw/a")[0].options) == {}
+
+
+def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    class Part:
+        async def close(self) -> None: ...
+
+        async def __aenter__(self) -> Part:
+            return self
+
+        async def __aexit__(self, *error: object) -> None: ...
+
+        @classmethod
+        async def open(cls, *names: object, **more: object) -> Part:
+            return cls()
+
+    async def open_lake(uri: str, services: object, **more: object) -> Part:
+        given[uri] = more["options"]
+        return Part()
+
+    async def main() -> None:
+        option = {"aws_region": "eu-west-1"}
+        settings = FleetSettings.load(queue="q", lake="s3://lake/a", region="eu-central-1", storage_option=option)
+        async with serve.opened(settings, SILENT) as parts:
+            given["raw"] = dict(parts.sources.store("s3://raw/in/a.pcap")[0].options)
+
+    monkeypatch.setattr(serve, "SqsQueue", Part)
+    monkeypatch.setattr(serve, "Services", Part)
+    monkeypatch.setattr(serve, "open_lake", open_lake)
+    asyncio.run(main())
+    assert given == {place: {"aws_region": "eu-west-1"} for place in ("s3://lake/a", "raw")}
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ class Run:
     async def _through(
         self, clients: Clients, services: Services, routes: Routes, announcer: Announcer | None, start_after: str
     ) -> None:
-        known = Known(routes, await open_books(routes, services, options=self.settings.storage_option))
+        known = Known(routes, await open_books(routes, services, storage=self.settings.storage))
         for place in self.places:
             await go_through(
                 pages(clients.s3, place, start_after=start_after),

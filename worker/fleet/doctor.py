@@ -236,7 +236,7 @@ async def _around(subject: Subject, uris: Sequence[str]) -> list[Finding]:
         found.append(replace(unset, check="queue"))
     else:
         found += [replace(one, check="queue") for one in await queue(settings.queue, settings.region)]
-    readable = await captures(Sources(settings.storage_option), fixed_places(settings.load_routes()))
+    readable = await captures(Sources(settings.storage), fixed_places(settings.load_routes()))
     return [*found, *(replace(one, check="captures") for one in readable)]
 
 

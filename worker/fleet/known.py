@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,12 +68,15 @@ def _standing(states: Sequence[str | None]) -> Standing:
 
 
 async def open_books(
-    routes: Routes, services: Services, *, options: Mapping[str, str] | None = None
+    routes: Routes, services: Services, *, storage: Callable[[str], Mapping[str, str]] = lambda uri: {}
 ) -> dict[str, Book]:
-    """The books of all lakes. Fatal where there is no lake, or it has another ledger: all captures would seem new."""
+    """The books of all lakes. Fatal where there is no lake, or it has another ledger: all captures would seem new.
+
+    `storage`: options of the object store of a lake, by its URI.
+    """
     books = {}
     for uri in routes.lakes:
-        store = Store.open(uri, options)
+        store = Store.open(uri, storage(uri))
         found = await read_identity(store)
         if found is None:
             raise Fatal(f"there is no lake at {uri}: make it with `pcaplake setup`, or mend the routes")
