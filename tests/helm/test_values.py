@@ -109,6 +109,20 @@ def test_the_threads_are_those_of_the_resources() -> None:
     assert threads(settings__threads=3) is None
 
 
+def test_a_variable_of_ones_own_is_taken_instead_of_the_charts() -> None:
+    """The API server takes no name twice: Helm applies on the server's side, where names are keys."""
+    own = {"AWS_REGION": "a", "PCAPLAKE_THREADS": "7", "POD_NAME": "b", "POD_NAMESPACE": "c"}
+    for name in ("everything", "scheduler"):
+        values = {**case(name), "extraEnv": [{"name": key, "value": value} for key, value in own.items()]}
+        plain = {called: spec["containers"][0]["env"] for called, spec in pods(manifests(case(name)))}
+        assert {"AWS_REGION", "POD_NAME"} <= {one["name"] for env in plain.values() for one in env}
+        for called, spec in pods(manifests(values)):
+            env = [one["name"] for one in spec["containers"][0]["env"]]
+            assert len(set(env)) == len(env), called
+            assert {"PCAPLAKE_CONFIG", *own} == set(env)
+            assert {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}.items() >= own.items()
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(["raw", "b.c", "rawx", "*", "ra*", "b?c", "[rs]aw", "[!r]aw"]), min_size=1, unique=True)
@@ -229,6 +243,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         with_values(extraVolumeMounts=[{"name": "a", "mountPath": "/a"}]),
         "there is no volume a in extraVolumes",
     ),
+    ("a variable twice", with_values(extraEnv=[{"name": "A", "value": v} for v in "12"]), "A is there twice"),
     ("a variable of the chart", with_values(extraEnv=[{"name": "PCAPLAKE_ROLE", "value": "all"}]), "use settings"),
     (
         "two schedulers",

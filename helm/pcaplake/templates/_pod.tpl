@@ -39,14 +39,17 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{/* Environment of every container; .root, .threads: true where the decoder runs, with .resources, .names: true for a
-pod that must know its own name */}}
+pod that must know its own name. What extraEnv names is left out: its entry is the one, since the API server takes no
+name twice. */}}
 {{- define "pcaplake.environment" -}}
+{{- $given := list }}
+{{- range .root.Values.extraEnv }}{{ $given = append $given .name }}{{ end -}}
 env:
   - {name: PCAPLAKE_CONFIG, value: /etc/pcaplake/fleet.yaml}
-  {{- with .root.Values.settings.region }}
-  - {name: AWS_REGION, value: {{ . | quote }}}
+  {{- if and .root.Values.settings.region (not (has "AWS_REGION" $given)) }}
+  - {name: AWS_REGION, value: {{ .root.Values.settings.region | quote }}}
   {{- end }}
-  {{- if and .threads (kindIs "invalid" .root.Values.settings.threads) }}
+  {{- if and .threads (kindIs "invalid" .root.Values.settings.threads) (not (has "PCAPLAKE_THREADS" $given)) }}
   {{- $of := "" }}
   {{- if dig "limits" "cpu" "" .resources }}{{ $of = "limits.cpu" }}
   {{- else if dig "requests" "cpu" "" .resources }}{{ $of = "requests.cpu" }}{{ end }}
@@ -57,10 +60,12 @@ env:
   {{- end }}
   {{- end }}
   {{- if .names }}
-  - name: POD_NAME
-    valueFrom: {fieldRef: {fieldPath: metadata.name}}
-  - name: POD_NAMESPACE
-    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  {{- range $name, $path := dict "POD_NAME" "metadata.name" "POD_NAMESPACE" "metadata.namespace" }}
+  {{- if not (has $name $given) }}
+  - name: {{ $name }}
+    valueFrom: {fieldRef: {fieldPath: {{ $path }}}}
+  {{- end }}
+  {{- end }}
   {{- end }}
   {{- with .root.Values.extraEnv }}
   {{- toYaml . | nindent 2 }}

@@ -105,7 +105,12 @@
 {{- $wrong = append $wrong (printf "extraVolumeMounts: there is no volume %s in extraVolumes" .name) -}}
 {{- end -}}
 {{- end -}}
+{{- $variables := list -}}
 {{- range $v.extraEnv -}}
+{{- if has .name $variables -}}
+{{- $wrong = append $wrong (printf "extraEnv: %s is there twice" .name) -}}
+{{- end -}}
+{{- $variables = append $variables .name -}}
 {{- if has .name (list "PCAPLAKE_CONFIG" "PCAPLAKE_HTTP_PORT" "PCAPLAKE_HTTP_HOST" "PCAPLAKE_DRAIN_TIMEOUT" "PCAPLAKE_ROLE" "PCAPLAKE_QUEUE" "PCAPLAKE_LAKE" "PCAPLAKE_ROUTES" "PCAPLAKE_LOG_STORE" "PCAPLAKE_LOCK_TABLE" "PCAPLAKE_DELETION_COST") -}}
 {{- $wrong = append $wrong (printf "extraEnv: %s belongs to the chart: use settings" .name) -}}
 {{- end -}}
