@@ -116,7 +116,7 @@ def test_objects_belong_together(name: str) -> None:
 @ANY_CASE
 def test_pods_may_do_as_little_as_can_be(name: str) -> None:
     for called, spec in pods(manifests(case(name))):
-        patches_itself = name == "everything" and called.endswith(("-worker", "-committer"))
+        patches_itself = name == "everything" and called.endswith("-worker")
         assert spec["automountServiceAccountToken"] is (patches_itself or called.endswith("-scheduler"))
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -141,6 +141,10 @@ def test_who_may_ask_the_api_server_for_what() -> None:
         )
         if "worker" in rules:
             assert rules["worker"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]
+            (binding,) = [one for one in manifests(case(name)) if one["kind"] == "RoleBinding"]
+            assert [one["name"] for one in binding["subjects"]] == ["pcaplake-captures-worker"], (
+                "a committer has no messages"
+            )
         for rule in rules.get("spark", ()):
             assert "*" not in rule["verbs"] + rule["resources"]
             assert rule["apiGroups"] == [""]
@@ -150,6 +154,18 @@ def test_who_may_ask_the_api_server_for_what() -> None:
             page = (ROOT / "docs" / "operator.md").read_text().replace("[pcaplake-operator]", f"[{lease}]")
             said = re.findall(r"^  - (\{.*\})$", page, re.M)
             assert rules["scheduler"] == [yaml.safe_load(one) for one in said if "pods" not in one]
+
+
+def test_a_committer_of_its_own_writes_no_deletion_cost() -> None:
+    """It has no message, so no right to patch pods, and the setting that is in the file of both is off for it."""
+    environments = {
+        called.rpartition("-")[2]: {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+        for called, spec in pods(manifests(case("everything")))
+    }
+    assert environments["committer"]["PCAPLAKE_DELETION_COST"] == "false"
+    assert "POD_NAME" not in environments["committer"]
+    assert "PCAPLAKE_DELETION_COST" not in environments["worker"]
+    assert "POD_NAME" in environments["worker"]
 
 
 def test_the_grace_period_is_longer_than_the_drain() -> None:

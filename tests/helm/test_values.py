@@ -119,7 +119,7 @@ def test_a_variable_of_ones_own_is_taken_instead_of_the_charts() -> None:
         for called, spec in pods(manifests(values)):
             env = [one["name"] for one in spec["containers"][0]["env"]]
             assert len(set(env)) == len(env), called
-            assert {"PCAPLAKE_CONFIG", *own} == set(env)
+            assert {"PCAPLAKE_CONFIG", *own} <= set(env)
             assert {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}.items() >= own.items()
 
 
@@ -272,6 +272,21 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "keep one finished job",
     ),
     ("Spark's folder", with_values(spark__conf={"spark.local.dir": "/d"}), "spark.local.dir belongs to the chart"),
+    (
+        "rights for everybody's account",
+        with_values(settings__deletion_cost=True, serviceAccounts__worker__create=False),
+        "serviceAccounts.worker: settings.deletion_cost gives it the right to patch pods, and `default` is every pod's",
+    ),
+    (
+        "the lease for everybody's account",
+        with_values(schedule__by="operator", serviceAccounts__scheduler__create=False),
+        "serviceAccounts.scheduler: schedule.by operator gives it rights on Jobs and a Lease",
+    ),
+    (
+        "a driver as everybody's account",
+        with_values(spark__mode="kubeflow", serviceAccounts__spark__create=False),
+        "serviceAccounts.spark: an application's driver makes pods",
+    ),
     # the schema
     ("an unknown value", with_values(autoscaling={}), "additional properties 'autoscaling' not allowed"),
     ("an unknown setting", with_values(settings__lakes="x"), "additional properties 'lakes' not allowed"),

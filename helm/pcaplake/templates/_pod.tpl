@@ -39,7 +39,7 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{/* Environment of every container; .root, .threads: true where the decoder runs, with .resources, .names: true for a
-pod that must know its own name. What extraEnv names is left out: its entry is the one, since the API server takes no
+pod that must know its own name, .costless: true for one without messages, whose deletion cost is nobody's. What extraEnv names is left out: its entry is the one, since the API server takes no
 name twice. */}}
 {{- define "pcaplake.environment" -}}
 {{- $given := list }}
@@ -58,6 +58,9 @@ env:
     valueFrom:
       resourceFieldRef: {containerName: pcaplake, resource: {{ . }}, divisor: "1"}
   {{- end }}
+  {{- end }}
+  {{- if and .costless .root.Values.settings.deletion_cost }}
+  - {name: PCAPLAKE_DELETION_COST, value: "false"}
   {{- end }}
   {{- if .names }}
   {{- range $name, $path := dict "POD_NAME" "metadata.name" "POD_NAMESPACE" "metadata.namespace" }}
@@ -124,7 +127,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  {{- $cost := $root.Values.settings.deletion_cost | default false }}
+  {{- $cost := and ($root.Values.settings.deletion_cost | default false) (eq .component "worker") }}
   {{- include "pcaplake.pod" (dict "root" $root "role" .component "token" $cost) | nindent 2 }}
   terminationGracePeriodSeconds: {{ add (include "pcaplake.seconds" ($root.Values.settings.drain_timeout | default 60) | int64) $root.Values.worker.graceSeconds }}
   {{- with include "pcaplake.priorityClass" (dict "root" $root "own" .of.priorityClassName) }}
@@ -138,7 +141,7 @@ spec:
       image: {{ include "pcaplake.image" (dict "root" $root "image" $root.Values.image) }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       args: [pcaplake, run, --role, {{ .does }}]
-      {{- include "pcaplake.environment" (dict "root" $root "threads" true "resources" .of.resources "names" $cost) | nindent 6 }}
+      {{- include "pcaplake.environment" (dict "root" $root "threads" true "resources" .of.resources "names" $cost "costless" (eq .component "committer")) | nindent 6 }}
       ports:
         - {name: http, containerPort: {{ $root.Values.settings.http_port | int64 }}}
       startupProbe:

@@ -60,6 +60,16 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $rights := dict -}}
+{{- if $v.settings.deletion_cost -}}{{- $_ := set $rights "worker" "settings.deletion_cost gives it the right to patch pods" -}}{{- end -}}
+{{- if eq $v.schedule.by "operator" -}}{{- $_ := set $rights "scheduler" "schedule.by operator gives it rights on Jobs and a Lease" -}}{{- end -}}
+{{- if and (eq $v.spark.mode "kubeflow") (include "pcaplake.sparks" .) -}}{{- $_ := set $rights "spark" "an application's driver makes pods" -}}{{- end -}}
+{{- range $role, $why := $rights -}}
+{{- $account := index $v.serviceAccounts $role -}}
+{{- if not (or $account.create $account.name) -}}
+{{- $wrong = append $wrong (printf "serviceAccounts.%s: %s, and `default` is every pod's of the namespace: name the one that there is, or let it be made" $role $why) -}}
+{{- end -}}
+{{- end -}}
 {{- if include "pcaplake.sparks" . -}}
 {{- if eq ($v.settings.log_store | default "dynamodb") "put-if-absent" -}}
 {{- $wrong = append $wrong "settings.log_store is put-if-absent: Spark would commit through another log and rows would be lost; switch spark.compact, spark.vacuum, spark.quality and spark.signals off, or use dynamodb" -}}
