@@ -315,6 +315,9 @@ def test_keda_asks_the_queue_as_itself_or_as_the_workers() -> None:
         "keda": {"provider": "aws", "identityOwner": "workload"},
     }.items():
         objects = manifests(case(name))
+        worker = of_kind(objects, "Deployment", "-worker")["spec"]["template"]["spec"]["serviceAccountName"]
+        annotations = of_kind(objects, "ServiceAccount", worker)["metadata"]["annotations"]
+        assert "eks.amazonaws.com/role-arn" in annotations, "where KEDA reads the role of `workload`"
         authentication = of_kind(objects, "TriggerAuthentication")
         assert authentication["spec"]["podIdentity"] == identity
         (trigger,) = of_kind(objects, "ScaledObject")["spec"]["triggers"]

@@ -228,6 +228,21 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "name the one that there is",
     ),
     (
+        "a role that nobody wrote down for KEDA",
+        with_values(keda__enabled=True, settings__region="x", keda__authentication__identityOwner="workload"),
+        "which identity.kind pod-identity does not write",
+    ),
+    (
+        "two roles for KEDA",
+        with_values(
+            keda__enabled=True,
+            settings__region="x",
+            keda__authentication__identityOwner="workload",
+            keda__authentication__roleArn="arn:aws:iam::123456789012:role/keda",
+        ),
+        "roleArn and identityOwner workload exclude each other",
+    ),
+    (
         "Spark on another log",
         with_values(settings__log_store="put-if-absent"),
         "Spark would commit through another log",

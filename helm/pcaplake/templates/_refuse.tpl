@@ -48,6 +48,15 @@
 {{- if and $v.keda.enabled (not $v.keda.authentication.create) (not $v.keda.authentication.name) -}}
 {{- $wrong = append $wrong "keda.authentication: name the one that there is, or let it be made" -}}
 {{- end -}}
+{{- if and $v.keda.enabled $v.keda.authentication.create (eq $v.keda.authentication.identityOwner "workload") -}}
+{{- if $v.keda.authentication.roleArn -}}
+{{- $wrong = append $wrong "keda.authentication: roleArn and identityOwner workload exclude each other; keep one" -}}
+{{- end -}}
+{{- $of := $v.serviceAccounts.worker -}}
+{{- if and $of.create (ne $v.identity.kind "irsa") (not (hasKey $of.annotations "eks.amazonaws.com/role-arn")) -}}
+{{- $wrong = append $wrong (printf "keda.authentication.identityOwner is workload: KEDA reads the role from the annotation of IRSA on the workers' ServiceAccount, which identity.kind %s does not write; use keda, or keda.authentication.roleArn" $v.identity.kind) -}}
+{{- end -}}
+{{- end -}}
 {{- $roles := list "worker" "doctor" -}}
 {{- if $v.committer.separate -}}{{- $roles = append $roles "committer" -}}{{- end -}}
 {{- if include "pcaplake.sparks" . -}}{{- $roles = append $roles "spark" -}}{{- end -}}
