@@ -118,6 +118,14 @@ def test_runbooks_name_commands_options_metrics_and_settings_that_there_are() ->
             assert name in FleetSettings.model_fields, f"{page.name}: {name}"
 
 
+def test_pages_know_the_release_from_what_names_begin_with() -> None:
+    """`RELEASE-pcaplake` is the name of most; Helm and the label `instance` want the release."""
+    for page in [*RUNBOOKS.glob("*.md"), ROOT / "docs" / "deploy.md", ROOT / "docs" / "operator.md"]:
+        text = page.read_text()
+        assert not re.search(r"helm \w+ \$APP\b|instance=\$APP", text), page.name
+        assert not re.search(r"(?:deploy|deployment|scaledobject)[/ ]\$RELEASE", text), page.name
+
+
 def test_promtool_takes_the_rules() -> None:
     done = subprocess.run([promtool(), "check", "rules", *FILES], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.stages import FRAMES, Stage, check_all
 
-from .lab import Failed
+from .lab import CHART, Failed, Namespace
 from .release import NAME, Release
 
 pytestmark = pytest.mark.slow
@@ -23,6 +23,25 @@ def well(stage: Stage) -> None:
     expiry = {"Enabled": True, "AttributeName": "expireTime"}
     for table in (stage.ledger, stage.locks):
         stage.aws.client("dynamodb").update_time_to_live(TableName=table, TimeToLiveSpecification=expiry)
+
+
+def test_an_autoscaler_that_is_switched_on_keeps_the_pods_that_there_are(namespace: Namespace) -> None:
+    """What docs/deploy.md says: the count must be somebody else's than Helm's by then, or it is 1. No pod has to run."""
+    values = ["--set", "settings.queue=q,settings.lake=s3://lake/a,worker.replicas=3,image.repository=none"]
+    scaled = ["--set", "hpa.enabled=true,hpa.metric.name=nothing"]
+
+    def replicas(release: str) -> int:
+        found: int = namespace.get("deployment", f"{release}-pcaplake-worker")["spec"]["replicas"]
+        return found
+
+    for release, told in {"kept": 4, "lost": None}.items():
+        namespace.helm("install", release, str(CHART), *values)
+        if told is not None:
+            namespace.kubectl("scale", f"deployment/{release}-pcaplake-worker", f"--replicas={told}")
+        namespace.helm("upgrade", release, str(CHART), *values, *scaled)
+    assert (replicas("kept"), replicas("lost")) == (4, 1)
+    for release in ("kept", "lost"):
+        namespace.helm("uninstall", release)
 
 
 def test_install_test_upgrade_rollback_uninstall(release: Release) -> None:
