@@ -8,7 +8,7 @@ adds a file twice. So it may run beside the fleet, and be killed at any time: wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -259,7 +259,7 @@ def command(
         options = Options(
             tables=tuple(table or ()),
             partitions=_pairs(partition or ()),
-            zorder=_orders(zorder or ()),
+            zorder=_orders(zorder or (), table or ()),
             min_files=min_files,
             target_file_size=_size("target_file_size", target_file_size),
             small_file=None if small_file is None else _size("small_file", small_file),
@@ -293,14 +293,14 @@ def _pairs(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _orders(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """ValueError for what is neither `ids` nor TABLE=COL,COL."""
+def _orders(texts: Iterable[str], tables: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """`ids`: of `tables`, where some are named. ValueError for what is neither `ids` nor TABLE=COL,COL."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         table, mark, columns = text.partition("=")
         names = tuple(name.strip() for name in columns.split(",") if name.strip())
         if text == "ids":
-            found = {**BY_IDS, **found}
+            found = {**{name: ids for name, ids in BY_IDS.items() if not tables or name in tables}, **found}
         elif mark and table and names:
             found[table] = names
         else:

@@ -146,11 +146,17 @@ def plan(found: Iterable[Partition], options: Options) -> Plan:
 def checked(options: Options, tables: Mapping[str, Live]) -> Options:
     """The options as these tables can take them: Delta orders no rows by a column of the partitions, so it is left out.
 
-    WrongSetting for a table or a column that is not there. A known table that has not come yet is no mistake.
+    WrongSetting for a table or a column that is not there, and for an order of a table that is not among those named.
+    A known table that has not come yet is no mistake.
     """
     orders = {}
     for name, columns in options.zorder.items():
         table = tables.get(name)
+        if options.tables and name not in options.tables:
+            raise WrongSetting(
+                f"--zorder: {name} is not compacted in this run, which is for {', '.join(options.tables)}; name it with "
+                "--table, too"
+            )
         if table is None:
             if name not in TABLE_NAMES:
                 raise WrongSetting(f"--zorder: there is no table {name}; there are {', '.join(tables)}")

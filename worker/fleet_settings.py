@@ -10,17 +10,28 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from parser.tables import TABLES
 
 from .lake.knobs import Knobs
 from .routes import Routes, WrongRoutes
-from .settings import PREFIX, Pairs, Seconds, Size, WrongSetting, aws_region, explained, traces_endpoint, variable
+from .settings import (
+    PREFIX,
+    Columns,
+    Pairs,
+    Seconds,
+    Size,
+    WrongSetting,
+    aws_region,
+    explained,
+    traces_endpoint,
+    variable,
+)
 
 _S3 = ("s3://", "s3a://", "s3n://")  # other stores refuse a region
 LOW_LATENCY: Mapping[str, Any] = {"flush_interval": 1.0, "max_batch_age": 0.25}
@@ -36,13 +47,6 @@ def memory_limit() -> int:
         except (OSError, ValueError):
             continue  # `max`, or no control groups
     return min(limits)
-
-
-def _list(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...] | None, BeforeValidator(_list)]
 
 
 class FleetSettings(BaseSettings):
@@ -79,7 +83,7 @@ class FleetSettings(BaseSettings):
     shards: int = Field(8, ge=1, le=64, description="Parts of the ledger's work list, of lakes that are made now.")
     storage_option: Pairs = Field({}, description="Options of the object store, as KEY=VALUE or as a map.")
     table_property: Pairs = Field({}, description="Delta properties of tables that are made now, KEY=VALUE or a map.")
-    partition_by: Names = Field(None, description="Partition columns of lakes that are made now; `date` by default.")
+    partition_by: Columns = Field(None, description="Partition columns of lakes that are made now; `date` by default.")
     create: bool = Field(True, description="Make lakes and tables that are missing; otherwise stop.")
     raw: bool = Field(False, description="Keep the bytes of every packet (packets.raw).")
 

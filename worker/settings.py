@@ -106,9 +106,18 @@ def pairs(values: Any) -> Any:
     return values
 
 
+def columns(value: Any) -> Any:
+    """`date,vehicle_id`, or a list of names -> a tuple of names."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if parts is None or (isinstance(parts, (list, tuple)) and all(isinstance(one, str) for one in parts)):
+        return parts and tuple(name for name in map(str.strip, parts) if name)
+    raise ValueError(f"{value!r} names no columns; write for example date,vehicle_id")
+
+
 Size = Annotated[int, BeforeValidator(size), Field(ge=1 << 16)]
 Seconds = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
 Pairs = Annotated[dict[str, str], BeforeValidator(pairs)]
+Columns = Annotated[tuple[str, ...] | None, BeforeValidator(columns)]
 
 
 class Settings(BaseSettings):
@@ -122,7 +131,7 @@ class Settings(BaseSettings):
     ledger: Path | None = None
     storage_option: Pairs = {}
     table_property: Pairs = {}
-    partition_by: tuple[str, ...] | None = None
+    partition_by: Columns = None
     create: bool = True
     mode: Literal["append", "overwrite"] = "append"
     raw: bool = False

@@ -227,6 +227,26 @@ def test_each_lake_has_its_jobs() -> None:
     assert told == [["compact", "--lake", "s3://lakes/a"], ["compact", "--lake", "s3://lakes/b"]]
 
 
+@pytest.mark.parametrize("name", ["minimal", "scheduler", "kubeflow"])
+def test_names_stay_when_a_lake_comes_and_goes(name: str) -> None:
+    """Helm makes what has a new name before it takes the old one away: two of one stream at once."""
+
+    def named(*lakes: str) -> set[tuple[str, str]]:
+        values = case(name)
+        spark = {**values.get("spark", {}), "lakes": list(lakes)}
+        spark["signals"] = {"enabled": True, "schedule": "" if name != "scheduler" else "* * * * *", "args": ["--databases", "/a"]}
+        objects = manifests({**values, "spark": spark})
+        plans = [one["data"]["jobs.yaml"] for one in objects if one["kind"] == "ConfigMap" and "jobs.yaml" in one["data"]]
+        return {(one["kind"], one["metadata"]["name"]) for one in objects} | {
+            ("job", job) for plan in plans for job in yaml.safe_load(plan)["jobs"]
+        }
+
+    one, two, other = named("s3://l/a"), named("s3://l/b", "s3://l/a"), named("s3://l/b")
+    assert one < two
+    assert other < two
+    assert one | other == two
+
+
 def labels_of_pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     """Labels of the pods of each Deployment, by its name."""
     return {
@@ -350,6 +370,12 @@ def test_the_operator_launches_what_cronjobs_would(tmp_path: Path) -> None:
         assert len(job["metadata"]["name"]) <= 63
         assert [problem for version in builtin.VERSIONS for problem in builtin.problems(job, version)] == []
         assert job["spec"]["template"]["spec"] == cron["jobTemplate"]["spec"]["template"]["spec"]
+        for one, other in (
+            (job["metadata"], cron["jobTemplate"]["metadata"]),
+            (job["spec"]["template"]["metadata"], cron["jobTemplate"]["spec"]["template"]["metadata"]),
+        ):
+            assert one["labels"].items() >= other["labels"].items() - {("app.kubernetes.io/managed-by", "Helm")}
+            assert other["labels"]["app.kubernetes.io/component"] == name.partition("-")[0]
         assert {key: job["spec"][key] for key in ("backoffLimit", "activeDeadlineSeconds")} == {
             key: cron["jobTemplate"]["spec"][key] for key in ("backoffLimit", "activeDeadlineSeconds")
         }

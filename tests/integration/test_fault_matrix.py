@@ -232,7 +232,7 @@ def test_a_request_fails_until_the_service_gives_it_up(
     ground.run(main)
 
 
-AT_ONCE = ("3.2 lake.json", "3.5 stage", "3.6 delete", "4.3a manifest", "5.2 entry")
+AT_ONCE = ("3.2 lake.json", "3.4 file", "3.5 stage", "3.6 delete", "4.3a manifest", "5.2 entry")
 OF_ONE_CAPTURE = "3.3 capture"
 
 

@@ -88,7 +88,7 @@ class Launched:
 
     def ended(self, job: str, condition: str = "Complete") -> list[str]:
         """Names of those that are so; AssertionError where one of them failed."""
-        found = [one for one in self if one["metadata"]["labels"]["pcaplake-job"] == job]
+        found = [one for one in self if one["metadata"]["labels"]["app.kubernetes.io/component"] == job]
         states = {one["metadata"]["name"]: _true(one) for one in found}
         failed = [name for name, state in states.items() if "Failed" in state]
         assert not failed, [self._namespace.kubectl("logs", f"job/{name}", check=False)[-6000:] for name in failed]

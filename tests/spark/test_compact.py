@@ -204,8 +204,9 @@ def test_partitions_of_another_kind(spark: Any, lake: str) -> None:
 def test_a_zorder_leaves_out_the_columns_of_the_partitions(spark: Any, lake: str) -> None:
     fill(lake, [Drive(number=no) for no in range(4)], partition_columns=["date", "vehicle_id"])
     before = rows(lake, "can_frames")
-    zorder = {**compact.BY_IDS, "packets": ("vehicle_id", "date")}
-    options = Options(tables=("can_frames", "packets"), min_files=2, zorder=zorder)
+    tables = ("can_frames", "packets")
+    zorder = compact._orders(["ids", "packets=vehicle_id,date"], tables)
+    options = Options(tables=tables, min_files=2, zorder=zorder)
     assert {one.files_after for one in run(spark, lake, options).partitions} == {1}
     last = {name: DeltaTable(f"{lake}/{name}").history(1)[0]["operationParameters"] for name in options.tables}
     assert last["can_frames"]["zOrderBy"] == '["can_id","ts"]'
@@ -218,6 +219,10 @@ def test_a_zorder_leaves_out_the_columns_of_the_partitions(spark: Any, lake: str
     [
         ({"zorder": {"can_frame": ("can_id",)}}, r"--zorder: there is no table can_frame; there are .*can_frames"),
         ({"zorder": {"can_frames": ("nope",)}}, r"--zorder: can_frames has no column nope; it has .*can_id"),
+        (
+            {"zorder": {"packets": ("vehicle_id",)}, "tables": ("can_frames",)},
+            r"--zorder: packets is not compacted in this run, which is for can_frames; name it with --table, too",
+        ),
         ({"partitions": {"dat": ("2026-09-21",)}}, r"--partition: no table has partitions by dat; there are date"),
     ],
 )

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from parser import Profile
 from parser.tables import TABLES
 from spark_jobs import replace, replace_signals
 from spark_jobs.replace import Options, Report, run
@@ -226,7 +227,7 @@ def test_a_capture_that_is_committed_while_captures_are_chosen(
     given = {"profile": str(drives.profile)}
     assert lakes.ingest(first, place.lake, tmp_path / "log", **given)[0] == 0
     place.decode()
-    choose = replace._choose
+    choose = replace.choose
 
     def late(*args: Any, **more: Any) -> Any:
         assert lakes.ingest(last, place.lake, tmp_path / "log", **given)[0] == 0
@@ -238,7 +239,7 @@ def test_a_capture_that_is_committed_while_captures_are_chosen(
         waited.append(seconds)
         place.decode()  # the job goes on
 
-    monkeypatch.setattr(replace, "_choose", late)
+    monkeypatch.setattr(replace, "choose", late)
     monkeypatch.setattr(replace_signals, "_pause", pause)
     report = place.replace([*first, *last], signals=Follow(databases=drives.databases, wait=60))
     assert (report.replaced, len(waited)) == (2, 1)
@@ -305,6 +306,22 @@ def test_what_cannot_be_replaced_stays(place: Place, tmp_path: Path) -> None:
     assert list(report.failed) == [f"file://{second.resolve()}"]
     assert report.replaced == 0
     assert {name: place.table(name) for name in TABLES} == before
+
+
+def test_a_profile_is_not_lost_by_mistake(place: Place) -> None:
+    before = {name: place.table(name) for name in TABLES}
+    names = place.drives.captures[:2]
+    settings = FleetSettings.load(lake=str(place.lake))
+    uris = tuple(f"file://{path.resolve()}" for path in names)
+    said = r"2 of these captures were read with a profile \(profile@[0-9a-f]{12}\) .* --without-profile"
+    with pytest.raises(WrongSetting, match=said):
+        run(place.spark, str(place.lake), Options(names=uris), settings=settings)
+    assert {name: place.table(name) for name in TABLES} == before
+    wanted = Options(names=uris, without_profile=True)
+    assert run(place.spark, str(place.lake), wanted, settings=settings).replaced == 2
+    found = DeltaTable(str(place.lake / "captures")).to_pyarrow_table().to_pylist()
+    assert {row["profile"] for row in found if row["uri"] in uris} == {str(Profile.default())}
+    assert run(place.spark, str(place.lake), Options(names=uris), settings=settings).done == 2, "nothing is lost now"
 
 
 def test_what_is_refused(place: Place, tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyP
         ("thread: 3", "--thread: "),
         ("flush_interval: soon", "no time"),
         ("role: boss", "worker"),
+        ("partition_by: 3", "--partition-by: 3 names no columns; write for example date,vehicle_id"),
+        ("partition_by: [date, 3]", "--partition-by: ['date', 3] names no columns"),
         ("lake: s3://b/l\nroutes: r.yaml", "either `routes`"),
         ("- a list", "name: value"),
         ("a: [", "cannot read"),

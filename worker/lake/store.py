@@ -378,21 +378,32 @@ class ObjectStore(Store):
 
 
 class _ObjectUpload:
-    """Parts of 8 MiB; a writer that is dropped without `close` makes no object."""
+    """One PUT of what is up to 8 MiB, else parts of 8 MiB; an upload that is dropped without `finish` makes no object."""
 
     def __init__(self, inner: Any, path: str) -> None:
         self._inner, self._path = inner, path
-        with _reading(path):
-            self._writer: Any = obstore.open_writer(inner, path, buffer_size=_PART_BYTES)
+        self._held: bytearray | None = bytearray()  # a writer's own PUT, when it is closed, fails without saying why
+        self._writer: Any = None
 
     def write(self, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
         with _writing(self._path):
-            self._writer.write(memoryview(data).cast("B"))
+            if self._held is not None and len(self._held) + len(view) <= _PART_BYTES:
+                self._held += view
+                return
+            if self._held is not None:
+                self._writer = obstore.open_writer(self._inner, self._path, buffer_size=_PART_BYTES)
+                self._writer.write(self._held)
+                self._held = None
+            self._writer.write(view)
 
     def finish(self) -> ObjectMeta:
         with _writing(self._path):
-            self._writer.close()
-        self._writer = None
+            if self._held is not None:
+                obstore.put(self._inner, self._path, self._held, use_multipart=False)
+            else:
+                self._writer.close()
+        self._held = self._writer = None
         try:
             with _reading(self._path):
                 return _meta(obstore.head(self._inner, self._path))
@@ -400,7 +411,7 @@ class _ObjectUpload:
             raise OutcomeUnknown(f"{self._path} was written and is not there: {_first_line(error)}") from error
 
     def abort(self) -> None:
-        self._writer = None
+        self._held = self._writer = None
 
 
 def _remote(uri: str, options: Mapping[str, str]) -> Any:

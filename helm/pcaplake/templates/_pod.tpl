@@ -173,6 +173,15 @@ successfulJobsHistoryLimit: {{ .root.Values.schedule.successfulJobsHistoryLimit 
 failedJobsHistoryLimit: {{ .root.Values.schedule.failedJobsHistoryLimit }}
 {{- end -}}
 
+{{/* .root, .component, .lake if it is about one: of a Job, whoever makes it, so that both kinds are found by the same labels */}}
+{{- define "pcaplake.jobMetadata" -}}
+labels:
+  {{- include "pcaplake.labels" . | nindent 2 }}
+  {{- with .lake }}
+  pcaplake/lake: {{ . | sha256sum | trunc 8 | quote }}
+  {{- end }}
+{{- end -}}
+
 {{- define "pcaplake.reconcilePod" -}}
 {{- $of := .Values.reconcile -}}
 metadata:

@@ -1,14 +1,10 @@
 {{/* Spark's jobs: one pod with spark-submit, or an application of the Kubeflow operator. */}}
 
-{{/* .root, .job, .lake, .room: letters for the release's part -> a name that no other lake's has */}}
+{{/* .root, .job, .lake, .room: letters for the release's part -> a name that no other lake's has. It is the lake's own,
+however many there are: were it another one with a second lake, a stream would run twice while Helm changes them. */}}
 {{- define "pcaplake.sparkName" -}}
 {{- $base := include "pcaplake.fullname" .root | trunc (.room | int) | trimSuffix "-" -}}
-{{- $lakes := include "pcaplake.lakes" .root | fromJsonArray -}}
-{{- if gt (len $lakes) 1 -}}
 {{ $base }}-{{ .job }}-{{ .lake | sha256sum | trunc 8 }}
-{{- else -}}
-{{ $base }}-{{ .job }}
-{{- end -}}
 {{- end -}}
 
 {{/* .root, .job, .lake: what the job is told, as YAML */}}
