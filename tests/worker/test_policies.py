@@ -42,6 +42,7 @@ OBSTORE = {  # the requests of its functions, as IAM calls them
     "list": "ListBucket",
     "list_with_delimiter_async": "ListBucket",
     "open_writer": "PutObject",
+    "put": "PutObject",
     "put_async": "PutObject",
 }
 TRANSACTED = {"Put", "Update", "Delete", "ConditionCheck"}
