@@ -234,9 +234,12 @@ def test_names_stay_when_a_lake_comes_and_goes(name: str) -> None:
     def named(*lakes: str) -> set[tuple[str, str]]:
         values = case(name)
         spark = {**values.get("spark", {}), "lakes": list(lakes)}
-        spark["signals"] = {"enabled": True, "schedule": "" if name != "scheduler" else "* * * * *", "args": ["--databases", "/a"]}
+        schedule = "* * * * *" if name == "scheduler" else ""
+        spark["signals"] = {"enabled": True, "schedule": schedule, "args": ["--databases", "/a"]}
         objects = manifests({**values, "spark": spark})
-        plans = [one["data"]["jobs.yaml"] for one in objects if one["kind"] == "ConfigMap" and "jobs.yaml" in one["data"]]
+        plans = [
+            one["data"]["jobs.yaml"] for one in objects if one["kind"] == "ConfigMap" and "jobs.yaml" in one["data"]
+        ]
         return {(one["kind"], one["metadata"]["name"]) for one in objects} | {
             ("job", job) for plan in plans for job in yaml.safe_load(plan)["jobs"]
         }
