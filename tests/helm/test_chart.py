@@ -205,7 +205,7 @@ def test_roles_of_the_deployments() -> None:
         }
 
     assert roles(LEAST) == {"worker": "all"}
-    assert roles(with_values(settings__role="worker")) == {"worker": "worker"}
+    assert roles(with_values(settings__role="all")) == {"worker": "all"}
     assert roles(with_values(committer__separate=True)) == {"worker": "worker", "committer": "committer"}
 
 

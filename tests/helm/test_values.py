@@ -302,7 +302,67 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         with_values(spark__mode="kubeflow", serviceAccounts__spark__create=False),
         "serviceAccounts.spark: an application's driver makes pods",
     ),
+    ("a queue's URL", with_values(settings__queue="https://sqs.x.amazonaws.com/1/q"), "no URL and no ARN"),
+    ("a FIFO queue", with_values(settings__queue="captures.fifo"), "name of a standard queue"),
+    ("no URL for KEDA", with_values(keda__queueURL="arn:aws:sqs:x:1:q"), "keda.queueURL is arn:aws:sqs:x:1:q"),
+    ("a lake on a disk", with_values(settings__lake="/mnt/lake"), "the lake /mnt/lake is no URI"),
+    ("a lake without a bucket", with_values(spark__lakes=["s3:///lake"]), "the lake s3:///lake is no URI"),
+    (
+        "a route's lake",
+        {"settings": {"queue": "q"}, "routes": [{"bucket": "a", "lake": "lakes/b"}]},
+        "the lake lakes/b is no URI",
+    ),
+    ("loopback", with_values(settings__http_host="127.0.0.1"), "probes and Prometheus come from outside"),
+    ("loopback of IPv6", with_values(settings__http_host="::1"), "probes and Prometheus come from outside"),
+    ("only workers", with_values(settings__role="worker"), "set committer.separate"),
+    ("only committers", with_values(settings__role="committer"), "set committer.separate"),
+    (
+        "labels of selectors",
+        with_values(worker__podLabels={"app.kubernetes.io/component": "x"}),
+        "worker.podLabels: app.kubernetes.io/component belongs to the chart",
+    ),
+    (
+        "labels of all",
+        with_values(commonLabels={"app.kubernetes.io/name": "x"}),
+        "commonLabels: app.kubernetes.io/name belongs to the chart",
+    ),
+    *(
+        (
+            f"a mount at {place}",
+            with_values(
+                extraVolumes=[{"name": "a", "emptyDir": {}}], extraVolumeMounts=[{"name": "a", "mountPath": place}]
+            ),
+            f"the place {place} is taken",
+        )
+        for place in ("/tmp", "/tmp/", "/etc/pcaplake", "/etc/pcaplake/more", "/scratch", "/app")
+    ),
+    (
+        "a place twice",
+        with_values(
+            extraVolumes=[{"name": "a", "emptyDir": {}}], extraVolumeMounts=[{"name": "a", "mountPath": "/a"}] * 2
+        ),
+        "the place /a is taken",
+    ),
+    ("a scratch above the limit", with_values(scratch="3Gi"), "more than worker.resources.limits.memory"),
+    (
+        "a scratch above another's",
+        with_values(scratch="600M", reconcile__resources={"limits": {"memory": 536870912}}),
+        "more than reconcile.resources.limits.memory",
+    ),
+    (
+        "a driver above the limit",
+        with_values(spark__driverMemory="6g"),
+        "spark.driverMemory is 6g, and spark.resources.limits.memory has no room",
+    ),
+    (
+        "a driver as large as the limit",
+        with_values(spark__driverMemory="2048m", spark__resources={"limits": {"memory": "2Gi"}}),
+        "spark.driverMemory is 2048m",
+    ),
     # the schema
+    ("capitals", with_values(fullnameOverride="Captures"), "/fullnameOverride"),
+    ("a name above the length", with_values(fullnameOverride="a" * 35), "/fullnameOverride"),
+    ("a part of names above the length", with_values(nameOverride="a" * 41), "/nameOverride"),
     ("an unknown value", with_values(autoscaling={}), "additional properties 'autoscaling' not allowed"),
     ("an unknown setting", with_values(settings__lakes="x"), "additional properties 'lakes' not allowed"),
     ("below the top", with_values(worker__replica=1), "additional properties 'replica' not allowed"),
@@ -334,6 +394,30 @@ def test_broken_values_are_refused(values: dict[str, Any], message: str) -> None
     with pytest.raises(helm_python.HelmError) as raised:
         manifests(values)
     assert message in str(raised.value)
+
+
+def test_what_only_looks_broken_is_taken() -> None:
+    """Limits as numbers, of another unit or not there; places beside ours; a lake of another store; IPv6."""
+    for values in (
+        with_values(scratch="500M", worker__resources={"limits": {"memory": 536870912}}),
+        with_values(scratch="1Gi", reconcile__resources={"limits": {"memory": "1Gi"}}),
+        with_values(
+            scratch="64Gi",
+            worker__resources={"limits": {"memory": None}},
+            reconcile__resources={"limits": {"memory": None}},
+        ),
+        with_values(spark__driverMemory="4915m", spark__resources={"limits": {"memory": "5Gi"}}),
+        with_values(spark__driverMemory="9g", spark__mode="kubeflow"),
+        with_values(
+            extraVolumes=[{"name": "a", "emptyDir": {}}], extraVolumeMounts=[{"name": "a", "mountPath": "/tmpx"}]
+        ),
+        with_values(settings__lake="gs://lake"),
+        with_values(settings__http_host="::"),
+        with_values(worker__podLabels={"app.kubernetes.io/part-of": "x"}, fullnameOverride="a" * 34),
+    ):
+        assert manifests(values)
+    with pytest.raises(helm_python.HelmError, match=r"give fullnameOverride"):
+        manifests(LEAST, release="a.pcaplake")
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:

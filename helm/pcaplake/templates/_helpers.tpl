@@ -4,7 +4,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* 34 letters: with the longest suffix and a hash it still fits into the 52 of a CronJob. */}}
+{{/* 34 letters: with the longest suffix and a hash it still fits into the 52 of a CronJob. Longer names of releases are cut. */}}
 {{- define "pcaplake.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 34 | trimSuffix "-" -}}
@@ -74,6 +74,17 @@ default
 {{- $unit := regexFind "[a-z]+$" (regexReplaceAll "e\\+?[0-9]+" $text "") -}}
 {{- $factor := get (dict "" 1.0 "s" 1.0 "ms" 0.001 "m" 60.0 "min" 60.0 "h" 3600.0) $unit -}}
 {{- mulf $number $factor | ceil | int64 -}}
+{{- end -}}
+
+{{/* `128Mi`, `5G`, `1073741824` -> bytes; 0 for what is not written so. */}}
+{{- define "pcaplake.bytes" -}}
+{{- $text := kindIs "string" . | ternary . (toString (int64 (toString . | float64))) -}}
+{{- $factor := get (dict "" 1.0 "k" 1000.0 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0) (regexFind "[A-Za-z]*$" $text) -}}
+{{- if regexMatch "^[0-9.]+[A-Za-z]*$" $text -}}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) ($factor | default 0.0) | floor | int64 -}}
+{{- else -}}
+0
+{{- end -}}
 {{- end -}}
 
 {{/* The settings that were given, with the files that the chart mounts beside them. */}}

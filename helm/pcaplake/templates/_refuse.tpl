@@ -5,6 +5,57 @@
 {{- if not $v.settings.queue -}}
 {{- $wrong = append $wrong "settings.queue is missing: the name of the SQS queue; `pcaplake setup` makes one" -}}
 {{- end -}}
+{{- with $v.settings.queue -}}
+{{- if not (regexMatch "^[A-Za-z0-9_-]{1,80}$" .) -}}
+{{- $wrong = append $wrong (printf "settings.queue is %s: give the name of a standard queue of SQS, no URL and no ARN (keda.queueURL takes a URL)" .) -}}
+{{- end -}}
+{{- end -}}
+{{- with $v.keda.queueURL -}}
+{{- if not (regexMatch "^(https?://[^/]+/.+|[A-Za-z0-9_-]{1,80})$" .) -}}
+{{- $wrong = append $wrong (printf "keda.queueURL is %s: give a queue's URL, https://sqs.REGION.amazonaws.com/ACCOUNT/NAME, or its name" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $uris := concat (list) $v.spark.lakes -}}
+{{- with $v.settings.lake -}}{{- $uris = append $uris . -}}{{- end -}}
+{{- range $v.routes -}}{{- $uris = append $uris .lake -}}{{- end -}}
+{{- range uniq $uris -}}
+{{- if not (regexMatch "^[a-z][a-z0-9]*://[^/\\s]+(/\\S*)?$" .) -}}
+{{- $wrong = append $wrong (printf "the lake %s is no URI: write s3://BUCKET/PREFIX; pods share no disk" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $name := include "pcaplake.fullname" . -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- $wrong = append $wrong (printf "%s cannot begin the objects' names, which are of a-z, 0-9 and -: give fullnameOverride" $name) -}}
+{{- end -}}
+{{- if regexMatch "^(127\\.|localhost$|\\[?::1\\]?$)" $v.settings.http_host -}}
+{{- $wrong = append $wrong (printf "settings.http_host is %s: probes and Prometheus come from outside the pod; leave 0.0.0.0, or :: for IPv6" $v.settings.http_host) -}}
+{{- end -}}
+{{- if and (not $v.committer.separate) (has $v.settings.role (list "worker" "committer")) -}}
+{{- $wrong = append $wrong (printf "settings.role is %s: all pods would be that, and none the other; leave it null, and set committer.separate for a Deployment of each" $v.settings.role) -}}
+{{- end -}}
+{{- range $of, $labels := dict "commonLabels" $v.commonLabels "worker.podLabels" $v.worker.podLabels "committer.podLabels" $v.committer.podLabels "scheduler.podLabels" $v.scheduler.podLabels -}}
+{{- range $key, $_ := $labels -}}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart|pcaplake/lake)$" $key -}}
+{{- $wrong = append $wrong (printf "%s: %s belongs to the chart, selectors find pods by it: use another key" $of $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $memory := dict "worker" $v.worker.resources "reconcile" $v.reconcile.resources -}}
+{{- if $v.committer.separate -}}{{- $_ := set $memory "committer" $v.committer.resources -}}{{- end -}}
+{{- if eq $v.schedule.by "operator" -}}{{- $_ := set $memory "scheduler" $v.scheduler.resources -}}{{- end -}}
+{{- range $of, $resources := $memory -}}
+{{- $limit := include "pcaplake.bytes" (dig "limits" "memory" "" $resources | default "0") | int64 -}}
+{{- if and $limit (gt (include "pcaplake.bytes" $v.scratch | int64) $limit) -}}
+{{- $wrong = append $wrong (printf "scratch is %s, and is memory: more than %s.resources.limits.memory" $v.scratch $of) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (include "pcaplake.sparks" .) (eq $v.spark.mode "pod") -}}
+{{- $limit := include "pcaplake.bytes" (dig "limits" "memory" "" $v.spark.resources | default "0") | int64 -}}
+{{- $driver := include "pcaplake.bytes" (printf "%si" ($v.spark.driverMemory | upper)) | int64 -}}
+{{- if and $limit (ge $driver $limit) -}}
+{{- $wrong = append $wrong (printf "spark.driverMemory is %s, and spark.resources.limits.memory has no room for more than the JVM's heap: a tenth and 384 MB of its own and Python's come to it" $v.spark.driverMemory) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not $v.settings.lake) (not $v.settings.routes) (not $v.routes) -}}
 {{- $wrong = append $wrong "no lake: give settings.lake, the URI of one, or routes" -}}
 {{- end -}}
@@ -119,7 +170,12 @@
 {{- end -}}
 {{- $names = append $names .name -}}
 {{- end -}}
+{{- $taken := list "/" "/app" "/etc/pcaplake" "/etc/pcaplake-jobs" "/scratch" "/tmp" -}}
 {{- range $v.extraVolumeMounts -}}
+{{- if or (has (clean .mountPath) $taken) (hasPrefix "/etc/pcaplake/" .mountPath) -}}
+{{- $wrong = append $wrong (printf "extraVolumeMounts: the place %s is taken: mount %s elsewhere" .mountPath .name) -}}
+{{- end -}}
+{{- $taken = append $taken (clean .mountPath) -}}
 {{- if not (has .name $names) -}}
 {{- $wrong = append $wrong (printf "extraVolumeMounts: there is no volume %s in extraVolumes" .name) -}}
 {{- end -}}
