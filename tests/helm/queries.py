@@ -15,6 +15,8 @@ from .rendered import CHART
 RULES = CHART / "files" / "alerts.yaml"
 RULES_OF_JOBS = CHART / "files" / "alerts-jobs.yaml"
 """On metrics of kube-state-metrics: no process of ours has them."""
+RULES_OF_OPERATOR = CHART / "files" / "alerts-operator.yaml"
+"""Only for who runs one: it asks whether there is none."""
 _NAME = re.compile(r"\b(?:pcaplake|process)_[a-z_]+\b")
 _COMPARED = re.compile(r"\s+[<>]=?\s+[\d.]+\s*$")
 

@@ -17,7 +17,7 @@ from . import queries
 from .rendered import CHART, HERE, ROOT, case, manifests, of_kind
 
 RUNBOOKS = ROOT / "docs" / "runbooks"
-FILES = (queries.RULES, queries.RULES_OF_JOBS)
+FILES = (queries.RULES, queries.RULES_OF_OPERATOR, queries.RULES_OF_JOBS)
 ALERTS = queries.alerts(*FILES)
 NAMES = [rule["alert"] for rule in ALERTS]
 SCENES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "alerts.yaml").read_text())
@@ -167,7 +167,7 @@ def test_the_chart_carries_both() -> None:
     objects = manifests(case("everything"))
     made = of_kind(objects, "PrometheusRule")["spec"]["groups"]
     by_name = {rule["alert"]: rule for group in made[:-1] for rule in group["rules"]}
-    assert set(by_name) == set(NAMES) - {"PcaplakeSlowLoop"}
+    assert set(by_name) == set(NAMES) - {"PcaplakeSlowLoop", "PcaplakeOperatorDown"}
     own = {rule["alert"] for rule in queries.alerts()}
     for rule in ALERTS:
         if rule["alert"] in by_name:
@@ -180,6 +180,15 @@ def test_the_chart_carries_both() -> None:
     assert [group["name"] for group in made] == ["pcaplake", "pcaplake-jobs", "ours"]
     board = of_kind(objects, "ConfigMap", "-dashboard")
     assert board["data"]["pcaplake.json"].strip() == (CHART / "files" / "dashboard.json").read_text().strip()
+
+
+def test_who_runs_the_operator_is_told_when_it_is_down() -> None:
+    objects = manifests({**case("scheduler"), "prometheusRule": {"enabled": True}})
+    rules = [rule for group in of_kind(objects, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    (expression,) = [rule["expr"] for rule in rules if rule["alert"] == "PcaplakeOperatorDown"]
+    assert 'absent(pcaplake_operator_leading{namespace="captures"})' in expression
+    deployment = of_kind(objects, "Deployment", "-scheduler")["spec"]["template"]["spec"]["containers"][0]
+    assert deployment["ports"][0]["name"] == "http", "the monitors scrape it"
 
 
 @pytest.mark.parametrize("name", ["everything", "scheduler", "routes", "kubeflow"])
