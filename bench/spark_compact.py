@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from parser.tables import TABLES
 from spark_jobs import compact
 from spark_jobs.compact_plan import Options
 from spark_jobs.places import read_table
+from tests.spark.tables import files_read
 from worker.lake.lake import Lake
 from worker.lake.manifest import Capture
 
@@ -108,16 +108,6 @@ class Commits:
                 self.seconds.append(time.monotonic() - start)
                 number += 1
                 await asyncio.sleep(max(0.0, EVERY - (time.monotonic() - start)))
-
-
-def files_read(frame: Any) -> int:
-    """Files that the scan of a query opened, by its metric `numFiles`."""
-    frame.collect()
-    plan = frame._jdf.queryExecution().executedPlan()
-    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
-        plan = plan.executedPlan()
-    leaves = plan.collectLeaves()
-    return sum(leaves.apply(no).metrics().apply("numFiles").value() for no in range(leaves.size()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

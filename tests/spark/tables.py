@@ -1,4 +1,7 @@
-"""A table on the local S3 that Spark and the workers' log store write in turns, and what half a commit leaves there."""
+"""A table on the local S3 that Spark and the workers' log store write in turns, and what half a commit leaves there.
+
+And how many files a query of Spark's has read.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,16 @@ from .conftest import Site
 APP = "pcaplake"
 DAY = "2026-11-21"
 SCHEMA = pa.schema([("n", pa.int64()), ("date", pa.string())])
+
+
+def files_read(frame: Any) -> int:
+    """Files that the scan of a query opened, by its metric `numFiles`."""
+    frame.collect()
+    plan = frame._jdf.queryExecution().executedPlan()
+    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+        plan = plan.executedPlan()
+    leaves = plan.collectLeaves()
+    return sum(leaves.apply(no).metrics().apply("numFiles").value() for no in range(leaves.size()))
 
 
 class Dead(BaseException):

@@ -32,6 +32,7 @@ from worker.settings import WrongSetting
 
 from .conftest import Site
 from .drives import DAY, Drive, fill, fill_fleet
+from .tables import files_read
 
 KB = 1024
 WEEK = 7 * 86_400
@@ -346,16 +347,6 @@ def test_spark_leaves_the_log_to_the_committer(spark: Any, lake: str) -> None:
     # Spark as it is: what this is about
     spark.sql(f"OPTIMIZE delta.`{table_path(lake, 'packets')}`").collect()
     assert not before["packets"] <= versions("packets")
-
-
-def files_read(frame: Any) -> int:
-    """Files that the scan of a query opened, as its metrics have it."""
-    frame.collect()
-    plan = frame._jdf.queryExecution().executedPlan()
-    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
-        plan = plan.executedPlan()
-    leaves = plan.collectLeaves()
-    return sum(leaves.apply(no).metrics().apply("numFiles").value() for no in range(leaves.size()))
 
 
 @pytest.mark.slow
