@@ -305,7 +305,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("a queue's URL", with_values(settings__queue="https://sqs.x.amazonaws.com/1/q"), "no URL and no ARN"),
     ("a FIFO queue", with_values(settings__queue="captures.fifo"), "name of a standard queue"),
     ("no URL for KEDA", with_values(keda__queueURL="arn:aws:sqs:x:1:q"), "keda.queueURL is arn:aws:sqs:x:1:q"),
-    ("a lake on a disk", with_values(settings__lake="/mnt/lake"), "the lake /mnt/lake is no URI"),
+    ("a lake on a disk", with_values(settings__lake="/data/lake"), "the lake /data/lake is no URI"),
     ("a lake without a bucket", with_values(spark__lakes=["s3:///lake"]), "the lake s3:///lake is no URI"),
     (
         "a route's lake",
