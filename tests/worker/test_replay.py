@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -167,6 +168,19 @@ def listed(*keys: str, more: str = "", date: str = "Sun, 01 Mar 2026 12:00:00 GM
 
 async def listing(client: Any, place: Place, start_after: str = "") -> list[Page]:
     return [page async for page in pages(client, place, start_after=start_after)]
+
+
+def test_an_object_that_is_listed_is_the_capture_that_was_notified_with_its_version(clients: Clients) -> None:
+    """A listing names no versions: on a versioned bucket the same content must not become a second capture."""
+    with Stubber(clients.s3) as stub:
+        stub.add_response("list_objects_v2", listed("a/b.pcap"))
+        ((one,),) = asyncio.run(listing(clients.s3, Place(bucket="raw", prefix="a/")))
+    notified = replace(one.ref, version_id="3HL4kqt")
+    (by_notification,), (by_replay,) = parse(event(notified)).objects, parse(event(one.ref)).objects
+    assert (by_notification.version_id, by_replay.version_id) == ("3HL4kqt", None)
+    assert capture(by_notification).capture_id == capture(by_replay).capture_id == capture(one.ref).capture_id
+    newer = replace(one.ref, etag="e2")
+    assert capture(newer).capture_id != capture(one.ref).capture_id
 
 
 def test_pages_in_the_order_of_keys_with_ages_by_the_stores_clock(clients: Clients) -> None:
