@@ -177,7 +177,8 @@ class _Job:
                 kind = self._rows.kind_of(name)
                 if kind in history:
                     writer = self._rows.wide(kind, name, history[kind]).write.format("delta").mode("overwrite")
-                    writer.option("overwriteSchema", "true").save(table_path(self._lake, wide_table(name)))
+                    writer = writer.option("overwriteSchema", "true").partitionBy("date")  # else it would have none
+                    writer.save(table_path(self._lake, wide_table(name)))
 
     def _history(self, memory: Memory, kind: Kind) -> DataFrame | None:
         """The frames that the stream has read, after it was drained."""

@@ -132,7 +132,7 @@ class Stream:
                 self._step(f"before {wide_table(name)}")
                 writer = _written(self._rows.wide(self.kind, name, batch), app, number)
                 if number == 0:
-                    writer = writer.mode("overwrite").option("overwriteSchema", "true")
+                    writer = writer.mode("overwrite").option("overwriteSchema", "true").partitionBy("date")
                 path = table_path(self._lake, wide_table(name))
                 past_conflicts(wide_table(name), partial(writer.save, path))
         finally:

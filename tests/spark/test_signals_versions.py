@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from spark_jobs import compact, compact_plan
 from spark_jobs.signals import Databases, Options, Report, run
 from spark_jobs.signals.history import Changes, State, literal
 from worker.errors import Fatal
@@ -115,6 +116,30 @@ def test_wide_tables_follow(spark: Any, tmp_path: Path) -> None:
     assert "Late" not in wide.column_names
     with pytest.raises(Fatal, match="no database has a message 'Nothing'"):
         follow(spark, lake, known, wide=("Nothing",))
+
+
+def test_wide_tables_are_compacted(spark: Any, tmp_path: Path) -> None:
+    """By `compact` without a table's name, in an order of their own, while the stream goes on."""
+    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, TWO_BUSES)
+    for count in (3, 2, 4, 1):
+        lake.can(count)
+        follow(spark, lake, known, wide=("Speed",))
+    before = lake.table("signals_Speed").sort_by([("capture_id", "ascending"), ("packet_no", "ascending")])
+    assert (len(before), len(files(lake))) == (10, 4)
+    options = compact_plan.Options(min_files=2, zorder={"signals_Speed": ("Wheel", "ts")})
+    report = compact.run(spark, str(lake.folder), options)
+    assert [one.files_after for one in report.partitions if one.table == "signals_Speed"] == [1, 1], "two days"
+    assert len(files(lake)) == 2
+    after = lake.table("signals_Speed").sort_by([("capture_id", "ascending"), ("packet_no", "ascending")])
+    assert after.equals(before)
+    lake.can(5)
+    follow(spark, lake, known, wide=("Speed",))
+    assert len(lake.table("signals_Speed")) == 15
+    assert lake.signals() == lake.expected(known)
+
+
+def files(lake: SignalLake) -> list[str]:
+    return DeltaTable(str(lake.folder / "signals_Speed")).file_uris()
 
 
 def test_changes_and_their_predicate() -> None:
