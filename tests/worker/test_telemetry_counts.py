@@ -218,10 +218,35 @@ def test_files_that_are_missing_and_captures_that_are_returned(counts: Counts) -
 def test_a_stage_that_no_table_can_take(counts: Counts) -> None:
     async def story() -> None:
         bench = await Bench(counts).start({"packets": pa.schema([("capture_id", pa.int64()), ("date", pa.date32())])})
+        lake = bench.store.uri
         await bench.staged("a")
-        await bench.lake.committer.turn()
-        assert counts("stages_held_total") == 1
-        assert counts("batch_bytes_count") == 0
+        async with bench.lake:
+            await until(lambda: counts("stages_held", lake=lake) == 1)
+            assert counts("batch_bytes_count") == 0
+            await bench.staged("b")
+            await until(lambda: counts("stages_held", lake=lake) == 2)
+        assert counts("stages_held", lake=lake) == 0, "it leads no more"
+
+    asyncio.run(story())
+
+
+def test_stages_that_are_held_since_before_and_what_others_do_with_them(counts: Counts) -> None:
+    async def story() -> None:
+        bench = await Bench(counts).start()
+        lake = bench.store.uri
+        stage = await bench.staged("a")
+        async with bench.lake:
+            bench.faults.down = "ledger.held"
+            await until(lambda: counts("commits_total", table="packets", outcome="made") == 1)
+            assert counts("committer_failures_total") in (None, 0), "what is only told stops nobody"
+            bench.ledger.shared.held[0, "other"] = "somebody else has put it there"
+            bench.faults.down = ""
+            bench.now += 60
+            await until(lambda: counts("stages_held", lake=lake) == 1)
+            bench.ledger.shared.held.clear()  # as `doctor --repair` does
+            bench.now += 60
+            await until(lambda: counts("stages_held", lake=lake) == 0)
+        assert stage.stage_id not in bench.ledger.shared.held
 
     asyncio.run(story())
 

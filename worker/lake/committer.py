@@ -166,6 +166,7 @@ class Committer:
         self._meter.set("leading", leading, lake=lake)
         self._meter.set("pending_oldest_age_seconds", self._composer.oldest_wait if leading else 0, lake=lake)
         self._meter.set("batches_open", len(self._open) if leading else 0, lake=lake)
+        self._meter.set("stages_held", self._composer.held if leading else 0, lake=lake)
         self._meter.set("tables_blocked", len(self.blocked) if leading else 0, lake=lake)
 
     async def _take_over(self) -> None:
@@ -181,6 +182,7 @@ class Committer:
             await self._recover()
         if self._open:
             await self._drive()
+        await self._composer.count_held()
 
     # 1
     async def _recover(self) -> None:

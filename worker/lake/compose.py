@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+from ..errors import Retryable
 from ..meter import SILENT, Meter
 from .delta.errors import SchemaConflict, TableBlocked
 from .delta.log import LogStore
@@ -21,6 +22,7 @@ from .ledger import Ledger
 from .manifest import Manifest, Stage
 
 _STAGES_AT_ONCE = 100
+_ASIDE_SECONDS = 60.0  # between two looks at the held stages
 log = logging.getLogger(__name__)
 
 
@@ -43,7 +45,9 @@ class Composer:
         self._knobs, self._clock, self._at, self._meter = knobs, clock, at, meter
         self._waits = False
         self._first_seen: dict[str, float] = {}
-        self._reloaded_at = float("-inf")
+        self._reloaded_at = self._counted_at = float("-inf")
+        self.held = 0
+        """Held stages of the lake, as `count_held` has last seen them."""
 
     @property
     def oldest_wait(self) -> float:
@@ -93,6 +97,14 @@ class Composer:
                 schemas=schemas,
             )
 
+    async def count_held(self) -> None:
+        """Ask the ledger, now and then: `doctor --repair` and other committers change it, too. Telling is no reason to fail."""
+        if self._clock() - self._counted_at < _ASIDE_SECONDS:
+            return
+        self._counted_at = self._clock()
+        with suppress(Retryable):
+            self.held = len(await self._ledger.held(self._current.generation))
+
     async def _unmarked(self, generation: int, stage_ids: Sequence[str]) -> list[tuple[Stage, bool]]:
         """Those of these stages that are in no batch yet, and whether displaced; the others leave the work list."""
         items = await self._ledger.stages(generation, stage_ids)
@@ -132,8 +144,8 @@ class Composer:
                 grown[table] = wanted if base is None else (evolve(table, base, wanted) or base)
         except SchemaConflict as conflict:
             log.error("stage %s is held: %s", stage.stage_id, conflict)
-            self._meter.count("stages_held")
             await self._ledger.hold(stage.generation, stage.stage_id, str(conflict))
+            self._counted_at = float("-inf")
             return False
         schemas.update(grown)
         return True

@@ -166,7 +166,9 @@ METRICS: Mapping[str, Metric] = {
         "Tables that cannot be written until somebody frees them; the log says how.",
         lake=_LAKE,
     ),
-    "stages_held": _counter("pcaplake_stages_held_total", "Stages that no table can take as they are."),
+    "stages_held": _gauge(
+        "pcaplake_stages_held", "Stages that no table can take as they are; they wait for a person.", lake=_LAKE
+    ),
     "captures_returned": _counter(
         "pcaplake_captures_returned_total", "Captures that are read again because their stage was too old."
     ),
