@@ -286,6 +286,76 @@ def test_a_job_that_cannot_be_is_told_once_each_time_and_keeps_nobody_waiting(tm
     assert counts("operator_jobs_total", job="bad", outcome="refused") == 2
 
 
+def test_a_job_that_a_quota_forbids_is_tried_again_and_keeps_nobody_waiting(
+    tmp_path: Path, counts: Counts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """403 is also what ResourceQuota and admission webhooks answer: it stops neither the others nor the process."""
+    jobs, now, forbids = MemoryJobs(), NOON.replace(minute=0, second=0), True
+    later = {"bad": {"schedule": "0 * * * *"}, "good": {"schedule": "1 * * * *"}}
+    make = jobs.make
+
+    class Enough(Exception):
+        pass
+
+    async def picky(manifest: Mapping[str, Any]) -> bool:
+        if "bad" in manifest["metadata"]["name"] and forbids:
+            raise Forbidden("exceeded quota")
+        return await make(manifest)
+
+    async def kept(seen: Seen) -> None:
+        raise Forbidden("denied by a webhook")
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now, forbids
+        now += timedelta(seconds=seconds)
+        if now.minute == 5:
+            jobs.end()
+            forbids = False
+        if now.minute == 6:
+            raise Enough
+
+    jobs.make, jobs.delete = picky, kept  # type: ignore[method-assign]
+    for hour in (1, 2):  # history that should go
+        due = now - timedelta(hours=hour)
+        jobs.jobs[f"old-{hour}"] = Seen(name=f"old-{hour}", uid=str(hour), job="good", due=due, state="succeeded")
+    operator = Operator(
+        plan_of(tmp_path, jobs=later), jobs, name="op", every=10.0, meter=counts,
+        now=lambda: now, clock=lambda: now.timestamp(), sleep=sleep,
+    )  # fmt: skip
+    with pytest.raises(Enough):
+        asyncio.run(operator.run())
+    assert {name.split("-")[1]: made for name, made in jobs.launched.items()} == {"good": 1, "bad": 1}
+    assert counts("operator_jobs_total", job="bad", outcome="refused") == 1
+    assert caplog.text.count("exceeded quota") == 1
+    assert "old-2" in jobs.jobs
+    assert caplog.text.count("old-2, which has succeeded, is not deleted") == 1
+
+
+def test_a_role_that_may_make_no_job_is_final(tmp_path: Path, counts: Counts) -> None:
+    jobs, now = MemoryJobs(), NOON
+    file = {
+        "a": {"schedule": "0 * * * *"},
+        "b": {"schedule": "1 * * * *"},
+        "c": {"schedule": "0 0 * * *", "suspend": True},
+    }
+
+    async def never(manifest: Mapping[str, Any]) -> bool:
+        raise Forbidden("the Role")
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += timedelta(seconds=seconds)
+
+    jobs.make = never  # type: ignore[method-assign]
+    operator = Operator(
+        plan_of(tmp_path, jobs=file), jobs, name="op", every=10.0, meter=counts,
+        now=lambda: now, clock=lambda: now.timestamp(), sleep=sleep,
+    )  # fmt: skip
+    with pytest.raises(Fatal, match="the Role"):
+        asyncio.run(operator.run())
+    assert NOON + timedelta(seconds=60) <= now <= NOON + timedelta(seconds=90), "b was due, and half a minute"
+
+
 def test_a_leader_goes_on_after_failures(tmp_path: Path, counts: Counts) -> None:
     class Enough(Exception):
         pass

@@ -24,7 +24,7 @@ TRANSPORT = (aiohttp.ClientError, OSError, TimeoutError)
 REQUEST = 5.0  # seconds
 LASTING = 30.0  # seconds until a refusal is believed
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
-_ROLE = "its Role must allow that (docs/operator.md has the rules)"
+_ROLE = "its Role must allow that (docs/operator.md has the rules), and no quota or webhook forbid it"
 
 
 class Refused(PcaplakeError):
@@ -36,7 +36,7 @@ class Refused(PcaplakeError):
 
 
 class Forbidden(Retryable):
-    """The Role does not allow it, or the server has just begun and does not know the Role yet."""
+    """The Role does not allow it, or a quota or webhook, or the server has just begun and does not know the Role yet."""
 
 
 class Rights:

@@ -42,6 +42,9 @@ class Operator:
         self._meter, self._now, self._clock, self._sleep = meter, now, clock, sleep
         self._known: dict[str, State] | None = None
         self._refused: dict[str, datetime] = {}  # the last due time that was, by job
+        self._forbidden: dict[str, datetime] = {}  # the same, of those that have not been made since
+        self._kept: set[str] = set()  # uids of what may not be deleted
+        self._rights = Rights(clock)
         self._overlapped: dict[str, datetime] = {}
         self._turned: float | None = None
 
@@ -51,18 +54,13 @@ class Operator:
         return 0.0 if self._turned is None else self._clock() - self._turned
 
     async def run(self) -> None:
-        """Until cancelled. Fatal where the Role does not allow Jobs."""
+        """Until cancelled. Fatal where the Role does not allow Jobs: to list them, or to make any."""
         self._known, self._turned = None, self._clock()
-        rights = Rights(self._clock)
+        self._rights, self._forbidden = Rights(self._clock), {}
         try:
             while True:
                 try:
                     await self.turn()
-                    rights.allowed("jobs")
-                except Forbidden as error:
-                    if rights.refused("jobs"):
-                        raise Fatal(str(error)) from error
-                    log.warning("%s; looking again", error)
                 except Retryable as error:
                     log.warning("%s; looking again", error)
                 self._turned = self._clock()
@@ -72,7 +70,12 @@ class Operator:
 
     async def turn(self) -> None:
         """One look at the Jobs, and what follows from it."""
-        there = await self._jobs.there()
+        try:
+            there = await self._jobs.there()
+        except Forbidden as error:
+            self._final("list", error)
+            raise
+        self._rights.allowed("list")
         self._tell(there)
         for action in decide(self._plan, there, self._now()):
             match action:
@@ -83,8 +86,7 @@ class Operator:
                     self._meter.count("operator_jobs", job=action.job, outcome="overlap")
                     log.warning("%s is due, but %s still runs: it waits", action.job, action.running)
                 case Delete():
-                    await self._jobs.delete(action.seen)
-                    log.debug("deleted %s, which has %s", action.seen.name, action.seen.state)
+                    await self._delete(action.seen)
 
     async def _launch(self, launch: Launch) -> None:
         manifest = self._plan.manifest(launch.job, launch.due, operator=self._name)
@@ -95,9 +97,36 @@ class Operator:
             self._meter.count("operator_jobs", job=launch.job, outcome="refused")
             log.error("%s cannot be launched, its template is at fault: %s", launch.job, error)
             return
+        except Forbidden as error:  # a quota or a webhook forbids this one; the Role would forbid all
+            if self._forbidden.get(launch.job) != launch.due:
+                self._forbidden[launch.job] = launch.due
+                self._meter.count("operator_jobs", job=launch.job, outcome="refused")
+                log.error("%s is not launched, and tried again until it is too late: %s", launch.job, error)
+            if self._forbidden.keys() >= {name for name, job in self._plan.jobs.items() if not job.suspend}:
+                self._final("make", error)
+            return
+        self._forbidden.pop(launch.job, None)
+        self._rights.allowed("make")
         if made:
             self._meter.count("operator_jobs", job=launch.job, outcome="launched")
             log.info("launched %s, due %s", manifest["metadata"]["name"], launch.due.isoformat())
+
+    async def _delete(self, seen: Seen) -> None:
+        """History that stays is no reason to launch nothing."""
+        try:
+            await self._jobs.delete(seen)
+        except Forbidden as error:
+            if seen.uid not in self._kept:
+                self._kept.add(seen.uid)
+                log.warning("%s, which has %s, is not deleted: %s", seen.name, seen.state, error)
+        else:
+            self._kept.discard(seen.uid)
+            log.debug("deleted %s, which has %s", seen.name, seen.state)
+
+    def _final(self, what: str, error: Forbidden) -> None:
+        """Fatal when it has been so for long: a server that has just begun forbids everything."""
+        if self._rights.refused(what):
+            raise Fatal(str(error)) from error
 
     def _tell(self, there: Sequence[Seen]) -> None:
         """What has become of the Jobs since the last look; a new leader tells what runs."""
