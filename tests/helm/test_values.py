@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import helm_python
 import pytest
 import yaml
+from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -273,13 +275,57 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
             spark__compact__enabled=False,
             spark__vacuum__enabled=False,
         ),
-        "there is no job for it",
+        "there is no job with a schedule for it",
+    ),
+    (
+        "a scheduler of what has no schedule",
+        with_values(
+            schedule__by="operator",
+            spark__compact__enabled=False,
+            spark__vacuum__enabled=False,
+            spark__signals={"enabled": True, "schedule": "", "args": ["--databases", "/a.dbc"]},
+        ),
+        "there is no job with a schedule for it",
+    ),
+    (
+        "two accounts of one name",
+        with_values(serviceAccounts__worker__name="pcaplake", serviceAccounts__doctor__name="pcaplake"),
+        "serviceAccounts.worker and serviceAccounts.doctor are both made and both called pcaplake",
+    ),
+    (
+        "an account called as another would be",
+        with_values(schedule__by="operator", serviceAccounts__spark__name="pcaplake-scheduler"),
+        "serviceAccounts.spark and serviceAccounts.scheduler are both made and both called pcaplake-scheduler",
+    ),
+    ("half a fallback", with_values(keda__fallback={"replicas": 3}), "/keda/fallback"),
+    ("the other half of a fallback", with_values(keda__fallback={"failureThreshold": 3}), "/keda/fallback"),
+    ("a zone of words", with_values(schedule__timeZone="Europe/Berlin (CET)"), "/schedule/timeZone"),
+    ("the zone of the machine", with_values(schedule__timeZone="Local"), "/schedule/timeZone"),
+    *(
+        (f"no time of cron: {text}", with_values(spark__vacuum__schedule=text), "/spark/vacuum/schedule")
+        for text in (
+            "60 * * * *",
+            "* 24 * * *",
+            "* * 0 * *",
+            "* * 32 * *",
+            "* * * 13 *",
+            "* * * * 7",
+            "* * * * *  *",
+            "* * * *",
+            "? * * * *",
+            "*/0 * * * *",
+            "1- * * * *",
+            ",1 * * * *",
+            "* * * FEBRUARY *",
+            "* * * * L",
+            "a b c d e",
+        )
     ),
     ("words of cron", with_values(schedule__by="operator", reconcile__schedule="@daily"), "as five fields"),
     (
         "a scheduler of a reconcile that knows no bucket",
         with_values(schedule__by="operator", spark__compact__enabled=False, spark__vacuum__enabled=False),
-        "there is no job for it",
+        "there is no job with a schedule for it",
     ),
     (
         "nothing is kept",
@@ -396,6 +442,33 @@ def test_broken_values_are_refused(values: dict[str, Any], message: str) -> None
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "0 0 * * 0",
+        "*/15 0-23/2 1,15,31 jan-mar,12 MON-fri",
+        "00 05 01 Feb *",
+        "5/15  4 * * sun,6",
+        "59 23 31 12 6",
+        "@daily",
+    ],
+)
+def test_times_of_cron_are_taken(schedule: str) -> None:
+    """By the schema as by what launches: cronsim of the operator."""
+    assert manifests(with_values(spark__vacuum__schedule=schedule, spark__signals__schedule=schedule))
+    if not schedule.startswith("@"):
+        assert manifests(with_values(schedule__by="operator", spark__vacuum__schedule=schedule))
+        CronSim(schedule, datetime(2026, 1, 1))
+
+
+def test_one_lake_is_one_however_its_uri_ends() -> None:
+    lakes = ["s3://lake/a", "s3://lake/a/", "s3://lake/b//"]
+    routes = [{"name": f"r{n}", "bucket": f"b{n}", "lake": lake} for n, lake in enumerate(lakes)]
+    objects = manifests({"settings": {"queue": "captures"}, "routes": routes})
+    jobs = [one for one in objects if one["kind"] == "CronJob" and "compact" in one["metadata"]["name"]]
+    assert [one["metadata"]["annotations"]["pcaplake/lake"] for one in jobs] == ["s3://lake/a", "s3://lake/b"]
+
+
 def test_what_only_looks_broken_is_taken() -> None:
     """Limits as numbers, of another unit or not there; places beside ours; a lake of another store; IPv6."""
     for values in (
@@ -412,6 +485,12 @@ def test_what_only_looks_broken_is_taken() -> None:
             extraVolumes=[{"name": "a", "emptyDir": {}}], extraVolumeMounts=[{"name": "a", "mountPath": "/tmpx"}]
         ),
         with_values(settings__lake="gs://lake"),
+        with_values(schedule__timeZone=""),
+        with_values(schedule__timeZone="America/Argentina/Buenos_Aires"),
+        with_values(schedule__timeZone="Etc/GMT+3"),
+        with_values(  # one account for all, made by one
+            serviceAccounts__worker__name="a", serviceAccounts__doctor={"create": False, "name": "a"}
+        ),
         with_values(settings__http_host="::"),
         with_values(worker__podLabels={"app.kubernetes.io/part-of": "x"}, fullnameOverride="a" * 34),
     ):

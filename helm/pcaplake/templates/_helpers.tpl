@@ -101,7 +101,7 @@ default
 {{- toYaml $given -}}
 {{- end -}}
 
-{{/* JSON list of the URIs of the lakes that Spark's jobs are about. */}}
+{{/* JSON list of the URIs of the lakes that Spark's jobs are about, without a slash at the end: with and without is one lake. */}}
 {{- define "pcaplake.lakes" -}}
 {{- $lakes := list -}}
 {{- if .Values.spark.lakes -}}
@@ -111,7 +111,9 @@ default
 {{- else if .Values.settings.lake -}}
 {{- $lakes = list .Values.settings.lake -}}
 {{- end -}}
-{{- uniq $lakes | toJson -}}
+{{- $names := list -}}
+{{- range $lakes -}}{{- $names = append $names (regexReplaceAll "/+$" . "") -}}{{- end -}}
+{{- uniq $names | toJson -}}
 {{- end -}}
 
 {{/* "yes" where any of Spark's jobs is on. */}}

@@ -120,6 +120,17 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if eq $v.schedule.by "operator" -}}{{- $roles = append $roles "scheduler" -}}{{- end -}}
+{{- $called := dict -}}
+{{- range $role := $roles -}}
+{{- if (index $v.serviceAccounts $role).create -}}
+{{- $account := include "pcaplake.serviceAccount" (dict "root" $ "role" $role) -}}
+{{- with get $called $account -}}
+{{- $wrong = append $wrong (printf "serviceAccounts.%s and serviceAccounts.%s are both made and both called %s: let one be made, and set create false for the other" . $role $account) -}}
+{{- end -}}
+{{- $_ := set $called $account $role -}}
+{{- end -}}
+{{- end -}}
 {{- $rights := dict -}}
 {{- if $v.settings.deletion_cost -}}{{- $_ := set $rights "worker" "settings.deletion_cost gives it the right to patch pods" -}}{{- end -}}
 {{- if eq $v.schedule.by "operator" -}}{{- $_ := set $rights "scheduler" "schedule.by operator gives it rights on Jobs and a Lease" -}}{{- end -}}
@@ -145,8 +156,13 @@
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$" (include "pcaplake.fullname" .)) -}}
 {{- $wrong = append $wrong (printf "schedule.by is operator: %s is no name for its Lease and Jobs, which is up to 30 of a-z, 0-9 and -, and begins with a letter: give fullnameOverride" (include "pcaplake.fullname" .)) -}}
 {{- end -}}
-{{- if not (or (include "pcaplake.reconciles" .) (include "pcaplake.sparks" .)) -}}
-{{- $wrong = append $wrong "schedule.by is operator and there is no job for it: use cronjobs" -}}
+{{- $jobs := list -}}
+{{- range $job := list "compact" "vacuum" "quality" "signals" -}}
+{{- $of := index $v.spark $job -}}
+{{- if and $of.enabled $of.schedule -}}{{- $jobs = append $jobs $job -}}{{- end -}}
+{{- end -}}
+{{- if not (or (include "pcaplake.reconciles" .) $jobs) -}}
+{{- $wrong = append $wrong "schedule.by is operator and there is no job with a schedule for it: use cronjobs" -}}
 {{- end -}}
 {{- if or (lt ($v.schedule.successfulJobsHistoryLimit | int64) 1) (lt ($v.schedule.failedJobsHistoryLimit | int64) 1) -}}
 {{- $wrong = append $wrong "schedule.by is operator: keep one finished job at least (schedule.successfulJobsHistoryLimit, failedJobsHistoryLimit); it tells which times are done" -}}
