@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 
+from parser import TABLES
 from worker.telemetry.metrics import METRICS
 
 from . import queries
@@ -124,6 +126,30 @@ def test_pages_know_the_release_from_what_names_begin_with() -> None:
         text = page.read_text()
         assert not re.search(r"helm \w+ \$APP\b|instance=\$APP", text), page.name
         assert not re.search(r"(?:deploy|deployment|scaledobject)[/ ]\$RELEASE", text), page.name
+
+
+def test_commands_get_along_where_an_optional_kind_is_not_known() -> None:
+    """`kubectl get a,b` shows nothing at all where the cluster does not know b."""
+    optional = {"scaledobject", "podmonitor", "servicemonitor", "prometheusrule", "scheduledsparkapplications"}
+    for page in [*RUNBOOKS.glob("*.md"), ROOT / "docs" / "deploy.md"]:
+        for kinds in re.findall(r"kubectl (?:-n \S+ )?(?:get|describe) (\S+)", page.read_text()):
+            asked = set(kinds.split(","))
+            assert not asked & optional or len(asked) == 1, f"{page.name}: {kinds}"
+
+
+def test_the_sql_of_the_pages_runs() -> None:
+    blocks = []
+    for page in [*sorted(RUNBOOKS.glob("*.md")), ROOT / "docs" / "troubleshooting.md"]:
+        blocks += [(page.name, sql) for sql in re.findall(r"```sql\n(.*?)```", page.read_text(), re.S)]
+    assert {name for name, _ in blocks} >= {"quarantine.md", "faults.md"}
+    with duckdb.connect() as connection:
+        for name, table in TABLES.items():
+            connection.register(name, table.schema.empty_table())
+        for name, sql in blocks:
+            try:
+                connection.execute(sql).fetchall()
+            except duckdb.Error as error:
+                raise AssertionError(f"{name}: {sql}") from error
 
 
 def test_promtool_takes_the_rules() -> None:
