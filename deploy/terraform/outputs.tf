@@ -9,7 +9,7 @@ output "role_arns" {
 }
 
 output "helm_values" {
-  description = "Values for the chart: terraform output -raw helm_values > values.yaml. Routes are yours to add."
+  description = "Values for the chart. Where this is a module, the root must give it on: output \"helm_values\" { value = module.pcaplake.helm_values }; then terraform output -raw helm_values > values.yaml. Routes are yours to add; without a lock table switch spark.compact and spark.vacuum off."
   value = yamlencode({
     settings = merge(
       {
