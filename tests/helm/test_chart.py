@@ -332,6 +332,17 @@ def test_roles_of_aws() -> None:
     assert not [one for one in by_association if arn in one["metadata"].get("annotations", {})]
 
 
+def test_the_doctor_has_memory_of_its_own() -> None:
+    """It knows all live files at once; reconcile does not."""
+
+    def limit(**values: Any) -> Any:
+        (container,) = of_kind(manifests(with_values(**values)), "Pod")["spec"]["containers"]
+        return container["resources"]["limits"]["memory"]
+
+    assert limit() == limit(reconcile__resources={"limits": {"memory": "256Mi"}}) == "2Gi"
+    assert limit(tests__resources={"limits": {"memory": "8Gi"}}) == "8Gi"
+
+
 def test_keda_asks_the_queue_as_itself_or_as_the_workers() -> None:
     for name, identity in {
         "everything": {"provider": "aws", "roleArn": "arn:aws:iam::123456789012:role/pcaplake-keda"},

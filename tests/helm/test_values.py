@@ -396,6 +396,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "more than reconcile.resources.limits.memory",
     ),
     (
+        "a scratch above the doctor's",
+        with_values(scratch="200Mi", tests__resources={"limits": {"memory": "100Mi"}}),
+        "more than tests.resources.limits.memory",
+    ),
+    (
         "a driver above the limit",
         with_values(spark__driverMemory="6g"),
         "spark.driverMemory is 6g, and spark.resources.limits.memory has no room",
@@ -478,6 +483,7 @@ def test_what_only_looks_broken_is_taken() -> None:
             scratch="64Gi",
             worker__resources={"limits": {"memory": None}},
             reconcile__resources={"limits": {"memory": None}},
+            tests__resources={"limits": {"memory": None}},
         ),
         with_values(spark__driverMemory="4915m", spark__resources={"limits": {"memory": "5Gi"}}),
         with_values(spark__driverMemory="9g", spark__mode="kubeflow"),

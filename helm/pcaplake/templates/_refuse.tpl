@@ -40,7 +40,7 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $memory := dict "worker" $v.worker.resources "reconcile" $v.reconcile.resources -}}
+{{- $memory := dict "worker" $v.worker.resources "reconcile" $v.reconcile.resources "tests" $v.tests.resources -}}
 {{- if $v.committer.separate -}}{{- $_ := set $memory "committer" $v.committer.resources -}}{{- end -}}
 {{- if eq $v.schedule.by "operator" -}}{{- $_ := set $memory "scheduler" $v.scheduler.resources -}}{{- end -}}
 {{- range $of, $resources := $memory -}}
