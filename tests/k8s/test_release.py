@@ -25,23 +25,52 @@ def well(stage: Stage) -> None:
         stage.aws.client("dynamodb").update_time_to_live(TableName=table, TimeToLiveSpecification=expiry)
 
 
-def test_an_autoscaler_that_is_switched_on_keeps_the_pods_that_there_are(namespace: Namespace) -> None:
-    """What docs/deploy.md says: the count must be somebody else's than Helm's by then, or it is 1. No pod has to run."""
+@pytest.mark.parametrize("apply", ["true", "false"], ids=["on the server's side", "on the client's side"])
+def test_an_autoscaler_keeps_the_pods_that_there_are(namespace: Namespace, apply: str) -> None:
+    """Switched on, upgraded beside, rolled back, switched off; by both ways to apply, the second Helm 3's. No pod has to run."""
     values = ["--set", "settings.queue=q,settings.lake=s3://lake/a,worker.replicas=3,image.repository=none"]
-    scaled = ["--set", "hpa.enabled=true,hpa.metric.name=nothing"]
+    scaled = [*values, "--set", "hpa.enabled=true,hpa.metric.name=nothing"]
+    mode = f"--server-side={apply}"
+    takes = ["--force-conflicts"] if apply == "true" else []  # the count, from whoever has set it last
+    deployment = "scaled-pcaplake-worker"
 
-    def replicas(release: str) -> int:
-        found: int = namespace.get("deployment", f"{release}-pcaplake-worker")["spec"]["replicas"]
+    def replicas() -> int:
+        found: int = namespace.get("deployment", deployment)["spec"]["replicas"]
         return found
 
-    for release, told in {"kept": 4, "lost": None}.items():
-        namespace.helm("install", release, str(CHART), *values)
-        if told is not None:
-            namespace.kubectl("scale", f"deployment/{release}-pcaplake-worker", f"--replicas={told}")
-        namespace.helm("upgrade", release, str(CHART), *values, *scaled)
-    assert (replicas("kept"), replicas("lost")) == (4, 1)
-    for release in ("kept", "lost"):
-        namespace.helm("uninstall", release)
+    def scale(count: int) -> None:
+        namespace.kubectl(
+            "scale", f"deployment/{deployment}", f"--replicas={count}"
+        )  # as an autoscaler: the subresource
+
+    namespace.helm("install", "scaled", str(CHART), *values, mode)
+    for level in ("info", "debug"):
+        namespace.helm("upgrade", "scaled", str(CHART), *scaled, "--set", f"settings.log_level={level}", mode)
+        assert replicas() == 3, "Helm's own count, until somebody counts"
+    scale(7)
+    for level in ("info", "debug"):
+        namespace.helm("upgrade", "scaled", str(CHART), *scaled, "--set", f"settings.log_level={level}", mode)
+        assert replicas() == 7
+    scale(0)
+    namespace.helm("upgrade", "scaled", str(CHART), *scaled, mode)
+    assert replicas() == 0, "KEDA's count, too"
+    scale(5)
+    namespace.helm("rollback", "scaled", "5", mode)
+    assert replicas() == (5 if apply == "true" else 7), (
+        "on the client's side that revision's, until the autoscaler looks"
+    )
+    if takes:
+        with pytest.raises(Failed, match="conflict"):
+            namespace.helm("upgrade", "scaled", str(CHART), *values, mode)
+    namespace.helm("upgrade", "scaled", str(CHART), *values, mode, *takes)
+    assert replicas() == 3
+    namespace.helm("uninstall", "scaled")
+
+    namespace.helm("install", "scaled", str(CHART), *scaled, mode)  # from the start: Helm never gives a count
+    scale(4)
+    namespace.helm("upgrade", "scaled", str(CHART), *scaled, "--set", "settings.log_level=debug", mode)
+    assert replicas() == 4
+    namespace.helm("uninstall", "scaled")
 
 
 def test_install_test_upgrade_rollback_uninstall(release: Release) -> None:

@@ -146,6 +146,25 @@ pattern is about those that other routes name; `settings.lake` takes captures of
 {{- end -}}
 {{- end -}}
 
+{{/* The workers that there are, where an autoscaler counts them and Helm must give its count: what Helm gave once and gives no
+more is set to 1. Applied on the server's side it is the autoscaler's as soon as that has set it once; then to give it
+were a conflict, with the next rollback at the latest. `helm template` sees no Deployment, and gives none. */}}
+{{- define "pcaplake.liveReplicas" -}}
+{{- $live := lookup "apps/v1" "Deployment" .Release.Namespace (printf "%s-worker" (include "pcaplake.fullname" .)) -}}
+{{- if $live -}}
+{{- $applied := false -}}
+{{- $counted := false -}}
+{{- range $live.metadata.managedFields -}}
+{{- $of := dig "fieldsV1" "f:spec" (dict) . -}}
+{{- if and (eq .operation "Apply") (hasKey $of "f:selector") -}}{{- $applied = true -}}{{- end -}}
+{{- if and (eq .operation "Update") (hasKey $of "f:replicas") -}}{{- $counted = true -}}{{- end -}}
+{{- end -}}
+{{- if not (and $applied $counted) -}}
+{{- $live.spec.replicas | int64 -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "pcaplake.checksum" -}}
 {{- include (print .Template.BasePath "/configmap.yaml") . | sha256sum -}}
 {{- end -}}
