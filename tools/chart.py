@@ -35,6 +35,7 @@ Workers that follow an SQS queue, the committer, Spark's maintenance, scaling, d
 account are made ready, and how it is upgraded, is in [docs/deploy.md](../../docs/deploy.md). Kubernetes 1.29 or newer.
 ```
 helm install pcaplake helm/pcaplake --namespace pcaplake --create-namespace \\
+  --set image.repository=my.registry/data/pcaplake,spark.image.repository=my.registry/data/pcaplake-spark \\
   --set settings.queue=captures --set settings.lake=s3://lake/drives --set settings.region=eu-central-1
 helm test pcaplake --namespace pcaplake --logs
 ```

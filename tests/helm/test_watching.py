@@ -126,6 +126,7 @@ def test_pages_know_the_release_from_what_names_begin_with() -> None:
         text = page.read_text()
         assert not re.search(r"helm \w+ \$APP\b|instance=\$APP", text), page.name
         assert not re.search(r"(?:deploy|deployment|scaledobject)[/ ]\$RELEASE", text), page.name
+        assert "--reuse-values" not in text, f"{page.name}: a new chart's own values would be missing"
 
 
 def test_commands_get_along_where_an_optional_kind_is_not_known() -> None:
