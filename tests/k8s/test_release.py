@@ -61,7 +61,13 @@ def test_an_autoscaler_keeps_the_pods_that_there_are(namespace: Namespace, apply
     )
     if takes:
         with pytest.raises(Failed, match="conflict"):
+            namespace.helm("rollback", "scaled", "1", mode)
+        with pytest.raises(Failed, match="conflict"):
             namespace.helm("upgrade", "scaled", str(CHART), *values, mode)
+    namespace.helm("rollback", "scaled", "1", mode, *takes)
+    assert replicas() == 3
+    namespace.helm("upgrade", "scaled", str(CHART), *scaled, mode)
+    scale(6)
     namespace.helm("upgrade", "scaled", str(CHART), *values, mode, *takes)
     assert replicas() == 3
     namespace.helm("uninstall", "scaled")
