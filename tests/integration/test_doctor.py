@@ -183,12 +183,30 @@ def unwell(report: dict[str, Any]) -> set[tuple[str, str, str | None]]:
 def test_a_fleet_that_is_well(fleet: Fleet, capsys: Capsys) -> None:
     code, report = doctor(fleet, capsys)
     assert (code, unwell(report)) == (0, set()), report
-    assert {one["check"] for one in report["findings"]} == {*CHECKS, "settings", "queue"}
+    assert {one["check"] for one in report["findings"]} == {*CHECKS, "settings", "queue", "lakes"}
     code, report = doctor(fleet, capsys, "--lake", fleet.uri)
     assert (code, {one["lake"] for one in report["findings"]}) == (0, {fleet.uri})
     assert fleet.below("lake/_pcaplake/doctor/") == [], "its own object is gone"
     fleet.batches("c")
     assert fleet.rows() == each("a", "b", "c")
+
+
+def test_stages_of_a_lake_that_no_route_names_any_more(fleet: Fleet, capsys: Capsys) -> None:
+    """Messages of these captures are gone: without a word, their rows would be where nobody looks."""
+    here, fleet.uri = fleet.uri, f"{fleet.uri}-of-old"
+    fleet.batches("x")
+    assert unwell(doctor(fleet, capsys)[1]) == set(), "all of it is committed"
+    fleet.stage("y")
+    there, fleet.uri = fleet.uri, here
+    code, report = doctor(fleet, capsys)
+    assert (code, unwell(report)) == (1, {("warning", "lakes", None)})
+    (told,) = (one for one in report["findings"] if one["check"] == "lakes")
+    assert there in told["what"]
+    assert f"PCAPLAKE_LAKE={there} " in told["do"]
+    fleet.uri = there
+    fleet.batches("z")
+    assert fleet.rows() == each("x", "y", "z")
+    assert unwell(doctor(fleet, capsys)[1]) == set()
 
 
 def test_a_ledger_that_lost_its_items_is_rebuilt(fleet: Fleet, capsys: Capsys) -> None:

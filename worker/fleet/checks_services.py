@@ -7,12 +7,13 @@ a condition that never holds, which are refused after the permission was looked 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 from ..errors import Fatal, PcaplakeError
 from ..lake.delta.check import FAR_OFF
 from ..lake.dynamo import Canceled, ConditionLost, Dynamo, item
+from ..lake.ledger.dynamodb import waiting
 from ..objects import Gone
 from ..source import Sources
 from .checks_common import Case, Finding, NotExamined, error, ok, warning
@@ -62,6 +63,19 @@ async def _written(case: Case, path: str) -> list[Finding]:
 async def _removed(case: Case, path: str) -> list[Finding]:
     await case.store.delete(path)
     return []
+
+
+async def unserved(ledger: Dynamo, uris: Collection[str]) -> list[Finding]:
+    """Lakes of the ledger that are not among `uris`, which routes name, where stages wait: nothing else tells of them."""
+    found = [
+        warning(
+            f"stages wait in {uri}, which no route names",
+            f"unless another fleet serves it, take it into the routes again, or commit them by `PCAPLAKE_LAKE={uri} "
+            "pcaplake run --role committer` with these settings and no routes, until this is gone",
+        )
+        for uri in await waiting(ledger, uris)
+    ]
+    return found or [ok("no stage waits in a lake that no route names")]
 
 
 async def tables_of_dynamodb(case: Case) -> list[Finding]:

@@ -27,7 +27,7 @@ from .checks_common import Case, Finding, Level, NotExamined, Repair, error, ok,
 from .checks_files import files
 from .checks_lake import entries, lake_json, ledger, lock_table
 from .checks_queue import queue
-from .checks_services import captures, clocks, storage, tables_of_dynamodb
+from .checks_services import captures, clocks, storage, tables_of_dynamodb, unserved
 from .checks_stages import held, memory, pending
 from .checks_tables import blocked, transactions, versions
 from .places import fixed_places
@@ -237,7 +237,13 @@ async def _around(subject: Subject, uris: Sequence[str]) -> list[Finding]:
     else:
         found += [replace(one, check="queue") for one in await queue(settings.queue, settings.region)]
     readable = await captures(Sources(settings.storage), fixed_places(settings.load_routes()))
-    return [*found, *(replace(one, check="captures") for one in readable)]
+    found += [replace(one, check="captures") for one in readable]
+    try:
+        async with await Services.open(settings.ledger_table, None, region=settings.region) as services:
+            others = await unserved(services.ledger, [subject.store(uri).uri for uri in uris])
+    except PcaplakeError as problem:
+        others = [error(str(problem), "")]
+    return [*found, *(replace(one, check="lakes") for one in others)]
 
 
 @asynccontextmanager

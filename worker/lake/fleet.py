@@ -102,6 +102,7 @@ async def open_lake(
         log_store=services.log_store,
     )
     ledger.shards = lake.shards
+    await ledger.enroll(lake.generation)
     arbiter: Arbiter | None = None if services.locks is None else DynamoArbiter(services.locks)
     log_store = LogStore(
         store,

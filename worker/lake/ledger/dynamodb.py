@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Self
 
 from ...errors import Fatal, Retryable
-from ..dynamo import Canceled, Dynamo
+from ..dynamo import Canceled, Dynamo, item
 from ..manifest import Capture, Manifest, Stage
 from ..store import Store
 from . import CaptureItem, Lease, LedgerLost, StageItem, taken
@@ -35,6 +35,7 @@ from .dynamodb_items import (
     ABSENT,
     EXISTS,
     INLINE_BYTES,
+    LAKES,
     UNFIXED,
     Scope,
     advance,
@@ -134,6 +135,11 @@ class DynamoLedger:
     async def bind(self, lake_id: str) -> str:
         self._lake_id = self._lake_id or lake_id
         return self._lake_id
+
+    async def enroll(self, generation: int) -> None:
+        """Whoever looks for lakes of this table finds it: `waiting`."""
+        known = {"uri": self._store.uri, "generation": generation, "shards": self.shards}
+        await self._dynamo.call("PutItem", Item=item({"pk": LAKES, "sk": self._lake, **known}))
 
     @property
     def _lake(self) -> str:
@@ -360,3 +366,18 @@ class DynamoLedger:
         request = uuid.uuid4().hex
         there = await self._requests.write(take(self._lake, seen, owner, request))
         return there is None or there.get("taken_by") == request
+
+
+async def waiting(dynamo: Dynamo, but: Collection[str] = ()) -> list[str]:
+    """URIs of lakes of this table, but for those given, in which a stage waits to be committed; sorted."""
+    requests = Requests(dynamo)
+
+    async def waits(lake: Mapping[str, Any]) -> str | None:
+        scope = Scope(lake_id=lake["sk"], generation=lake["generation"], shards=lake["shards"])
+        for shard in range(scope.shards):
+            if await requests.query(scope.work(shard), 1):
+                return str(lake["uri"])
+        return None
+
+    others = [one for one in await requests.query(LAKES) if one["uri"] not in but]
+    return sorted({uri for uri in await together(waits, others) if uri is not None})

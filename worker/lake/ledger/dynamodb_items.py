@@ -6,6 +6,7 @@
     held#<lake_id>#<generation>                   <stage_id>   reason, staged_at
     head#<lake_id>                                -   head, moved_by, marked
     lease#<lake_id>                               -   owner, beat, taken_by
+    lakes                                         <lake_id>   uri, generation, shards
 
 `body` is the stage as JSON, compressed; when it is large, it is the object in the lake's store that `object` names.
 `bytes` is what the item carries of it. `staged_at` is the stage's `written_at`: it only orders, and it lets everybody
@@ -32,6 +33,7 @@ ABSENT = "attribute_not_exists(#pk)"
 UNFIXED = f"{EXISTS} AND attribute_not_exists(#batch)"
 _NOTHING: Mapping[str, Any] = {}
 _ALONE = "-"  # the sort key of an item that is alone in its partition
+LAKES = "lakes"  # the partition of all lakes, for who must find those that nobody names any more
 
 Key = dict[str, str]
 Action = dict[str, dict[str, Any]]
