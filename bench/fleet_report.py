@@ -94,6 +94,8 @@ def volume(row: Row) -> str:
         ["MB/s, fetched, decoded, written and staged", spread(row["mb_per_second"])],
         ["million rows/s", spread(row["million_rows_per_second"], 2)],
         ["CPU seconds a GB", spread(row["cpu_seconds_per_gb"])],
+        ["CPU seconds a million rows", spread(row["cpu_seconds_per_million_rows"], 2)],
+        ["the same by `pcaplake ingest`", spread(row["cpu_seconds_per_million_rows_ingest"], 2)],
     ]
     head = [f"{row['captures']} captures of {row['megabytes_each']:.0f} MB, mix c", "median (least–most)"]
     return table("Bytes", head, body)

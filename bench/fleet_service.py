@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -26,6 +27,7 @@ from worker.source import ObjectRef
 from .fleet_child import OPTIONS, Child, python
 from .fleet_files import tiny_capture
 from .fleet_site import Counting, Site
+from .ingest import ingest
 
 PATIENCE = 1800.0
 TERABYTE, MILLION, HOUR = 1e12, 1e6, 3600.0
@@ -161,10 +163,31 @@ async def messages(site: Site, *, count: int, repeats: int) -> dict[str, Any]:
     }
 
 
+def local(site: Site, captures: Captures, count: int) -> float:
+    """CPU seconds of `pcaplake ingest` on the same captures as local files, with all cores; without those of a start."""
+    folder = site.folder / site.name("local")
+
+    def cpu(name: str, path: Path, copies: int) -> float:
+        source = folder / name
+        source.mkdir(parents=True)
+        if captures.profile is not None:
+            shutil.copy(captures.profile, source / "profile.yaml")
+        first = Path(shutil.copy(path, source))
+        for number in range(1, copies):
+            os.link(first, source / f"{number:06}.pcap")
+        return float(ingest(source, folder / "lake", threads=os.cpu_count() or 1)["cpu_seconds"])
+
+    start = cpu("start", tiny(site.folder).path, 1)
+    spent = cpu("all", captures.path, count) - start
+    shutil.rmtree(folder)
+    return spent
+
+
 async def volume(site: Site, captures: Captures, *, count: int, repeats: int) -> dict[str, Any]:
-    """Megabytes of captures a second: fetched alone, and through the whole service."""
-    alone, whole, size = list[float](), list[dict[str, Any]](), captures.size * count
+    """Megabytes of captures a second: fetched alone, and through the whole service; beside it `pcaplake ingest`."""
+    alone, files, whole, size = list[float](), list[float](), list[dict[str, Any]](), captures.size * count
     for _ in range(repeats):
+        files.append(await asyncio.to_thread(local, site, captures, count))
         async with Bench(site, captures) as bench:
             before = await bench.ask("nothing")
             after = await bench.ask("fetch", uris=bench.uris(count))
@@ -178,6 +201,8 @@ async def volume(site: Site, captures: Captures, *, count: int, repeats: int) ->
         "mb_per_second": [size / run["seconds"] / 1e6 for run in whole],
         "million_rows_per_second": [run["rows"] / run["seconds"] / MILLION for run in whole],
         "cpu_seconds_per_gb": [run["cpu"] / size * 1e9 for run in whole],
+        "cpu_seconds_per_million_rows": [run["cpu"] / run["rows"] * MILLION for run in whole],
+        "cpu_seconds_per_million_rows_ingest": [spent / whole[0]["rows"] * MILLION for spent in files],
     }
 
 

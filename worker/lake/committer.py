@@ -95,6 +95,7 @@ class Committer:
         )
         self._rng = rng or random.Random()
         self._poll = self._idle = knobs.max_batch_age / 10
+        self._waited = False  # did something wait at the last look that is in no batch since?
         self._nudged = asyncio.Event()
         self._moved = clock()
         self.hurry = False
@@ -149,13 +150,18 @@ class Committer:
             await self._end_chores()
 
     def nudge(self) -> None:
-        """Something was staged in this process: look at once."""
-        self._nudged.set()
+        """Something was staged in this process: look at once, unless a look is due because something waits already."""
+        if self.hurry or not self._composer.waits:
+            self._nudged.set()
 
     async def _pause(self) -> None:
-        """Until the next look: soon while anything waits, later and later while nothing does, for looks cost requests."""
-        busy = self._open or self._composer.oldest_wait or self.hurry
-        self._idle = self._poll if busy else min(1.5 * self._idle, max(self._knobs.max_batch_age, LONGEST_IDLE))
+        """Until the next look: each later than the one before, for looks cost requests, but no batch waits for one."""
+        waits, longest = self._composer.waits, max(self._knobs.max_batch_age, LONGEST_IDLE)
+        if waits:
+            longest = max(self._knobs.max_batch_age - self._composer.oldest_wait, self._poll)
+        soon = self._open or (waits and not self._waited)
+        self._idle = self._poll if soon else min(1.5 * self._idle, longest)
+        self._waited = waits
         self._nudged.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._nudged.wait(), HURRY_SECONDS if self.hurry else self._idle)
@@ -178,6 +184,7 @@ class Committer:
         if self._batch is None:
             await self._recover()
         manifest = await self._compose()
+        self._waited = self._waited and manifest is None
         if manifest is not None and not await self._fix(manifest):
             await self._recover()
         if self._open:

@@ -43,7 +43,8 @@ class Composer:
     ) -> None:
         self._log, self._ledger, self._current, self._files = log_store, ledger, current, files
         self._knobs, self._clock, self._at, self._meter = knobs, clock, at, meter
-        self._waits = False
+        self.waits = False
+        """Did the last look find stages that wait?"""
         self._first_seen: dict[str, float] = {}
         self._reloaded_at = self._counted_at = float("-inf")
         self.held = 0
@@ -52,7 +53,7 @@ class Composer:
     @property
     def oldest_wait(self) -> float:
         """Seconds since it first saw the oldest stage that waits; 0 when none does."""
-        return self._clock() - min(self._first_seen.values()) if self._waits else 0.0
+        return self._clock() - min(self._first_seen.values()) if self.waits else 0.0
 
     async def compose(self, *, after: int, generation: int, tables: frozenset[str], hurry: bool) -> Manifest | None:
         """The batch that follows `after`, or None: nothing waits, or more may come.
@@ -65,7 +66,7 @@ class Composer:
         waiting = await self._ledger.pending(generation, self._knobs.max_batch_adds)
         opens = generation > last_generation
         closes = self._closes(waiting, tables, hurry) if waiting else opens and hurry
-        self._waits = bool(waiting)
+        self.waits = bool(waiting)
         if not closes:
             return None
         with self._at("commit.2"):
