@@ -140,7 +140,7 @@ async def _serve(settings: FleetSettings, parts: Parts, meter: Meter, server: Se
 
 def _costed(settings: FleetSettings, service: Service, meter: Meter) -> contextlib.AbstractAsyncContextManager[None]:
     """The pod's deletion cost follows the work. Fatal without the extra."""
-    if not settings.deletion_cost:
+    if not settings.deletion_cost or settings.role == "committer":  # one committer has nothing in flight to go by
         return contextlib.nullcontext()
     try:
         from .cluster.deletion_cost import following  # the extra is only for those who turn it on

@@ -216,8 +216,9 @@ def test_the_service_asks_for_the_package_only_when_told_to(monkeypatch: pytest.
     nobody: Any = None
 
     async def story() -> None:
-        async with serve._costed(FleetSettings.load(), nobody, SILENT):
-            pass
+        for settings in (FleetSettings.load(), FleetSettings.load(deletion_cost=True, role="committer")):
+            async with serve._costed(settings, nobody, SILENT):
+                pass
 
     asyncio.run(story())
     with pytest.raises(Fatal, match="pcaplake\\[cluster\\]"):
