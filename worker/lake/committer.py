@@ -151,15 +151,20 @@ class Committer:
 
     def nudge(self) -> None:
         """Something was staged in this process: look at once, unless a look is due because something waits already."""
-        if self.hurry or not self._composer.waits:
+        if self.hurry or not self._waits:
             self._nudged.set()
+
+    @property
+    def _waits(self) -> bool:
+        """Did the last look as the leader find stages that wait?"""
+        return self.leading and self._composer.waits
 
     async def _pause(self) -> None:
         """Until the next look: each later than the one before, for looks cost requests, but no batch waits for one."""
-        waits, longest = self._composer.waits, max(self._knobs.max_batch_age, LONGEST_IDLE)
+        waits, longest = self._waits, max(self._knobs.max_batch_age, LONGEST_IDLE)
         if waits:
             longest = max(self._knobs.max_batch_age - self._composer.oldest_wait, self._poll)
-        soon = self._open or (waits and not self._waited)
+        soon = self.leading and (self._open or (waits and not self._waited))
         self._idle = self._poll if soon else min(1.5 * self._idle, longest)
         self._waited = waits
         self._nudged.clear()
