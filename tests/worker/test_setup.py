@@ -182,6 +182,34 @@ def test_another_setups_queue_is_an_overlap_too() -> None:
         merged("raw", made, QUEUE, ["a/"])
 
 
+def test_what_to_do_about_an_earlier_setups_rule() -> None:
+    made = merged("raw", {}, OTHER, ["a/"])
+    assert made is not None
+    with pytest.raises(Fatal, match=r"earlier `pcaplake setup`.*other.*remove it") as met:
+        merged("raw", made, QUEUE, ["a/"])
+    assert made["QueueConfigurations"][0]["Id"] in str(met.value)
+    with pytest.raises(Fatal) as met:
+        merged("raw", {"QueueConfigurations": [rule(OTHER, "a/")]}, QUEUE, ["a/"])
+    assert "earlier" not in str(met.value)
+
+
+def test_our_rule_stays_ours_while_the_queue_is_gone(account: Clients) -> None:
+    """Nobody knows the account of a queue that is not there."""
+    nobodys = str(setup.arn_of(account, "captures", None))
+    made = merged("raw", {}, QUEUE, ["a/"])
+    assert made is not None
+    assert merged("raw", made, nobodys, ["a/b"]) is None
+    china = {"QueueConfigurations": [rule(QUEUE.replace("arn:aws:", "arn:aws-cn:"), "a/")]}
+    assert merged("raw", china, nobodys, ["a/b"]) is None
+    topic = QUEUE.replace(":sqs:", ":sns:")
+    for elsewhere in (OTHER, QUEUE.replace("eu-central-1", "eu-west-1"), f"{QUEUE}2", topic, f"{FUNCTION}:captures"):
+        kind = {"sqs": "Queue", "sns": "Topic", "lambda": "LambdaFunction"}[elsewhere.split(":")[2]]
+        with pytest.raises(Fatal, match="one receiver"):
+            merged("raw", {f"{kind}Configurations": [rule(elsewhere, "a/")]}, nobodys, ["a/b"])
+    with pytest.raises(Fatal, match="one receiver"):  # of a queue that is there the account is known
+        merged("raw", made, QUEUE.replace("123456789012", "210987654321"), ["a/"])
+
+
 @given(prefixes)
 def test_filters_hold_nothing_that_must_be_encoded(prefix: str) -> None:
     assert prefix.startswith(notifications.filter_of(prefix))

@@ -43,7 +43,15 @@ class Rule:
 
     def serves(self, queue: str) -> bool:
         """Does it send every creation below its prefix to this queue?"""
-        return self.receiver == queue and EVENTS in self.events and not self.suffix
+        return same_queue(self.receiver, queue) and EVENTS in self.events and not self.suffix
+
+
+def same_queue(receiver: str, queue: str) -> bool:
+    """Is this ARN the queue's? One without an account is of a queue that is not there yet: any account's may be it."""
+    if receiver == queue:
+        return True
+    (_, _, service, region, account, name), theirs = queue.split(":", 5), receiver.split(":", 5)
+    return not account and [*theirs[2:4], *theirs[5:]] == [service, region, name]
 
 
 def rules(configuration: Mapping[str, Any]) -> Iterator[Rule]:
@@ -74,6 +82,8 @@ def merged(
 ) -> dict[str, Any] | None:
     """The configuration with every creation below the prefixes sent to `queue`, an ARN; None: it is so already.
 
+    While there is no such queue its ARN has no account, and what this makes is only to be looked at.
+
     Fatal when S3 would refuse it: somebody else gets these events.
     """
     there = list(rules(configuration))
@@ -103,9 +113,15 @@ def _raw(queue: str, prefix: str) -> dict[str, Any]:
 
 def _refusal(bucket: str, prefix: str, clash: Rule) -> str:
     which = "all keys" if not clash.prefix and not clash.suffix else f"keys {clash.prefix!r}...{clash.suffix!r}"
+    earlier = (
+        f"An earlier `pcaplake setup` made that rule, for the queue {clash.receiver.rpartition(':')[2]}: if no fleet "
+        "reads that queue any more, remove it from the bucket's notifications and run this again. If one does: "
+        if clash.id.startswith(_MARK)
+        else ""
+    )
     return (
         f"the bucket {bucket} sends {', '.join(sorted(clash.events))} of {which} to {clash.receiver} (rule "
-        f"{clash.id!r}), and S3 sends one event to one receiver: it would refuse ours for keys {prefix!r}... Let that "
-        "rule go to an SNS topic that both subscribe to, or use EventBridge, and run this with --no-notifications "
-        "(docs/setup.md says how); or give the routes another prefix"
+        f"{clash.id!r}), and S3 sends one event to one receiver: it would refuse ours for keys {prefix!r}... {earlier}"
+        "Let that rule go to an SNS topic that both subscribe to, or use EventBridge, and run this with "
+        "--no-notifications (docs/setup.md says how); or give the routes another prefix"
     )

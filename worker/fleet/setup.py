@@ -114,7 +114,7 @@ def announcements(clients: Clients, places: Collection[Place], queue: queues.Arn
 
 
 def arn_of(clients: Clients, name: str, queue: queues.Found | None) -> queues.Arn:
-    """The queue's, or one that no queue has, where it is not there yet."""
+    """The queue's, or one without an account, which nobody knows of a queue that is not there yet."""
     return queue.arn if queue else queues.Arn(partition="aws", region=clients.region, account="", name=name)
 
 
@@ -142,7 +142,7 @@ def make_notifications(
         if one.wanted is None:
             steps.there("notification", one.bucket, shown)
         else:
-            had = any(rule.receiver == str(arn) for rule in notifications.rules(one.now))
+            had = any(notifications.same_queue(rule.receiver, str(arn)) for rule in notifications.rules(one.now))
             act = _Notify(clients.s3, one.bucket, one.wanted, sleep)
             steps.act("changed" if had else "made", "notification", one.bucket, act, f"{shown} to {name}")
 
