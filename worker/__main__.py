@@ -10,10 +10,21 @@ from typing import NoReturn
 INTERRUPTED = 130
 
 
+class _Without:
+    """An import hook: a package is as if it were not installed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == self._name:
+            raise ModuleNotFoundError(f"{name} is left out: nothing here needs it", name=name)
+
+
 def main() -> NoReturn:
     """The console script."""
     # What the start does for nobody is a second of CPU, most of what a short command takes.
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]  # pyarrow loads it with its first array
+    sys.meta_path.insert(0, _Without("pandas"))  # pyarrow loads it with its first array
     gc.disable()
     try:
         from .cli import run

@@ -4,9 +4,10 @@ Knows who shares Parquet files with whom and when a window closes. Must not know
 tells how it ended, and whoever gave the job decides what follows.
 
 A lane reads one capture at a time, in a thread, into the window of the capture's lake, and may read the next one while
-the last window is being staged. A window closes when it is full, when `flush_interval` is over, and at once when
-nothing is in flight that could join it. What goes wrong in one capture costs the captures that share its window their
-work, never a row: they end as AGAIN. So a capture that has failed before is read alone.
+the last window is being staged. A window closes when it is full, when `flush_interval` is over, when it is the oldest
+and its lane needs one for another lake, and at once when nothing is in flight that could join it. What goes wrong in
+one capture costs the captures that share its window their work, never a row: they end as AGAIN. So a capture that has
+failed before is read alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .lake.stage import Window
 from .meter import SILENT, Meter
 from .pipeline import Reader, Stopped
 
+MOST_WINDOWS = 4  # of one lane: each holds row groups that are not written yet
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -170,6 +172,8 @@ class Lanes:
                     try:
                         if job.lake in held and not self._joins(job, held[job.lake]):
                             await stage(job.lake)
+                        if job.lake not in held and len(held) >= MOST_WINDOWS:
+                            await stage(next(iter(held)))
                         if job.lake not in held:
                             held[job.lake] = _Open(job.lake.window())
                         if not await self._read(job, held[job.lake]):

@@ -48,6 +48,10 @@ class Returned(PcaplakeError):
     """The message goes back unharmed and at once: the service stops."""
 
 
+class OfOneCapture(Retryable):
+    """What a message names cannot be read: no sign of an outage, in which nothing else could be read either."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Message:
     """A delivery that is being worked on. `idle`: its task runs, and the lanes have had no capture of it yet."""
@@ -145,7 +149,9 @@ class Service:
         failures = 0
         while not self._stopping.is_set():
             if self._failures >= OUTAGE:  # every receipt counts for the redrive policy: an outage must not use them up
-                await self._pause(back_off(self._failures - OUTAGE + 1, first=1.0, most=60.0))
+                seconds = back_off(self._failures - OUTAGE + 1, first=1.0, most=60.0)
+                log.warning("%d messages in a row failed: nothing is received for %.0f s", self._failures, seconds)
+                await self._pause(seconds)
                 if self._stopping.is_set():
                     return
             limit = min(self._most - len(self._messages) - self._asked, MOST_AT_ONCE)
@@ -200,10 +206,7 @@ class Service:
             bind(message_id=delivery.message_id)
             work = self._read_body(delivery)
             with span("message", message_id=delivery.message_id, receive_count=delivery.receive_count):
-                ends = await asyncio.gather(
-                    *(self._capture(message, route, ref) for route, ref in work), return_exceptions=True
-                )
-            _raise_worst(ends)
+                await self._all(message, work)
             deleted = await self._deletions.ask(delivery)
             self._meter.count("messages", outcome="deleted" if deleted else "undeleted")
             self._failures = 0
@@ -222,21 +225,41 @@ class Service:
         except Exception as error:
             log.warning("message %s: %s", delivery.message_id, error, exc_info=not isinstance(error, PcaplakeError))
             self.tally["failed"] += 1
-            self._failures += isinstance(error, Retryable)
+            self._failures += isinstance(error, Retryable) and not isinstance(error, OfOneCapture)
             back = self._later(delivery)
         finally:
             message.idle = False
+            self._heartbeats.forget(delivery)  # a beat after the release would undo it
             if back is not None:
                 self._meter.count("messages", outcome="released")
                 if self.stopping:  # our own polls would take it again, and each receipt counts for the redrive policy
                     await self._polled.wait()
                 with suppress(PcaplakeError):  # it comes at its old time then
                     await self._queue.release(delivery, back)
-            self._heartbeats.forget(delivery)
             self._messages.discard(message)
             self._room.set()
             self._show()
             await self._lanes.changed()
+
+    async def _all(self, message: _Message, work: Sequence[tuple[Route, ObjectRef]]) -> None:
+        """Returns when the message needs nothing more: of several captures, when all are known at the same time.
+
+        What was staged first may have been overwritten while the last was being read.
+        """
+        todo: Sequence[int] = range(len(work))
+        ids = dict[int, str | None]()
+        for _ in range(ATTEMPTS):
+            ends = await asyncio.gather(*(self._capture(message, *work[i]) for i in todo), return_exceptions=True)
+            _raise_worst([end for end in ends if isinstance(end, BaseException)])
+            ids |= zip(todo, ends, strict=True)  # type: ignore[arg-type]
+            if len(work) == 1:
+                return
+            asked = [(i, capture_id) for i, capture_id in ids.items() if capture_id is not None]
+            known = await asyncio.gather(*(self._questions[work[i][0].lake].ask(one) for i, one in asked))
+            todo = [i for (i, _), item in zip(asked, known, strict=True) if item is None]
+            if not todo:
+                return
+        raise Retryable(f"its captures were read {ATTEMPTS} times, and the lake was overwritten each time")
 
     def _later(self, delivery: Delivery) -> float:
         return back_off(delivery.receive_count, first=self._retry_first, most=self._retry_most)
@@ -255,9 +278,9 @@ class Service:
         return tuple(found)
 
     # -- one capture ----------------------------------------------------------------------------------------------
-    async def _capture(self, message: _Message, route: Route, ref: ObjectRef) -> None:
-        """Returns when the capture needs nothing more; raises what keeps the message."""
-        lake = self._lakes[route.lake]
+    async def _capture(self, message: _Message, route: Route, ref: ObjectRef) -> str | None:
+        """Returns when the capture needs nothing more: its id, None when it is gone. Raises what keeps the message."""
+        lake, key = self._lakes[route.lake], None
         try:
             with _of_one_capture():
                 ref = await self._sources.resolve(ref)
@@ -274,10 +297,12 @@ class Service:
                 running.set_result(None)
         except (Gone, Changed) as error:
             log.info("%s", error)
-            outcome = "gone"
+            outcome, key = "gone", None
+        finally:
+            await self._lanes.changed()  # windows may have waited for it
         self.tally[outcome] += 1
         self._meter.count("captures", outcome=outcome)
-        await self._lanes.changed()  # windows may have waited for it
+        return None if key is None else key[1]
 
     async def _staged(self, message: _Message, route: Route, lake: Lake, ref: ObjectRef) -> str:
         """Read it until somebody's rows of it are staged."""
@@ -405,4 +430,4 @@ def _of_one_capture() -> Iterator[None]:
     try:
         yield
     except Fatal as error:
-        raise Retryable(str(error)) from error
+        raise OfOneCapture(str(error)) from error

@@ -369,21 +369,14 @@ def test_a_start_that_compiles_says_so(tmp_path: Path) -> None:
 
 def test_nothing_is_imported_that_nobody_uses(drive: Drive, tmp_path: Path) -> None:
     """pyarrow would import pandas, where it is installed, with the first array: 0.4 s of CPU in each process."""
-    command = [
-        sys.executable,
-        "-X",
-        "importtime",
-        "-m",
-        "worker",
-        "ingest",
-        str(drive.folder),
-        "--lake",
-        f"{tmp_path}/lake",
-    ]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    imported = {line.rpartition("|")[2].strip() for line in told.splitlines() if line.startswith("import time:")}
-    assert "pyarrow" in imported
-    assert not {name for name in imported if name.startswith("pandas.")}  # it is asked for, in vain
+    lake = str(tmp_path / "lake")
+    capture = str(next(drive.folder.glob("*/*.pcapng")))
+    for arguments in (["inspect", capture], ["ingest", str(drive.folder), "--lake", lake], ["tables", "--lake", lake]):
+        command = [sys.executable, "-X", "importtime", "-m", "worker", *arguments]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        imported = {line.rpartition("|")[2].strip() for line in told.splitlines() if line.startswith("import time:")}
+        assert "pyarrow" in imported
+        assert not {name for name in imported if name.startswith("pandas.")}  # it is asked for, in vain
 
 
 def test_report_of_nothing() -> None:

@@ -85,7 +85,9 @@ async def _staged(case: Case, candidates: Sequence[str]) -> dict[str, set[str]]:
         waiting = await ledger.pending(generation, EVERYTHING)
         aside = await ledger.held(generation)
         items = await ledger.stages(generation, ids.union(waiting, aside))
-        for item in items.values():
+        for stage_id, item in items.items():
+            if item.stage is None and item.batch is None:
+                raise NotExamined(f"the object of stage {stage_id} is gone, and nobody knows which files are its")
             for table, adds in (item.stage.adds if item.stage is not None else {}).items():
                 found.setdefault(table, set()).update(add.path for add in adds)
     async for _, manifest in manifests(case.store, await batches_from(case.store, 0)):

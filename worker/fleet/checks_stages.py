@@ -47,7 +47,11 @@ async def pending(case: Case) -> list[Finding]:
     aside = await ledger.held(lake.generation)
     items = await ledger.stages(lake.generation, [*waiting, *aside])
     stages = [item.stage for item in items.values() if item.batch is None and item.stage is not None]
-    found = [*_forgotten(waiting, items), *_old(case, [one for one in stages if one.stage_id not in aside])]
+    found = [
+        *_forgotten(waiting, items),
+        *_emptied(items),
+        *_old(case, [one for one in stages if one.stage_id not in aside]),
+    ]
     files = Files(case.store)
     found += [_incomplete(stage, gone) for stage in stages if (gone := await files.missing(stage.paths))]
     found += await _uncommitted(case, files)
@@ -64,6 +68,18 @@ def _forgotten(waiting: Iterable[str], items: Mapping[str, StageItem]) -> list[F
             f"{len(gone)} stages are on the work list and not in the ledger: {', '.join(gone[:5])}",
             "the ledger has lost items: put back a copy, or rebuild it with --repair when it says what is missing; "
             "captures that were only staged are read again with `pcaplake replay`",
+        )
+    ]
+
+
+def _emptied(items: Mapping[str, StageItem]) -> list[Finding]:
+    gone = [one for one, item in items.items() if item.batch is None and item.stage is None]
+    if not gone:
+        return []
+    return [
+        error(
+            f"{len(gone)} stages wait whose objects in _pcaplake/stages are gone: {', '.join(gone[:5])}",
+            "somebody else deletes from this lake: put them back (a version of the bucket, a copy); until then they are held",
         )
     ]
 

@@ -36,6 +36,8 @@ APP_ID = "pcaplake"
 BLOCKED_RETRY_SECONDS = 10.0
 HURRY_SECONDS = 0.02
 LONGEST_IDLE = 0.5  # seconds between looks while nothing waits, or `max_batch_age` where that is longer
+LONGEST_PAUSE = 5.0  # seconds between looks, however long a batch may wait
+GOODBYE_SECONDS = 1.0  # at the least, for giving up the lease
 _CACHED = 16
 _STEPS = {  # as metrics name them
     "commit.1": "recover",
@@ -94,7 +96,7 @@ class Committer:
             log_store, ledger, current, self._files, knobs=knobs, clock=clock, at=self._at, meter=meter
         )
         self._rng = rng or random.Random()
-        self._poll = self._idle = knobs.max_batch_age / 10
+        self._poll = self._idle = min(knobs.max_batch_age / 10, 1.0)
         self._waited = False  # did something wait at the last look that is in no batch since?
         self._nudged = asyncio.Event()
         self._moved = clock()
@@ -130,6 +132,7 @@ class Committer:
         try:
             while True:
                 self._moved = self._clock()
+                self._nudged.clear()  # what is staged from here on may not be seen by this turn
                 self._tell()
                 try:
                     if await self._leadership.lead(self._take_over):
@@ -145,7 +148,7 @@ class Committer:
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
-            await self._leadership.release()  # before chores: nobody needs to lead for them
+            await self._give_up_the_lease()  # before chores: nobody needs to lead for them
             self._tell()
             await self._end_chores()
 
@@ -160,16 +163,27 @@ class Committer:
         return self.leading and self._composer.waits
 
     async def _pause(self) -> None:
-        """Until the next look: each later than the one before, for looks cost requests, but no batch waits for one."""
+        """Until the next look: each later than the one before, for looks cost requests, but no batch waits for one.
+
+        Who does not lead looks at the lease, and nothing that waits is a reason to.
+        """
         waits, longest = self._waits, max(self._knobs.max_batch_age, LONGEST_IDLE)
         if waits:
             longest = max(self._knobs.max_batch_age - self._composer.oldest_wait, self._poll)
         soon = self.leading and (self._open or (waits and not self._waited))
-        self._idle = self._poll if soon else min(1.5 * self._idle, longest)
+        self._idle = self._poll if soon else min(1.5 * self._idle, longest, LONGEST_PAUSE)
         self._waited = waits
-        self._nudged.clear()
+        seconds = self._idle if self.leading else self._leadership.patience
+        with suppress(TimeoutError):  # `wait_for` of Python 3.11 may swallow a cancellation
+            async with asyncio.timeout(HURRY_SECONDS if self.hurry else seconds):
+                await self._nudged.wait()
+
+    async def _give_up_the_lease(self) -> None:
+        """It runs out by itself where that cannot be said in time."""
+        patience = None if self.patience is None else max(self.patience, GOODBYE_SECONDS)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._nudged.wait(), HURRY_SECONDS if self.hurry else self._idle)
+            async with asyncio.timeout(patience):
+                await self._leadership.release()
 
     def _tell(self) -> None:
         """Gauges say what this one knows as the leader; where it is none, nothing waits for it."""

@@ -113,6 +113,9 @@ class Composer:
         gone = [one for one, item in found if item is None or item.batch is not None]
         if gone:
             await self._ledger.unpend(generation, gone)
+        for one, item in found:
+            if item and item.batch is None and item.stage is None:
+                await self._hold(generation, one, "its object in _pcaplake/stages is gone: put it back")
         return [(item.stage, item.displaced) for _, item in found if item and item.batch is None and item.stage]
 
     async def _generation_now(self, last: int, hurry: bool) -> int:
@@ -144,12 +147,15 @@ class Composer:
                 base = schemas.get(table) or await self._struct(table)
                 grown[table] = wanted if base is None else (evolve(table, base, wanted) or base)
         except SchemaConflict as conflict:
-            log.error("stage %s is held: %s", stage.stage_id, conflict)
-            await self._ledger.hold(stage.generation, stage.stage_id, str(conflict))
-            self._counted_at = float("-inf")
+            await self._hold(stage.generation, stage.stage_id, str(conflict))
             return False
         schemas.update(grown)
         return True
+
+    async def _hold(self, generation: int, stage_id: str, reason: str) -> None:
+        log.error("stage %s is held: %s", stage_id, reason)
+        await self._ledger.hold(generation, stage_id, reason)
+        self._counted_at = float("-inf")
 
     async def _struct(self, table: str) -> Mapping[str, Any] | None:
         try:

@@ -228,15 +228,17 @@ class Lake:
         """
         self._step("before stage.5")
         others = await self._persist(lambda: self.ledger.stage(stage))
+        if not others:
+            self._step("after stage.5")
+        overwritten = await self._persist(self._current.reload) != stage.generation
         if others:
-            taken = tuple(c for c in stage.captures if c.capture_id in others)
-            return Staged(taken=taken, again=tuple(c for c in stage.captures if c.capture_id not in others))
-        self._step("after stage.5")
+            taken = tuple(c for c in stage.captures if c.capture_id in others and not overwritten)
+            return Staged(taken=taken, again=tuple(c for c in stage.captures if c not in taken))
         for table, adds in stage.adds.items():
             self._meter.count("files_created", len(adds), table=table)
             self._meter.count("bytes_written", sum(add.size for add in adds), table=table)
         self._meter.observe("stage_bytes", stage.byte_count)
-        if await self._persist(self._current.reload) != stage.generation:
+        if overwritten:
             return Staged(again=stage.captures)
         self._own[stage.stage_id] = None
         if len(self._own) > _REMEMBERED:
@@ -287,12 +289,16 @@ class Lake:
         return await self.ledger.pending(await self._current.reload(), _EVERYTHING)
 
     async def _unsettled(self, waiting: set[str]) -> bool:
-        """Is something not in all tables yet? Stages of an overwritten generation never will be."""
+        """Is something not in all tables yet? Stages of an overwritten generation never will be.
+
+        What is settled leaves `waiting`, so that nobody asks for it again.
+        """
         generation = await self._current.reload()
         head = await self.ledger.head()
         held = await self.ledger.held(generation)
         items = await self.ledger.stages(generation, waiting - held.keys())
-        if any(item.batch is None or item.batch > head for item in items.values()):
+        waiting &= held.keys() | {one for one, item in items.items() if item.batch is None or item.batch > head}
+        if waiting - held.keys():
             return True
         if await self.store.head(manifest_path(head + 1)) is not None:
             return True
@@ -310,8 +316,9 @@ class Lake:
         self.committer.hurry = True
         self.committer.nudge()
         try:
-            while self._own and self.committer.leading and self._task is not None and not self._task.done():
-                if self._clock() >= deadline or not await self._unsettled(set(self._own)):
+            waiting = set(self._own)
+            while waiting and self.committer.leading and self._task is not None and not self._task.done():
+                if self._clock() >= deadline or self.committer.stuck or not await self._unsettled(waiting):
                     return
                 await asyncio.sleep(HURRY_SECONDS)
         finally:

@@ -33,6 +33,11 @@ class Leadership:
         self._seen = Lease()
         self._seen_at = float("-inf")
 
+    @property
+    def patience(self) -> float:
+        """Seconds between two looks of a follower: who is silent for `timeout` is found out soon after it."""
+        return self._timeout / BEATS_PER_TIMEOUT
+
     async def lead(self, on_taken: Callable[[], Awaitable[None]]) -> bool:
         """Do we lead? Takes a lease that nobody holds or beats, and calls `on_taken` before saying so."""
         if self.leading:
@@ -52,7 +57,7 @@ class Leadership:
     async def keep(self) -> None:
         """Beat while leading, until cancelled."""
         while True:
-            await asyncio.sleep(self._timeout / BEATS_PER_TIMEOUT)
+            await asyncio.sleep(self.patience)
             if self.leading:
                 try:
                     await self._beat()

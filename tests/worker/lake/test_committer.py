@@ -10,15 +10,18 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from tests.worker.fleets import Fleet
 from worker.errors import Fatal, OutcomeUnknown, Retryable
 from worker.lake.delta.actions import AddFile
 from worker.lake.delta.log import LogStore
@@ -425,6 +428,39 @@ async def test_what_was_staged_before_an_overwrite_was_noticed_is_decoded_again(
 
 
 @story
+async def test_what_somebody_staged_before_an_overwrite_is_no_reason_to_forget_it() -> None:
+    bench = await Bench().start()
+    window = bench.lake.window()
+    fill(window, "a")
+    stage = window.close()
+    assert stage is not None
+    await bench.staged("a")
+    await raise_generation(bench.store)
+    done = await bench.lake.stage(stage)
+    assert ([c.capture_id for c in done.again], done.taken) == (["a"], ())
+    await bench.staged("a")
+    await bench.turn()
+    bench.whole("a")
+
+
+@story
+async def test_a_stage_whose_object_is_gone_is_held_and_costs_no_other() -> None:
+    bench = await Bench().start()
+    await bench.staged("a")
+    ((key, item),) = bench.ledger.shared.stages.items()
+    await bench.staged("b")
+    bench.ledger.shared.stages[key] = replace(item, stage=None)
+    await bench.turn()
+    bench.whole("b")
+    (reason,) = (await bench.ledger.held(0)).values()
+    assert "put it back" in reason
+    bench.ledger.shared.stages[key] = item
+    await bench.ledger.release(0)
+    await bench.turn()
+    bench.whole("a", "b")
+
+
+@story
 async def test_who_lost_captures_to_another_stage_decodes_the_rest_again() -> None:
     bench = await Bench().start()
     await bench.staged("a")
@@ -522,6 +558,51 @@ async def test_a_batch_waits_for_more_until_nothing_comes_or_it_is_old() -> None
         bench.now += 6
     assert bench.head == 1
     bench.whole("a", "b", "c", "d", "e")
+
+
+@story
+async def test_a_lake_is_closed_although_something_has_just_been_staged() -> None:
+    """A cancellation and what ends a wait, both at once: `wait_for` of Python 3.11 loses the cancellation."""
+    fleet = Fleet()
+    async with await fleet.lake(max_batch_age=20.0) as lake:
+        while not lake.committer.leading:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # it waits for the next look
+        lake.committer.nudge()
+        await asyncio.wait_for(lake.close(), 30)
+
+
+@story
+async def test_a_follower_looks_at_the_lease_however_long_a_batch_may_wait() -> None:
+    fleet = Fleet()
+    async with await fleet.lake(max_batch_age=1000.0) as first, await fleet.lake(max_batch_age=1000.0) as second:
+        while not first.committer.leading:
+            await asyncio.sleep(0.01)
+
+        async def silent() -> None:
+            first.committer._leadership.leading = False
+
+        first.committer._leadership.release = silent  # type: ignore[method-assign]
+        assert first._task is not None
+        first._task.cancel()
+        async with asyncio.timeout(30):  # of which 0.4 are needed: twice `lease_timeout`
+            while not second.committer.leading:
+                await asyncio.sleep(0.01)
+
+
+@story
+async def test_a_ledger_that_does_not_answer_keeps_nobody_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    async with await fleet.lake() as lake:
+        while not lake.committer.leading:
+            await asyncio.sleep(0.01)
+
+        async def never(*_: object) -> Any:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(fleet.ledger, "lease", never)
+        lake.committer.patience = 0.0
+        await asyncio.wait_for(lake.close(), 30)
 
 
 @story

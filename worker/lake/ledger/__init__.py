@@ -43,8 +43,8 @@ class CaptureItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageItem:
-    """What the ledger holds of one stage. `stage` is None once it is flagged; `displaced`: a capture was taken away
-    from it by a manifest, so its files must never be committed."""
+    """What the ledger holds of one stage. `stage` is None once it is flagged, or when somebody else deleted what it
+    holds; `displaced`: a capture was taken away from it by a manifest, so its files must never be committed."""
 
     stage: Stage | None
     batch: int | None = None

@@ -188,9 +188,11 @@ class DynamoLedger:
 
     async def _written(self, scope: Scope, stage: Stage) -> dict[str, Any]:
         """The stage's item; its object, if it has one, is durable before."""
-        body = await asyncio.to_thread(packed, stage)
-        if len(body) > INLINE_BYTES:
-            await self._store.put_if_absent(object_path(stage.stage_id), body)
+        body, path = await asyncio.to_thread(packed, stage), object_path(stage.stage_id)
+        large = len(body) > INLINE_BYTES
+        if large and not await self._store.put_if_absent(path, body) and await self._store.head(path) is None:
+            # S3 answers 409 to one of two writers, and the other, which may be this very client before, may yet fail
+            raise Retryable(f"{path}: the store says that it is there, and it is not")
         return stage_values(scope, stage, body)
 
     async def pending(self, generation: int, limit: int) -> list[str]:
@@ -214,15 +216,10 @@ class DynamoLedger:
         kept = await self._store.get(found["object"])
         if kept is None and "batch" not in found:  # somebody may have committed and flagged it since it was found
             found = await self._requests.get_one({name: found[name] for name in ("pk", "sk")})
-            if "object" in found and "batch" not in found:
-                raise Fatal(
-                    f"{found['object']} is gone, and the stage it holds is not committed: somebody else deletes from "
-                    "this lake; put it back"
-                )
         return await self._with_body(found, None if kept is None else kept[0]) if found else None
 
     async def _with_body(self, found: Mapping[str, Any], body: bytes | None) -> StageItem:
-        """Without one: flagging deletes it before it says so."""
+        """Without one: flagging deletes it before it says so; or, in no batch, somebody else did."""
         stage = None if body is None else await asyncio.to_thread(unpacked, body)
         return StageItem(stage=stage, batch=found.get("batch"), displaced=found.get("displaced", False))
 
