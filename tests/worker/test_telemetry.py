@@ -314,6 +314,25 @@ def test_an_exception_stays_within_its_line() -> None:
     assert "ValueError: of\nno use" in json.loads(line)["exception"]
 
 
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_a_traceback_has_no_locals(format: str) -> None:
+    """They may be settings, with their secrets, and are hundreds of lines."""
+
+    def say() -> None:
+        settings = {"secret_access_key": "hush" * 2}
+        try:
+            raise ValueError(f"{len(settings)} is wrong")
+        except ValueError:
+            log.exception("unexpected")
+
+    said = logged(format, "info", say)
+    assert "ValueError: 1 is wrong" in said
+    assert "test_telemetry.py" in said
+    assert "hushhush" not in said
+    assert "secret_access_key'" not in said
+    assert len(said.splitlines()) < 10
+
+
 def test_text_is_for_people() -> None:
     def say() -> None:
         with logs.bound(message_id="m1"):

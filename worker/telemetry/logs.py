@@ -73,7 +73,9 @@ def _formatter(format: str, *, colors: bool) -> logging.Formatter:
         ]
     else:
         about.append(structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False))
-        shown = [structlog.dev.ConsoleRenderer(colors=colors)]
+        # the default shows the locals of every frame: hundreds of lines, in which settings and secrets stand
+        plain = structlog.dev.plain_traceback
+        shown = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=about,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shown],
