@@ -38,7 +38,7 @@ from typer.exceptions import TyperException
 from parser import ProfileError
 from worker.commands.screen import say
 from worker.errors import PcaplakeError
-from worker.fleet_settings import FleetSettings
+from worker.fleet_settings import FleetSettings, misspelt
 from worker.settings import WrongSetting, debug, pairs
 
 from . import session
@@ -208,6 +208,8 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | No
 
 def _run(app: typer.Typer, arguments: Sequence[str] | None, name: str | None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    if line := misspelt():
+        say(line)
     with _terminable():
         try:
             code = int(app(arguments, prog_name=name, standalone_mode=False) or 0)

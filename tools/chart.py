@@ -83,6 +83,7 @@ def _allowed(name: str, field: Mapping[str, Any]) -> dict[str, Any]:
             "anyOf": [
                 {"type": "object", "additionalProperties": {"type": "string"}},
                 {"type": "array", "items": pair},
+                pair,
             ]
         }
     if one["type"] == "array":  # Names

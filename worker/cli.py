@@ -33,6 +33,7 @@ from .commands import (
 )
 from .commands import run as run_command
 from .errors import PcaplakeError, WrongChoice
+from .fleet_settings import misspelt
 from .queue.directory import NotThere
 from .settings import WrongSetting, debug
 
@@ -69,6 +70,8 @@ def pcaplake(
     if version:
         screen.out.print(f"pcaplake {VERSION}")
         raise typer.Exit
+    if context.invoked_subcommand != "run" and (line := misspelt()):  # the service logs it
+        screen.say(f"pcaplake: {line}")
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(USAGE)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from parser.tables import TABLES
 
@@ -22,18 +22,22 @@ from .lake.knobs import Knobs
 from .routes import Routes, WrongRoutes
 from .settings import (
     PREFIX,
+    S3,
     Columns,
     Pairs,
     Seconds,
+    Settings,
     Size,
     WrongSetting,
     aws_region,
     explained,
+    plain_http,
+    suggested,
     traces_endpoint,
     variable,
+    variables,
 )
 
-_S3 = ("s3://", "s3a://", "s3n://")  # other stores refuse a region
 LOW_LATENCY: Mapping[str, Any] = {"flush_interval": 1.0, "max_batch_age": 0.25}
 _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -81,9 +85,15 @@ class FleetSettings(BaseSettings):
     )
     lock_table: str = Field("delta_log", description="DynamoDB table of Spark's S3DynamoDBLogStore.")
     shards: int = Field(8, ge=1, le=64, description="Parts of the ledger's work list, of lakes that are made now.")
-    storage_option: Pairs = Field({}, description="Options of the object store, as KEY=VALUE or as a map.")
-    table_property: Pairs = Field({}, description="Delta properties of tables that are made now, KEY=VALUE or a map.")
-    partition_by: Columns = Field(None, description="Partition columns of lakes that are made now; `date` by default.")
+    storage_option: Pairs = Field({}, description="Options of the object store, as KEY=VALUE,KEY=VALUE or as a map.")
+    table_property: Pairs = Field(
+        {},
+        description="Delta properties of tables that are made now, as KEY=VALUE,KEY=VALUE or as a map.",
+    )
+    partition_by: Columns = Field(
+        None,
+        description="Partition columns of lakes that are made now, as date,vehicle_id or as a list; `date` by default.",
+    )
     create: bool = Field(True, description="Make lakes and tables that are missing; otherwise stop.")
     raw: bool = Field(False, description="Keep the bytes of every packet (packets.raw).")
 
@@ -153,15 +163,12 @@ class FleetSettings(BaseSettings):
         named = config or (Path(path) if (path := variable("config")) else None)
         file = {} if named is None else _read(named)
         values = {name: value for name, value in file.items() if variable(name) is None}
-        values |= {name: value for name, value in given.items() if value is not None}
+        options = {name: value for name, value in given.items() if value is not None}
         try:
-            return cls(**values)
+            return cls(**(values | options))
         except ValidationError as error:
-            first = error.errors()[0]
-            name = str(first["loc"][0]) if first["loc"] else ""
-            raise WrongSetting(explained(name, first["type"], first["msg"])) from error
-        except SettingsError as error:
-            raise WrongSetting(f"a {PREFIX}... variable cannot be read: {error}") from error
+            text = explained(error, cls.model_fields, options=options, file=named, lines=values)
+            raise WrongSetting(text) from error
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -184,10 +191,14 @@ class FleetSettings(BaseSettings):
         return replace(knobs, **{n: v for n, v in LOW_LATENCY.items() if n not in self.model_fields_set})
 
     def storage(self, uri: str) -> dict[str, str]:
-        """Options of the object store for one lake: `storage_option`, and on S3 the region where it names none."""
+        """Options of the object store for one lake: `storage_option`, and on S3 the region where it names none.
+
+        There also `allow_http` where it says nothing and the endpoint is http://, or AWS_ALLOW_HTTP is true.
+        """
         named = any(name.lower() in ("region", "aws_region") for name in self.storage_option)
-        ours = uri.startswith(_S3) and self.region and not named
-        return {**({"region": self.region} if ours and self.region else {}), **self.storage_option}
+        ours = uri.startswith(S3) and self.region and not named  # other stores refuse a region
+        region = {"region": self.region} if ours and self.region else {}
+        return {**region, **plain_http(uri, self.storage_option), **self.storage_option}
 
     def load_routes(self) -> Routes:
         """What `routes`, or `lake` and `profile`, say. WrongSetting when they cannot be used."""
@@ -212,6 +223,26 @@ class FleetSettings(BaseSettings):
         return self.queue
 
 
+_OTHERS = ("CONFIG", "DEBUG", "SPARK_JARS", "K8S_BIN", "TEST_AWS", "CAPTURES")  # read elsewhere, here or in tests
+
+
+def misspelt() -> str | None:
+    """One line on the variables PCAPLAKE_... that nobody reads, with what may be meant; None where there are none.
+
+    What Kubernetes sets for a Service whose name begins with `pcaplake` is no setting.
+    """
+    known = {name.upper() for name in (*Settings.model_fields, *FleetSettings.model_fields, *_OTHERS)}
+    given = variables()
+    services = {name.removesuffix("_SERVICE_HOST") for name in given if name.endswith("_SERVICE_HOST")}
+    foreign = tuple(f"{service}_{kind}" for service in services for kind in ("SERVICE_", "PORT"))
+    bare = {name: name.upper().removeprefix(PREFIX) for name in sorted(given) if not name.startswith(foreign)}
+    unread = {name: word for name, word in bare.items() if word not in known}
+    if not unread:
+        return None
+    told = "; ".join(f"{name}: {suggested(word, known, PREFIX)}" for name, word in unread.items())
+    return f"nobody reads what these variables say: {told}"
+
+
 def _read(path: Path) -> Mapping[str, Any]:
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
@@ -233,7 +264,8 @@ def markdown() -> str:
         "",
         "Made by `make docs` from the class `FleetSettings`; a test keeps it true. Each is an environment variable, or a",
         "line `name: value` of the YAML file that `--config` or `PCAPLAKE_CONFIG` names; the environment wins. Sizes are",
-        "bytes or `128MB`, times seconds or `90s`, `2m`.",
+        "bytes or `128MB`, times seconds or `90s`, `2m`. Maps and lists are JSON in the environment where a value has a comma:",
+        '`PCAPLAKE_STORAGE_OPTION=allow_http=true,timeout=60s`, or `PCAPLAKE_STORAGE_OPTION=\'{"allow_http": "true"}\'`.',
         "",
         "| environment | in the file | default | what it is |",
         "|---|---|---|---|",

@@ -22,7 +22,7 @@ from parser.tables import TABLES
 from . import VERSION
 from .errors import Fatal
 from .fetch import Budget, Fetching
-from .fleet_settings import FleetSettings
+from .fleet_settings import FleetSettings, misspelt
 from .lake.fleet import Services, open_lake
 from .lake.lake import Lake
 from .meter import Meter
@@ -104,6 +104,8 @@ async def serve(settings: FleetSettings) -> int:
     server.health["event loop"] = lambda: f"{delay.late:.0f} s late" if delay.late > LATE else None
     server.ready["service"] = lambda: "it has not begun"
     with configured(settings.log_format, settings.log_level), exported(settings.traces_endpoint):
+        if line := misspelt():
+            log.warning("%s", line)
         async with server, _beside(delay.run()), opened(settings, meter) as parts:
             await _serve(settings, parts, meter, server)
     return 0

@@ -5,13 +5,16 @@ Knows names, units and limits. Must not know what is done with them.
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from parser import Profile, ProfileError
 from parser.tables import TABLES
@@ -21,6 +24,7 @@ from .lake.knobs import Knobs
 from .lake.store import Store
 
 PREFIX = "PCAPLAKE_"
+S3 = ("s3://", "s3a://", "s3n://")
 _SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -41,6 +45,11 @@ def variable(name: str) -> str | None:
     return os.environ.get(f"{PREFIX}{name.upper()}")
 
 
+def variables() -> list[str]:
+    """The names of all variables PCAPLAKE_... that are set."""
+    return [name for name in os.environ if name.upper().startswith(PREFIX)]
+
+
 def aws_region() -> str | None:
     """AWS_REGION, which newer SDKs read; botocore knows AWS_DEFAULT_REGION and its files only."""
     return os.environ.get("AWS_REGION")
@@ -49,6 +58,19 @@ def aws_region() -> str | None:
 def aws_endpoint(service: str) -> str | None:
     """Where a service is that is not AWS itself, by the variables of the SDKs: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL."""
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def plain_http(uri: str, options: Mapping[str, str]) -> dict[str, str]:
+    """What the store of `uri` needs beside its `options` where its endpoint is http:// or AWS_ALLOW_HTTP is true.
+
+    obstore takes AWS_ALLOW_HTTP from the environment only where no option of its client is given, and ours always are.
+    """
+    given = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
+    if not uri.startswith(S3) or "allow_http" in given:
+        return {}
+    endpoint = given.get("endpoint") or given.get("endpoint_url") or aws_endpoint("s3") or ""
+    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+    return {"allow_http": "true"} if allowed or endpoint.lower().startswith("http://") else {}
 
 
 def spark_submitted() -> bool:
@@ -96,28 +118,49 @@ def seconds(value: Any) -> Any:
 
 
 def pairs(values: Any) -> Any:
-    """`["KEY=VALUE", ...]` -> a map."""
+    """`KEY=VALUE,KEY=VALUE`, `["KEY=VALUE", ...]`, or JSON of a list or a map -> a map."""
+    values = _decoded(values, "KEY=VALUE,KEY=VALUE", '{"KEY": "VALUE"}')
+    if isinstance(values, str):
+        parts = [part.strip() for part in values.split(",") if part.strip()]
+        for number, part in enumerate(parts, 1):
+            if part.find("=") < 1:  # what it is may be a secret
+                raise ValueError(
+                    f"part {number} is no KEY=VALUE, so it cannot be read: write KEY=VALUE,KEY=VALUE, or "
+                    'JSON such as {"KEY": "VALUE"} where a value has a comma'
+                )
+        values = parts
     if isinstance(values, (list, tuple)):
-        parts = [str(value).partition("=") for value in values]
-        for key, equals, _ in parts:
+        split = [str(value).partition("=") for value in values]
+        for key, equals, _ in split:
             if not (key and equals):
                 raise ValueError(f"{key!r} is no KEY=VALUE")
-        return {key: value for key, _, value in parts}
+        return {key: value for key, _, value in split}
     return values
 
 
 def columns(value: Any) -> Any:
-    """`date,vehicle_id`, or a list of names -> a tuple of names."""
+    """`date,vehicle_id`, a list of names, or JSON of one -> a tuple of names."""
+    value = _decoded(value, "date,vehicle_id", '["date", "vehicle_id"]')
     parts = value.split(",") if isinstance(value, str) else value
     if parts is None or (isinstance(parts, (list, tuple)) and all(isinstance(one, str) for one in parts)):
         return parts and tuple(name for name in map(str.strip, parts) if name)
     raise ValueError(f"{value!r} names no columns; write for example date,vehicle_id")
 
 
+def _decoded(value: Any, plain: str, as_json: str) -> Any:
+    """JSON, where it looks like it; pydantic-settings would take nothing else."""
+    if not (isinstance(value, str) and value.lstrip().startswith(("{", "["))):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"it cannot be read as JSON: write {plain}, or JSON such as {as_json}") from error
+
+
 Size = Annotated[int, BeforeValidator(size), Field(ge=1 << 16)]
 Seconds = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
-Pairs = Annotated[dict[str, str], BeforeValidator(pairs)]
-Columns = Annotated[tuple[str, ...] | None, BeforeValidator(columns)]
+Pairs = Annotated[dict[str, str], NoDecode, BeforeValidator(pairs)]
+Columns = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(columns)]
 
 
 class Settings(BaseSettings):
@@ -150,14 +193,11 @@ class Settings(BaseSettings):
     @classmethod
     def load(cls, **given: Any) -> Self:
         """The settings, `given` (where not None) before the environment. WrongSetting says what is wrong."""
+        options = {name: value for name, value in given.items() if value is not None}
         try:
-            return cls(**{name: value for name, value in given.items() if value is not None})
+            return cls(**options)
         except ValidationError as error:
-            first = error.errors()[0]
-            name = str(first["loc"][0]) if first["loc"] else ""
-            raise WrongSetting(explained(name, first["type"], first["msg"])) from error
-        except SettingsError as error:
-            raise WrongSetting(f"a {PREFIX}... variable cannot be read: {error}") from error
+            raise WrongSetting(explained(error, cls.model_fields, options=options)) from error
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -166,12 +206,16 @@ class Settings(BaseSettings):
             if column not in known:
                 raise ValueError(f"--partition-by: no table has a column {column!r}")
         try:
-            store = Store.open(self.lake, self.storage_option)
+            store = Store.open(self.lake, self.storage(self.lake))
         except Fatal as error:
             raise ValueError(f"--lake: {error}") from error
         if store.local is not None and store.local.exists() and not store.local.is_dir():
             raise ValueError(f"--lake: {store.local} is a file; name a folder")
         return self
+
+    def storage(self, uri: str) -> dict[str, str]:
+        """Options of the object store that `uri` is in."""
+        return {**plain_http(uri, self.storage_option), **self.storage_option}
 
     def knobs(self) -> Knobs:
         """The knobs of the lake."""
@@ -187,9 +231,35 @@ class Settings(BaseSettings):
             raise WrongSetting(f"--profile {self.profile}: {error}") from error
 
 
-def explained(name: str, kind: str, message: str) -> str:
-    option = f"--{name.replace('_', '-')}"
-    if kind == "missing":
-        return f"{option} is missing: give it, or set {PREFIX}{name.upper()}"
-    plain = message.removeprefix("Value error, ").replace("Input should be", "must be")
-    return f"{option}: {plain}" if name else plain
+def explained(
+    error: ValidationError,
+    known: Collection[str],
+    *,
+    options: Collection[str] = (),
+    file: Path | None = None,
+    lines: Collection[str] = (),
+) -> str:
+    """What is wrong first, by the name that it was given by: one of `options`, of the `lines` of `file`, a variable.
+
+    `known`: all names that there are.
+    """
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if not first["loc"]:
+        return message
+    name, *within = map(str, first["loc"])
+    option, upper = f"--{name.replace('_', '-')}", f"{PREFIX}{name.upper()}"
+    if first["type"] == "missing":
+        return f"{option} is missing: give it, or set {upper}"
+    where = option if name in options else f"{file}: {name}" if name in lines else upper
+    if first["type"] == "extra_forbidden":
+        return f"{where}: there is no such setting; {suggested(name, known)}"
+    if first["type"] == "string_type":
+        message += "; put it in quotes"
+    return ": ".join([where, *within, message])
+
+
+def suggested(word: str, known: Collection[str], prefix: str = "") -> str:
+    """Which of the settings may be meant; all are shown with `prefix`, which would make any two look alike."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {prefix + close[0]!r}?" if close else "docs/settings.md lists what there is"

@@ -82,7 +82,9 @@ GIVEN = {
     "raw": st.booleans(),
     "compression": st.sampled_from(["zstd", "none"]),
     "ledger_table": st.sampled_from(["yes", "null", "1e3", "a: b", "0x1", "# x", "{{ x }}", "'", "2026-01-01"]),
-    "table_property": st.lists(st.sampled_from(["a=b", "c=d=e", "f="]), unique=True),
+    "table_property": st.one_of(
+        st.lists(st.sampled_from(["a=b", "c=d=e", "f="]), unique=True), st.sampled_from(["a=b", "a=b,c=d=e"])
+    ),
     "storage_option": st.dictionaries(st.sampled_from(["a", "no", "1"]), st.sampled_from(["true", "1e6", "007", ""])),
     "partition_by": st.lists(st.sampled_from(["date", "vehicle_id"]), unique=True, min_size=1),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from tools.local import engines, install, stack
 from tools.local.engines import Server
 from tools.local.install import CannotInstall
 from tools.local.stack import CannotStart, Stack
+from worker import sample
 
 STATE = ROOT / ".local-aws"
 ANOTHER_LOOPBACK = "127.0.0.2"  # a server that listens on every interface answers there, one on 127.0.0.1 does not
@@ -155,3 +157,44 @@ def test_docker_too_stays_on_loopback() -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     assert services["localstack"]["image"] == "localstack/localstack:4.14.0"
     assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service["ports"])
+
+
+FLEET = """
+queue: {queue}
+lake: s3://{lake}/drives
+ledger_table: {ledger}
+lock_table: {locks}
+shards: 1
+"""
+
+
+@pytest.mark.slow
+def test_what_up_prints_is_all_that_pcaplake_needs(port: int, tmp_path: Path) -> None:
+    """README's first steps, in a shell that knows nothing else."""
+    import boto3
+
+    up = local("up", port)
+    assert up.returncode == 0, up.stderr
+    exports = dict(line.removeprefix("export ").split("=", 1) for line in up.stdout.splitlines())
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PCAPLAKE_"))}
+    environment = {**kept, **exports, "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    given = {name: name for name in ("queue", "lake", "ledger", "locks")}
+    (tmp_path / "fleet.yaml").write_text(FLEET.format(**given))
+
+    def pcaplake(*arguments: str) -> str:
+        command = [sys.executable, "-m", "worker", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    s3 = boto3.client("s3", endpoint_url=exports["AWS_ENDPOINT_URL"], region_name=exports["AWS_REGION"])
+    for bucket in ("raw", "lake"):
+        s3.create_bucket(Bucket=bucket)
+    config = ("--config", str(tmp_path / "fleet.yaml"))
+    pcaplake("setup", *config, "--bucket", "raw")
+    pcaplake("doctor", *config)
+    sample.make(tmp_path / "drive", "drive", 0.1, seed=5)
+    ledger = ("--ledger", str(tmp_path / "ledger"))
+    said = pcaplake("ingest", str(tmp_path / "drive"), "--lake", "s3://lake/alone", *ledger, "--json")
+    assert json.loads(said.splitlines()[-1])["captures"] > 0
+    s3.close()

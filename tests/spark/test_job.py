@@ -177,7 +177,9 @@ def test_stores_are_opened_with_the_region_of_the_settings(
     assert given == {"storage": expected} | ({"subject": expected} if name == "vacuum" else {})
 
 
-def test_a_region_is_for_s3_alone_and_not_twice() -> None:
+def test_a_region_is_for_s3_alone_and_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP"):
+        monkeypatch.delenv(variable, raising=False)
     settings = FleetSettings(region="eu-west-3")
     assert settings.storage("s3a://lake/drives") == {"region": "eu-west-3"}
     assert settings.storage("gs://lake/drives") == settings.storage("lake") == {}

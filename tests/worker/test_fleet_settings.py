@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tools.local.engines import LOOPBACK
 from worker import cli, fleet_settings, serve
-from worker.fleet_settings import FleetSettings, listed, markdown, memory_limit
+from worker.fleet_settings import FleetSettings, listed, markdown, memory_limit, misspelt
 from worker.meter import SILENT
-from worker.settings import WrongSetting
+from worker.settings import PREFIX, Settings, WrongSetting
 from worker.source import Sources
 
 ROOT = Path(__file__).parents[2]
 MB = 1 << 20
+HTTP = f"http://{LOOPBACK}:9"
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No endpoint but those of the test: the local AWS stack of other tests is in this process's environment, too."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_the_page_of_settings_is_true() -> None:
@@ -52,6 +62,130 @@ def test_lists_and_maps_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     settings = FleetSettings.load()
     assert settings.storage_option == {"allow_http": "true"}
     assert settings.partition_by == ("date", "vehicle_id")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("allow_http=true", {"allow_http": "true"}),
+        (" allow_http=true, token=a=b== ,", {"allow_http": "true", "token": "a=b=="}),
+        ('["allow_http=true", "delta.x=a,b"]', {"allow_http": "true", "delta.x": "a,b"}),
+        ('{"delta.x": "a,b"}', {"delta.x": "a,b"}),
+        ("", {}),
+    ],
+)
+def test_maps_in_the_environment(text: str, read: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STORAGE_OPTION", "TABLE_PROPERTY"):
+        monkeypatch.setenv(f"PCAPLAKE_{name}", text)
+    for settings in (FleetSettings.load(), Settings.load(lake="x")):
+        assert settings.storage_option == settings.table_property == read
+
+
+@pytest.mark.parametrize("text", ["date,vehicle_id", '["date", "vehicle_id"]'])
+def test_lists_in_the_environment(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PCAPLAKE_PARTITION_BY", text)
+    assert FleetSettings.load().partition_by == Settings.load(lake="x").partition_by == ("date", "vehicle_id")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "STORAGE_OPTION",
+            "allow_http=true,secret",
+            'part 2 is no KEY=VALUE, .*KEY=VALUE,KEY=VALUE, .*{"KEY": "VALUE"}',
+        ),
+        ("STORAGE_OPTION", "=secret", "part 1 is no KEY=VALUE"),
+        ("STORAGE_OPTION", '{"token": "secret"', 'cannot be read as JSON: write KEY=VALUE,.*{"KEY": "VALUE"}'),
+        ("STORAGE_OPTION", '{"token": 3}', "token: must be a valid string; put it in quotes"),
+        ("PARTITION_BY", '["date"', 'cannot be read as JSON: write date,vehicle_id, .*"vehicle_id"]'),
+        ("THREADS", "0", "must be greater than or equal to 1"),
+        ("THREADS", "many", "must be a valid integer"),
+    ],
+)
+def test_a_wrong_variable_is_named_with_what_is_right(
+    name: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"PCAPLAKE_{name}", text)
+    for load in (FleetSettings.load, lambda: Settings.load(lake="x")):
+        with pytest.raises(WrongSetting, match=f"^PCAPLAKE_{name}: .*{said}") as error:
+            load()
+        assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "needed"),
+    [
+        ({}, {}, {}),
+        ({"AWS_ENDPOINT_URL": HTTP}, {}, {"allow_http": "true"}),
+        ({"AWS_ENDPOINT_URL": "https://x", "AWS_ENDPOINT_URL_S3": HTTP}, {}, {"allow_http": "true"}),
+        ({"AWS_ENDPOINT_URL": HTTP, "AWS_ENDPOINT_URL_S3": "https://x"}, {}, {}),
+        ({"AWS_ENDPOINT_URL": HTTP}, {"endpoint": "https://x"}, {}),
+        ({"AWS_ENDPOINT_URL": "https://x"}, {"AWS_ENDPOINT": HTTP}, {"allow_http": "true"}),
+        ({}, {"aws_endpoint_url": HTTP}, {"allow_http": "true"}),
+        ({"AWS_ALLOW_HTTP": "true"}, {}, {"allow_http": "true"}),
+        ({"AWS_ALLOW_HTTP": "false"}, {}, {}),
+        ({"AWS_ENDPOINT_URL": HTTP}, {"AWS_ALLOW_HTTP": "false"}, {}),
+    ],
+)
+def test_a_store_behind_plain_http_is_told_so(
+    environment: dict[str, str], options: dict[str, str], needed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for settings in (FleetSettings.load(storage_option=options), Settings.load(lake="x", storage_option=options)):
+        for uri in ("s3://raw/a", "s3a://raw/a"):
+            assert settings.storage(uri) == {**options, **needed}
+        assert settings.storage("gs://raw/a") == settings.storage("lake") == options
+
+
+def test_every_variable_of_the_project_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    this = Path(__file__).relative_to(ROOT)
+    found = subprocess.run(
+        ["git", "grep", "-ohE", f"{PREFIX}[A-Z0-9_]+", "--", ".", f":!{this}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert len(set(found)) > 40
+    for name in set(found):
+        monkeypatch.setenv(name, "x")
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_9464_TCP_ADDR"):
+        monkeypatch.setenv(f"PCAPLAKE_METRICS_{name}", "x")
+    assert misspelt() is None
+
+
+MISSPELT = {"PCAPLAKE_QUEUEE": "did you mean 'PCAPLAKE_QUEUE'?", "PCAPLAKE_ZZZ": "docs/settings.md lists what there is"}
+
+
+def test_a_misspelt_variable_is_told_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in MISSPELT:
+        monkeypatch.setenv(name, "secret")
+    line = "nobody reads what these variables say: " + "; ".join(f"{name}: {said}" for name, said in MISSPELT.items())
+    assert misspelt() == line
+    assert cli.run(["status", "--help"]) == 0
+    assert capsys.readouterr().err == f"pcaplake: {line}\n"
+
+
+def test_the_service_logs_misspelt_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys, worker.cli\nsys.exit(worker.cli.run(['run']))"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    given = {"PCAPLAKE_QUEUEE": "secret", "PCAPLAKE_HTTP_PORT": "0", "PCAPLAKE_LAKE": "s3://b/l"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, **given},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 2, "the queue is missing"
+    (line,) = [line for line in done.stderr.splitlines() if "PCAPLAKE_QUEUEE" in line]
+    assert "did you mean 'PCAPLAKE_QUEUE'?" in line
+    assert '"level": "warning"' in line
+    assert "secret" not in done.stderr
 
 
 def test_a_region_of_the_store_goes_before_that_of_the_settings() -> None:
@@ -101,12 +235,19 @@ def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("threads: none", "--threads"),
-        ("thread: 3", "--thread: "),
+        ("threads: none", "fleet.yaml: threads: must be a valid integer"),
+        ("thread: 3", "fleet.yaml: thread: there is no such setting; did you mean 'threads'?"),
+        ("laake: s3://b/l", "did you mean 'lake'?"),
+        ("zzz: 3", "docs/settings.md lists what there is"),
+        (
+            "storage_option: {allow_http: true}",
+            "fleet.yaml: storage_option: allow_http: must be a valid string; put it in",
+        ),
+        ("storage_option: [x]", "fleet.yaml: storage_option: 'x' is no KEY=VALUE"),
         ("flush_interval: soon", "no time"),
         ("role: boss", "worker"),
-        ("partition_by: 3", "--partition-by: 3 names no columns; write for example date,vehicle_id"),
-        ("partition_by: [date, 3]", "--partition-by: ['date', 3] names no columns"),
+        ("partition_by: 3", "fleet.yaml: partition_by: 3 names no columns; write for example date,vehicle_id"),
+        ("partition_by: [date, 3]", "fleet.yaml: partition_by: ['date', 3] names no columns"),
         ("lake: s3://b/l\nroutes: r.yaml", "either `routes`"),
         ("- a list", "name: value"),
         ("a: [", "cannot read"),
@@ -118,6 +259,12 @@ def test_what_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: str, s
     with pytest.raises(WrongSetting) as error:
         FleetSettings.load(file)
     assert said in str(error.value)
+    assert "--" not in str(error.value), "`run` has no such option"
+
+
+def test_an_option_that_is_wrong_is_named_as_one() -> None:
+    with pytest.raises(WrongSetting, match=r"^--role: must be"):
+        FleetSettings.load(role="boss")
 
 
 def test_nothing_to_read_or_write_says_what_to_set() -> None:

@@ -71,7 +71,7 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What connects every AWS SDK and object_store to it."""
+        """What connects every AWS SDK and pcaplake to it; no setting is needed beside it."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb_endpoint,

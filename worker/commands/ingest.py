@@ -113,10 +113,10 @@ def run(
 ) -> int:
     """The whole run -> exit code. WrongSetting, NotThere and Fatal as they come; `step` is told of numbered steps."""
     profile = settings.vehicle_profile()
-    store = Store.open(settings.lake, settings.storage_option)
+    store = Store.open(settings.lake, settings.storage(settings.lake))
     if store.local is None and settings.ledger is None:
         raise WrongSetting(f"{store.uri} is no local lake: name a folder on this machine for its ledger with --ledger")
-    sources = Sources(settings.storage_option)
+    sources = Sources(settings.storage)
     reader = Reader(profile=profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
     work = Ingest(sources, reader, threads=settings.threads)
     start = time.monotonic()
@@ -128,7 +128,7 @@ def run(
         lake = await Lake.open(
             settings.lake,
             knobs=settings.knobs(),
-            options=settings.storage_option,
+            options=settings.storage(settings.lake),
             ledger=settings.ledger,
             auto_create=settings.create,
             partition_columns=settings.partition_by,

@@ -36,7 +36,7 @@ def tables(
 def open_lake(lake: str | None, storage_option: list[str] | None) -> Store:
     """The store of a lake that is there. WrongSetting where there is none."""
     settings = Settings.load(lake=lake, storage_option=storage_option)
-    store = Store.open(settings.lake, settings.storage_option)
+    store = Store.open(settings.lake, settings.storage(settings.lake))
     if asyncio.run(read_identity(store)) is None:
         raise WrongSetting(f"--lake: there is no lake at {settings.lake}; pcaplake ingest makes one")
     return store
