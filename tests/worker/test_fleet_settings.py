@@ -6,12 +6,15 @@ import asyncio
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tools.local.engines import LOOPBACK
 from worker import cli, fleet_settings, serve
+from worker.fleet.places import named, watched
 from worker.fleet_settings import FleetSettings, listed, markdown, memory_limit, misspelt
 from worker.meter import SILENT
 from worker.settings import PREFIX, Settings, WrongSetting
@@ -265,6 +268,22 @@ def test_what_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: str, s
 def test_an_option_that_is_wrong_is_named_as_one() -> None:
     with pytest.raises(WrongSetting, match=r"^--role: must be"):
         FleetSettings.load(role="boss")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/setup.md", "docs/deploy.md", "docs/troubleshooting.md"])
+def test_the_commands_that_pages_show_know_their_buckets(page: str) -> None:
+    """With README's fleet.yaml: one lake, which says nothing of the bucket that captures come to."""
+    shown = (ROOT / "README.md").read_text().partition("# fleet.yaml ")[2].partition("```")[0].partition("\n")[2]
+    given = {name: value for name, value in yaml.safe_load(shown).items() if name != "profile"}
+    routes = FleetSettings.load(**given).load_routes()
+    lines = [line.partition("#")[0].split() for line in (ROOT / page).read_text().splitlines()]
+    setups = [line for line in lines if line[:2] == ["pcaplake", "setup"]]
+    for line in setups:
+        assert watched(routes, [value for name, value in pairwise(line) if name == "--bucket"]), line
+    reconciles = [line for line in lines if line[:2] == ["pcaplake", "reconcile"]]
+    for line in reconciles:
+        assert named(line[2])
+    assert setups or reconciles
 
 
 def test_nothing_to_read_or_write_says_what_to_set() -> None:
