@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from worker.commands.replay import Choice, age, text
+from worker.commands import redrive as command
+from worker.commands.replay import Choice, age, printer, text
 from worker.commands.replay import _place as place_of
 from worker.errors import Fatal, OutcomeUnknown, Retryable
 from worker.fleet import replays
@@ -421,6 +422,47 @@ def test_within_a_page_too_it_is_known_how_far_it_came() -> None:
         assert (tally.announced, tally.last_key) == (20, "a/19")
 
     run(main())
+
+
+ODD = "s3://raw/a\tb\nc\x1b[2J\x7f\x9b\u2028\udc80 :car: [b]\\ü"
+SHOWN = r"s3://raw/a\tb\nc\x1b[2J\x7f\x9b\u2028\udc80 :car: [b]\ü"
+
+
+def test_a_line_is_a_uri(capsys: pytest.CaptureFixture[str]) -> None:
+    printer(True)(ObjectRef(uri=ODD, size=1, explicit=True))
+    printer(False)(ObjectRef(uri=ODD, size=1, explicit=True))
+    assert capsys.readouterr().out == SHOWN + "\n"
+
+
+def test_a_line_is_a_letter(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    letter = Letter(
+        delivery=Delivery(message_id="m", receipt_handle="r", body="", receive_count=1, sent_at=0.0), uris=(ODD,)
+    )
+
+    async def moved(settings: object, dead_letters: object, tally: Moved, **how: Any) -> None:
+        tally.found += 1
+        how["show"](letter)
+
+    monkeypatch.setattr(command, "_redrive", moved)
+    command.redrive()
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"{SHOWN}  (message m, received 1 times")
+    assert shown.out.count("\n") == 1
+    assert "1 dead letters seen" in shown.err
+
+
+@pytest.mark.parametrize("seen", [0, 2])
+def test_no_summary_of_a_redrive_that_never_began(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, seen: int
+) -> None:
+    async def failed(settings: object, dead_letters: object, tally: Moved, **how: Any) -> None:
+        tally.found = seen
+        raise Fatal("there is no queue")
+
+    monkeypatch.setattr(command, "_redrive", failed)
+    with pytest.raises(Fatal):
+        command.redrive()
+    assert ("dead letters seen" in capsys.readouterr().err) == bool(seen)
 
 
 # -- dead letters -----------------------------------------------------------------------------------------------------

@@ -53,15 +53,18 @@ def redrive(
         if len(letters) < SHOWN:
             letters.append(letter)
         if not json:
-            screen.out.print(_line(letter), markup=False)
+            screen.line(_line(letter))
 
+    done = False
     try:
         asyncio.run(_redrive(settings, dead_letters, tally, match=match, limit=limit, dry_run=dry_run, show=show))
+        done = True
     finally:
-        if json:
-            screen.as_json({**asdict(tally), "letters": [_facts(letter) for letter in letters]})
-        else:
-            screen.say(_text(tally))
+        if done or tally.found:  # what was moved before an error or Ctrl-C is told; a failure to begin has no summary
+            if json:
+                screen.as_json({**asdict(tally), "letters": [_facts(letter) for letter in letters]})
+            else:
+                screen.say(_text(tally))
 
 
 async def _redrive(settings: FleetSettings, dead_letters: str | None, tally: Moved, **how: Any) -> None:

@@ -189,7 +189,7 @@ def _place(given: str) -> tuple[Place, str]:
 
 
 def printer(on: bool) -> Callable[[ObjectRef], Any]:
-    return (lambda ref: screen.out.print(ref.uri, markup=False)) if on else (lambda ref: None)
+    return (lambda ref: screen.line(ref.uri)) if on else (lambda ref: None)
 
 
 @contextlib.asynccontextmanager

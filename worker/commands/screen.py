@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
+from unicodedata import category
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -21,6 +22,7 @@ from rich.table import Table
 from .. import warm
 
 out = Console(highlight=False, soft_wrap=True)
+_CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})  # with what is no text, and what ends a line
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -35,6 +37,16 @@ def logs() -> None:
 def say(text: str) -> None:
     """One line for people, on stderr; what is no valid text in it (a file's name) is escaped."""
     err.print(text.encode(errors="backslashreplace").decode(), markup=False)
+
+
+def line(text: str) -> None:
+    """One line on stdout, as it is: rich would make spaces of a tab. Control characters are escaped."""
+    out.file.write("".join(_escaped(one) if category(one) in _CONTROL else one for one in text) + "\n")
+    out.file.flush()
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def compile_kernels() -> None:
