@@ -132,7 +132,8 @@ def test_s3() -> None:
         if isinstance(node.func.value, ast.Name) and node.func.value.id == "obstore"
     }
     assert used == set(OBSTORE)
-    assert actions("s3") == {*OBSTORE.values(), "GetObjectVersion"}  # a version is read as `GetObject` with its id
+    ours = {"GetObjectVersion", "AbortMultipartUpload"}  # `GetObject` with a version's id; a writer whose part failed
+    assert actions("s3") == {*OBSTORE.values(), *ours}
 
 
 IN_IAM = {  # operations whose permissions have other names; None: everybody may
@@ -170,6 +171,10 @@ def test_the_guide_says_what_setup_itself_needs() -> None:
             ["raw/other", "lakes/ab/f"],
         ),
         ("worker", "s3:PutObject", ["lakes/b/c/t/f.parquet"], ["raw/drives/a", "bench/x", "lakes/b/d"]),
+        *(
+            (role, "s3:AbortMultipartUpload", ["lakes/b/c/t/f.parquet"], ["raw/drives/a", "lakes/b/d"])
+            for role in ("worker", "committer", "spark")
+        ),
         ("worker", "s3:DeleteObject", [], ["lakes/a/t/f.parquet", "lakes/a/t/_delta_log/.tmp/x", "raw/drives/a"]),
         (
             "committer",

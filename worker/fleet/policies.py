@@ -107,14 +107,14 @@ def policies(scope: Scope) -> dict[Role, Document]:
         "worker": _document(
             _allow("Queue", "sqs", QUEUE["worker"], [str(scope.queue)]),
             _allow("Captures", "s3", ("GetObject", "GetObjectVersion"), scope.captures),
-            _allow("Lakes", "s3", ("GetObject", "PutObject"), scope.inside("*")),
+            _allow("Lakes", "s3", ("AbortMultipartUpload", "GetObject", "PutObject"), scope.inside("*")),
             _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
             *_of_tables(scope, "worker"),
         ),
         "committer": _document(
             _allow("Queue", "sqs", QUEUE["committer"], [str(scope.queue)]),
             _allow("Captures", "s3", ("GetObject", "GetObjectVersion"), scope.captures),
-            _allow("Lakes", "s3", ("GetObject", "PutObject"), scope.inside("*")),
+            _allow("Lakes", "s3", ("AbortMultipartUpload", "GetObject", "PutObject"), scope.inside("*")),
             _allow("ExpiredLog", "s3", ("DeleteObject",), scope.inside("*/_delta_log/*")),
             _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
             *_of_tables(scope, "committer"),

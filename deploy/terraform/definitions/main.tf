@@ -53,12 +53,12 @@ locals {
   of_s3 = {
     worker = {
       Captures = { actions = ["GetObject", "GetObjectVersion"], resources = local.captures }
-      Lakes    = { actions = ["GetObject", "PutObject"], resources = local.inside["*"] }
+      Lakes    = { actions = ["AbortMultipartUpload", "GetObject", "PutObject"], resources = local.inside["*"] }
       Names    = { actions = ["ListBucket"], resources = concat(local.capture_buckets, local.lake_buckets) }
     }
     committer = {
       Captures   = { actions = ["GetObject", "GetObjectVersion"], resources = local.captures }
-      Lakes      = { actions = ["GetObject", "PutObject"], resources = local.inside["*"] }
+      Lakes      = { actions = ["AbortMultipartUpload", "GetObject", "PutObject"], resources = local.inside["*"] }
       ExpiredLog = { actions = ["DeleteObject"], resources = local.inside["*/_delta_log/*"] }
       Names      = { actions = ["ListBucket"], resources = concat(local.capture_buckets, local.lake_buckets) }
     }
