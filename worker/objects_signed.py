@@ -1,4 +1,5 @@
-"""Objects whose keys `obstore` cannot name: it reads `a` for `/a` and for `a/`, and `a/b` for `a//b`.
+"""Objects whose keys `obstore` cannot name: it reads `a` for `/a` and for `a/`, and `a/b` for `a//b`;
+control characters it refuses.
 
 Knows aiobotocore (the extra `aws`). One client for each request: such keys are rare.
 """

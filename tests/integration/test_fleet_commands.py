@@ -279,6 +279,23 @@ def test_an_overlap_is_refused_before_anything_is_made(account: Account) -> None
     assert [one["Id"] for one in now["QueueConfigurations"]] == ["theirs"]
 
 
+def test_a_queue_that_is_gone_is_made_again(account: Account) -> None:
+    account.run("setup")
+    s3 = account.aws.client("s3")
+    before = s3.get_bucket_notification_configuration(Bucket=account.raw)["QueueConfigurations"]
+    account.aws.client("sqs").delete_queue(QueueUrl=account.url())
+    told = {step["what"]: step["state"] for step in account.json("setup", "--dry-run")["steps"]}
+    assert (told["queue"], told["notification"]) == ("made", "there")
+    states = {(step["what"], step["name"]): step["state"] for step in account.json("setup")["steps"]}
+    assert states["queue", account.queue] == states["queue policy", account.queue] == "made"
+    assert states["notification", account.raw] == "there"
+    assert s3.get_bucket_notification_configuration(Bucket=account.raw)["QueueConfigurations"] == before
+    account.put(KEY)
+    assert account.keys() == [KEY]
+    account.queue = account.aws.name("captures")
+    assert "remove it" in account.run("setup", code=3)[1]
+
+
 def test_a_table_that_went_missing_is_made_again_and_told(account: Account) -> None:
     account.run("setup")
     s3 = account.aws.client("s3")
@@ -325,6 +342,16 @@ def test_a_lake_among_the_captures_is_told(account: Account) -> None:
     account.lake, account.key = f"s3://{account.raw}/lake", "*"
     out, _ = account.run("setup", "--dry-run")
     assert f"note: the lake {account.lake} lies below" in out
+
+
+def test_no_lake_is_made_inside_another(account: Account) -> None:
+    account.run("setup")
+    outer, account.ledger = account.lake, account.aws.name("ledger")
+    account.lake = f"{outer}/can_frames"
+    _, err = account.run("setup", code=2)
+    assert f"{outer} is a lake: name a place outside it" in err
+    s3, (bucket, _, prefix) = account.aws.client("s3"), account.lake.removeprefix("s3://").partition("/")
+    assert s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/_pcaplake/")["KeyCount"] == 0
 
 
 # -- replay, reconcile, redrive ---------------------------------------------------------------------------------------
@@ -441,7 +468,10 @@ def test_redrive(account: Account) -> None:
 
 
 def test_redrive_of_what_is_not_there(account: Account) -> None:
-    assert "pcaplake setup" in account.run("redrive", code=3)[1]
+    out, err = account.run("redrive", code=3)
+    assert "pcaplake setup" in err
+    assert "dead letters seen" not in err
+    assert out == account.run("redrive", "--json", code=3)[0] == ""
     account.queue = account.aws.queue("plain").rpartition("/")[2]
     assert "no redrive policy" in account.run("redrive", code=3)[1]
     account.given["queue"] = ""
@@ -463,11 +493,13 @@ S3_ACTIONS = {
 SELDOM: dict[Role, set[str]] = {  # what a short run does not get to
     "worker": {
         "s3:GetObjectVersion",  # buckets without versions
+        "s3:AbortMultipartUpload",  # a part that failed
         "dynamodb:UpdateItem",  # an entry of the lock table that somebody left incomplete
         "sqs:ChangeMessageVisibility",  # a heartbeat, a message that is given back
     },
     "committer": {
         "s3:GetObjectVersion",
+        "s3:AbortMultipartUpload",
         "dynamodb:ConditionCheckItem",  # a stage that is held
         "s3:DeleteObject",  # log entries of 30 days ago, temp objects below a checkpoint
         "sqs:SendMessage",  # captures of stages that waited for five days

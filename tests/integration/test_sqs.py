@@ -29,6 +29,7 @@ DATA = random.Random(1).randbytes(3_000_000)
 HTTP = {"allow_http": "true"}
 KEYS = ["drives/a.pcap", "a b+ü%20=1&x~(2)'*#?.pcap", "%2B%25/🚗 +.pcapng", "a=1/b:2,c;d@e$f!.gz"]
 ODD_KEYS = ["/a", "a//b", "a/", "//"]
+CONTROL_KEYS = ["tab\there", "two\nlines", "\x1b[2J", "del\x7f", "\x01/\x1f"]
 
 
 def name_of(url: str) -> str:
@@ -230,6 +231,20 @@ def test_keys_that_obstore_cannot_name(aws: Aws) -> None:
         nowhere = ObjectRef(uri="s3://no-such-bucket-at-all//a", size=10, explicit=True, etag="x")
         with pytest.raises(Retryable):
             await read(Sources(HTTP), nowhere, fetching=Fetching(attempts=1))
+
+    asyncio.run(main())
+
+
+def test_keys_with_control_characters(aws: Aws) -> None:
+    """S3 allows them, obstore does not."""
+    bucket = aws.bucket()
+    for number, key in enumerate(CONTROL_KEYS, 1):
+        aws.client("s3").put_object(Bucket=bucket, Key=key, Body=DATA[: 1000 * number])
+
+    async def main() -> None:
+        for number, key in enumerate(CONTROL_KEYS, 1):
+            ref = ObjectRef(uri=f"s3://{bucket}/{key}", size=UNKNOWN_SIZE, explicit=True)
+            assert await read(Sources(HTTP), ref, fetching=Fetching(chunk_bytes=700)) == DATA[: 1000 * number]
 
     asyncio.run(main())
 

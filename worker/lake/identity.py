@@ -84,6 +84,8 @@ async def open_lake(
 ) -> Identity:
     """Read lake.json, made first where there is none; Fatal when what was opened does not belong to it.
 
+    WrongChoice for a new lake inside another one, which would take its files for orphans.
+
     `partition_columns` None means: as the lake has them, ("date",) for a new one. `shards`: of a new one.
     `log_store`: the kind that was opened, and its lock table.
     """
@@ -99,15 +101,26 @@ async def open_lake(
         uri=_spelling(store),
     )
     for _ in range(_TRIES):  # "there is one" may only mean that somebody else's is on its way
-        await store.put_if_absent(LAKE_JSON, mine.to_json())
         if (found := await read_identity(store)) is not None:
             break
+        await _refuse_nested(store)
+        await store.put_if_absent(LAKE_JSON, mine.to_json())
     else:
         raise Fatal(f"{LAKE_JSON} was written and is gone again: somebody else deletes from this lake")
     lake = found[0]
     _check(lake, replace(mine, partition_columns=partition_columns or lake.partition_columns))
     await _bind(lake, ledger)
     return lake
+
+
+async def _refuse_nested(store: Store) -> None:
+    for outer in store.above():
+        try:
+            found = await outer.head(LAKE_JSON)
+        except Fatal:
+            continue  # rights may end at the lake itself
+        if found is not None:
+            raise WrongChoice(f"{store.uri}: {outer.uri} is a lake: name a place outside it for another one")
 
 
 async def adopt(store: Store, ledger: Ledger) -> Identity:

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ _CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connec
 _TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
 _RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 _PART_BYTES = 8 * 1024 * 1024
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WRITES = frozenset({"put", "delete"})
 
 # Memory stores of one name are one store within the process.
@@ -115,6 +117,10 @@ class Store(ABC):
         """
         return f"{self.uri}/{checked(path)}" if self.local is None else str(self.local / checked(path))
 
+    def above(self) -> Iterator[Store]:
+        """The folders that this one lies in, the nearest first; none where names have no folders."""
+        return iter(())
+
     @abstractmethod
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         """True: made; False: it exists already."""
@@ -156,15 +162,19 @@ class Store(ABC):
 
 
 def nameable(path: str) -> bool:
-    """Can every store name it, as it is?"""
-    return "\0" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
+    """Can obstore name it, as it is? It refuses control characters, which S3 allows in keys."""
+    return _inside(path) and _CONTROL.search(path) is None
 
 
 def checked(path: str) -> str:
     """A path inside the store, or ValueError."""
-    if not nameable(path):
+    if not _inside(path):
         raise ValueError(f"not a path relative to the store: {path!r}")
     return path
+
+
+def _inside(path: str) -> bool:
+    return "\0" not in path and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 class LocalStore(Store):
@@ -174,6 +184,9 @@ class LocalStore(Store):
         self.local: Path = folder.resolve()
         self.uri = f"file://{self.local}".rstrip("/")
         self.options = {}
+
+    def above(self) -> Iterator[Store]:
+        return map(LocalStore, self.local.parents)
 
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         return await asyncio.to_thread(self._create, self._path(path), data)
@@ -304,6 +317,12 @@ class ObjectStore(Store):
         """With the credentials of this moment where only botocore finds them."""
         found = getattr(self._inner, "credential_provider", None)
         return {**(found.options() if isinstance(found, credentials.Botocore) else {}), **self.options}
+
+    def above(self) -> Iterator[Store]:
+        scheme, _, path = self.uri.partition("://")
+        parts = [] if scheme == "memory" else [part for part in path.split("/") if part]
+        for length in range(len(parts) - 1, 0, -1):
+            yield Store.open(f"{scheme}://{'/'.join(parts[:length])}", self.options, meter=self._meter)
 
     async def put_if_absent(self, path: str, data: bytes) -> bool:
         with self._asking("put", path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import blake3
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.errors import Fatal
+from worker.errors import Fatal, WrongChoice
 from worker.lake.identity import (
     LAKE_JSON,
     Current,
@@ -102,6 +103,35 @@ def test_another_spelling_and_other_partitions_are_refused() -> None:
             await open_lake(store, book, partition_columns=("bus",))
 
     asyncio.run(story())
+
+
+def test_no_lake_is_made_inside_another(tmp_path: Path) -> None:
+    async def story() -> None:
+        outer, inner = Store.open(tmp_path / "drives"), Store.open(tmp_path / "drives" / "can_frames" / "lake")
+        known = await open_lake(inner, ledger("inner"))  # there before it lay in another one
+        await open_lake(outer, ledger("outer"))
+        assert (await open_lake(inner, ledger("inner"))).lake_id == known.lake_id
+        for name in ("can_frames", "packets/lake", "new"):
+            with pytest.raises(WrongChoice, match=re.escape(f"{outer.uri} is a lake: name a place outside it")):
+                await open_lake(Store.open(tmp_path / "drives" / name), ledger())
+            assert not (tmp_path / "drives" / name / LAKE_JSON).exists()
+        await open_lake(Store.open(tmp_path / "drives2"), ledger())
+        await open_lake(Store.open("memory:///drives"), ledger())
+        await open_lake(Store.open("memory:///drives/new"), ledger())  # another store
+
+    asyncio.run(story())
+
+
+def test_which_folders_a_lake_lies_in(tmp_path: Path) -> None:
+    def above(uri: str | Path) -> list[str]:
+        return [one.uri for one in Store.open(uri, {"region": "us-east-1"}).above()]
+
+    assert above("s3a://bucket/a/b/c/") == ["s3://bucket/a/b", "s3://bucket/a", "s3://bucket"]
+    assert above("s3://bucket") == above("memory:///a/b") == []
+    assert above(tmp_path / "a")[0] == f"file://{tmp_path}"
+    assert [one.options for one in Store.open("s3://bucket/a", {"region": "us-east-1"}).above()] == [
+        {"region": "us-east-1"}
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "surprise": 0}'])
