@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -202,8 +203,12 @@ class Lake:
 
     async def known(self, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         """What the ledger has in the lake's generation now, of those that need not be decoded."""
-        generation = await self._persist(self._current.reload)
-        return await self._persist(lambda: self.ledger.captures(generation, capture_ids))
+        generation = self._current.generation
+        while True:  # the generation is read after the captures: then it is theirs
+            found = await self._persist(partial(self.ledger.captures, generation, capture_ids))
+            before, generation = generation, await self._persist(self._current.reload)
+            if generation == before:
+                return found
 
     def window(self, *, tables: Collection[str] | None = None) -> Window:
         """A new merge window for one worker thread; `tables` limits it to rows of some."""

@@ -15,28 +15,36 @@ Write = Callable[[bytes], object]
 
 
 class _Pipe(io.RawIOBase):
-    """A file object over `write`, for pyarrow."""
+    """A file object for pyarrow, which keeps what is written until it is taken.
 
-    def __init__(self, write: Write) -> None:
-        self._write = write
+    It must not lead back to who has the writer: a circle through C++ is never collected.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: object) -> int:
         piece = bytes(data)  # type: ignore[call-overload]  # a buffer of pyarrow's, which it uses again
-        self._write(piece)
+        self._pieces.append(piece)
         return len(piece)
+
+    def take(self) -> list[bytes]:
+        """In their order."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
 
 class ArrowFile:
     """One Parquet file through `pyarrow.parquet.ParquetWriter`."""
 
     def __init__(self, schema: pa.Schema, write: Write, *, compression: str, level: int | None) -> None:
-        self._schema = schema
+        self._schema, self._write, self._pipe = schema, write, _Pipe()
         self.ranges = {field.name: Range() for field in schema}
         self._writer = pq.ParquetWriter(
-            pa.PythonFile(_Pipe(write), mode="w"),
+            pa.PythonFile(self._pipe, mode="w"),
             schema,
             compression=compression,
             compression_level=level,
@@ -49,9 +57,15 @@ class ArrowFile:
         for array, field in zip(plain, self._schema, strict=True):
             self.ranges[field.name] |= _range(array)
         self._writer.write_batch(pa.RecordBatch.from_arrays(plain, schema=self._schema))
+        self._forward()
 
     def close(self) -> None:
         self._writer.close()
+        self._forward()
+
+    def _forward(self) -> None:
+        for piece in self._pipe.take():
+            self._write(piece)
 
 
 def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
