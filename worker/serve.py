@@ -74,6 +74,7 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
         await stack.enter_async_context(services)
         sources, budget = Sources(settings.storage), Budget(settings.max_inflight_bytes)
         lakes: dict[str, Lake] = {}
+        stack.push_async_callback(_close, lakes)
         for uri in routes.lakes:
             replays = Replays(queue, routes, readers, sources, budget=budget)
             lake = await open_lake(
@@ -91,8 +92,16 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
                 commits=settings.role != "worker",
                 meter=meter,
             )
-            replays.lake = lakes[uri] = await stack.enter_async_context(lake)
+            replays.lake = lakes[uri] = await lake.__aenter__()
         yield Parts(queue=queue, routes=routes, lakes=lakes, readers=readers, sources=sources, budget=budget)
+
+
+async def _close(lakes: Mapping[str, Lake]) -> None:
+    """All at once: each may take what is left of the drain time."""
+    ends = await asyncio.gather(*(lake.close() for lake in lakes.values()), return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
 
 
 async def serve(settings: FleetSettings) -> int:
