@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from tests.worker.model.story import survive
+from worker.lake.committer import Committer
 from worker.lake.compose import Composer
 from worker.lake.lake import Lake
 from worker.lake.stage import Window
@@ -26,7 +27,7 @@ from worker.service import Service
 from worker.testing import MemoryLedger
 
 SCHEDULES = 1000  # in CI, always the same
-KNOWN = {"generation": (91,), "leader": ()}  # a seed that shows each; of the second none up to 1,500 does any more
+STRICT = ("generation",)  # see World; "leader" no seed up to 1,500 shows any more
 HAPPENS = {
     *("error", "lost", "late", "dead before", "dead after", "freeze", "kill", "stop", "repeat", "expose", "redrive"),
     *("overwrite", "vanish", "restore", "optimize", "block", "clean_up", "step", "days_pass", "retype"),
@@ -53,7 +54,7 @@ def _quiet() -> Iterator[None]:
 def test_every_capture_once_in_every_schedule(schedules: int) -> None:
     total: Counter[str] = Counter()
     for seed in seeds(schedules):
-        total += survive(seed)
+        total += survive(seed, STRICT)
     assert all(total[kind] > schedules / 50 for kind in HAPPENS), total  # it does try what it says it tries
 
 
@@ -67,9 +68,15 @@ MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
     ),
     "a message is deleted when one of several captures failed": (
         Service,
-        "_work",
-        "_raise_worst(ends)",
-        "_raise_worst(ends if len(ends) == 1 else [])",
+        "_all",
+        "_raise_worst([end",
+        "ends = [None if isinstance(end, Exception) and len(ends) > 1 else end for end in ends]; _raise_worst([end",
+    ),
+    "captures that were staged before an overwrite are not looked at again": (
+        Service,
+        "_all",
+        "if len(work) == 1:",
+        "if True:",
     ),
     "a message that goes back is deleted": (
         Service,
@@ -125,8 +132,8 @@ MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
     "the generation is not read again after staging": (
         Lake,
         "stage",
-        "if await self._persist(self._current.reload) != stage.generation:",
-        "if False:",
+        "await self._persist(self._current.reload) != stage.generation",
+        "False",
     ),
     "the ledger is asked about the generation of before": (
         Lake,
@@ -162,6 +169,26 @@ MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
         "await self._queue.send([event(_ref(one)) for one in captures])",
         "pass",
     ),
+    "returned captures are not driven": (
+        Committer,
+        "_drive",
+        "await self._give_back(batch)",
+        "pass",
+    ),
+    # the committer
+    "a stage is composed whatever batch it is in": (
+        Composer,
+        "_unmarked",
+        "for _, item in found if item and item.batch is None and item.stage",
+        "for _, item in found if item and item.stage",
+    ),
+    "a recovery marks nothing": (Committer, "_recover", "if batch > marked:", "if False:"),
+    "a recovery goes on with the last manifest only": (
+        Committer,
+        "_recover",
+        "last, opened[batch] = manifest, manifest.touched",
+        "last, opened = manifest, {batch: manifest.touched}",
+    ),
     "the version of a returned capture is forgotten": (
         Replays,
         "replay",
@@ -171,13 +198,18 @@ MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
 }
 
 TOLD: Mapping[str, int] = {
+    "a stage is composed whatever batch it is in": 14,
+    "a recovery goes on with the last manifest only": 14,
+    "captures that were staged before an overwrite are not looked at again": 469,
+    "returned captures are not driven": 108,
+    "a recovery marks nothing": 300,
     "a message is deleted before its captures are staged": 0,
     "a second message for a capture does not wait for the first": 0,
     "the ledger is not asked": 0,
     "a capture that is gone is tried again": 1,
     "what others hold is taken for staged, and the rest with it": 6,
     "a stage is taken whoever has its captures": 6,
-    "a message is deleted when one of several captures failed": 16,
+    "a message is deleted when one of several captures failed": 45,
     "a capture that must be read again is taken for known": 17,
     "a window is lost, and its captures are said to be staged": 17,
     "a message that goes back is deleted": 19,
@@ -187,11 +219,11 @@ TOLD: Mapping[str, int] = {
     "what a stage left out is said to be staged": 56,
     "the generation is not read again after staging": 57,
     "nobody knows how old a file is": 79,
-    "a late repeat finds its stage expired, and is taken": 129,
+    "a late repeat finds its stage expired, and is taken": 2151,
     "the version of a returned capture is forgotten": 263,
     "what a manifest holds is left to whoever has it": 325,
-    "a capture that was given up is taken for staged": 446,
-    "who lost a capture to a manifest is committed all the same": 779,
+    "a capture that was given up is taken for staged": 1375,
+    "who lost a capture to a manifest is committed all the same": 1506,
 }
 """The first seed that told each mutant, to be tried first: when it does not any more, others will."""
 
@@ -208,7 +240,7 @@ def mutate(patch: pytest.MonkeyPatch, owner: type, name: str, old: str, new: str
 
 def fails(seed: int) -> bool:
     try:
-        survive(seed, strict=KNOWN)
+        survive(seed, STRICT)
     except AssertionError:
         return True
     return False

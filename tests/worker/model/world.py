@@ -33,7 +33,7 @@ LAYOUTS = (["all", "all", "committer"], ["worker", "worker", "committer", "commi
 
 
 class World:
-    """`strict` names what the model does not look away from: see KNOWN in test_fleet_model.py."""
+    """`strict` names what the model does not look away from: see STRICT in test_fleet_model.py."""
 
     def __init__(self, seed: int, strict: Collection[str] = ()) -> None:
         self.rng = rng = random.Random(seed)
