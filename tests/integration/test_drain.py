@@ -110,9 +110,9 @@ def test_a_full_queue_is_drained_in_bounded_memory(aws: Aws, tmp_path: Path, tor
                     await asyncio.sleep(0.5)
                 os.kill(worker.pid, signal.SIGTERM)
                 assert await processes.ended(worker, stage) == 0
+            check(stage, load)
             (peak,) = processes.peaks(stage)
             assert peak < ALLOWED, f"{peak / MIB:.0f} MB"
-            check(stage, load)
 
     asyncio.run(main())
 
