@@ -157,23 +157,20 @@ class Fleet:
     async def uploading(self, every: float = 1.0) -> AsyncIterator[None]:
         """Captures without pause while the body runs."""
 
+        enough = asyncio.Event()
+
         async def go_on() -> None:
-            while True:
-                await self.upload()
-                await asyncio.sleep(every)
+            while not enough.is_set():
+                await self.upload()  # as a whole: a thread that is given up may upload all the same, and later
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(enough.wait(), every)
 
         task = asyncio.create_task(go_on())
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await self._as_stored()
-
-    async def _as_stored(self) -> None:
-        """The upload that was cancelled may have happened, or not."""
-        there = set(self.stage.objects(bucket=self.stage.raw))
-        self.frames = {uri: n for uri, n in self.frames.items() if uri.rpartition("/")[2] in there}
+            enough.set()
+            await task
 
     async def all_committed(self) -> None:
         """Until every capture is in the lake, and every batch is flagged."""
