@@ -229,13 +229,14 @@ class Service:
             back = self._later(delivery)
         finally:
             message.idle = False
-            self._heartbeats.forget(delivery)  # a beat after the release would undo it
             if back is not None:
                 self._meter.count("messages", outcome="released")
                 if self.stopping:  # our own polls would take it again, and each receipt counts for the redrive policy
                     await self._polled.wait()
+                self._heartbeats.forget(delivery)  # a beat after the release would undo it
                 with suppress(PcaplakeError):  # it comes at its old time then
                     await self._queue.release(delivery, back)
+            self._heartbeats.forget(delivery)
             self._messages.discard(message)
             self._room.set()
             self._show()
