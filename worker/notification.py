@@ -33,14 +33,18 @@ class BadNotification(PcaplakeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """`objects` were created; `ignored` counts by kind of event what was no creation of anything with content."""
+    """`objects` were created; `ignored` counts by kind of event what was no creation of anything with content.
+
+    `bad`: why the first of the records that cannot be read cannot be; the others are none the worse for it.
+    """
 
     objects: tuple[ObjectRef, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
+    bad: BadNotification | None = None
 
 
 def parse(body: str) -> Notification:
-    """What a message says. BadNotification, with a short reason, when any part of it cannot be read."""
+    """What a message says. BadNotification, with a short reason, when nothing in it can be read."""
     message = _object(_json(body, "the body"), "the body")
     if message.get("Type") == "Notification" and "Message" in message:
         text = _text(message, "Message", "the SNS notification")
@@ -91,30 +95,39 @@ def _records(records: Any) -> Notification:
         raise BadNotification("Records is no list, or an empty one")
     objects: list[ObjectRef] = []
     ignored: Counter[str] = Counter()
+    bad: BadNotification | None = None
     for number, each in enumerate(records):
-        where = f"record {number}"
-        record = _object(each, where)
-        version = str(record.get("eventVersion", "2"))
-        if version.partition(".")[0] != "2":  # S3 promises: what breaks readers raises the major version
-            raise BadNotification(f"{where} has the event version {_shown(version)}, not 2.x")
-        name = _text(record, "eventName", where).removeprefix("s3:")
-        if not name.startswith(CREATED):
-            ignored[name] += 1
-            continue
-        s3 = _object(record.get("s3"), f"{where}: s3")
-        raw = _object(s3.get("object"), f"{where}: s3.object")
-        bucket = _text(_object(s3.get("bucket"), f"{where}: s3.bucket"), "name", f"{where}: s3.bucket")
-        ref = _ref(
-            where,
-            bucket=bucket,
-            key=_decoded(_text(raw, "key", f"{where}: s3.object"), where),
-            raw=raw,
-            etag=raw.get("eTag"),
-            version_id=raw.get("versionId"),
-            time=record.get("eventTime"),
-        )
-        _sort(ref, objects, ignored)
-    return Notification(objects=tuple(objects), ignored=dict(ignored))
+        try:
+            _record(each, f"record {number}", objects, ignored)
+        except BadNotification as error:
+            bad = bad or error
+    if bad is not None and not objects and not ignored:
+        raise bad
+    return Notification(objects=tuple(objects), ignored=dict(ignored), bad=bad)
+
+
+def _record(each: Any, where: str, objects: list[ObjectRef], ignored: Counter[str]) -> None:
+    record = _object(each, where)
+    version = str(record.get("eventVersion", "2"))
+    if version.partition(".")[0] != "2":  # S3 promises: what breaks readers raises the major version
+        raise BadNotification(f"{where} has the event version {_shown(version)}, not 2.x")
+    name = _text(record, "eventName", where).removeprefix("s3:")
+    if not name.startswith(CREATED):
+        ignored[name] += 1
+        return
+    s3 = _object(record.get("s3"), f"{where}: s3")
+    raw = _object(s3.get("object"), f"{where}: s3.object")
+    bucket = _text(_object(s3.get("bucket"), f"{where}: s3.bucket"), "name", f"{where}: s3.bucket")
+    ref = _ref(
+        where,
+        bucket=bucket,
+        key=_decoded(_text(raw, "key", f"{where}: s3.object"), where),
+        raw=raw,
+        etag=raw.get("eTag"),
+        version_id=raw.get("versionId"),
+        time=record.get("eventTime"),
+    )
+    _sort(ref, objects, ignored)
 
 
 def _eventbridge(event: Mapping[str, Any]) -> Notification:

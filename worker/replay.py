@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .errors import Retryable
+from .errors import Fatal, Retryable
 from .fetch import Budget, Fetching
 from .lake.delta import AddFile
 from .lake.lake import Lake
@@ -48,7 +48,10 @@ class Replays:
         await self._queue.send([event(_ref(one)) for one in captures])
 
     async def remake(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
-        """New files with the rows of these captures in one table; None when one of them is gone or has changed."""
+        """New files with the rows of these captures in one table; None when one of them is gone or has changed.
+
+        Retryable for now; Fatal when one cannot be read at all: no permission, or the decoder breaks.
+        """
         tables = {table, "captures"}  # every capture leaves a row in the second; its file is nobody's
         window = self.lake.window(tables=tables)
         try:
@@ -75,10 +78,10 @@ class Replays:
             await body.ready()
             try:
                 await asyncio.to_thread(reader.read, body, capture, window)  # type: ignore[arg-type]
-            except (Gone, Changed, Retryable):
+            except (Gone, Changed, Retryable, Fatal):
                 raise
             except Exception as error:
-                raise Retryable(f"{capture.uri} cannot be read again: {error!r}") from error
+                raise Fatal(f"{capture.uri} cannot be read again: {error!r}") from error
 
     def _reader(self, uri: str) -> Reader | None:
         for route in self._routes.of(uri):

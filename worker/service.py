@@ -24,7 +24,7 @@ from .lag import Lag
 from .lake.lake import Lake
 from .lanes import End, Job, Lanes
 from .meter import SILENT, Meter
-from .notification import BadNotification, parse
+from .notification import BadNotification, Notification, parse
 from .objects import Changed, Gone
 from .pipeline import Reader
 from .queue import Attributes, Delivery, Queue
@@ -204,9 +204,11 @@ class Service:
             if self._stopping.is_set():
                 raise Returned("it came while the service stops")
             bind(message_id=delivery.message_id)
-            work = self._read_body(delivery)
+            said = parse(delivery.body)
             with span("message", message_id=delivery.message_id, receive_count=delivery.receive_count):
-                await self._all(message, work)
+                await self._all(message, self._routed(said))
+            if said.bad is not None:  # the others are staged: people may look at it, and let it go
+                raise said.bad
             deleted = await self._deletions.ask(delivery)
             self._meter.count("messages", outcome="deleted" if deleted else "undeleted")
             self._failures = 0
@@ -265,8 +267,7 @@ class Service:
     def _later(self, delivery: Delivery) -> float:
         return back_off(delivery.receive_count, first=self._retry_first, most=self._retry_most)
 
-    def _read_body(self, delivery: Delivery) -> tuple[tuple[Route, ObjectRef], ...]:
-        said = parse(delivery.body)
+    def _routed(self, said: Notification) -> tuple[tuple[Route, ObjectRef], ...]:
         for kind, count in said.ignored.items():
             self._meter.count("notifications_ignored", count, kind=kind)
         found = []

@@ -187,7 +187,6 @@ def test_times_are_utc() -> None:
         (s3_event(), "Records"),
         (json.dumps({"Records": {"s3": 1}}), "Records"),
         (json.dumps({"Records": ["x"]}), "record 0"),
-        (s3_event(record(), {**record(), "s3": None}), "record 1: s3"),
         (s3_event({**record(), "eventName": None}), "eventName"),
         (s3_event({**record(), "eventVersion": "3.0"}), "event version '3.0'"),
         (s3_event(record(key="%ff%fe")), "no UTF-8"),
@@ -211,6 +210,13 @@ def test_what_cannot_be_read_is_refused_shortly(body: str, reason: str) -> None:
         parse(body)
     assert reason in str(met.value)
     assert len(str(met.value)) < 400
+
+
+def test_a_record_that_cannot_be_read_costs_no_other() -> None:
+    said = parse(s3_event(record(), record(size=-1), record(key="other.pcap"), record(key="\ud800")))
+    assert [one.uri.rpartition("/")[2] for one in said.objects] == [ref().uri.rpartition("/")[2], "other.pcap"]
+    assert "record 1 has the size -1" in str(said.bad)
+    assert parse(s3_event(record())).bad is None
 
 
 json_values = st.recursive(

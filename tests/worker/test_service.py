@@ -108,6 +108,22 @@ def test_a_message_that_nobody_can_read_is_left_to_the_redrive_policy() -> None:
     asyncio.run(main())
 
 
+def test_a_bad_record_costs_no_other_of_its_message_and_is_not_forgotten() -> None:
+    async def main() -> None:
+        fleet = Fleet(max_receives=2)
+        (good,) = json.loads(fleet.bucket.put("good.pcap", can_capture(5)))["Records"]
+        body = json.dumps({"Records": [{"eventName": "ObjectCreated:Put"}, good]})
+        fleet.queue.put(body)
+        async with running(fleet, retry_first=1.0, retry_most=1.0):
+            while not fleet.queue.dead:
+                await asyncio.sleep(0.01)
+                fleet.clock.advance(0.5)
+        assert fleet.queue.dead == [body]
+        assert fleet.captures() == {"s3://raw/good.pcap": 1}
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("kind", ["error", "lost"])
 @pytest.mark.parametrize(
     "point",

@@ -58,7 +58,10 @@ class Source(Protocol):
         """Decode and stage these again; durable, as far as the source is, when it returns."""
 
     async def remake(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
-        """New files with all rows of these captures in one table; None when the captures are gone."""
+        """New files with all rows of these captures in one table; None when the captures are gone.
+
+        Fatal when one cannot be read as things are: that stops its table alone.
+        """
 
 
 class FilesMissing(Retryable):
@@ -379,12 +382,14 @@ class Committer:
         missing = await self._files.missing([f"{table}/{add.path}" for add in adds])
         if not missing:
             return adds
-        made = await self._source.remake(table, stage.captures)
+        gone = f"{table}: files_missing: {', '.join(missing)} of stage {stage.stage_id} are gone"
+        try:
+            made = await self._source.remake(table, stage.captures)
+        except Fatal as error:  # of captures of one table: the others go on
+            raise FilesMissing(f"{gone}, and cannot be made again: {error}") from error
         if made is None:
-            raise FilesMissing(
-                f"{table}: files_missing: {', '.join(missing)} of stage {stage.stage_id} are gone, and so are its "
-                f"captures: put back the files, or {', '.join(capture.uri for capture in stage.captures)}"
-            )
+            captures = ", ".join(capture.uri for capture in stage.captures)
+            raise FilesMissing(f"{gone}, and so are its captures: put back the files, or {captures}")
         return made
 
     @property

@@ -22,7 +22,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.worker.fleets import Fleet
-from worker.errors import Fatal, OutcomeUnknown, Retryable
+from worker.errors import Fatal, NotAllowed, OutcomeUnknown, Retryable
 from worker.lake.delta.actions import AddFile
 from worker.lake.delta.log import LogStore
 from worker.lake.files import CHECK_AFTER_MS, HOUR_MS, RETURN_AFTER_MS
@@ -393,6 +393,27 @@ async def test_a_file_lost_with_its_capture_blocks_the_table_and_says_which() ->
     bench.now += 60
     await bench.turn()
     bench.whole("a")
+
+
+@story
+async def test_a_capture_that_may_not_be_read_again_blocks_its_table_alone() -> None:
+    bench = await Bench().start()
+    await fixed_and_then_lost(bench)
+    real = bench.source.remake
+
+    async def refuse(table: str, captures: Any) -> Any:
+        raise NotAllowed("GetObject s3://raw/a.pcap", "AccessDenied")
+
+    bench.source.remake = refuse  # type: ignore[method-assign]
+    await bench.turn()
+    await bench.staged("b")
+    await bench.turn()
+    assert "cannot be made again: GetObject s3://raw/a.pcap" in bench.lake.committer.blocked["packets"]
+    assert bench.rows("captures") == Counter(a=1, b=1)
+    bench.source.remake = real  # type: ignore[method-assign]
+    bench.now += 60
+    await bench.turn()
+    bench.whole("a", "b")
 
 
 @story
