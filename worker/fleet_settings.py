@@ -108,7 +108,7 @@ class FleetSettings(BaseSettings):
         description="Bytes of captures in memory at once; a third of the memory limit by default.",
     )
     max_inflight: int = Field(64, ge=1, description="Messages that are waited for or worked on at once.")
-    poll_wait: float = Field(20.0, ge=0, le=20, description="Seconds of a long poll.")
+    poll_wait: float = Field(20.0, ge=1, le=20, description="Seconds of a long poll; each is a request.")
     visibility_cap: Seconds = Field(
         43_000.0, description="A message is kept hidden no longer than this; SQS allows 12 h."
     )

@@ -10,7 +10,6 @@ import typer
 from ..fleet.places import Place, named, watched
 from ..fleet.replays import WAVE
 from ..fleet_settings import FleetSettings
-from ..routes import WrongRoutes
 from ..settings import WrongSetting
 from . import screen
 from .replay import Choice, Match, Run, Wave, age, printer, text, told
@@ -60,10 +59,8 @@ def _places(settings: FleetSettings, given: list[str]) -> tuple[tuple[Place, ...
     """What was named, or what the routes are about; a glob only if it is the only one."""
     try:
         if not given:
-            return watched(settings.load_routes()), ()
+            return watched(settings.load_routes(), by="s3://BUCKET/PREFIX"), ()
         found = [named(one) for one in given]
-    except WrongRoutes as error:
-        raise WrongSetting(f"{error}, or name s3://BUCKET/PREFIX") from error
     except ValueError as error:
         raise WrongSetting(str(error)) from error
     globs = tuple(glob for _, glob in found if glob != "*")

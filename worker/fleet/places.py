@@ -44,10 +44,10 @@ def fixed(pattern: str) -> str:
     return pattern[: min((pattern.index(one) for one in _MAGIC & set(pattern)), default=len(pattern))]
 
 
-def watched(routes: Routes, buckets: Collection[str] = ()) -> tuple[Place, ...]:
+def watched(routes: Routes, buckets: Collection[str] = (), *, by: str = "--bucket NAME") -> tuple[Place, ...]:
     """Where the routes' captures may lie, no place twice, sorted. WrongRoutes when a bucket must be named.
 
-    `buckets`: real names for routes whose bucket is a pattern.
+    `buckets`: real names for routes whose bucket is a pattern; `by`: how a person names one.
     """
     for bucket in buckets:
         if not any(fnmatchcase(bucket, route.bucket) for route in routes.routes):
@@ -58,7 +58,7 @@ def watched(routes: Routes, buckets: Collection[str] = ()) -> tuple[Place, ...]:
         found = [bucket for bucket in known if fnmatchcase(bucket, route.bucket)]
         if not found:
             raise WrongRoutes(
-                f"{route.name}: its bucket is the pattern {route.bucket!r}: name the buckets that there are (--bucket)"
+                f"{route.name}: its bucket is the pattern {route.bucket!r}: name those that there are, by {by}"
             )
         places += [Place(bucket=bucket, prefix=fixed(route.key)) for bucket in found]
     return smallest(places)
