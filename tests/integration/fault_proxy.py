@@ -29,7 +29,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from .operations import in_body, name_of
+from .operations import in_body, in_xml, name_of
 
 Action = Literal[
     "error",  # the service is not asked; the client gets `status` and `code`
@@ -124,7 +124,8 @@ class FaultProxy:
         """The next `times` requests (None: all) that match, after `skip` of them that pass; the first rule wins.
 
         `operation` (`PutItem`, `*Object`) and the decoded `key` of S3 are the shell's patterns; `containing` is a piece
-        of the body of an SQS or DynamoDB request, such as a table's name. `fields` are added to a JSON error.
+        of the body of an SQS or DynamoDB request, such as a table's name, or of DeleteObjects. `fields` are added to a
+        JSON error.
         """
         rule = Rule(
             operation=operation,
@@ -177,7 +178,8 @@ class FaultProxy:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # clients wait for it, and some for ever
-        body = await request.content.read() if in_body(request.method, request.headers) else None
+        says = in_body(request.method, request.headers) or in_xml(request.method, request.raw_path)
+        body = await request.content.read() if says else None
         operation, key = name_of(request.method, request.raw_path, request.headers, body or b"")
         rule = next((rule for rule in self._rules if rule.takes(operation, key, body)), None)
         seen = Seen(operation=operation, key=key, action=rule.action if rule else None)

@@ -37,6 +37,11 @@ _OBJECT_OPERATIONS = {
 _OF_COPIES = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}
 
 
+def in_xml(method: str, raw_path: str) -> bool:
+    """Whether it deletes many objects: its body names them."""
+    return method == "POST" and raw_path.partition("?")[2].partition("=")[0] == "delete"
+
+
 def in_body(method: str, headers: Mapping[str, str]) -> bool:
     """Whether the request is JSON or a form: small, and its body says what it is about. S3's bodies are objects."""
     if "X-Amz-Target" in headers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -84,6 +84,7 @@ class Proxied:
     sqs: FaultProxy
     dynamodb: FaultProxy
     expected: dict[str, int] = field(default_factory=dict)
+    cleaned: bool = False  # does the service clean its logs up?
 
     def __post_init__(self) -> None:
         self.books = Books(self.stage)
@@ -142,6 +143,7 @@ class Proxied:
     ) -> AsyncIterator[Running]:
         """A service; when the block ends it is stopped, as by SIGTERM, if it has not ended before."""
         settings = self.settings(**given)
+        fetching = fetching or Fetching(first_pause=0.01, longest_pause=0.01)
         async with AsyncExitStack() as stack:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("AWS_ENDPOINT_URL_SQS", self.sqs.url)
@@ -163,10 +165,11 @@ class Proxied:
                 retry_most=settings.retry_most,
                 drain_timeout=settings.drain_timeout,
                 sleep=_nap,
-                fetching=fetching or Fetching(first_pause=0.01, longest_pause=0.01),
+                fetching=fetching,
             )
             (lake,) = parts.lakes.values()
-            lake._rng = lake.committer._rng = _Hasty()
+            lake._rng = lake.committer._rng = lake.log._rng = _Hasty()
+            lake.source._fetching = fetching  # type: ignore[attr-defined]
             running = Running(service=service, lake=lake, task=asyncio.create_task(service.run()))
             try:
                 yield running
@@ -210,7 +213,7 @@ class Proxied:
         for table in Books.TABLES:
             await running.lake.log.clean(table)
         await asyncio.to_thread(self.books.check, self.expected)
-        await asyncio.to_thread(check_logs, self.stage)
+        await asyncio.to_thread(check_logs, self.stage, cleaned=self.cleaned)
 
     async def idle(self, running: Running) -> None:
         """No message is left, and every manifest is flagged."""
@@ -243,8 +246,8 @@ async def proxied(stage: Stage) -> AsyncIterator[Proxied]:
 class Ground:
     """A lake, the proxies before its services, and a loop in which one service stands by from test to test."""
 
-    def __init__(self, runner: asyncio.Runner, town: Proxied) -> None:
-        self.town = town
+    def __init__(self, runner: asyncio.Runner, town: Proxied, settings: Mapping[str, Any]) -> None:
+        self.town, self._settings = town, settings
         self._runner = runner
         self._stack = AsyncExitStack()
         self._running: Running | None = None
@@ -256,7 +259,7 @@ class Ground:
         """The one that stands by, or a new one when that has ended."""
         if self._running is None or self._running.task.done():
             await self.stop()
-            self._running = await self._stack.enter_async_context(self.town.run())
+            self._running = await self._stack.enter_async_context(self.town.run(**self._settings))
         return self._running
 
     async def stop(self) -> None:
@@ -265,11 +268,11 @@ class Ground:
 
 
 @contextmanager
-def standing(aws: Aws, folder: Path, *, visibility: int = 3) -> Iterator[Ground]:
-    """For the tests of a module; `visibility` of the queue in seconds."""
+def standing(aws: Aws, folder: Path, *, visibility: int = 3, **settings: Any) -> Iterator[Ground]:
+    """For the tests of a module; `visibility` of the queue in seconds, `settings` of the service that stands by."""
     with asyncio.Runner() as runner, staged(aws, folder, visibility=visibility) as stage:
         behind = proxied(stage)
-        made = Ground(runner, runner.run(behind.__aenter__()))
+        made = Ground(runner, runner.run(behind.__aenter__()), settings)
         yield made
         runner.run(made.stop())
         runner.run(behind.__aexit__(None, None, None))

@@ -192,6 +192,20 @@ def test_an_upload_that_is_cut_is_not_made_whole() -> None:
     run(scenario())
 
 
+def test_deletes_are_told_apart_by_what_they_delete() -> None:
+    async def scenario() -> None:
+        async with behind() as (upstream, proxy, client):
+            rule = proxy.add("DeleteObjects", "error", containing="<Key>two</Key>")
+            answers = [
+                (await client.post(f"{proxy.url}/b?delete", data=f"<Delete><Key>{key}</Key></Delete>")).status
+                for key in ("one", "two", "three")
+            ]
+            assert (answers, rule.hits) == ([200, 500, 200], 1)
+            assert upstream.bodies == [f"<Delete><Key>{key}</Key></Delete>".encode() for key in ("one", "three")]
+
+    run(scenario())
+
+
 def test_truncated_by_half() -> None:
     async def scenario() -> None:
         async with behind() as (upstream, proxy, client):
