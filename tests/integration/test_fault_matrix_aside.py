@@ -272,7 +272,10 @@ async def tidied(at: Scene) -> None:
 
 async def unfinished(at: Scene) -> None:
     """Entries that nobody completed, and that are not the newest when somebody cleans up."""
-    lost = at.town.add("dynamodb", "UpdateItem", "drop_request", containing="SET #complete", times=3 * 3)
+    tables, attempts = len(Books.TABLES), 3
+    lost = at.town.add(  # by who wrote them, and by who composes next
+        "dynamodb", "UpdateItem", "drop_request", containing="SET #complete", times=2 * tables * attempts
+    )
     for _ in range(2):
         await at.town.upload()
         await at.through()
