@@ -30,7 +30,7 @@ SCHEDULES = 1000  # in CI, always the same
 STRICT = ("generation",)  # see World; "leader" no seed up to 1,500 shows any more
 HAPPENS = {
     *("error", "lost", "late", "dead before", "dead after", "freeze", "kill", "stop", "repeat", "expose", "redrive"),
-    *("overwrite", "vanish", "restore", "optimize", "block", "clean_up", "step", "days_pass", "retype"),
+    *("overwrite", "vanish", "restore", "optimize", "block", "clean_up", "step", "days_pass", "retype", "lose_lease"),
 }
 
 
@@ -195,6 +195,39 @@ MUTANTS: Mapping[str, tuple[type, str, str, str]] = {
         "event(_ref(one))",
         "event(replace(_ref(one), version_id=None))",
     ),
+    "returned captures are announced before they are forgotten": (
+        Committer,
+        "_give_back",
+        "            captures = await self._ledger.unstage(manifest)\n",
+        "            captures = [one for stage in manifest.returned for one in stage.captures]\n"
+        "            await self._source.replay(captures)\n"
+        "            await self._ledger.unstage(manifest)\n"
+        "            captures.clear()\n",
+    ),
+    "a table gets the last of its batches first": (
+        Committer,
+        "_commit",
+        "in sorted(self._open.items()):",
+        "in sorted(self._open.items(), reverse=True):",
+    ),
+    "files are not looked at before a commit, however old": (
+        Committer,
+        "_adds",
+        "if not adds or not self._files.to_check(stage, now):",
+        "if True:",
+    ),
+    "a batch may be of an older generation than the one before it": (  # nor may time stand in for the rule
+        Composer,
+        "_generation_now",
+        "last > self._current.generation or self._clock() - self._reloaded_at >= self._knobs.max_batch_age",
+        "self._clock() - self._reloaded_at >= 10 * self._knobs.max_batch_age",
+    ),
+    "an overwrite leaves alone what it has no rows for": (
+        Composer,
+        "compose",
+        "tables=tuple(sorted(tables.union(schemas))),",
+        "tables=tuple(sorted(schemas)),",
+    ),
 }
 
 TOLD: Mapping[str, int] = {
@@ -224,6 +257,11 @@ TOLD: Mapping[str, int] = {
     "what a manifest holds is left to whoever has it": 82,
     "a capture that was given up is taken for staged": 1375,
     "who lost a capture to a manifest is committed all the same": 1506,
+    "returned captures are announced before they are forgotten": 28,
+    "a table gets the last of its batches first": 37,
+    "files are not looked at before a commit, however old": 219,
+    "an overwrite leaves alone what it has no rows for": 14,
+    "a batch may be of an older generation than the one before it": 633,
 }
 """The first seed that told each mutant, to be tried first: when it does not any more, others will."""
 

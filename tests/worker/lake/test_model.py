@@ -27,6 +27,7 @@ from worker.lake import files
 from worker.lake.committer import Committer
 from worker.lake.delta.actions import AddFile
 from worker.lake.delta.log import LogStore
+from worker.lake.delta.publish import Finish, PutIfAbsent
 from worker.lake.identity import LAKE_JSON, Current, open_lake
 from worker.lake.knobs import Knobs
 from worker.lake.lake import Lake
@@ -661,6 +662,18 @@ def a_lost_manifest_is_driven_all_the_same(patch: pytest.MonkeyPatch) -> None:
         return await real(self, path, data) or "/batches/" in path
 
     patch.setattr(MemoryStore, "put_if_absent", put_if_absent)
+
+
+@mutant
+def a_version_of_somebody_else_is_taken_for_ours(patch: pytest.MonkeyPatch) -> None:
+    """What a conditional put says is not asked; nor is `txnId`."""
+    real = PutIfAbsent.publish
+
+    async def publish(self: PutIfAbsent, table: str, version: int, data: bytes) -> Finish | None:
+        await real(self, table, version, data)
+        return lambda: asyncio.sleep(0)
+
+    patch.setattr(PutIfAbsent, "publish", publish)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from tests.worker.model.schedules import Schedule
 from tests.worker.model.tables import DAY, Lakes, Tables
 from worker.lake.identity import LAKE_JSON
 from worker.lake.lake import rebuild
+from worker.lake.ledger import Lease
 from worker.lake.manifest import Manifest, manifest_path
 from worker.testing import MemoryLedger
 from worker.testing_arbiter import MemoryArbiter
@@ -78,6 +79,8 @@ class World:
         self._forgets = rng.random() < 0.5
         self._copy = copied(self.ledger.shared)
         self._events = self._kinds(rng.random() < 0.3)
+        self._leases = random.Random(f"leases of {seed}")  # of its own: what is drawn here moves nothing else
+        self._many_leaders = seed % 10 == 3 and self._leases.random() < 0.9
 
     def now(self) -> float:
         return EPOCH + self.loop.now
@@ -119,6 +122,13 @@ class World:
         self.schedule.tell(kind.__name__, kind.__name__)
         kind()
         self.forget()
+        if self._many_leaders and self._leases.random() < 0.4:
+            self.schedule.tell("lose_lease", "lose_lease")
+            self.lose_lease()
+
+    def lose_lease(self) -> None:
+        """Nobody holds it any more: who leads goes on until it hears of that, and the next one begins."""
+        self.ledger.shared.lease = Lease(beat=self.ledger.shared.lease.beat + 1)
 
     def freeze(self) -> None:
         if self._process:
