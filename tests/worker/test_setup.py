@@ -85,7 +85,7 @@ def test_where_the_routes_captures_lie() -> None:
 def test_buckets_that_must_be_named_or_are_nobodys() -> None:
     with pytest.raises(WrongRoutes, match=r"^0: its bucket is the pattern 'raw-\*'.*--bucket"):
         watched(routes(("raw-*", "*"), ("bench", "*")))
-    with pytest.raises(WrongRoutes, match="by s3://BUCKET/PREFIX$"):
+    with pytest.raises(WrongRoutes, match=r"by s3://BUCKET/PREFIX$"):
         watched(routes(("raw-*", "*")), by="s3://BUCKET/PREFIX")
     with pytest.raises(WrongRoutes, match="no route is about the bucket other"):
         watched(routes(("raw", "*")), ["other"])

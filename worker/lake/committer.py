@@ -68,6 +68,10 @@ class FilesMissing(Retryable):
     """Files that a batch needs were deleted, and cannot be made again."""
 
 
+class SetBack(Retryable):
+    """A table's log does not know of a batch that was in it: of later ones nobody can tell whether they are."""
+
+
 class Committer:
     """`run` until cancelled. `blocked`: table -> why it cannot be written; `hurry`: close every batch at once.
 
@@ -113,6 +117,7 @@ class Committer:
         self._generation = 0  # of that manifest
         self._open: dict[int, frozenset[str]] = {}  # manifests above head -> tables they touch
         self._done: dict[str, int] = {}  # table -> its txn
+        self._least: dict[str, int] = {}  # table -> the highest txn it is known to have had
         self._given_back: set[int] = set()
         self._versions: dict[str, int] = {}
         self._manifests: dict[int, Manifest] = {}
@@ -234,6 +239,9 @@ class Committer:
             if ahead:
                 raise Fatal(_lost(batch, f"the last manifest is {batch}, and tables are ahead of it: {ahead}"))
             self._tables, self._done, self._open = tables, done, opened
+            at_head = await self._load(head) if head >= 0 else None
+            for table, version in (*done.items(), *((one, head) for one in (at_head.touched if at_head else ()))):
+                self._least[table] = max(self._least.get(table, -1), version)
             self._given_back &= opened.keys()
             self._generation = 0 if last is None else last.generation
             self._batch = batch
@@ -344,20 +352,33 @@ class Committer:
     async def _commit(self, table: str, now: int) -> None:
         """Every batch that one table lacks, in order; a table that is blocked stops only itself."""
         try:
+            if table in self.blocked or self._done.get(table, -1) < self._least.get(table, -1):
+                await self._check_history(table)
             for batch, touched in sorted(self._open.items()):
                 if table in touched and batch > self._done.get(table, -1):
                     with self._at(f"commit.4 {table}"):
                         await self._commit_one(table, await self._manifest(batch), now)
-                    self._done[table] = batch
-        except (TableBlocked, SchemaConflict, FilesMissing) as error:
+                    self._done[table] = self._least[table] = batch
+        except (TableBlocked, SchemaConflict, FilesMissing, SetBack) as error:
             log.error("table %s is blocked: %s", table, error)
-            if isinstance(error, FilesMissing):  # the log store has counted the others
-                self._meter.count("commit_failures", table=table, reason="FilesMissing")
+            if isinstance(error, (FilesMissing, SetBack)):  # the log store has counted the others
+                self._meter.count("commit_failures", table=table, reason=type(error).__name__)
             self.blocked[table] = str(error)
             self._retry_at[table] = self._clock() + BLOCKED_RETRY_SECONDS
         else:
             self.blocked.pop(table, None)
             self._retry_at.pop(table, None)
+
+    async def _check_history(self, table: str) -> None:
+        """SetBack where a checkpoint dropped our `txn`, or the log is another: a batch above head may be in already."""
+        least = self._least.get(table, -1)
+        found = await self._log.txn(table, APP_ID)
+        if found < least and await self._log.version(table) > 0:
+            raise SetBack(
+                f"{table}: batch {least} was in it, and its log says {found}: the log was set back, or a checkpoint "
+                f"has dropped what is known of the application {APP_ID}. Restore the log; or find out which batch is the "
+                f"last whose files are in it, and say so by an empty write with txnAppId={APP_ID} and txnVersion=BATCH"
+            )
 
     async def _commit_one(self, table: str, manifest: Manifest, now: int) -> None:
         adds: list[AddFile] = []

@@ -197,7 +197,9 @@ METRICS: Mapping[str, Metric] = {
         "Commits that were given up.",
         table=_TABLE,
         reason={
-            **dict.fromkeys(("TableBlocked", "SchemaConflict", "FilesMissing", "OutcomeUnknown"), ""),
+            **dict.fromkeys(("TableBlocked", "SchemaConflict", "FilesMissing"), ""),
+            "SetBack": "its log was, or a checkpoint dropped our `txn`",
+            "OutcomeUnknown": "",
             "Hidden": "by a checkpoint",
             "Retryable": "out of time",
             "Fatal": "",

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from fnmatch import fnmatch
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.worker.fleets import Fleet
+from tests.worker.lake.deltas import checkpoint, checkpoint_bytes
 from worker.errors import Fatal, NotAllowed, OutcomeUnknown, Retryable
 from worker.lake.delta.actions import AddFile
 from worker.lake.delta.log import LogStore
@@ -414,6 +416,32 @@ async def test_a_capture_that_may_not_be_read_again_blocks_its_table_alone() -> 
     bench.now += 60
     await bench.turn()
     bench.whole("a", "b")
+
+
+@story
+async def test_a_table_whose_transaction_a_checkpoint_dropped_gets_nothing_twice() -> None:
+    """Batch 1 is in `packets` and not in `captures`; then somebody has transactions of `packets` forgotten."""
+    retention = {"delta.setTransactionRetentionDuration": "interval 1 days"}
+    bench = await Bench().start()
+    await bench.staged("a")
+    await bench.turn()
+    bench.configure("captures", {"delta.constraints.some": "rows > 0"})
+    await bench.staged("b")
+    await bench.turn()
+    assert (bench.head, bench.rows("packets")) == (0, Counter(a=2, b=2))
+    bench.configure("packets", retention)
+    newest = max(int(name[-25:-5]) for name in bench.store.objects if fnmatch(name, "packets/_delta_log/*.json"))
+    checkpoint(bench.store, "packets", newest, checkpoint_bytes(schema=SCHEMAS["packets"], configuration=retention))
+    bench.configure("packets", {})
+    bench.configure("captures", {})
+    other = await Bench(bench).start()
+    await other.turn()
+    assert "batch 0 was in it, and its log says -1" in other.lake.committer.blocked["packets"]
+    assert (other.rows("captures"), other.rows("packets")) == (Counter(a=1, b=1), Counter(a=2, b=2))
+    other.foreign("packets", {"txn": {"appId": "pcaplake", "version": 1}})
+    other.now += 60
+    await other.turn()
+    other.whole("a", "b")
 
 
 @story
