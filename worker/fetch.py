@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from .errors import PcaplakeError, Retryable
 from .meter import SILENT, Meter
-from .objects import Content, Objects
+from .objects import Content, Objects, Refused
 
 _LOOP_CHECK = 5.0
 """Seconds after which a reader that waits looks whether the event loop still lives."""
@@ -291,7 +291,7 @@ class Body(io.RawIOBase):
         """All bytes of a range: what is missing after a cut is asked for again, and only that."""
         fetching, parts, at, failures = self._fetching, list[memoryview](), start, 0
         while True:
-            why = "the answer ended early"
+            kind, why = Retryable, "the answer ended early"
             fetching.meter.count("requests", service="objects", operation="get")
             try:
                 async for part in self._objects.read(self.content, at, end):
@@ -300,13 +300,13 @@ class Body(io.RawIOBase):
                     failures = 0
             except Retryable as error:
                 fetching.meter.count("request_failures", service="objects", operation="get")
-                why = str(error)
+                kind, why = Refused if isinstance(error, Refused) else Retryable, str(error)
             if at == end:
                 return parts
             failures += 1
             fetching.meter.count("fetch_retries")
             if failures == fetching.attempts or at > end:
-                raise Retryable(f"{self.content.key}: bytes {at} to {end} of {self.content.size} do not come: {why}")
+                raise kind(f"{self.content.key}: bytes {at} to {end} of {self.content.size} do not come: {why}")
             await fetching.sleep(
                 random.uniform(0, min(fetching.longest_pause, fetching.first_pause * 2 ** (failures - 1)))
             )

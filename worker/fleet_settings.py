@@ -207,7 +207,8 @@ class FleetSettings(BaseSettings):
                 return Routes.load(self.routes, storage_options=self.storage_option)
             if self.lake is None:
                 raise WrongSetting(
-                    f"no lake: set {PREFIX}ROUTES to a file of routes, or {PREFIX}LAKE to the URI of one lake"
+                    f"no lake: name a file of settings with --config, or set {PREFIX}ROUTES to a file of routes, or "
+                    f"{PREFIX}LAKE to the URI of one lake"
                 )
             route = {"bucket": "*", "lake": self.lake, "name": "lake"}
             if self.profile is not None:
@@ -219,7 +220,10 @@ class FleetSettings(BaseSettings):
     def the_queue(self) -> str:
         """The queue's name. WrongSetting when there is none."""
         if not self.queue:
-            raise WrongSetting(f"no queue: set {PREFIX}QUEUE to the name of the SQS queue; `pcaplake setup` makes one")
+            raise WrongSetting(
+                f"no queue: name a file of settings with --config, or set {PREFIX}QUEUE to the name of the SQS queue; "
+                "`pcaplake setup` makes one"
+            )
         return self.queue
 
 

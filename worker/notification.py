@@ -172,14 +172,16 @@ def _ref(
     if "/" in bucket:
         raise BadNotification(f"{where} has the bucket {_shown(bucket)}")
     uri = f"s3://{bucket}/{key}"
-    if any("\ud800" <= letter <= "\udfff" for letter in uri):  # JSON can say half a letter, no store can
-        raise BadNotification(f"{where} has a name that is no Unicode: {_shown(uri)}")
+    etag, version_id = _optional(etag, f"{where}: etag").strip('"'), _optional(version_id, f"{where}: version")
+    for name in (uri, etag, version_id):
+        if any("\ud800" <= letter <= "\udfff" for letter in name):  # JSON can say half a letter, no store can
+            raise BadNotification(f"{where} has a name that is no Unicode: {_shown(name)}")
     return ObjectRef(
         uri=uri,
         size=UNKNOWN_SIZE if size is None else size,
         explicit=True,
-        etag=_optional(etag, f"{where}: etag").strip('"') or None,
-        version_id=_optional(version_id, f"{where}: version") or None,
+        etag=etag or None,
+        version_id=version_id or None,
         sequencer=_optional(raw.get("sequencer"), f"{where}: sequencer") or None,
         event_time=_time(time),
     )
@@ -196,9 +198,9 @@ def _time(value: Any) -> datetime | None:
     """Only for measuring the lag: no event is refused for its time."""
     try:
         time = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):  # the last: at either end of the calendar
         return None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _json(text: str, what: str) -> Any:

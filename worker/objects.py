@@ -5,7 +5,8 @@ Must not know what an object holds, nor who waits for it.
 
     Gone        no object of that name, or not in that version
     Changed     another content than the one that was meant
-    Retryable   everything else, also a refusal: of one object, it says nothing about the others
+    Refused     this object is not given, or not as it was announced: it says nothing about the others
+    Retryable   everything else
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from .lake.store import checked
 PART_BYTES = 1 << 20
 """What a cut connection may cost at most, beyond what the store's client mends by itself."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+REFUSALS = frozenset({"AccessDenied", "AllAccessDisabled", "InvalidObjectState", "NoSuchBucket", "InvalidBucketName"})
+"""Codes of S3 that are about one object or bucket."""
 _NO_OBJECT = frozenset({"NoSuchKey", "NoSuchVersion", "BlobNotFound"})
 
 
@@ -34,6 +37,10 @@ class Gone(PcaplakeError):
 
 class Changed(PcaplakeError):
     """It is not what it was when it was named, or when its reading began."""
+
+
+class Refused(Retryable):
+    """It is not given, or is not as it was announced: no sign of an outage, in which nothing else is given either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +93,7 @@ class StoredObjects:
             if etag not in ("", content.etag):  # not every store minds If-Match
                 raise Changed(f"{self.uri}/{content.key} has the eTag {etag}, not {content.etag}")
             if result.meta["size"] != content.size or result.range[0] != start:
-                raise Retryable(
+                raise Refused(
                     f"{self.uri}/{content.key}: asked for bytes from {start} of {content.size}, the store gave them "
                     f"from {result.range[0]} of {result.meta['size']}"
                 )
@@ -118,14 +125,17 @@ class StoredObjects:
         except FileNotFoundError as error:
             code = _CODE.search(str(error))
             if self._over_http and (code is None or code[1] not in _NO_OBJECT):
-                raise Retryable(f"{where}: not found, but not as an object: {_first_line(error)}") from error
+                kind = Refused if code and code[1] in REFUSALS else Retryable
+                raise kind(f"{where}: not found, but not as an object: {_first_line(error)}") from error
             raise Gone(f"{where} is not there (any more)") from error
         except obstore_errors.PreconditionError as error:
             raise Changed(f"{where} is not what it was when it was named") from error
         except ValueError as error:
-            raise Retryable(f"{where}: no name that can be read: {_first_line(error)}") from error
+            raise Refused(f"{where}: no name that can be read: {_first_line(error)}") from error
         except (obstore_errors.BaseError, OSError) as error:
-            raise Retryable(f"{where}: {_first_line(error)}") from error
+            code = _CODE.search(str(error))
+            kind = Refused if code and code[1] in REFUSALS else Retryable
+            raise kind(f"{where}: {_first_line(error)}") from error
 
 
 def _etag(meta: Any) -> str:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from .errors import Retryable
-from .objects import PART_BYTES, Changed, Content, Gone
+from .objects import PART_BYTES, REFUSALS, Changed, Content, Gone, Refused
 
 _OPTIONS = {
     "access_key_id": "aws_access_key_id",
@@ -42,6 +42,11 @@ class SignedObjects:
     async def read(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
         given = {"VersionId": content.version_id, "IfMatch": f'"{content.etag}"', "Range": f"bytes={start}-{end - 1}"}
         async with self._get(content.key, **given) as answer:
+            total = answer.get("ContentRange", "").rpartition("/")[2]
+            if total != str(content.size):
+                raise Refused(
+                    f"{self.uri}/{content.key}: it was said to have {content.size} bytes, it has {total or '?'}"
+                )
             async for part in answer["Body"].iter_chunks(PART_BYTES):
                 yield memoryview(part)
 
@@ -69,6 +74,7 @@ class SignedObjects:
                 raise Gone(f"{where} is not there (any more)") from error
             if code == "PreconditionFailed":
                 raise Changed(f"{where} is not what it was when it was named") from error
-            raise Retryable(f"{where}: {error}") from error
+            kind = Refused if code in REFUSALS else Retryable
+            raise kind(f"{where}: {error}") from error
         except (BotoCoreError, HttpError, OSError, ValueError) as error:
             raise Retryable(f"{where}: {error!r}") from error

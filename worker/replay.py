@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from .errors import Fatal, Retryable
 from .fetch import Budget, Fetching
@@ -23,6 +25,7 @@ from .routes import Routes
 from .source import ObjectRef, Sources
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Replays:
@@ -42,6 +45,8 @@ class Replays:
     ) -> None:
         self._queue, self._routes, self._readers, self._sources = queue, routes, readers, sources
         self._budget, self._fetching = budget, fetching
+        # not asyncio's own, for which `asyncio.run` waits in the end however long it takes
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="remake")
 
     async def replay(self, captures: Sequence[Capture]) -> None:
         """One message for each: it is as if they had been uploaded now. Retryable when some could not be sent."""
@@ -69,7 +74,7 @@ class Replays:
         except BaseException:
             window.abandon()
             raise
-        stage = await asyncio.to_thread(window.close)
+        stage = await self._in_thread(window.close)
         return () if stage is None else stage.adds.get(table, ())
 
     async def _read(self, reader: Reader, capture: Capture, window: object) -> None:
@@ -77,11 +82,14 @@ class Replays:
         async with body:
             await body.ready()
             try:
-                await asyncio.to_thread(reader.read, body, capture, window)  # type: ignore[arg-type]
+                await self._in_thread(reader.read, body, capture, window)
             except (Gone, Changed, Retryable, Fatal):
                 raise
             except Exception as error:
                 raise Fatal(f"{capture.uri} cannot be read again: {error!r}") from error
+
+    async def _in_thread(self, what: Callable[..., T], *given: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, what, *given)
 
     def _reader(self, uri: str) -> Reader | None:
         for route in self._routes.of(uri):

@@ -25,7 +25,7 @@ from .lake.lake import Lake
 from .lanes import End, Job, Lanes
 from .meter import SILENT, Meter
 from .notification import BadNotification, Notification, parse
-from .objects import Changed, Gone
+from .objects import Changed, Gone, Refused
 from .pipeline import Reader
 from .queue import Attributes, Delivery, Queue
 from .queue.heartbeat import CAP, Heartbeats, back_off
@@ -46,10 +46,6 @@ _RESERVED = 0.2  # share of the drain time that is kept for staging and committi
 
 class Returned(PcaplakeError):
     """The message goes back unharmed and at once: the service stops."""
-
-
-class OfOneCapture(Retryable):
-    """What a message names cannot be read: no sign of an outage, in which nothing else could be read either."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -227,7 +223,7 @@ class Service:
         except Exception as error:
             log.warning("message %s: %s", delivery.message_id, error, exc_info=not isinstance(error, PcaplakeError))
             self.tally["failed"] += 1
-            self._failures += isinstance(error, Retryable) and not isinstance(error, OfOneCapture)
+            self._failures += isinstance(error, Retryable) and not isinstance(error, Refused)
             back = self._later(delivery)
         finally:
             message.idle = False
@@ -432,4 +428,4 @@ def _of_one_capture() -> Iterator[None]:
     try:
         yield
     except Fatal as error:
-        raise OfOneCapture(str(error)) from error
+        raise Refused(str(error)) from error

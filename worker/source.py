@@ -188,8 +188,12 @@ class Sources:
         return objects, key
 
     async def resolve(self, ref: ObjectRef) -> ObjectRef:
-        """With size and eTag, which the store is asked for only where they are not known. Gone, Changed, Retryable."""
-        if ref.size != UNKNOWN_SIZE and ref.etag:
+        """With size and eTag, which the store is asked for only where they are not known. Gone, Changed, Retryable.
+
+        A size of 0 is asked for, too: of what has no bytes none is read, which would tell another size, and stores
+        have announced uploads of many parts so (Ceph, pull request 34641).
+        """
+        if ref.size > 0 and ref.etag:
             return ref
         objects, key = self.objects(ref.uri)
         content = await objects.head(key, ref.version_id)

@@ -22,7 +22,7 @@ from botocore.retries.standard import ExponentialBackoff
 from worker import serve
 from worker.fetch import Fetching
 from worker.fleet_settings import FleetSettings
-from worker.lake import dynamo
+from worker.lake import committer, dynamo
 from worker.lake import store as lake_store
 from worker.lake.fleet import open_lake
 from worker.lake.lake import Lake
@@ -44,6 +44,7 @@ def quick(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(aiobotocore.session, "get_session", _session)
     patch.setattr(ExponentialBackoff, "delay_amount", lambda self, context: 0)
     patch.setattr(dynamo, "_PAUSES", (0, 0))
+    patch.setattr(committer, "BLOCKED_RETRY_SECONDS", LOOK)
     patch.setattr(dynamodb_requests, "_PAUSES", (0, 0, 0, 0, 0))
     backoff = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2), "base": 2}
     patch.setattr(lake_store, "_RETRIES", {**lake_store._RETRIES, "backoff": backoff})

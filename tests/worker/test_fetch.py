@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -22,7 +22,8 @@ from worker import fetch, notification
 from worker.errors import Fatal, Retryable
 from worker.fetch import Body, Budget, Fetching
 from worker.lake.store import ObjectStore, Store
-from worker.objects import Changed, Content, Gone, StoredObjects
+from worker.objects import Changed, Content, Gone, Refused, StoredObjects
+from worker.objects_signed import SignedObjects
 from worker.source import UNKNOWN_SIZE, ObjectRef, RemoteFile, Sources, capture
 from worker.testing import Faults
 from worker.testing_queue import MemoryBucket
@@ -238,6 +239,16 @@ def test_more_than_was_asked_for_is_refused() -> None:
         async with await Body.open(objects, objects.content, fetching=fetching(ahead=1)) as body:
             with pytest.raises(Retryable, match="do not come"):
                 await asyncio.to_thread(body.read, 10)
+
+    asyncio.run(run())
+
+
+def test_a_refusal_is_told_as_one() -> None:
+    async def run() -> None:
+        objects = Failing(*[Refused("not you")] * 3)
+        async with await Body.open(objects, objects.content, fetching=fetching(ahead=1, attempts=3)) as body:
+            with pytest.raises(Refused, match="do not come: not you"):
+                await body.ready()
 
     asyncio.run(run())
 
@@ -480,6 +491,7 @@ def test_what_the_message_did_not_say_is_asked_for() -> None:
         sources = Sources(buckets={"s3://raw": bucket})
         for unknown in (
             ObjectRef(uri=known.uri, size=UNKNOWN_SIZE, explicit=True, etag=known.etag),
+            ObjectRef(uri=known.uri, size=0, explicit=True, etag=known.etag),
             ObjectRef(uri=known.uri, size=len(DATA), explicit=True),
         ):
             resolved = await sources.resolve(unknown)
@@ -721,10 +733,11 @@ def test_a_small_capture_is_one_plain_request() -> None:
     [
         (404, "NoSuchKey", Gone),
         (404, "NoSuchVersion", Gone),
-        (404, "NoSuchBucket", Retryable),
+        (404, "NoSuchBucket", Refused),
         (404, "", Retryable),
         (412, "PreconditionFailed", Changed),
-        (403, "AccessDenied", Retryable),
+        (403, "AccessDenied", Refused),
+        (403, "InvalidAccessKeyId", Retryable),
         (401, "Unauthorized", Retryable),
         (400, "InvalidArgument", Retryable),
         (405, "MethodNotAllowed", Retryable),
@@ -738,11 +751,31 @@ def test_what_a_refusal_means(status: int, code: str, expected: type[Exception])
         wire = Wire()
         wire.plan = [wire.error(status, code)]
         async with wire.objects() as objects:
-            with pytest.raises(expected, match="s3://raw/a"):
+            with pytest.raises(expected, match="s3://raw/a") as met:
                 await everything(objects, content_of(wire), 0, 100)
+            assert isinstance(met.value, Refused) == (expected is Refused)
             wire.plan = [wire.error(status, ""), wire.error(status, code)]
-            with pytest.raises(expected, match="s3://raw/a"):
+            with pytest.raises(Retryable if expected is Refused else expected, match="s3://raw/a"):
                 await objects.head("a")
+
+    asyncio.run(run())
+
+
+def test_a_key_that_obstore_cannot_name_has_the_size_that_was_said_or_is_refused() -> None:
+    async def run() -> None:
+        wire = Wire()
+        server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        keys = {"region": "x", "access_key_id": "a", "secret_access_key": "b"}
+        objects = SignedObjects("s3://raw", {"endpoint": f"http://{host}:{port}", **keys})
+        try:
+            content = Content(key="in//a", size=len(DATA), etag="e1")
+            assert await everything(objects, content, 100, 200) == DATA[100:200]
+            with pytest.raises(Refused, match="said to have 9999 bytes, it has 10000"):
+                await everything(objects, replace(content, size=9999), 100, 200)
+        finally:
+            server.close()
+            await turns()
 
     asyncio.run(run())
 
@@ -754,7 +787,7 @@ def test_answers_that_are_not_what_was_asked_for() -> None:
             wire.plan = [wire.whole]
             with pytest.raises(Retryable, match="s3://raw/a"):
                 await everything(objects, content_of(wire), 100, 200)
-            with pytest.raises(Retryable, match="of 9999, the store gave them from 0 of 10000"):
+            with pytest.raises(Refused, match="of 9999, the store gave them from 0 of 10000"):
                 await everything(objects, Content(key="a", size=9999, etag="e1"), 0, 9999)
             wire.etag = "e2"  # a store that does not mind If-Match
             with pytest.raises(Changed, match="has the eTag e2, not e1"):

@@ -197,6 +197,8 @@ def test_times_are_utc() -> None:
         (s3_event(record(size=True)), "size True"),
         (s3_event(record(size=1.5)), "size 1.5"),
         (s3_event(record(eTag=7)), "etag is 7"),
+        (s3_event(record(eTag="\ud800")), "no Unicode"),
+        (s3_event(record(versionId="\ud800")), "no Unicode"),
         (s3_event(record(versionId={"a": 1})), "version is"),
         (s3_event({**record(), "s3": {"bucket": {}, "object": {"key": "a"}}}), "name is None"),
         (s3_event({**record(), "s3": {"bucket": {"name": "a/b"}, "object": {"key": "a"}}}), "bucket 'a/b'"),
@@ -217,6 +219,12 @@ def test_a_record_that_cannot_be_read_costs_no_other() -> None:
     assert [one.uri.rpartition("/")[2] for one in said.objects] == [ref().uri.rpartition("/")[2], "other.pcap"]
     assert "record 1 has the size -1" in str(said.bad)
     assert parse(s3_event(record())).bad is None
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_at_the_end_of_the_calendar_is_none(time: str) -> None:
+    (found,) = parse(s3_event({**record(), "eventTime": time})).objects
+    assert found.event_time is None
 
 
 json_values = st.recursive(

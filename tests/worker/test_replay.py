@@ -538,6 +538,11 @@ def test_what_nobody_can_read_stays() -> None:
         (bad,) = [one for one in case.shown if one.unreadable]
         assert "no JSON" in bad.unreadable
         assert not bad.matches(None)
+        (good,) = json.loads(letters("a/2")[0])["Records"]
+        case = Letters(json.dumps({"Records": [good, {"eventName": "ObjectCreated:Put"}]}))
+        assert (await case.redrive()).moved == 1
+        (half,) = case.shown
+        assert "it will come back: record 1" in command._line(half)
         case = Letters(removed)
         assert await case.redrive(match="*") == Moved(found=1)  # it is about no capture
 

@@ -536,11 +536,7 @@ def test_a_blocked_table_keeps_nobody_from_stopping() -> None:
         async with await fleet.lake(source=fleet.replays()) as lake:
             service = fleet.service(lake, drain_timeout=1000.0)
             task = asyncio.create_task(service.run())
-            versions = [path for path in fleet.store.objects if path.startswith("can_frames/_delta_log/")]
-            raised = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}
-            fleet.store.write(
-                f"can_frames/_delta_log/{len(versions):020d}.json", json.dumps({"protocol": raised}).encode() + b"\n"
-            )
+            block(fleet, "can_frames")
             fleet.upload("a.pcap", can_capture(10))
             while not lake.committer.stuck:
                 await asyncio.sleep(0.01)
@@ -549,6 +545,69 @@ def test_a_blocked_table_keeps_nobody_from_stopping() -> None:
             await asyncio.wait_for(task, 30)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_a_blocked_table_keeps_nothing_from_the_others_at_the_end(drains: bool) -> None:
+    """What was staged after it was blocked is composed, and in the tables that are free."""
+
+    async def main() -> None:
+        fleet = Fleet()
+        async with await fleet.lake(source=fleet.replays(), max_batch_age=1000.0) as lake:
+            service = fleet.service(lake, drain_timeout=1000.0)
+            task = asyncio.create_task(service.run())
+            block(fleet, "can_frames")
+            fleet.upload("a.pcap", can_capture(10, 0))
+            await emptied(fleet, service, task)
+            lake.committer.hurry = True
+            lake.committer.nudge()
+            while not lake.committer.stuck:
+                await asyncio.sleep(0.01)
+            lake.committer.hurry = False
+            fleet.upload("b.pcap", can_capture(10, 50))
+            await emptied(fleet, service, task)
+            if drains:
+                with pytest.raises(Fatal, match="protocol"):
+                    await lake.drain()
+            service.stop()
+            fleet.clock.advance(1.0)
+            await asyncio.wait_for(task, 30)
+        assert fleet.captures() == {"s3://raw/a.pcap": 1, "s3://raw/b.pcap": 1}
+
+    asyncio.run(main())
+
+
+def test_one_patience_for_all_that_a_committer_ends() -> None:
+    """A ledger and a checkpoint that both hang do not have it one after the other."""
+
+    async def main() -> None:
+        fleet = Fleet()
+        lake = await fleet.lake(source=fleet.replays())
+        await lake.__aenter__()
+        while not lake.committer.leading:
+            await asyncio.sleep(0.01)
+
+        async def hangs(*given: Any) -> Any:
+            await asyncio.Event().wait()
+
+        lake.ledger.lease = hangs  # type: ignore[method-assign]
+        lake.log.checkpoint = hangs  # type: ignore[method-assign]
+        lake.committer._chore("packets")
+        lake.committer.patience = patience = 2.5
+        started = asyncio.get_running_loop().time()
+        await lake.close()
+        assert asyncio.get_running_loop().time() - started < 2 * patience
+
+    asyncio.run(main())
+
+
+def block(fleet: Fleet, table: str) -> None:
+    """Somebody raises its protocol."""
+    versions = [path for path in fleet.store.objects if path.startswith(f"{table}/_delta_log/")]
+    raised = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}
+    fleet.store.write(
+        f"{table}/_delta_log/{len(versions):020d}.json", json.dumps({"protocol": raised}).encode() + b"\n"
+    )
 
 
 def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.MonkeyPatch) -> None:

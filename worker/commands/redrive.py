@@ -94,6 +94,7 @@ def _facts(letter: Letter) -> dict[str, Any]:
         "message_id": one.message_id,
         "uris": list(letter.uris),
         "unreadable": letter.unreadable,
+        "partly": letter.partly,
         "receive_count": one.receive_count,
         "age_seconds": round(time.time() - one.sent_at, 3),
     }
@@ -102,6 +103,7 @@ def _facts(letter: Letter) -> dict[str, Any]:
 def _line(letter: Letter) -> str:
     facts = _facts(letter)
     about = " ".join(letter.uris) or letter.unreadable or "about no capture"
+    about += f" (it will come back: {letter.partly})" if letter.partly else ""
     stays = "stays: " if letter.unreadable else ""
     hours = facts["age_seconds"] / 3600
     return (

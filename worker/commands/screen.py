@@ -41,7 +41,9 @@ def say(text: str) -> None:
 
 def line(text: str) -> None:
     """One line on stdout, as it is: rich would make spaces of a tab. Control characters are escaped."""
-    out.file.write("".join(_escaped(one) if category(one) in _CONTROL else one for one in text) + "\n")
+    text = "".join(_escaped(one) if category(one) in _CONTROL else one for one in text)
+    encoding = getattr(out.file, "encoding", None) or "utf-8"
+    out.file.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     out.file.flush()
 
 

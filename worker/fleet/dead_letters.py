@@ -20,11 +20,15 @@ _WAIT = 2.0  # seconds of a long poll: a short one may find nothing where there 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """A message that was received too often. `uris`: of the captures it announces; `unreadable`: why it says nothing."""
+    """A message that was received too often. `uris`: of the captures it announces.
+
+    `unreadable`: why it says nothing; `partly`: why one of its records says nothing.
+    """
 
     delivery: Delivery
     uris: tuple[str, ...] = ()
     unreadable: str = ""
+    partly: str = ""
 
     def matches(self, pattern: str | None) -> bool:
         return not self.unreadable and (pattern is None or any(fnmatchcase(uri, pattern) for uri in self.uris))
@@ -43,9 +47,10 @@ class Moved:
 
 def read(delivery: Delivery) -> Letter:
     try:
-        return Letter(delivery=delivery, uris=tuple(ref.uri for ref in parse(delivery.body).objects))
+        said = parse(delivery.body)
     except BadNotification as error:
         return Letter(delivery=delivery, unreadable=str(error))
+    return Letter(delivery=delivery, uris=tuple(ref.uri for ref in said.objects), partly=str(said.bad or ""))
 
 
 async def redrive(

@@ -156,9 +156,10 @@ class Committer:
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
+            until = None if self.patience is None else asyncio.get_running_loop().time() + self.patience
             await self._give_up_the_lease()  # before chores: nobody needs to lead for them
             self._tell()
-            await self._end_chores()
+            await self._end_chores(until)
 
     def nudge(self) -> None:
         """Something was staged in this process: look at once, unless a look is due because something waits already."""
@@ -406,7 +407,7 @@ class Committer:
         gone = f"{table}: files_missing: {', '.join(missing)} of stage {stage.stage_id} are gone"
         try:
             made = await self._source.remake(table, stage.captures)
-        except Fatal as error:  # of captures of one table: the others go on
+        except (Fatal, Retryable) as error:  # of captures of one table: the others go on
             raise FilesMissing(f"{gone}, and cannot be made again: {error}") from error
         if made is None:
             captures = ", ".join(capture.uri for capture in stage.captures)
@@ -424,10 +425,12 @@ class Committer:
         if table not in self._chores or self._chores[table].done():
             self._chores[table] = asyncio.create_task(self._tidy(table))
 
-    async def _end_chores(self) -> None:
+    async def _end_chores(self, until: float | None) -> None:
+        """`until`: time of the event loop."""
         chores = [chore for chore in self._chores.values() if not chore.done()]
         if chores:
-            await asyncio.wait(chores, timeout=self.patience)
+            left = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+            await asyncio.wait(chores, timeout=left)
             for chore in chores:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)

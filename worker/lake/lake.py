@@ -280,7 +280,7 @@ class Lake:
             waiting = {*self._own, *await self._persist(self._waiting)}
             while await self._persist(lambda: self._unsettled(waiting)):
                 self.check()
-                if self.committer.stuck:
+                if self.committer.stuck and await self._persist(lambda: self._in_batches(waiting)):
                     raise Fatal("; ".join(f"{table}: {why}" for table, why in self.committer.blocked.items()))
                 await asyncio.sleep(HURRY_SECONDS)
             held = await self._persist(lambda: self.ledger.held(self._current.generation))
@@ -310,6 +310,13 @@ class Lake:
         found = await self.store.get(manifest_path(head)) if head >= 0 else None
         return generation > (0 if found is None else Manifest.from_json(found[0]).generation)
 
+    async def _in_batches(self, waiting: set[str]) -> bool:
+        """Has all of it been composed that can be?"""
+        generation = self._current.generation
+        held = await self.ledger.held(generation)
+        items = await self.ledger.stages(generation, waiting - held.keys())
+        return all(item.batch is not None for item in items.values())
+
     async def committed(self, capture_ids: Collection[str]) -> set[str]:
         """Those of the captures whose rows are in every table, or that the ledger does not know (any more)."""
         items = await self.ledger.captures(self._current.generation, capture_ids)
@@ -323,7 +330,9 @@ class Lake:
         try:
             waiting = set(self._own)
             while waiting and self.committer.leading and self._task is not None and not self._task.done():
-                if self._clock() >= deadline or self.committer.stuck or not await self._unsettled(waiting):
+                if self._clock() >= deadline or not await self._unsettled(waiting):
+                    return
+                if self.committer.stuck and await self._in_batches(waiting):  # other tables may have to get them yet
                     return
                 await asyncio.sleep(HURRY_SECONDS)
         finally:

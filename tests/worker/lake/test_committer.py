@@ -35,6 +35,7 @@ from worker.lake.lease import Leadership
 from worker.lake.ledger.sqlite import SqliteLedger
 from worker.lake.manifest import Capture, Manifest, Stage, manifest_path
 from worker.lake.stage import Window
+from worker.objects import Refused
 from worker.testing import Faults, Killed, MemoryLedger, MemoryStore, crash_at
 
 SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.int64())])
@@ -397,14 +398,17 @@ async def test_a_file_lost_with_its_capture_blocks_the_table_and_says_which() ->
     bench.whole("a")
 
 
+@pytest.mark.parametrize(
+    "error", [NotAllowed("GetObject s3://raw/a.pcap", "AccessDenied"), Refused("GetObject s3://raw/a.pcap")]
+)
 @story
-async def test_a_capture_that_may_not_be_read_again_blocks_its_table_alone() -> None:
+async def test_a_capture_that_may_not_be_read_again_blocks_its_table_alone(error: Exception) -> None:
     bench = await Bench().start()
     await fixed_and_then_lost(bench)
     real = bench.source.remake
 
     async def refuse(table: str, captures: Any) -> Any:
-        raise NotAllowed("GetObject s3://raw/a.pcap", "AccessDenied")
+        raise error
 
     bench.source.remake = refuse  # type: ignore[method-assign]
     await bench.turn()
