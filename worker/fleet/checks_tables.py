@@ -18,7 +18,7 @@ from ..lake.delta.errors import SchemaConflict, TableBlocked
 from ..lake.delta.guard import refusal
 from ..lake.delta.schema import evolve, to_delta
 from ..lake.delta.tail import Checkpoint, Tail, json_versions, log_path, newest_checkpoint, version_path
-from ..lake.manifest import Manifest, manifest_path
+from ..lake.manifest import manifest_path
 from ..lake.stage import partitions_of
 from ..lake.store import Store
 from .alter import statements, undroppable
@@ -105,8 +105,8 @@ async def _behind(case: Case, books: Books) -> list[Finding]:
     lowest = max(books.first, min(done.values(), default=books.head) + 1)
     lacking: dict[str, list[int]] = {}
     async for batch, manifest in manifests(case.store, range(lowest, books.head + 1)):
-        for table in () if manifest is None else manifest.touched & done.keys():
-            if done[table] < batch and _in(manifest, table):
+        for table in () if manifest is None else manifest.written & done.keys():
+            if done[table] < batch:
                 lacking.setdefault(table, []).append(batch)
     return [
         error(
@@ -118,11 +118,6 @@ async def _behind(case: Case, books: Books) -> list[Finding]:
         )
         for table, batches in sorted(lacking.items())
     ]
-
-
-def _in(manifest: Manifest | None, table: str) -> bool:
-    """A table that is opened empty and has no rows may never have been made."""
-    return manifest is not None and (table in manifest.schemas or any(table in one.adds for one in manifest.stages))
 
 
 async def blocked(case: Case) -> list[Finding]:

@@ -241,7 +241,7 @@ class Committer:
                 raise Fatal(_lost(batch, f"the last manifest is {batch}, and tables are ahead of it: {ahead}"))
             self._tables, self._done, self._open = tables, done, opened
             at_head = await self._load(head) if head >= 0 else None
-            for table, version in (*done.items(), *((one, head) for one in (at_head.touched if at_head else ()))):
+            for table, version in (*done.items(), *((one, head) for one in (at_head.written if at_head else ()))):
                 self._least[table] = max(self._least.get(table, -1), version)
             self._given_back &= opened.keys()
             self._generation = 0 if last is None else last.generation
@@ -359,7 +359,7 @@ class Committer:
                 if table in touched and batch > self._done.get(table, -1):
                     with self._at(f"commit.4 {table}"):
                         await self._commit_one(table, await self._manifest(batch), now)
-                    self._done[table] = self._least[table] = batch
+                    self._done[table] = batch
         except (TableBlocked, SchemaConflict, FilesMissing, SetBack) as error:
             log.error("table %s is blocked: %s", table, error)
             if isinstance(error, (FilesMissing, SetBack)):  # the log store has counted the others
@@ -391,6 +391,7 @@ class Committer:
         commit = await self._log.commit(
             table, adds, txn=Txn(app_id=APP_ID, version=manifest.batch), schema=schema, overwrite=manifest.opens
         )
+        self._least[table] = manifest.batch
         every, before = self._knobs.checkpoint_interval, self._versions.get(table, commit.version - 1)
         self._versions[table] = commit.version
         if commit.version // every > before // every:

@@ -118,6 +118,11 @@ class Manifest:
         """The tables in which this batch makes a commit."""
         return frozenset(self.tables if self.opens else (table for stage in self.stages for table in stage.adds))
 
+    @property
+    def written(self) -> frozenset[str]:
+        """Those of which it has rows: a table that is opened empty may never have been made."""
+        return frozenset(self.schemas).union(*(stage.adds for stage in self.stages))
+
     def to_json(self) -> bytes:
         """Self-contained; schemas are kept once for all stages that agree."""
         body = {
