@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import date, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -461,7 +463,11 @@ NAMES = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket"}  # as IAM cal
 
 def iam(method: str, raw_path: str, operation: str, body: bytes) -> Iterator[tuple[str, str, str]]:
     """A request -> what it needs: action, resource (the end of its ARN), partition key of an item."""
-    if body:
+    path = unquote(raw_path.partition("?")[0].lstrip("/"))
+    if operation == "DeleteObjects":
+        for key in re.findall(r"<Key>(.*?)</Key>", body.decode()):
+            yield "s3:DeleteObject", f":::{path.rstrip('/')}/{unescape(key)}", ""
+    elif body:
         said = json.loads(body)
         if "TableName" in said or "RequestItems" in said or "TransactItems" in said:
             for name, one in _items(operation, said):
@@ -473,10 +479,6 @@ def iam(method: str, raw_path: str, operation: str, body: bytes) -> Iterator[tup
             queue = said.get("QueueName") or said["QueueUrl"].rpartition("/")[2]
             yield f"sqs:{operation}", f":{queue}", ""
     else:
-        path = unquote(raw_path.partition("?")[0].lstrip("/"))
-        if operation == "DeleteObjects":  # its body names them, which no proxy reads: that one was put, and is gone
-            yield "s3:DeleteObject", f":::{path}/lake/_pcaplake/doctor/", ""
-            return
         yield f"s3:{NAMES.get(operation, operation)}", f":::{path}", ""
 
 
