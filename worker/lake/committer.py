@@ -60,7 +60,7 @@ class Source(Protocol):
     async def remake(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
         """New files with all rows of these captures in one table; None when the captures are gone.
 
-        Fatal when one cannot be read as things are: that stops its table alone.
+        Retryable, Fatal when one cannot be read as things are: that stops its table alone.
         """
 
 
