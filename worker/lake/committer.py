@@ -225,7 +225,7 @@ class Committer:
             self._batch = None
             done = await self._transactions(self._own_tables)
             head, marked = await self._ledger.head(), await self._ledger.marked()
-            last = await self._load(head) if head >= 0 else None
+            last = at_head = await self._load(head) if head >= 0 else None
             if head >= 0 and last is None:
                 raise Fatal(_lost(head, f"head is {head}, and its manifest is gone"))
             batch, opened = head, {}
@@ -240,7 +240,6 @@ class Committer:
             if ahead:
                 raise Fatal(_lost(batch, f"the last manifest is {batch}, and tables are ahead of it: {ahead}"))
             self._tables, self._done, self._open = tables, done, opened
-            at_head = await self._load(head) if head >= 0 else None
             for table, version in (*done.items(), *((one, head) for one in (at_head.written if at_head else ()))):
                 self._least[table] = max(self._least.get(table, -1), version)
             self._given_back &= opened.keys()
