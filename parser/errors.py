@@ -1,22 +1,22 @@
-"""What can go wrong while reading a capture, drawn as a tree.
+"""The errors of the parser, as a tree.
 
-    ParserError                 never raised itself
-    |-- CaptureError            these bytes are not a capture (or not one that can be opened): quarantine it
-    |-- ProfileError            the profile is wrong: `line` says where, the message says what to write instead
-    `-- CannotCompile           a protocol declaration says something that one term cannot hold: mend the declaration
+    ParserError                 the common base class, never raised itself
+    |-- CaptureError            the bytes are not a capture, or not one that can be opened: quarantine it
+    |-- ProfileError            the profile is wrong: `line` is where, the message says what to write instead
+    `-- CannotCompile           a protocol is declared in a way that the engine cannot run: change the declaration
 
-What is wrong *inside* a capture raises nothing: it becomes a row of the table `faults`.
+Damage *inside* a capture raises nothing: it becomes a row of the table `faults`.
 """
 
 from __future__ import annotations
 
 
 class ParserError(Exception):
-    """The common ancestor; raise one of its children."""
+    """The base class of all errors of the parser."""
 
 
 class CaptureError(ParserError):
-    """These bytes are not a capture. `reason` is a short word for machines, the message is for people."""
+    """The bytes are not a capture. `reason` is a code such as "unknown_format", `detail` a sentence."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"not a capture ({reason}): {detail}")
@@ -24,7 +24,7 @@ class CaptureError(ParserError):
 
 
 class ProfileError(ParserError, ValueError):
-    """A profile that cannot be used; `line` is the line of the YAML file, from 1, or None."""
+    """The profile cannot be used. `line` is the line of the YAML file, from 1, or None."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message if line is None else f"line {line}: {message}")
@@ -32,4 +32,4 @@ class ProfileError(ParserError, ValueError):
 
 
 class CannotCompile(ParserError, TypeError):
-    """A declaration that the engine cannot run; raised at import, never while decoding."""
+    """The engine cannot run a declaration. Raised at import, never while decoding."""

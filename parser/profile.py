@@ -1,9 +1,9 @@
-"""The vehicle profile: what a capture cannot say about itself (ports, bus names, which vehicle it came from).
+"""The vehicle profile: facts that a capture does not contain (ports, bus names, which vehicle it came from).
 
-Knows: the YAML of a profile, where each value stands in it, and what to write instead of a wrong one. Must not know:
-protocols (their names are handed in), the environment, where profiles are kept.
+This module reads the YAML of a profile. An error names the line, and says what to write instead of the wrong value. The
+module does not know the protocols (the caller passes their names), the environment, or where profiles are stored.
 
-Read with `yaml.compose`: its nodes carry line numbers and keep duplicate keys, which a loaded dictionary has lost.
+It reads with `yaml.compose`, because a node has its line number and its duplicate keys, which a dictionary has lost.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _KINDS |= {"map": "a map", "str": "a text", "timestamp": "a date", "binary": "bi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Facts about a vehicle's network. All ports count as source or as destination port.
+    """Facts about a vehicle's network. A port matches as source and as destination port.
 
-    `udp_ports`, `tcp_ports`: port (0-65535) to protocol name; UDP 30490 (SOME/IP-SD) is known without being listed.
+    `udp_ports`, `tcp_ports`: port (0-65535) to protocol name; UDP 30490 (SOME/IP-SD) needs no entry.
     `interface_buses`: capture interface (pcapng if_name, or its number as text) to bus name.
     `tecmp_buses`: TECMP interface id (u32) to bus name.
     `vehicle_id_pattern`: a regular expression with a group `vehicle_id`, searched in the capture's URI.
-    `vehicle_id`: the vehicle of every capture, whatever its URI; a profile's file cannot say it, a route can.
+    `vehicle_id`: the vehicle of every capture, whatever its URI. A route can set it; a profile's file cannot.
     """
 
     name: str = "default"
@@ -48,12 +48,12 @@ class Profile:
 
     @classmethod
     def default(cls) -> Profile:
-        """What holds without a profile: the built-in ports, buses named by their interface, no vehicle id."""
+        """The profile that is used if none is given: built-in ports, buses with the names of their interfaces, no vehicle id."""
         return cls()
 
     @classmethod
     def load(cls, path: str | Path, *, protocols: Collection[str] = PROTOCOLS) -> Profile:
-        """The profile in a YAML file, named after the file; `ProfileError` when it cannot be read or is wrong."""
+        """Read the profile in a YAML file, and name it after the file. Raises `ProfileError` if it is unreadable or wrong."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
@@ -64,21 +64,21 @@ class Profile:
 
     @classmethod
     def parse(cls, text: str, *, name: str = "profile", protocols: Collection[str] = PROTOCOLS) -> Profile:
-        """The profile in a text; `ProfileError` with the line says what is wrong and what to write instead."""
-        top = _sections(_compose(text), "the profile", ("ports", "buses", "vehicle_id"))
-        ports = _sections(top.get("ports"), "ports", ("udp", "tcp"))
-        buses = _sections(top.get("buses"), "buses", ("interfaces", "tecmp"))
+        """Read the profile in a YAML text. Raises `ProfileError` with the line, the mistake, and what to write instead."""
+        top = _read_sections(_compose_yaml(text), "the profile", ("ports", "buses", "vehicle_id"))
+        ports = _read_sections(top.get("ports"), "ports", ("udp", "tcp"))
+        buses = _read_sections(top.get("buses"), "buses", ("interfaces", "tecmp"))
         return cls(
             name=name,
-            udp_ports=_ports(ports.get("udp"), "ports.udp", protocols),
-            tcp_ports=_ports(ports.get("tcp"), "ports.tcp", protocols),
-            interface_buses=_interface_buses(buses.get("interfaces")),
-            tecmp_buses=_tecmp_buses(buses.get("tecmp")),
-            vehicle_id_pattern=_pattern(top.get("vehicle_id")),
+            udp_ports=_read_port_protocols(ports.get("udp"), "ports.udp", protocols),
+            tcp_ports=_read_port_protocols(ports.get("tcp"), "ports.tcp", protocols),
+            interface_buses=_read_interface_buses(buses.get("interfaces")),
+            tecmp_buses=_read_tecmp_buses(buses.get("tecmp")),
+            vehicle_id_pattern=_compile_vehicle_pattern(top.get("vehicle_id")),
         )
 
     def vehicle_id_of(self, uri: str) -> str | None:
-        """The one vehicle id, or what the pattern finds in a capture's URI; None without a pattern or a match."""
+        """`vehicle_id` if it is set, else what the pattern finds in a capture's URI; None without a pattern or a match."""
         if self.vehicle_id is not None:
             return self.vehicle_id
         match = self.vehicle_id_pattern.search(uri) if self.vehicle_id_pattern else None
@@ -86,7 +86,7 @@ class Profile:
 
     @property
     def hash(self) -> str:
-        """12 hex digits that stay the same while the profile means the same; name, comments and order do not count."""
+        """12 hex digits that identify the content. The name, comments and the order do not change them."""
         facts = [
             *(sorted(m.items()) for m in (self.udp_ports, self.tcp_ports, self.interface_buses, self.tecmp_buses)),
             self.vehicle_id_pattern.pattern if self.vehicle_id_pattern else None,
@@ -95,11 +95,11 @@ class Profile:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
-        """`name@hash`, as it stands in the column `captures.profile`."""
+        """`name@hash`, the value of the column `captures.profile`."""
         return f"{self.name}@{self.hash}"
 
 
-def _compose(text: str) -> yaml.Node | None:
+def _compose_yaml(text: str) -> yaml.Node | None:
     try:
         node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -113,115 +113,130 @@ def _compose(text: str) -> yaml.Node | None:
     return node
 
 
-def _line(node: yaml.Node) -> int:
+def _line_number(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _kind(node: yaml.Node) -> str:
+def _describe_node_type(node: yaml.Node) -> str:
     return str(node.tag).rsplit(":", 1)[-1]
 
 
-def _shown(node: yaml.Node) -> str:
-    kind = _KINDS.get(_kind(node), f"a value tagged {node.tag}")
+def _describe_node(node: yaml.Node) -> str:
+    kind = _KINDS.get(_describe_node_type(node), f"a value tagged {node.tag}")
     return f"{kind} ({node.value})" if isinstance(node, yaml.ScalarNode) and node.value else kind
 
 
-def _items(node: yaml.Node | None, where: str) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
-    """Keys and values of a map; nothing for an absent or empty one."""
-    if node is None or _kind(node) == "null":
+def _iterate_mapping(node: yaml.Node | None, where: str) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+    """Keys and values of a map; none if it is missing or empty."""
+    if node is None or _describe_node_type(node) == "null":
         return
     if not isinstance(node, yaml.MappingNode):
-        raise ProfileError(f"{where} must be a map of `key: value` lines, not {_shown(node)}", _line(node))
+        raise ProfileError(
+            f"{where} must be a map of `key: value` lines, not {_describe_node(node)}", _line_number(node)
+        )
     seen: dict[str, int] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise ProfileError(f"a key of {where} must be a plain word or number, not {_shown(key)}", _line(key))
-        text = str(_number(key)) if _kind(key) == "int" else key.value
+            raise ProfileError(
+                f"a key of {where} must be a plain word or number, not {_describe_node(key)}", _line_number(key)
+            )
+        text = str(_parse_integer(key)) if _describe_node_type(key) == "int" else key.value
         if text in seen:
             raise ProfileError(
-                f"{where} has {key.value} twice (first in line {seen[text]}); keep one of them", _line(key)
+                f"{where} has {key.value} twice (first in line {seen[text]}); keep one of them", _line_number(key)
             )
-        seen[text] = _line(key)
+        seen[text] = _line_number(key)
         yield key, value
 
 
-def _sections(node: yaml.Node | None, where: str, known: tuple[str, ...]) -> dict[str, yaml.Node]:
-    found = {}
-    for key, value in _items(node, where):
+def _read_sections(node: yaml.Node | None, where: str, known: tuple[str, ...]) -> dict[str, yaml.Node]:
+    sections = {}
+    for key, value in _iterate_mapping(node, where):
         if key.value not in known:
-            raise ProfileError(f"{where} has no key {key.value!r}; {_suggest(key.value, known)}", _line(key))
-        found[key.value] = value
-    return found
+            raise ProfileError(
+                f"{where} has no key {key.value!r}; {_suggest_spelling(key.value, known)}", _line_number(key)
+            )
+        sections[key.value] = value
+    return sections
 
 
-def _suggest(word: str, known: Collection[str]) -> str:
+def _suggest_spelling(word: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(word, sorted(known), 1)
     return f"did you mean {close[0]!r}?" if close else f"write one of: {', '.join(sorted(known))}"
 
 
-def _number(node: yaml.Node) -> int | None:
-    """The integer a scalar stands for in YAML 1.1 (decimal, 0x, 0o with underscores), None for anything else."""
-    if _kind(node) != "int":
+def _parse_integer(node: yaml.Node) -> int | None:
+    """The integer that a scalar means in YAML 1.1 (decimal, 0x, 0o with underscores); None for anything else."""
+    if _describe_node_type(node) != "int":
         return None
     try:
         return int(node.value.replace("_", ""), 0)
-    except ValueError:  # YAML's leading-zero octals and 1:30 sexagesimals: nobody means these
+    except ValueError:  # octals with a leading zero and sexagesimals such as 1:30, which are never intended here
         return None
 
 
-def _bounded(node: yaml.Node, where: str, highest: int) -> int:
-    number = _number(node)
+def _read_bounded_integer(node: yaml.Node, where: str, highest: int) -> int:
+    number = _parse_integer(node)
     if number is not None and not 0 <= number <= highest:
         raise ProfileError(
-            f"{number} is too {'low' if number < 0 else 'high'} for a key of {where}: 0 to {highest}", _line(node)
+            f"{number} is too {'low' if number < 0 else 'high'} for a key of {where}: 0 to {highest}",
+            _line_number(node),
         )
     if number is None:
-        raise ProfileError(f"a key of {where} must be a number from 0 to {highest}, not {_shown(node)}", _line(node))
+        raise ProfileError(
+            f"a key of {where} must be a number from 0 to {highest}, not {_describe_node(node)}", _line_number(node)
+        )
     return number
 
 
-def _text(node: yaml.Node, where: str) -> str:
-    if _kind(node) != "str":
+def _read_text_scalar(node: yaml.Node, where: str) -> str:
+    if _describe_node_type(node) != "str":
         hint = f"; write it in quotes: '{node.value}'" if isinstance(node, yaml.ScalarNode) and node.value else ""
-        raise ProfileError(f"{where} must be a text, not {_shown(node)}{hint}", _line(node))
+        raise ProfileError(f"{where} must be a text, not {_describe_node(node)}{hint}", _line_number(node))
     if not node.value:
-        raise ProfileError(f"{where} is empty; write a text or remove the line", _line(node))
+        raise ProfileError(f"{where} is empty; write a text or remove the line", _line_number(node))
     return str(node.value)
 
 
-def _ports(node: yaml.Node | None, where: str, protocols: Collection[str]) -> dict[int, str]:
+def _read_port_protocols(node: yaml.Node | None, where: str, protocols: Collection[str]) -> dict[int, str]:
     ports = {}
-    for key, value in _items(node, where):
-        port = _bounded(key, where, 65535)
-        protocol = _text(value, f"{where}.{port}")
+    for key, value in _iterate_mapping(node, where):
+        port = _read_bounded_integer(key, where, 65535)
+        protocol = _read_text_scalar(value, f"{where}.{port}")
         if protocol not in protocols:
-            raise ProfileError(f"unknown protocol {protocol!r}; {_suggest(protocol, protocols)}", _line(value))
+            raise ProfileError(
+                f"unknown protocol {protocol!r}; {_suggest_spelling(protocol, protocols)}", _line_number(value)
+            )
         ports[port] = protocol
     return ports
 
 
-def _interface_buses(node: yaml.Node | None) -> dict[str, str]:
+def _read_interface_buses(node: yaml.Node | None) -> dict[str, str]:
     where = "buses.interfaces"
-    return {key.value: _text(value, f"{where}.{key.value}") for key, value in _items(node, where)}
+    return {key.value: _read_text_scalar(value, f"{where}.{key.value}") for key, value in _iterate_mapping(node, where)}
 
 
-def _tecmp_buses(node: yaml.Node | None) -> dict[int, str]:
+def _read_tecmp_buses(node: yaml.Node | None) -> dict[int, str]:
     where = "buses.tecmp"
     return {
-        _bounded(key, where, 0xFFFFFFFF): _text(value, f"{where}.{key.value}") for key, value in _items(node, where)
+        _read_bounded_integer(key, where, 0xFFFFFFFF): _read_text_scalar(value, f"{where}.{key.value}")
+        for key, value in _iterate_mapping(node, where)
     }
 
 
-def _pattern(node: yaml.Node | None) -> re.Pattern[str] | None:
-    if node is None or _kind(node) == "null":
+def _compile_vehicle_pattern(node: yaml.Node | None) -> re.Pattern[str] | None:
+    if node is None or _describe_node_type(node) == "null":
         return None
-    text = _text(node, "vehicle_id")
+    text = _read_text_scalar(node, "vehicle_id")
     try:
         pattern = re.compile(text)
     except re.error as error:
-        raise ProfileError(f"vehicle_id is no regular expression: {error}; mend {text!r}", _line(node)) from error
+        raise ProfileError(
+            f"vehicle_id is not a regular expression: {error}; correct {text!r}", _line_number(node)
+        ) from error
     if "vehicle_id" not in pattern.groupindex:
         raise ProfileError(
-            "vehicle_id needs a group of that name; write for example '/(?P<vehicle_id>[^/]+)/[^/]+$'", _line(node)
+            "vehicle_id needs a group of that name; write for example '/(?P<vehicle_id>[^/]+)/[^/]+$'",
+            _line_number(node),
         )
     return pattern

@@ -1,8 +1,8 @@
-"""The tables of a lake: the one contract that the decoder, the lake and Spark share.
+"""The tables of a lake: the contract between the decoder, the lake and Spark.
 
 Column order is keys, then identifiers, then payloads, because Delta keeps statistics for the first 32 leaf columns.
-`nullable=False` says that a value can never be missing; the Delta schema calls every column nullable all the same, so
-that later versions may write nulls, while the Parquet files leave out the definition levels.
+`nullable=False` means that a value is never missing, so the Parquet files have no definition levels for the column. The
+Delta schema declares every column nullable, so that later versions can write nulls.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ STRING, BINARY, DATE = pa.string(), pa.binary(), pa.date32()
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
+def _required_field(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
 
 
-def _fields(kind: pa.DataType, names: str) -> list[pa.Field]:
+def _fields_of_type(kind: pa.DataType, names: str) -> list[pa.Field]:
     return [pa.field(name, kind) for name in names.split()]
 
 
@@ -37,16 +37,16 @@ class TableSpec:
         return list(self.schema.names)
 
 
-_CAPTURE_KEYS = [_required("capture_id", STRING), pa.field("vehicle_id", STRING), pa.field("date", DATE)]
+_CAPTURE_KEYS = [_required_field("capture_id", STRING), pa.field("vehicle_id", STRING), pa.field("date", DATE)]
 _KEYS = [
     *_CAPTURE_KEYS,
     pa.field("ts", TIMESTAMP),
     pa.field("ts_ns", INT64),
-    _required("packet_no", INT64),
-    _required("sub_no", INT32),
+    _required_field("packet_no", INT64),
+    _required_field("sub_no", INT32),
     pa.field("interface", STRING),
 ]
-_BUS_KEYS = [*_KEYS, pa.field("bus", STRING), pa.field("bus_time_ns", INT64), _required("source", STRING)]
+_BUS_KEYS = [*_KEYS, pa.field("bus", STRING), pa.field("bus_time_ns", INT64), _required_field("source", STRING)]
 
 INTERFACE = pa.struct(
     [
@@ -63,130 +63,133 @@ ENDPOINT = pa.struct(
 COUNTS = pa.map_(STRING, INT64)
 
 
-def _table(name: str, *fields: list[pa.Field], key: tuple[str, ...] | None = None) -> TableSpec:
+def _define_table(name: str, *fields: list[pa.Field], key: tuple[str, ...] | None = None) -> TableSpec:
     schema = pa.schema([field for group in fields for field in group])
     return TableSpec(name=name, schema=schema) if key is None else TableSpec(name=name, schema=schema, key=key)
 
 
-CAPTURES = _table(
+CAPTURES = _define_table(
     "captures",
     _CAPTURE_KEYS,
     [
-        _required("uri", STRING),
-        _required("etag", STRING),
-        _required("object_size", INT64),
+        _required_field("uri", STRING),
+        _required_field("etag", STRING),
+        _required_field("object_size", INT64),
         pa.field("format", STRING),
         pa.field("compression", STRING),
-        *_fields(INT64, "packets bytes first_ts_ns last_ts_ns"),
+        *_fields_of_type(INT64, "packets bytes first_ts_ns last_ts_ns"),
         pa.field("link_types", pa.list_(INT32)),
         pa.field("interfaces", pa.list_(INTERFACE)),
         pa.field("sections", INT32),
         pa.field("truncated", BOOL),
         pa.field("faults", COUNTS),
         pa.field("rows", COUNTS),
-        _required("outcome", STRING),
-        _required("decoder_version", STRING),
+        _required_field("outcome", STRING),
+        _required_field("decoder_version", STRING),
         pa.field("profile", STRING),
-        _required("ingested_at", TIMESTAMP),
+        _required_field("ingested_at", TIMESTAMP),
     ],
     key=("capture_id",),
 )
-PACKETS = _table(
+PACKETS = _define_table(
     "packets",
     _KEYS,
     [
-        *_fields(INT32, "link_type"),
-        _required("captured_len", INT64),
-        _required("original_len", INT64),
-        *_fields(STRING, "direction eth_src eth_dst"),
-        *_fields(INT32, "eth_type"),
+        *_fields_of_type(INT32, "link_type"),
+        _required_field("captured_len", INT64),
+        _required_field("original_len", INT64),
+        *_fields_of_type(STRING, "direction eth_src eth_dst"),
+        *_fields_of_type(INT32, "eth_type"),
         pa.field("vlan_ids", pa.list_(INT32)),
-        *_fields(INT16, "vlan_pcp ip_version"),
-        *_fields(STRING, "ip_src ip_dst"),
-        *_fields(INT16, "ip_proto ip_ttl ip_dscp"),
-        *_fields(BOOL, "ip_fragment"),
-        *_fields(INT32, "src_port dst_port tcp_flags"),
-        *_fields(INT64, "tcp_seq tcp_ack"),
-        *_fields(INT32, "l4_payload_len"),
-        _required("protocol", STRING),
+        *_fields_of_type(INT16, "vlan_pcp ip_version"),
+        *_fields_of_type(STRING, "ip_src ip_dst"),
+        *_fields_of_type(INT16, "ip_proto ip_ttl ip_dscp"),
+        *_fields_of_type(BOOL, "ip_fragment"),
+        *_fields_of_type(INT32, "src_port dst_port tcp_flags"),
+        *_fields_of_type(INT64, "tcp_seq tcp_ack"),
+        *_fields_of_type(INT32, "l4_payload_len"),
+        _required_field("protocol", STRING),
         pa.field("raw", BINARY),
     ],
 )
-FAULTS = _table(
+FAULTS = _define_table(
     "faults",
     _KEYS,
-    [_required("layer", STRING), _required("reason", STRING), *_fields(INT64, "offset need have")],
+    [_required_field("layer", STRING), _required_field("reason", STRING), *_fields_of_type(INT64, "offset need have")],
 )
-CAN_FRAMES = _table(
+CAN_FRAMES = _define_table(
     "can_frames",
     _BUS_KEYS,
     [
-        *_fields(INT64, "can_id"),
-        *_fields(BOOL, "extended rtr error fd brs esi xl"),
-        *_fields(INT16, "dlc"),
-        _required("data_len", INT32),
-        *_fields(STRING, "direction"),
-        *_fields(INT64, "error_class"),
-        *_fields(INT16, "xl_sdu_type xl_vcid"),
-        *_fields(INT64, "xl_acceptance"),
-        _required("payload", BINARY),
+        *_fields_of_type(INT64, "can_id"),
+        *_fields_of_type(BOOL, "extended rtr error fd brs esi xl"),
+        *_fields_of_type(INT16, "dlc"),
+        _required_field("data_len", INT32),
+        *_fields_of_type(STRING, "direction"),
+        *_fields_of_type(INT64, "error_class"),
+        *_fields_of_type(INT16, "xl_sdu_type xl_vcid"),
+        *_fields_of_type(INT64, "xl_acceptance"),
+        _required_field("payload", BINARY),
     ],
 )
-LIN_FRAMES = _table(
+LIN_FRAMES = _define_table(
     "lin_frames",
     _BUS_KEYS,
     [
-        *_fields(INT16, "lin_id parity checksum"),
-        *_fields(STRING, "checksum_type"),
-        *_fields(INT16, "errors"),
-        *_fields(INT64, "event"),
-        _required("payload", BINARY),
+        *_fields_of_type(INT16, "lin_id parity checksum"),
+        *_fields_of_type(STRING, "checksum_type"),
+        *_fields_of_type(INT16, "errors"),
+        *_fields_of_type(INT64, "event"),
+        _required_field("payload", BINARY),
     ],
 )
-SOMEIP_MESSAGES = _table(
+SOMEIP_MESSAGES = _define_table(
     "someip_messages",
     _KEYS,
     [
-        *_fields(STRING, "ip_src ip_dst"),
-        *_fields(INT32, "src_port dst_port"),
-        *_fields(STRING, "transport"),
-        *(_required(name, INT32) for name in ("service_id", "method_id", "client_id", "session_id")),
-        *(_required(name, INT16) for name in ("protocol_version", "interface_version", "message_type", "return_code")),
-        _required("is_event", BOOL),
-        _required("length", INT64),
+        *_fields_of_type(STRING, "ip_src ip_dst"),
+        *_fields_of_type(INT32, "src_port dst_port"),
+        *_fields_of_type(STRING, "transport"),
+        *(_required_field(name, INT32) for name in ("service_id", "method_id", "client_id", "session_id")),
+        *(
+            _required_field(name, INT16)
+            for name in ("protocol_version", "interface_version", "message_type", "return_code")
+        ),
+        _required_field("is_event", BOOL),
+        _required_field("length", INT64),
         pa.field("tp_segments", INT32),
         pa.field("tp_complete", BOOL),
-        _required("payload", BINARY),
+        _required_field("payload", BINARY),
     ],
 )
-SOMEIP_SD_ENTRIES = _table(
+SOMEIP_SD_ENTRIES = _define_table(
     "someip_sd_entries",
     _KEYS,
     [
-        *_fields(STRING, "ip_src ip_dst"),
-        *_fields(BOOL, "reboot unicast"),
-        *_fields(INT32, "session_id"),
-        *_fields(STRING, "entry_type"),
-        *_fields(INT32, "service_id instance_id"),
-        *_fields(INT16, "major_version"),
-        *_fields(INT64, "minor_version"),
-        *_fields(INT32, "ttl eventgroup_id"),
-        *_fields(INT16, "counter"),
+        *_fields_of_type(STRING, "ip_src ip_dst"),
+        *_fields_of_type(BOOL, "reboot unicast"),
+        *_fields_of_type(INT32, "session_id"),
+        *_fields_of_type(STRING, "entry_type"),
+        *_fields_of_type(INT32, "service_id instance_id"),
+        *_fields_of_type(INT16, "major_version"),
+        *_fields_of_type(INT64, "minor_version"),
+        *_fields_of_type(INT32, "ttl eventgroup_id"),
+        *_fields_of_type(INT16, "counter"),
         pa.field("endpoints", pa.list_(ENDPOINT)),
         pa.field("configuration", pa.map_(STRING, STRING)),
     ],
 )
-QUARANTINE = _table(
+QUARANTINE = _define_table(
     "quarantine",
     _CAPTURE_KEYS,
     [
-        _required("uri", STRING),
-        _required("stage", STRING),
-        _required("error", STRING),
+        _required_field("uri", STRING),
+        _required_field("stage", STRING),
+        _required_field("error", STRING),
         pa.field("detail", STRING),
         pa.field("offset", INT64),
         pa.field("raw", BINARY),
-        _required("first_seen", TIMESTAMP),
+        _required_field("first_seen", TIMESTAMP),
     ],
     key=("capture_id", "offset"),
 )

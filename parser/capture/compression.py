@@ -1,7 +1,8 @@
-"""Bytes of a capture, unpacked when they are packed: by magic, never by suffix.
+"""Decompresses a capture. The format is known by its magic number, never by the suffix of the file.
 
-A packed stream that is cut or spoilt just ends, and `broken` says why. Zstandard and LZ4 are unpacked block by block and
-gzip in small steps, so that nothing good before the break is lost and no block grows beyond its format's limit.
+A compressed stream that is cut off or damaged ends there, and `DecompressedStream.broken` says why. Zstandard and LZ4 are
+decompressed block by block and gzip in small steps, so that all data before the damage is kept and memory is bounded by
+the format.
 """
 
 from __future__ import annotations
@@ -13,47 +14,53 @@ from typing import Any, BinaryIO
 import lz4.frame
 import zstandard
 
-from .errors import CaptureError
+from pcaplake.parser.errors import CaptureError
 
 GZIP, ZSTD, LZ4 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"
-SKIPPABLE = 0x184D2A50  # the first of 16 magics of frames that carry no data, in both formats
+SKIPPABLE = 0x184D2A50  # the first of 16 magic numbers of frames without data, the same in Zstandard and LZ4
 _BROKEN = (EOFError, zlib.error, zstandard.ZstdError, RuntimeError)
 _STEP = 1 << 18
+LZ4_BLOCK = 4 << 20  # most bytes of a block, compressed or not
+ZSTD_WINDOW = 128 << 20  # the largest window of a frame: that of `zstd -d` without --long or --memory
 
 
-class Source:
-    """A binary stream whose first bytes were looked at; only `read` is needed of it."""
+def _is_skippable_frame(magic: bytes) -> bool:
+    return int.from_bytes(magic, "little") & ~0xF == SKIPPABLE
+
+
+class LookaheadSource:
+    """A binary stream that can be looked ahead in. Only `read` is needed of the file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        self.file, self.held, self.at = file, b"", 0  # held[at:] is not taken yet
+        self.file, self.held, self.at = file, b"", 0  # held[at:] has been read ahead
         while len(self.held) < size and (part := file.read(size - len(self.held))):
             self.held += part
 
     def readinto(self, out: Any) -> int:
         if self.at < len(self.held) or not hasattr(self.file, "readinto"):
-            data = self.rest() or self.file.read(len(out))
+            data = self.take_lookahead() or self.file.read(len(out))
             n = min(len(data), len(out))
             out[:n] = data[:n]
             self.put_back(data[n:])
             return n
         return int(self.file.readinto(out) or 0)
 
-    def rest(self) -> bytes:
-        """What is held, taken."""
+    def take_lookahead(self) -> bytes:
+        """Take all that has been read ahead."""
         taken, self.held, self.at = self.held[self.at :], b"", 0
         return taken
 
     def put_back(self, data: bytes) -> None:
         self.held, self.at = data, 0
 
-    def more(self) -> bool:
-        """Whether there is another byte; it is held then."""
+    def has_more_bytes(self) -> bool:
+        """Whether there is another byte. Reads ahead if needed."""
         if self.at == len(self.held):
             self.held, self.at = self.file.read(_STEP), 0
         return self.at < len(self.held)
 
-    def take(self, size: int) -> bytes:
-        """Exactly so many bytes; or EOFError, and what is there stays held."""
+    def take_exactly(self, size: int) -> bytes:
+        """Take exactly `size` bytes. Raises `EOFError` if there are fewer, and takes none then."""
         while len(self.held) - self.at < size:
             part = self.file.read(_STEP)
             if not part:
@@ -62,122 +69,153 @@ class Source:
         self.at += size
         return self.held[self.at - size : self.at]
 
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "little")
+    def take_unsigned_int(self, size: int) -> int:
+        return int.from_bytes(self.take_exactly(size), "little")
 
-    def frames(self, magic: bytes) -> Iterator[None]:
-        """Once for each frame, its magic taken; skippable frames are skipped."""
-        while self.more():
-            head = self.take(4)
-            if int.from_bytes(head, "little") & ~0xF == SKIPPABLE:
-                left = self.number(4)
-                while left:
-                    left -= len(self.take(min(left, _STEP)))
-            elif head == magic:
-                yield
-            else:
+    def take_next_magic(self) -> bytes:
+        """Take the magic number of the next frame with data, after skippable frames; b"" at the end."""
+        while self.has_more_bytes():
+            head = self.take_exactly(4)
+            if not _is_skippable_frame(head):
+                return head
+            left = self.take_unsigned_int(4)
+            while left:
+                left -= len(self.take_exactly(min(left, _STEP)))
+        return b""
+
+    def iterate_frames(self, magic: bytes) -> Iterator[None]:
+        """Yield once for each frame with data, after its magic number."""
+        while following := self.take_next_magic():
+            if following != magic:
                 raise EOFError("other bytes follow it")
+            yield
 
-    def block(self, frame: Any, head: bytes, size: int) -> Iterator[bytes]:
-        """What a block of so many bytes unpacks to; of a cut one what was stored and not packed."""
+    def decompress_block(self, frame: Any, head: bytes, size: int) -> Iterator[bytes]:
+        """Decompress a block of `size` bytes; of a block that is cut off, the part that was stored uncompressed."""
         try:
-            body = self.take(size)
+            body = self.take_exactly(size)
         except EOFError:
-            yield frame.decompress(head + self.rest())
+            yield frame.decompress(head + self.take_lookahead())
             raise
         yield frame.decompress(head + body)
 
 
-def _gunzip(source: Source) -> Iterator[bytes]:
-    """RFC 1952: members one after the other, zero bytes may follow."""
-    while source.more():
-        data = source.rest().lstrip(b"\0")
+def _decompress_gzip(source: LookaheadSource) -> Iterator[bytes]:
+    """gzip (RFC 1952): several members; zero bytes may follow."""
+    while source.has_more_bytes():
+        data = source.take_lookahead().lstrip(b"\0")
         if not data:
             continue
         source.put_back(data)
         member = zlib.decompressobj(31)
         while not member.eof:
-            ended = not source.more()
-            member, part = _inflate(member, source.rest(), _STEP)
+            ended = not source.has_more_bytes()
+            member, part = _inflate_chunk(member, source.take_lookahead(), _STEP)
             source.put_back(member.unused_data if member.eof else member.unconsumed_tail)
             if ended and not part and not member.eof:
                 raise EOFError("it ends early")
             yield part
 
 
-def _inflate(member: Any, data: bytes, room: int) -> tuple[Any, bytes]:
-    """The next bytes, at most `room`; fewer when only so many are good."""
+def _inflate_chunk(member: Any, data: bytes, room: int) -> tuple[Any, bytes]:
+    """(member, next bytes): at most `room` bytes, fewer if the data is damaged behind them."""
     before = member.copy()
     try:
         return member, member.decompress(data, room)
     except zlib.error:
         if room == 1:
             raise
-    return _inflate(before, data, room // 2)
+    return _inflate_chunk(before, data, room // 2)
 
 
-def _unzstd(source: Source) -> Iterator[bytes]:
-    """RFC 8878: a block unpacks to 128 KB at most."""
-    for _ in source.frames(ZSTD):
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        head = source.take(1)
+def _decompress_zstd(source: LookaheadSource) -> Iterator[bytes]:
+    """Zstandard (RFC 8878): a block has at most 128 KB of data."""
+    decompressor = zstandard.ZstdDecompressor(
+        max_window_size=ZSTD_WINDOW
+    )  # making one takes as long as decompressing 50 small frames
+    for _ in source.iterate_frames(ZSTD):
+        frame = decompressor.decompressobj()
+        head = source.take_exactly(1)
         single, checksum = head[0] >> 5 & 1, head[0] >> 2 & 1
-        head += source.take((1 - single) + (0, 1, 2, 4)[head[0] & 3] + (single, 2, 4, 8)[head[0] >> 6])
+        head += source.take_exactly((1 - single) + (0, 1, 2, 4)[head[0] & 3] + (single, 2, 4, 8)[head[0] >> 6])
         yield frame.decompress(ZSTD + head)
         last = 0
         while not last:
-            head = source.take(3)
+            head = source.take_exactly(3)
             word = int.from_bytes(head, "little")
             last, repeated = word & 1, word >> 1 & 3 == 1
-            yield from source.block(frame, head, 1 if repeated else word >> 3)
+            yield from source.decompress_block(frame, head, 1 if repeated else word >> 3)
         if checksum:
-            yield frame.decompress(source.take(4))
+            yield frame.decompress(source.take_exactly(4))
 
 
-def _unlz4(source: Source) -> Iterator[bytes]:
-    """The LZ4 frame format 1.6: a block unpacks to 4 MB at most."""
-    for _ in source.frames(LZ4):
+def _decompress_lz4(source: LookaheadSource) -> Iterator[bytes]:
+    """LZ4 frame format 1.6: a block has at most 4 MB of data."""
+    for _ in source.iterate_frames(LZ4):
         frame = lz4.frame.LZ4FrameDecompressor()
-        head = source.take(2)
+        head = source.take_exactly(2)
         flags = head[0]
-        head += source.take((flags >> 3 & 1) * 8 + (flags & 1) * 4 + 1)
+        head += source.take_exactly((flags >> 3 & 1) * 8 + (flags & 1) * 4 + 1)
         yield frame.decompress(LZ4 + head)
-        while size := source.number(4):
-            yield from source.block(frame, size.to_bytes(4, "little"), (size & 0x7FFFFFFF) + (flags >> 4 & 1) * 4)
-        yield frame.decompress(bytes(4) + source.take((flags >> 2 & 1) * 4))
+        while size := source.take_unsigned_int(4):
+            if size & 0x7FFFFFFF > LZ4_BLOCK:
+                raise EOFError(f"a block of {size & 0x7FFFFFFF} bytes: none has more than {LZ4_BLOCK}")
+            yield from source.decompress_block(
+                frame, size.to_bytes(4, "little"), (size & 0x7FFFFFFF) + (flags >> 4 & 1) * 4
+            )
+        yield frame.decompress(bytes(4) + source.take_exactly((flags >> 2 & 1) * 4))
 
 
-PACKINGS: dict[bytes, tuple[str, Callable[[Source], Iterator[bytes]]]] = {
-    GZIP: ("gzip", _gunzip),
-    ZSTD: ("zstd", _unzstd),
-    LZ4: ("lz4", _unlz4),
+PACKINGS: dict[bytes, tuple[str, Callable[[LookaheadSource], Iterator[bytes]]]] = {
+    GZIP: ("gzip", _decompress_gzip),
+    ZSTD: ("zstd", _decompress_zstd),
+    LZ4: ("lz4", _decompress_lz4),
 }
 
 
-class Stream:
-    """The unpacked bytes. `compression` is None, "gzip", "zstd" or "lz4"; `broken` says why it ended early, if it did."""
+class DecompressedStream:
+    """The decompressed bytes of a file.
+
+    compression   "gzip", "zstd", "lz4" or None
+    broken        why the stream ended early, None if it did not
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self.compression: str | None = None
         self.broken: str | None = None
-        self._source = Source(file, 4)
+        self._source = LookaheadSource(file, 4)
         self._parts: Iterator[bytes] | None = None
         self._part = memoryview(b"")
+        skipped = _is_skippable_frame(self._source.held)
+        if skipped:  # zstd and LZ4 share them: the first frame with data decides
+            self._skip_leading_frames()
         for magic, (name, unpack) in PACKINGS.items():
-            if self._source.held.startswith(magic):
+            if self._source.held.startswith(magic) and not (skipped and magic == GZIP):
                 self.compression, self._parts = name, unpack(self._source)
+        if skipped and self._parts is None:
+            self._parts, self.broken = (
+                iter(()),
+                self.broken or "skippable frames, and no frame of zstd or LZ4 after them",
+            )
 
-    def fill(self, out: memoryview) -> int:
-        """Fill `out` as far as there are bytes; less than its length only at the end. Raises what the file raises."""
+    def _skip_leading_frames(self) -> None:
+        """Skip the skippable frames at the start."""
+        try:
+            self._source.put_back(self._source.take_next_magic() + self._source.take_lookahead())
+        except EOFError as error:
+            self.broken = f"a skippable frame: {error}"
+
+    def fill_buffer(self, out: memoryview) -> int:
+        """Fill `out` and return the number of bytes, less than its length only at the end. Raises what `file.read` raises."""
         at = 0
         while at < len(out):
-            n = self._source.readinto(out[at:]) if self._parts is None else self._unpacked(out[at:])
+            n = self._source.readinto(out[at:]) if self._parts is None else self._fill_decompressed(out[at:])
             if not n:
                 break
             at += n
         return at
 
-    def _unpacked(self, out: memoryview) -> int:
+    def _fill_decompressed(self, out: memoryview) -> int:
         assert self._parts is not None
         try:
             while not self._part:
@@ -192,7 +230,9 @@ class Stream:
         return n
 
 
-def require(head: bytes) -> None:
-    """`CaptureError` when nothing is there at all."""
+def require_capture_bytes(head: bytes, broken: str | None) -> None:
+    """Raise `CaptureError` if `head`, the first bytes, is empty. broken: why the stream ended early, or None."""
+    if not head and broken is not None:
+        raise CaptureError("broken_compression", broken)
     if not head:
         raise CaptureError("empty", "the file has no bytes")

@@ -1,240 +1,229 @@
-"""pcapng sections and interfaces (draft-ietf-opsawg-pcapng): what the packets of a section mean.
+"""pcapng files (draft-ietf-opsawg-pcapng): sections, interfaces, and the search for the next block after garbage.
 
-The decoder hands back section headers and interface descriptions unread, and comes here when a block's length cannot be
-true. Then the next block whose two lengths agree is searched: blocks are the marks that pcap lacks.
+The decoder reads packet blocks. It hands back section headers and interface descriptions unread, and stops where the
+length of a block cannot be true. A block carries its length at both ends, so the next whole one can be searched for.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from . import kernels as k
-from .protocols import containers
+from pcaplake.parser.engine.kernels import block_search, encoding
+from pcaplake.parser.errors import CaptureError
+from pcaplake.parser.protocols import containers
 
-if TYPE_CHECKING:
-    from .capture import Capture
+from .state import RAW_BYTES, CaptureState, Interface, Steps
 
-Steps = Generator[tuple[str, pa.RecordBatch], None, int]  # batches as they fill up; then the first byte that is kept
-BYTE_ORDER = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
-SECTION_LEAST, BLOCK_LEAST = 28, 12
-MICROSECONDS = 6
-# packets, interfaces, names, statistics, journal, secrets, custom (copied or not): what a block after garbage may be
-KNOWN_BLOCKS = np.array([0x0A0D0D0A, 1, 2, 3, 4, 5, 6, 9, 10, 0xBAD, 0x40000BAD], np.int64)
-LONG_BLOCKS = (4, 5, 9, 10, 0xBAD, 0x40000BAD)  # may be longer than any packet; they are stepped over
-MAX_INTERFACES = 1 << 16  # of one section
-ETHERNET_FCS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
-    """One capture interface. id: within its section; resolution: the if_tsresol byte; snaplen, fcs in bytes."""
-
-    id: int
-    name: str | None
-    link_type: int
-    resolution: int
-    snaplen: int
-    fcs: int
-    bus: str | None
-    offset: int = 0  # seconds
-
-    @property
-    def resolution_ns(self) -> str:
-        """The length of a tick in ns as text: "1000", "1", or a power of two such as "10^9/2^20"."""
-        if self.resolution & 0x80:
-            return f"10^9/2^{self.resolution & 0x7F}"
-        return str(10 ** (9 - self.resolution)) if self.resolution <= 9 else f"1/10^{self.resolution - 9}"
-
-    def clock(self, *, number: int, mode: int | None = None, factor: int = 0) -> list[int]:
-        """The row of `kernels.route`'s clocks."""
-        if mode is None:
-            exponent = self.resolution & 0x7F
-            if self.resolution & 0x80:
-                mode, factor = k.TICKS_BINARY, exponent
-            elif exponent <= 9:
-                mode, factor = k.TICKS_TIMES, 10 ** (9 - exponent)
-            elif exponent <= 27:
-                mode, factor = k.TICKS_OVER, 10 ** (exponent - 9)
-            else:  # no 64-bit counter of such ticks gets past the first nanosecond
-                mode, factor = k.TICKS_BINARY, 127
-        # an Ethernet FCS has 4 bytes; writers count it in bytes, in 16-bit words or in bits
-        fcs = ETHERNET_FCS if self.fcs and self.link_type == 1 else 0
-        offset = max(-(1 << 34), min(self.offset, 1 << 34))
-        named = number if self.bus is not None else -1
-        return [mode, factor, offset, fcs, self.snaplen, number, named, self.link_type, (2**63 - 1) // max(factor, 1)]
+MAGIC = b"\x0a\x0d\x0d\x0a"  # a section header, the same in both byte orders
+BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
+BLOCK_LEAST, INTERFACE_LEAST = 12, 20  # bytes
+MICROSECONDS = 6  # if_tsresol of an interface that does not state it
+# packets, interfaces, names, statistics, journal, secrets, custom (copied or not): types that a block after garbage may have
+KNOWN_BLOCKS = np.array([containers.SECTION_HEADER, 1, 2, 3, 4, 5, 6, 9, 10, 0xBAD, 0x40000BAD], np.int64)
+SECTION_HEADERS = KNOWN_BLOCKS[:1]
+LONG_BLOCKS = (4, 5, 9, 10, 0xBAD, 0x40000BAD)  # may be longer than any packet; they are skipped
+MAX_INTERFACES = 1 << 16  # of a capture
+LONGEST_NAME = 256  # characters of an interface's name that are kept; a batch may repeat it in every row
+NOT_WHOLE, GARBAGE = 0, -1  # instead of the length of a block
 
 
-class Blocks:
-    """Walks the blocks of a pcapng capture for its `Capture`."""
+def _find_next_block(buffer: Any, start: int, until: int, end: int, order: str, types: Any) -> int:
+    big = int(order == ">")
+    return int(
+        block_search.find_pcapng_block(buffer, start, until, end, big, BLOCK_LEAST, encoding.LONGEST_BLOCK, types)
+    )
 
-    def __init__(self, capture: Capture) -> None:
-        self.capture, self.decoder = capture, capture.decoder
+
+def _is_section_header(buffer: Any, position: int) -> bool:
+    return int(struct.unpack_from("<I", buffer, position)[0]) == containers.SECTION_HEADER
+
+
+class PcapngReader:
+    """Decodes the blocks of a pcapng file. `CaptureError` if `head`, its first bytes, is too short for a block."""
+
+    format = "pcapng"
+    header_size = 0  # bytes at the start of the file that `decode_buffer` does not get
+
+    def __init__(self, state: CaptureState, head: bytes) -> None:
+        if len(head) < BLOCK_LEAST:
+            least = encoding.SECTION_LEAST
+            raise CaptureError(
+                "truncated", f"a pcapng section header has at least {least} bytes, this file has {len(head)}"
+            )
+        self.state, self.decoder = state, state.decoder
         self.order = "<"
         self.sections = 0
-        self.first = 0  # number of the section's first interface over the whole capture
-        self.skip = 0  # bytes of a long block still to step over
-        self.lost_at: int | None = None  # offset where a region of garbage began
-        self.lost_raw = b""
+        self.first_interface = 0  # number in the capture of the section's first interface
+        self.bytes_to_skip = 0  # of a long block
+        self.garbage_from: int | None = None  # offset in the capture
+        self.garbage_head = b""
 
-    def decode(self, buffer: Any, end: int, ended: bool) -> Steps:
-        """Decode the blocks of buffer[:end]; return the position of the first byte that must be kept."""
-        at = 0
-        d = self.decoder
+    def decode_buffer(self, buffer: Any, end: int, ended: bool) -> Steps:
+        """Decode the blocks of buffer[:end]; return the position of the first byte to keep.
+
+        buffer: uint8, with SLACK bytes behind `end`; ended: the file has no more bytes.
+        """
+        position = 0
         while True:
-            if self.skip:
-                step = min(self.skip, end - at)
-                at, self.skip = at + step, self.skip - step
-                if self.skip:
+            if self.bytes_to_skip:
+                step = min(self.bytes_to_skip, end - position)
+                position, self.bytes_to_skip = position + step, self.bytes_to_skip - step
+                if self.bytes_to_skip:
                     if ended:
-                        self.capture.cut_off(at, at)
-                    return at
-            if self.lost_at is not None:
-                found = self._search(buffer, at, end)
-                if not ended and not 0 <= found <= end - k.LONGEST:
-                    return max(at, end - k.LONGEST)  # a block before it may not be whole yet
-                if found < 0:
-                    self._found(end)
+                        self.state.record_truncation(position, position)
+                    return position
+            if self.garbage_from is not None:
+                next_block = self._search_next_block(buffer, position, end)
+                if not ended and not 0 <= next_block <= end - encoding.LONGEST_BLOCK:
+                    return max(position, end - encoding.LONGEST_BLOCK)  # a block before it may not be whole yet
+                position = next_block if next_block >= 0 else end
+                self._end_garbage_region(position)
+                if next_block < 0:
                     return end
-                at = found
-                self._found(at)
-            trusted = -1
-            while True:
-                yield from d.feed(buffer, at, end, containers.BLOCK[self.order], self.capture.base, trusted=trusted)
-                at = d.position
-                if d.status != k.BROKEN or self._is_section(buffer, at):
-                    break
-                if not ended and end - at < 2 * k.LONGEST:
-                    return at  # what is wrong is judged with what follows it
-                if not self._believable(buffer, at, end):
-                    break
-                trusted = at
-                d.fault("block", "bad_length", self.capture.base + at)
-            # the length of a section header counts in its own byte order: the walk cannot know
-            if d.status == k.PAUSED or (end - at >= BLOCK_LEAST and self._is_section(buffer, at)):
-                size = self._block(buffer, at, end)
+            position = yield from self._decode_packet_blocks(buffer, position, end, ended)
+            broken = self.decoder.status == encoding.BROKEN
+            undecided = not ended and self._is_near_buffer_end(position, end)
+            # the length of a section header counts in its own byte order, which the decoder cannot know
+            if self.decoder.status == encoding.PAUSED or (
+                end - position >= BLOCK_LEAST and _is_section_header(buffer, position)
+            ):
+                size = self._read_metadata_block(buffer, position, end)
                 if size > 0:
-                    at += size
+                    position += size
                     continue
-                if size < 0:
-                    if not ended and end - at < 2 * k.LONGEST:
-                        return at
-                    self._lose(buffer, at, end)
-                    at += 1
+                if size == GARBAGE:
+                    if undecided:
+                        return position
+                    position = self._begin_garbage_region(buffer, position, end)
                     continue
-            elif d.status == k.BROKEN:
-                if not self._step_over(buffer, at):
-                    self._lose(buffer, at, end)
-                    at += 1
+            elif broken:
+                if undecided:
+                    return position
+                if not self._is_skippable_long_block(buffer, position):
+                    position = self._begin_garbage_region(buffer, position, end)
                 continue
-            # the block at `at` is not whole
-            if ended and at < end:
-                self.capture.cut_off(at, end)
+            # the block is not whole
+            if ended and position < end:
+                self.state.record_truncation(position, end)
                 return end
-            return at
+            return position
 
-    # -- garbage --------------------------------------------------------------------------------------------------
-    def _lose(self, buffer: Any, at: int, end: int) -> None:
-        if self.sections == 0:
-            self.lost_raw = b""
-        self.lost_at = self.capture.base + at
-        self.lost_raw = buffer[at : min(at + 4096, end)].tobytes()
-
-    def _search(self, buffer: Any, at: int, end: int) -> int:
-        orders = ("<", ">") if self.sections == 0 else (self.order, ">" if self.order == "<" else "<")
-        best = -1
-        for order in orders:
-            types = KNOWN_BLOCKS if order == self.order and self.sections else KNOWN_BLOCKS[:1]
-            until = end if best < 0 else best  # only what lies before it: else a file of garbage takes forever
-            found = int(k.find_block(buffer, at, until, end, int(order == ">"), BLOCK_LEAST, k.LONGEST, types))
-            best = found if found >= 0 else best
-        return best
-
-    def _found(self, at: int) -> None:
-        """The garbage that began at `lost_at` ends before buffer[at]."""
-        assert self.lost_at is not None
-        length = self.capture.base + at - self.lost_at
-        self.capture.lost_region(self.lost_at, length, self.lost_raw)
-        self.lost_at = None
+    def _decode_packet_blocks(self, buffer: Any, position: int, end: int, ended: bool) -> Steps:
+        """Decode blocks of packets, also those whose closing length alone is wrong; return where the decoder stopped."""
+        trusted = -1
+        while True:
+            root, base = containers.BLOCK[self.order], self.state.base
+            yield from self.decoder.decode_records(buffer, position, end, root, base, trusted=trusted)
+            position = self.decoder.position
+            if self.decoder.status != encoding.BROKEN or _is_section_header(buffer, position):
+                return position
+            if (not ended and self._is_near_buffer_end(position, end)) or not self._is_followed_by_block(
+                buffer, position, end
+            ):
+                return position
+            trusted = position
+            self.decoder.record_file_fault("block", "bad_length", base + position)
 
     @staticmethod
-    def _is_section(buffer: Any, at: int) -> bool:
-        return int(struct.unpack_from("<I", buffer, at)[0]) == containers.SECTION_HEADER
+    def _is_near_buffer_end(position: int, end: int) -> bool:
+        """Whether the bytes behind `position` are too few to judge a wrong block: it is judged when more are there."""
+        return end - position < 2 * encoding.LONGEST_BLOCK
 
-    def _lengths(self, buffer: Any, at: int) -> tuple[int, int]:
-        kind, length = struct.unpack_from(self.order + "II", buffer, at)
-        return int(kind), int(length)
+    # -- garbage ------------------------------------------------------------------------------------------------------
+    def _begin_garbage_region(self, buffer: Any, position: int, end: int) -> int:
+        """Return where the search for the next block begins."""
+        self.garbage_from = self.state.base + position
+        self.garbage_head = buffer[position : min(position + RAW_BYTES, end)].tobytes()
+        return position + 1
 
-    def _believable(self, buffer: Any, at: int, end: int) -> bool:
-        """Only the closing length is wrong: behind this block lies another one, whole, or nothing."""
-        _, length = self._lengths(buffer, at)
-        after = at + length
-        if length & 3 or not BLOCK_LEAST <= length <= k.LONGEST or after > end:
+    def _end_garbage_region(self, position: int) -> None:
+        assert self.garbage_from is not None
+        length = self.state.base + position - self.garbage_from
+        self.state.record_lost_region(self.garbage_from, length, self.garbage_head)
+        self.garbage_from = None
+
+    def _search_next_block(self, buffer: Any, position: int, end: int) -> int:
+        """The position of the next whole block, or of the next section header in either byte order; or -1."""
+        orders = ("<", ">") if self.sections == 0 else (self.order, ">" if self.order == "<" else "<")
+        nearest = -1
+        for order in orders:
+            types = KNOWN_BLOCKS if order == self.order and self.sections else SECTION_HEADERS
+            until = end if nearest < 0 else nearest  # the time to read a file of garbage grows with its length alone
+            block_start = _find_next_block(buffer, position, until, end, order, types)
+            nearest = block_start if block_start >= 0 else nearest
+        return nearest
+
+    def _block_type_and_length(self, buffer: Any, position: int) -> tuple[int, int]:
+        block_type, length = struct.unpack_from(self.order + "II", buffer, position)
+        return int(block_type), int(length)
+
+    def _is_followed_by_block(self, buffer: Any, position: int, end: int) -> bool:
+        """Whether another whole block, or the end, lies behind this one: then only its closing length is wrong."""
+        _, length = self._block_type_and_length(buffer, position)
+        after = position + length
+        if length & 3 or not BLOCK_LEAST <= length <= encoding.LONGEST_BLOCK or after > end:
             return False
-        if after == end:
-            return True
-        big = int(self.order == ">")
-        return int(k.find_block(buffer, after, after + 1, end, big, BLOCK_LEAST, k.LONGEST, KNOWN_BLOCKS)) == after
+        return after == end or _find_next_block(buffer, after, after + 1, end, self.order, KNOWN_BLOCKS) == after
 
-    def _step_over(self, buffer: Any, at: int) -> bool:
-        kind, length = self._lengths(buffer, at)
-        if kind in LONG_BLOCKS and length & 3 == 0 and length > k.LONGEST:
-            self.skip = length
+    def _is_skippable_long_block(self, buffer: Any, position: int) -> bool:
+        """Whether this is a block without packets that is longer than any packet: it is skipped."""
+        block_type, length = self._block_type_and_length(buffer, position)
+        if block_type in LONG_BLOCKS and length & 3 == 0 and length > encoding.LONGEST_BLOCK:
+            self.bytes_to_skip = length
             return True
         return False
 
-    # -- sections and interfaces ----------------------------------------------------------------------------------
-    def _block(self, buffer: Any, at: int, end: int) -> int:
-        """Read the handed-back block at `at`; its length, 0 when it is not whole yet, below 0 when it is garbage."""
-        if end - at < BLOCK_LEAST:
-            return 0
-        is_section = self._is_section(buffer, at)
-        order = self.order
+    # -- sections and interfaces --------------------------------------------------------------------------------------
+    def _read_metadata_block(self, buffer: Any, position: int, end: int) -> int:
+        """Read a section header or an interface description; return its length, NOT_WHOLE or GARBAGE."""
+        if end - position < BLOCK_LEAST:
+            return NOT_WHOLE
+        is_section, order = _is_section_header(buffer, position), self.order
         if is_section:
-            found = BYTE_ORDER.get(buffer[at + 8 : at + 12].tobytes())
-            if found is None:
-                return -1
-            order = found
-        (length,) = struct.unpack_from(order + "I", buffer, at + 4)
-        if length & 3 or not (SECTION_LEAST if is_section else 20) <= length <= k.LONGEST:
-            return -1
-        if at + length > end:
-            return 0
-        # of other blocks the walk has looked at it
-        if is_section and struct.unpack_from(order + "I", buffer, at + length - 4)[0] != length:
-            self.decoder.fault("block", "bad_length", self.capture.base + at)
+            magic = buffer[position + 8 : position + 12].tobytes()
+            if magic not in BYTE_ORDERS:
+                return GARBAGE
+            order = BYTE_ORDERS[magic]
+        (length,) = struct.unpack_from(order + "I", buffer, position + 4)
+        least = encoding.SECTION_LEAST if is_section else INTERFACE_LEAST
+        if length & 3 or not least <= length <= encoding.LONGEST_BLOCK:
+            return GARBAGE
+        if position + length > end:
+            return NOT_WHOLE
+        # the decoder has compared the two lengths of the other blocks
+        if is_section and struct.unpack_from(order + "I", buffer, position + length - 4)[0] != length:
+            self.decoder.record_file_fault("block", "bad_length", self.state.base + position)
         if is_section:
-            self._section(order)
+            self._begin_section(order)
         elif self.sections == 0:
-            return -1
+            return GARBAGE
         else:
-            self._interface(buffer, at, at + length - 4)
+            self._read_interface_description(buffer, position, position + length - 4)
         return int(length)
 
-    def _section(self, order: str) -> None:
-        d = self.decoder
-        for number in range(int(d.state[k.INTERFACES])):
-            d.claim_interface(number, None)
+    def _begin_section(self, order: str) -> None:
+        """A new section: its interfaces are numbered from 0."""
+        for number in range(int(self.decoder.state[encoding.INTERFACES])):
+            self.decoder.claim_interface_link_type(number, None)
         self.order, self.sections = order, self.sections + 1
-        self.first = len(self.capture.interfaces)
-        d.state[k.INTERFACES] = 0
+        self.first_interface = len(self.state.interfaces)
+        self.decoder.state[encoding.INTERFACES] = 0
 
-    def _interface(self, buffer: Any, at: int, limit: int) -> None:
-        link_type, _, snaplen = struct.unpack_from(self.order + "HHI", buffer, at + 8)
+    def _read_interface_description(self, buffer: Any, position: int, limit: int) -> None:
+        """Read the interface description at `position`; its options end before `limit`."""
+        link_type, _, snaplen = struct.unpack_from(self.order + "HHI", buffer, position + 8)
         name, resolution, offset, fcs = None, MICROSECONDS, 0, 0
-        option = at + 16
+        option = position + 16
         while option + 4 <= limit:
             code, size = struct.unpack_from(self.order + "HH", buffer, option)
             value = buffer[option + 4 : option + 4 + size].tobytes()
             if code == 0 or option + 4 + size > limit:
                 break
             if code == containers.IF_NAME:
-                name = value.rstrip(b"\0").decode("utf-8", "replace") or None
+                name = self._decode_interface_name(value, position)
             elif code == containers.TSRESOL and size == 1:
                 resolution = value[0]
             elif code == containers.TSOFFSET and size == 8:
@@ -242,18 +231,8 @@ class Blocks:
             elif code == containers.IF_FCSLEN and size == 1:
                 fcs = value[0]
             option += 4 + (size + 3 & -4)
-        self._add(link_type, snaplen, name, resolution, offset, fcs, at)
-
-    def _add(
-        self, link_type: int, snaplen: int, name: str | None, resolution: int, offset: int, fcs: int, at: int
-    ) -> None:
-        d, known = self.decoder, self.capture.interfaces
-        number = len(known) - self.first
-        if number >= MAX_INTERFACES:
-            d.fault("block", "too_many_interfaces", self.capture.base + at, MAX_INTERFACES, number + 1)
-            return
-        buses = self.capture.profile.interface_buses
-        bus = (buses.get(name) or name) if name is not None else buses.get(str(number))
+        number = len(self.state.interfaces) - self.first_interface
+        buses = self.state.interface_buses
         interface = Interface(
             id=number,
             name=name,
@@ -261,12 +240,27 @@ class Blocks:
             resolution=resolution,
             snaplen=snaplen,
             fcs=fcs,
-            bus=bus,
+            bus=(buses.get(name) or name) if name is not None else buses.get(str(number)),
             offset=offset,
         )
-        if number >= len(d.clocks):
-            d.clocks = np.concatenate([d.clocks, np.zeros((max(len(d.clocks), 16), k.CLOCK_WIDTH), np.int64)])
-        d.clocks[number] = interface.clock(number=len(known))
-        known.append(interface)
-        d.state[k.INTERFACES] = number + 1
-        d.claim_interface(number, link_type)
+        self._add_interface(interface, position)
+
+    def _decode_interface_name(self, value: bytes, position: int) -> str | None:
+        name = value.rstrip(b"\0").decode("utf-8", "replace")
+        if len(name) > LONGEST_NAME:
+            self.decoder.record_file_fault("block", "bad_value", self.state.base + position, LONGEST_NAME, len(name))
+        return name[:LONGEST_NAME] or None
+
+    def _add_interface(self, interface: Interface, position: int) -> None:
+        decoder, interfaces = self.decoder, self.state.interfaces
+        if len(interfaces) >= MAX_INTERFACES:
+            offset = self.state.base + position
+            decoder.record_file_fault("block", "too_many_interfaces", offset, MAX_INTERFACES, len(interfaces) + 1)
+            return
+        if interface.id >= len(decoder.clocks):
+            more = np.zeros((max(len(decoder.clocks), 16), encoding.CLOCK_WIDTH), np.int64)
+            decoder.clocks = np.concatenate([decoder.clocks, more])
+        decoder.clocks[interface.id] = interface.clock_parameters(number=len(interfaces))
+        interfaces.append(interface)
+        decoder.state[encoding.INTERFACES] = interface.id + 1
+        decoder.claim_interface_link_type(interface.id, interface.link_type)

@@ -1,13 +1,13 @@
-"""A capture file as Arrow batches: format, sections and interfaces are read here, packets by the decoder.
+"""Capture files as Arrow batches.
 
-It reads in chunks and carries the cut last record over, so memory does not grow with the file. Whatever is wrong in the
-file becomes a fault with its offset; only bytes that are no capture at all raise `CaptureError`.
+A capture is read in chunks, and the record at the end of a chunk is read again with the next one, so memory does not grow
+with the file. What is wrong inside a capture is a row of the table `faults`, with its offset; `CaptureError` is raised
+only if the bytes are not a capture at all.
 """
 
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,49 +17,41 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from . import kernels as k
-from . import protocols
-from .batch import Formatter
-from .decoder import Decoder
-from .errors import CaptureError
-from .memory import SLACK
-from .pcapng import Blocks, Interface, Steps
-from .profile import Profile
-from .program import Program
-from .protocols import containers
-from .protocols.ethernet import TCP_PORT, UDP_PORT
-from .stream import Stream, require
-from .tables import TABLES
+from pcaplake.parser import protocols
+from pcaplake.parser.engine.decoder import Decoder
+from pcaplake.parser.engine.kernels import encoding
+from pcaplake.parser.engine.kernels.raw_memory import SLACK
+from pcaplake.parser.engine.program import Program
+from pcaplake.parser.engine.texts import Formatter
+from pcaplake.parser.errors import CaptureError
+from pcaplake.parser.profile import Profile
+from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
+from pcaplake.parser.schemas import TABLES
 
-CHUNK = 8 << 20
+from . import pcap, pcapng
+from .compression import DecompressedStream, require_capture_bytes
+from .state import CaptureState, Interface, Region, Steps
+
+CHUNK = 8 << 20  # bytes that are read at once
+BATCH_ROWS = 131_072
 Batches = Iterator[tuple[str, pa.RecordBatch]]
-PCAP_MAGICS = {  # as the first four bytes -> byte order, units of ns, record layers
-    b"\xd4\xc3\xb2\xa1": ("<", 1000, containers.PCAP),
-    b"\xa1\xb2\xc3\xd4": (">", 1000, containers.PCAP),
-    b"\x4d\x3c\xb2\xa1": ("<", 1, containers.PCAP),
-    b"\xa1\xb2\x3c\x4d": (">", 1, containers.PCAP),
-    b"\x34\xcd\xb2\xa1": ("<", 1000, containers.MODIFIED_PCAP),
-    b"\xa1\xb2\xcd\x34": (">", 1000, containers.MODIFIED_PCAP),
-}
-PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
-# tables that packets give; `captures` and `quarantine` are written by whoever reads the capture
-DECODED = tuple(name for name in TABLES if name not in ("captures", "quarantine"))
+NOT_DECODED = ("captures", "quarantine")  # tables that do not come from packets: the worker writes them
+DECODED = tuple(name for name in TABLES if name not in NOT_DECODED)
 RAW = "raw"
-RAW_BYTES, MAX_REGIONS = 4096, 64  # of an unreadable region; of a capture
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """Bytes that could not be read: offset and length in the unpacked capture (-1: to its end), the first 4 KB."""
-
-    offset: int
-    length: int
-    raw: bytes
+MAX_PROGRAMS = 64  # compiled programs that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a capture was, once it has been read; times in ns since 1970, sizes in bytes."""
+    """What a capture was, known once it has been read.
+
+    compression            "gzip", "zstd", "lz4" or None
+    bytes                  sum of the captured lengths of all packets
+    first_ts_ns, last_ts_ns   least and greatest time of a packet, ns since 1970; None if no packet has one
+    truncated              the file ends inside a record, a block or a compressed stream
+    faults, rows           how many: by reason, by table
+    regions                the first 64 regions that cannot be read
+    """
 
     format: str
     compression: str | None
@@ -79,7 +71,7 @@ class Summary:
 _PROGRAMS: dict[Any, Program] = {}
 
 
-def program_for(profile: Profile, tables: Sequence[str], *, raw: bool) -> Program:
+def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> Program:
     """The compiled program of a profile and a choice of tables; compiled once and kept."""
     key = (tuple(sorted(profile.udp_ports.items())), tuple(sorted(profile.tcp_ports.items())), tuple(tables), raw)
     if key not in _PROGRAMS:
@@ -88,15 +80,20 @@ def program_for(profile: Profile, tables: Sequence[str], *, raw: bool) -> Progra
             for space, ports in ((UDP_PORT, profile.udp_ports), (TCP_PORT, profile.tcp_ports))
             for port, name in ports.items()
         ]
-        rows = [r for r in protocols.ROWS if r.table in tables]
-        if len(_PROGRAMS) > 64:
+        rows = [rows for rows in protocols.ROWS if rows.table in tables]
+        if len(_PROGRAMS) > MAX_PROGRAMS:
             _PROGRAMS.clear()
         _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims)
     return _PROGRAMS[key]
 
 
 class Capture:
-    """One capture, read once. Iterate `batches()`; `summary` is there when they have ended."""
+    """One capture, read once from its start to its end, as Arrow batches. `open_capture` makes it.
+
+    format       "pcap" or "pcapng"
+    interfaces   the interfaces found so far
+    summary      what the capture was; None until `batches()` has ended
+    """
 
     def __init__(
         self,
@@ -113,116 +110,70 @@ class Capture:
         chunk_bytes: int,
         batch_rows: int,
     ) -> None:
-        self._file, self.profile = file, profile
-        self._range = (start_ns, end_ns)
-        self._chunk = max(chunk_bytes, 2 * k.LONGEST)
-        wanted = {name: _wanted(name, columns, timed=self._range != (None, None), raw=raw) for name in tables}
-        self._columns = columns
-        program = program_for(profile, [t for t in tables if t != "faults"], raw=raw)
+        self._file, self._columns, self._range = file, columns, (start_ns, end_ns)
+        self._chunk_bytes = max(chunk_bytes, 2 * encoding.LONGEST_BLOCK)
+        self.summary: Summary | None = None
+        self.interfaces: list[Interface] = []
+        columns_by_table = {
+            name: _columns_to_decode(name, columns, timed=self._range != (None, None), raw=raw) for name in tables
+        }
+        program = compiled_program(profile, [table for table in tables if table != "faults"], raw=raw)
         formatters: dict[str, Formatter] = {
             "interface": lambda high, low: self.interfaces[low].bus or "",
             "interface_names": lambda high, low: self.interfaces[low].name or str(self.interfaces[low].id),
             "tecmp": lambda high, low: profile.tecmp_buses.get(low, str(low)),
         }
         names = {"capture_id": capture_id, "vehicle_id": vehicle_id}
-        self.decoder = Decoder(program, wanted, names, formatters, batch_rows=batch_rows)
-        self.interfaces: list[Interface] = []
-        self.regions: list[Region] = []
-        self.truncated = False
-        self.base = 0  # offset of the buffer in the unpacked capture
-        self.summary: Summary | None = None
-        self._stream = Stream(file)
-        self._head = bytearray(24)
-        n = self._stream.fill(memoryview(self._head))
-        self._head = self._head[:n]
-        self._open()
+        self.decoder = Decoder(program, columns_by_table, names, formatters, batch_rows=batch_rows)
+        self._state = CaptureState(self.decoder, self.interfaces, profile.interface_buses)
+        self._stream = DecompressedStream(file)
+        head = bytearray(pcap.HEADER)
+        self._head = bytes(head[: self._stream.fill_buffer(memoryview(head))])
+        self._reader = self._create_format_reader()
+        self.format = self._reader.format
 
-    def _open(self) -> None:
-        head = bytes(self._head)
-        require(head)
-        magic = head[:4]
-        if magic == PCAPNG_MAGIC:
-            self.format = "pcapng"
-            if len(head) < 12:
-                raise CaptureError("truncated", f"a pcapng section header needs 28 bytes, {len(head)} are there")
-            return
-        if magic not in PCAP_MAGICS:
-            hint = self._stream.broken or "pcap, pcapng, or one of them as gzip, zstd or lz4, is needed"
-            raise CaptureError("unknown_format", f"it starts with {magic.hex() or 'nothing'}; {hint}")
-        if len(head) < 24:
-            raise CaptureError("truncated", f"a pcap header needs 24 bytes, {len(head)} are there")
-        self.format = "pcap"
-        order, unit, layers = PCAP_MAGICS[magic]
-        snaplen, network = struct.unpack(order + "II", head[16:24])
-        link_type = network & 0xFFFF
-        # draft-ietf-opsawg-pcap: bit 26 says that the top four bits hold the FCS length
-        fcs = network >> 28 if network >> 26 & 1 else 0
-        resolution = 6 if unit == 1000 else 9
-        interface = Interface(
-            id=0, name=None, link_type=link_type, resolution=resolution, snaplen=snaplen, fcs=fcs, bus=None
-        )
-        self.interfaces.append(interface)
-        d = self.decoder
-        d.clocks[0] = interface.clock(number=-1, mode=k.SECONDS_AND_PARTS, factor=unit)
-        d.state[k.INTERFACES] = 1
-        d.claim_interface(0, link_type)
-        self._root = layers[order]
+    def _create_format_reader(self) -> pcap.PcapReader | pcapng.PcapngReader:
+        require_capture_bytes(self._head, self._stream.broken)
+        magic = self._head[:4]
+        if magic == pcapng.MAGIC:
+            return pcapng.PcapngReader(self._state, self._head)
+        if magic in pcap.MAGICS:
+            return pcap.PcapReader(self._state, self._head)
+        hint = self._stream.broken or "a capture is pcap or pcapng, also compressed as gzip, zstd or lz4"
+        raise CaptureError("unknown_format", f"it starts with {magic.hex()}; {hint}")
 
     # -- reading --------------------------------------------------------------------------------------------------
     def batches(self) -> Batches:
-        """(table, batch) as they fill up: in the order of the capture within each table."""
-        if self.summary is not None or self._stream is None:
-            raise ValueError("a capture is read once: open it again")
-        blocks = Blocks(self) if self.format == "pcapng" else None
-        stream, buffer = self._stream, np.empty(self._chunk + SLACK, np.uint8)
+        """(table, batch) as batches fill up; the rows of each table are in the order of the capture.
+
+        String columns are dictionary<int32, string>. Raises `ValueError` at the second call, and `OSError` as the file
+        does.
+        """
+        if self.summary is not None:
+            raise ValueError("a capture can be read once: open it again")
+        stream, state, reader = self._stream, self._state, self._reader
+        buffer = np.empty(self._chunk_bytes + SLACK, np.uint8)
         view = memoryview(buffer.data).cast("B")
-        held = len(self._head) if blocks is not None else 0
-        self.base = 0 if blocks is not None else 24
-        buffer[:held] = np.frombuffer(bytes(self._head[:held]), np.uint8)
-        ended = False
+        head = self._head[reader.header_size :]
+        buffer[: len(head)] = np.frombuffer(head, np.uint8)
+        state.base, held, ended = reader.header_size, len(head), False
         while not ended:
-            end = held + stream.fill(view[held : self._chunk])
-            ended = end < self._chunk
-            if blocks is not None:
-                position = yield from self._select(blocks.decode(buffer, end, ended))
-            else:
-                position = yield from self._select(self._records(buffer, end, ended))
-                ended = ended or position < 0
-            position = end if position < 0 else position
+            end = held + stream.fill_buffer(view[held : self._chunk_bytes])
+            ended = end < self._chunk_bytes
+            position = yield from self._select_rows_and_columns(reader.decode_buffer(buffer, end, ended))
+            if position < 0:  # the rest cannot be read
+                position, ended = end, True
             held = end - position
             buffer[:held] = buffer[position:end].copy()
-            self.base += position
+            state.base += position
         if stream.broken is not None:
-            self.truncated = True
-            self.decoder.fault("capture", "broken_compression", self.base + held)
-        yield from self._select(self.decoder.finish())
-        self.summary = self._summarise(blocks.sections if blocks is not None else 1)
+            state.truncated = True
+            self.decoder.record_file_fault("capture", "broken_compression", state.base + held)
+        yield from self._select_rows_and_columns(self.decoder.finish_capture())
+        self.summary = self._summarize_capture()
 
-    def _records(self, buffer: Any, end: int, ended: bool) -> Steps:
-        """pcap: nothing marks the next record, so after a lie about a length the rest is not guessed at."""
-        d = self.decoder
-        yield from d.feed(buffer, 0, end, self._root, self.base)
-        at = d.position
-        if d.status == k.BROKEN:
-            self.lost_region(self.base + at, -1, buffer[at : min(at + RAW_BYTES, end)].tobytes())
-            return -1
-        if ended and at < end:
-            self.cut_off(at, end)
-        return at
-
-    def cut_off(self, at: int, end: int) -> None:
-        """The file ends inside the record at `at`."""
-        self.truncated = True
-        self.decoder.fault("capture", "truncated", self.base + at, have=end - at)
-
-    def lost_region(self, offset: int, length: int, raw: bytes) -> None:
-        """A region of the file cannot be read (length -1: all the rest); one fault, its first bytes for the quarantine."""
-        self.decoder.fault("capture", "unreadable", offset, have=length)
-        if len(self.regions) < MAX_REGIONS:
-            self.regions.append(Region(offset=offset, length=length, raw=raw))
-
-    def _select(self, batches: Steps | Batches) -> Generator[tuple[str, pa.RecordBatch], None, Any]:
-        """The rows of the wanted time range, the wanted columns."""
+    def _select_rows_and_columns(self, batches: Steps | Batches) -> Generator[tuple[str, pa.RecordBatch], None, Any]:
+        """The rows of the chosen time range and the chosen columns; returns what `batches` returns."""
         start, end = self._range
         while True:
             try:
@@ -241,39 +192,41 @@ class Capture:
                     batch = batch.drop_columns(["ts_ns"])
             if batch.num_rows:
                 yield table, batch
-            del batch  # its memory is the next one's
+            del batch  # the next batch may use its memory
 
-    def _summarise(self, sections: int) -> Summary:
-        d = self.decoder
+    def _summarize_capture(self) -> Summary:
+        decoder = self.decoder
         return Summary(
             format=self.format,
             compression=self._stream.compression,
-            sections=sections,
+            sections=self._reader.sections,
             interfaces=tuple(self.interfaces),
-            link_types=tuple(sorted({i.link_type for i in self.interfaces})),
-            packets=d.packets,
-            bytes=d.bytes,
-            first_ts_ns=d.first_ns,
-            last_ts_ns=d.last_ns,
-            truncated=self.truncated,
-            faults=dict(d.faults),
-            rows=dict(d.rows),
-            regions=tuple(self.regions),
+            link_types=tuple(sorted({interface.link_type for interface in self.interfaces})),
+            packets=decoder.packets,
+            bytes=decoder.bytes,
+            first_ts_ns=decoder.first_ns,
+            last_ts_ns=decoder.last_ns,
+            truncated=self._state.truncated,
+            faults=dict(decoder.faults),
+            rows=dict(decoder.rows),
+            regions=tuple(self._state.regions),
         )
 
     def reader(self) -> pa.RecordBatchReader:
-        """All batches of the one chosen table as a `pa.RecordBatchReader` (plain strings, one schema)."""
+        """The batches of the one chosen table as a `pa.RecordBatchReader`, with plain strings and the schema of the table.
+
+        Raises `ValueError` if several tables were chosen.
+        """
         if len(self.decoder.tables) != 1:
-            raise ValueError(
-                f"choose one table: open_capture(..., table=...); there are {', '.join(self.decoder.tables)}"
-            )
-        ((name, wanted),) = self.decoder.tables.items()
-        chosen = [c for c in wanted if self._columns is None or c in self._columns]
-        schema = pa.schema([TABLES[name].schema.field(c) for c in chosen])
+            tables = ", ".join(self.decoder.tables)
+            raise ValueError(f"choose one table: open_capture(..., table=...), one of {tables}")
+        ((name, column_names),) = self.decoder.tables.items()
+        chosen = [column for column in column_names if self._columns is None or column in self._columns]
+        schema = pa.schema([TABLES[name].schema.field(column) for column in chosen])
         return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for _, batch in self.batches()))
 
     def read(self) -> pa.Table:
-        """All rows of the one chosen table."""
+        """All rows of the one chosen table. Raises what `reader` raises."""
         return self.reader().read_all()
 
     def close(self) -> None:
@@ -286,20 +239,21 @@ class Capture:
         self.close()
 
 
-def _wanted(table: str, columns: Sequence[str] | None, *, timed: bool, raw: bool) -> list[str]:
+def _columns_to_decode(table: str, columns: Sequence[str] | None, *, timed: bool, raw: bool) -> list[str]:
+    """The columns to decode: the chosen ones, and `ts_ns` where a time range needs it."""
     known = TABLES[table].columns
     if columns is None:
-        return [c for c in known if c != RAW or raw]
-    if unknown := [c for c in columns if c not in known]:
+        return [column for column in known if column != RAW or raw]
+    if unknown := [column for column in columns if column not in known]:
         raise ValueError(f"{table} has no column {unknown[0]!r}; it has {', '.join(known)}")
-    return [c for c in known if c in columns or (timed and c == "ts_ns")]
+    return [column for column in known if column in columns or (timed and column == "ts_ns")]
 
 
 def is_capture(file: BinaryIO) -> bool:
-    """Whether the first bytes (of what is inside, when they are packed) are those of a pcap or pcapng capture."""
+    """Whether the first four bytes, unpacked if they are compressed, are those of pcap or pcapng. Moves the file on."""
     head = bytearray(4)
-    Stream(file).fill(memoryview(head))
-    return bytes(head) in (PCAPNG_MAGIC, *PCAP_MAGICS)
+    DecompressedStream(file).fill_buffer(memoryview(head))
+    return bytes(head) in (pcapng.MAGIC, *pcap.MAGICS)
 
 
 def open_capture(
@@ -316,25 +270,31 @@ def open_capture(
     uri: str | None = None,
     raw: bool = False,
     chunk_bytes: int = CHUNK,
-    batch_rows: int = 131_072,
+    batch_rows: int = BATCH_ROWS,
 ) -> Capture:
-    """Open a pcap or pcapng capture (also gzip, zstd or lz4 of one) for reading as Arrow batches.
+    """Open a pcap or pcapng capture, also one compressed with gzip, zstd or LZ4, to read it as Arrow batches.
 
-    source      a path, or a binary file object that is read from its position on
-    table       one table of `parser.tables.TABLES`, or `tables` for several; all decoded tables without either
-    columns     the wanted columns of the one table; all but `raw` by default, `raw=True` adds the packets' bytes
-    profile     a `Profile`, or the path of a YAML file: ports, bus names, vehicle id
-    start_ns, end_ns   only rows with start_ns <= ts_ns < end_ns
-    capture_id, vehicle_id, uri   what the key columns say; by default from the path and the profile
+    source               a path, or a binary file object, which is read from its current position forwards
+    table, tables        one table of `pcaplake.parser.TABLES`, or several; without either, all that packets give
+    columns              the columns to read, of one table; by default all but `raw`
+    profile              a `Profile`, or the path of its YAML file: ports, names of buses, vehicle id
+    start_ns, end_ns     ns since 1970 (UTC): only rows with start_ns <= ts_ns < end_ns
+    capture_id           value of the key column; by default a hash of the URI
+    vehicle_id           value of the key column; by default what the profile finds in the URI
+    uri                  URI of the capture; by default that of the path
+    raw                  also read the column `raw` of `packets`, the bytes of each packet
+    chunk_bytes          bytes that are read at once, at least 1 MiB
+    batch_rows           rows of a batch
 
-    Raises `CaptureError` when the bytes are no capture, `ProfileError` for a wrong profile, `OSError` as `open` does.
+    Raises `CaptureError` if the bytes are not a capture, `ProfileError` if the profile is wrong, `ValueError` for an
+    unknown table or column, and `OSError` as `open` does.
     """
     names = [table] if table is not None else list(tables) if tables is not None else list(DECODED)
     for name in names:
         if name not in DECODED:
-            raise ValueError(f"there is no table {name!r} in a capture; choose from {', '.join(DECODED)}")
+            raise ValueError(f"a capture has no table {name!r}; it has {', '.join(DECODED)}")
     if columns is not None and len(names) != 1:
-        raise ValueError("columns are chosen of one table: give table=...")
+        raise ValueError("columns belong to one table: choose it with table=...")
     if not isinstance(profile, Profile):
         profile = Profile.default() if profile is None else Profile.load(profile)
     file: BinaryIO
@@ -351,7 +311,8 @@ def open_capture(
             profile=profile,
             start_ns=start_ns,
             end_ns=end_ns,
-            capture_id=capture_id or hashlib.blake2b((uri or "").encode(), digest_size=16).hexdigest(),
+            capture_id=capture_id
+            or hashlib.blake2b((uri or "").encode(errors="surrogateescape"), digest_size=16).hexdigest(),
             vehicle_id=vehicle_id or (profile.vehicle_id_of(uri) if uri else None),
             raw=raw,
             chunk_bytes=chunk_bytes,

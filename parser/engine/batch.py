@@ -1,66 +1,53 @@
-"""One Arrow batch being filled: where its columns lie, and how they leave it without a copy.
+"""Fills the columns of one Arrow batch and returns them without a copy.
 
-All number columns of a batch lie in one arena; a column that nothing fills is never touched. Strings are dictionary
-arrays: `capture_id` has one entry and 262,144 zeros that all batches share.
+All columns of fixed width are in one buffer, the arena. The memory of a column that no source fills is not touched. Strings
+are dictionary arrays: `capture_id` has one entry, and all batches share its 262,144 zero codes.
 """
 
 from __future__ import annotations
 
-import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from . import kernels as k
-from .memory import SLACK
-from .program import Program, Source, Text
-from .tables import TableSpec
+from pcaplake.parser.schemas import TableSpec
 
-Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
-Formatter = Callable[[int, int], str]
-KNOWN = 1024  # distinct texts of a column before its table grows
-SPARE = 16  # rows of room behind each column
-SPARE_ARENAS = 6  # of a layout, kept for later batches
-FEW = 4  # a batch that fills less than this part of its arena is copied out of it
+from .kernels import columns, encoding, key_columns, payloads, text_codes
+from .kernels.raw_memory import SLACK
+from .objects import Bytes, MessageObjects, Spans
+from .program import Program
+from .sources import KEY_COLUMNS, RowSource, TextColumn
+from .texts import Formatter
+
+KNOWN_TEXTS = 1024  # distinct texts of a column before its hash table grows
+SPARE_ROWS = 16  # unused rows of space after each column
+SPARE_ARENAS = 6  # how many a layout keeps for later batches
+MANY_NAMES = 1024  # with more interfaces than this, the dictionary of a batch has only those that occur in it
+FEW = 4  # a batch that fills less than a quarter of its arena is copied out of it
 _ZEROS: list[np.ndarray[Any, Any]] = [np.zeros(1 << 18, np.int32)]
 
 
-def _mac(high: int, low: int) -> str:
-    return (low & (1 << 48) - 1).to_bytes(6, "big").hex(":")
-
-
-def _ipv4(high: int, low: int) -> str:
-    return socket.inet_ntop(socket.AF_INET, (low & 0xFFFFFFFF).to_bytes(4, "big"))
-
-
-def _ipv6(high: int, low: int) -> str:
-    """RFC 5952 text."""
-    return socket.inet_ntop(socket.AF_INET6, high.to_bytes(8, "big", signed=True) + low.to_bytes(8, "big", signed=True))
-
-
-FORMATTERS: dict[str, Formatter] = {"mac": _mac, "ipv4": _ipv4, "ipv6": _ipv6, "decimal": lambda high, low: str(low)}
-
-
-def constant(value: str | None, n: int) -> pa.Array:
-    """n times the same string, without writing it n times."""
+def constant_dictionary_array(value: str | None, n: int) -> pa.Array:
+    """A dictionary array with n times the same string, without writing n codes; n nulls for None."""
     if value is None:
         return pa.nulls(n, pa.string())
     if _ZEROS[0].size < n:
         _ZEROS[0] = np.zeros(n, np.int32)
     codes = pa.Array.from_buffers(pa.int32(), n, [None, pa.py_buffer(_ZEROS[0][:n])])
-    return _coded(codes, [value])
+    return _dictionary_array(codes, [value])
 
 
-def _coded(codes: pa.Array, texts: list[str]) -> pa.Array:
-    """The codes are ours, so nobody looks at each again."""
+def _dictionary_array(codes: pa.Array, texts: list[str]) -> pa.Array:
+    """A dictionary array. The codes are in range, so Arrow does not check them."""
     return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()), safe=False)
 
 
 class Layout:
-    """Where the columns of a table lie in an arena for `rows` rows, and the plans of its sources for the kernels."""
+    """The positions of a table's columns in an arena for `rows` rows, and how the kernels fill them from each source."""
 
     def __init__(self, program: Program, spec: TableSpec, wanted: Sequence[str], rows: int) -> None:
         self.spec, self.wanted, self.rows, self.program = spec, tuple(wanted), rows, program
@@ -68,12 +55,12 @@ class Layout:
         schema, n = spec.schema, len(spec.schema)
         self.place, self.width, self.valid = [-1] * n, [0] * n, [-1] * n
 
-        def room(size: int) -> int:
+        def reserve_bytes(size: int) -> int:
             nonlocal at
-            start, at = at, at + ((rows + SPARE) * size + 63 & -64)
+            start, at = at, at + ((rows + SPARE_ROWS) * size + 63 & -64)
             return start
 
-        self.sources: dict[int, tuple[Source, Any, Any, Any]] = {}
+        self.sources: dict[int, tuple[RowSource, Any, Any, Any]] = {}
         for number, source in enumerate(program.sources):
             if program.tables[source.table] != spec.name:
                 continue
@@ -84,17 +71,17 @@ class Layout:
                     if schema.names[column] not in self.wanted:
                         continue
                     if self.place[column] < 0:
-                        self.width[column] = _width(schema.field(column).type)
-                        self.place[column] = room(self.width[column])
+                        self.width[column] = _value_width(schema.field(column).type)
+                        self.place[column] = reserve_bytes(self.width[column])
                         if schema.field(column).nullable:
-                            self.valid[column] = room(1)
+                            self.valid[column] = reserve_bytes(1)
                     plan.append([self.place[column], self.width[column], self.valid[column], case, count, column])
                 plans.append(plan)
-            cases = np.array(source.cases or [(0,) * k.CASE_WIDTH], np.int64)
-            numbers, texts = (np.array(plan, np.int64).reshape(-1, k.COLUMN_WIDTH) for plan in plans)
+            cases = np.array(source.cases or [(0,) * encoding.CASE_WIDTH], np.int64)
+            numbers, texts = (np.array(plan, np.int64).reshape(-1, encoding.COLUMN_WIDTH) for plan in plans)
             self.sources[number] = (source, numbers, texts, cases)
         self.keys = {
-            name: (room(np.dtype(kind).itemsize), kind)
+            name: (reserve_bytes(np.dtype(kind).itemsize), kind)
             for name, kind in (
                 ("ts_ns", "i8"),
                 ("ts", "i8"),
@@ -108,66 +95,87 @@ class Layout:
         self.size = at + 64
         self.spare: list[Bytes] = []
 
-    def arena(self) -> Bytes:
-        """Room for one batch: a used one that nobody looks at any more (fresh pages cost as much as the columns)."""
+    def take_arena(self) -> Bytes:
+        """A buffer for one batch: if possible a used one that no Arrow array refers to, because fresh pages take as much time
+        as filling the columns."""
         for _ in range(len(self.spare)):
             try:
                 arena = self.spare.pop(0)
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took it
                 break
-            if sys.getrefcount(arena) == 2:  # `arena` and the argument: no array of a batch
+            if sys.getrefcount(arena) == 2:  # `arena` and the argument of getrefcount
                 return arena
             self.spare.append(arena)
         return np.empty(self.size, np.uint8)
 
-    def give_back(self, arena: Bytes) -> None:
+    def release_arena(self, arena: Bytes) -> None:
         self.spare.append(arena)
         del self.spare[:-SPARE_ARENAS]
 
-    def text(self, column: str) -> Text | None:
+    def text_column(self, column: str) -> TextColumn | None:
         return self.program.texts.get((self.spec.name, column))
 
 
-def _width(kind: pa.DataType) -> int:
+def _value_width(kind: pa.DataType) -> int:
     if pa.types.is_boolean(kind):
         return 1
     return 4 if pa.types.is_string(kind) else int(kind.bit_width) // 8
 
 
-class Batch:
-    """Rows of one table, morsel by morsel; `finish` hands them over as a `pa.RecordBatch`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Morsel:
+    """The rows of all tables that one call of `walk.walk_records` found.
+
+    sources: int32[sources, slots, room]; counts: int64[sources], the rows of each; packets: int64[PACKET_FIELDS, packets];
+    by_packet: times, dates and interfaces; first_no: number of the first packet in the capture; spans: of each source whose
+    rows have objects.
+    """
+
+    data: Bytes
+    sources: Any
+    counts: Any
+    packets: Any
+    by_packet: Any
+    first_no: int
+    spans: Mapping[int, Spans]
+
+
+class BatchBuilder:
+    """Collects the rows of one table, morsel by morsel; `finish_batches` returns them as record batches.
+
+    A morsel is the packets that one call of `walk.walk_records` finds.
+    """
 
     def __init__(self, layout: Layout, names: Mapping[str, str | None], formatters: Mapping[str, Formatter]) -> None:
         self.layout, self.names, self.formatters = layout, names, formatters
         self.n, self.filled_bytes, self.null_times = 0, 0, 0
         self.few = False
         rows, columns = layout.rows, len(layout.spec.schema)
-        self.arena = layout.arena()
+        self.arena = layout.take_arena()
         self.align = -self.arena.ctypes.data % 64
         self.data = self.arena[self.align :]
         self.live, self.filled = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
-        self.keys = {name: self.column(at, kind, rows + SPARE) for name, (at, kind) in layout.keys.items()}
+        self.keys = {name: self.column_view(at, kind, rows + SPARE_ROWS) for name, (at, kind) in layout.keys.items()}
         self.dates, self.interfaces = "date" in layout.wanted, "interface" in layout.wanted
         self.known: dict[int, tuple[Any, Any]] = {}
         self.lists: dict[str, list[tuple[Any, Any]]] = {}
-        self.objects: dict[str, list[Any]] = {}
+        self.objects = MessageObjects()
         self.body = next((c for c in ("payload", "raw") if c in layout.wanted), None)
         self.payload = np.empty((rows * 16 if self.body else 0) + 64, np.uint8)
 
-    def column(self, at: int, kind: str, rows: int) -> Any:
+    def column_view(self, at: int, kind: str, rows: int) -> Any:
         return self.data[at : at + rows * np.dtype(kind).itemsize].view(kind)
 
-    def take(
-        self, data: Bytes, table: Any, m: int, sources: Any, counts: Any, packets: Any, by_packet: Any, first_no: int
-    ) -> None:
-        """m rows of the table from a morsel: table int32[TABLE_FIELDS, room], sources int32[sources, slots, room]."""
+    def append_morsel(self, table: Any, m: int, morsel: Morsel) -> None:
+        """Append m rows of a table from a morsel. table: int32[TABLE_FIELDS, room]."""
+        data, by_packet = morsel.data, morsel.by_packet
         base, keys, layout = self.n, self.keys, self.layout
         part = slice(base, base + m)
         none = keys["date"][:0]
-        self.null_times += k.stamps(
+        self.null_times += key_columns.fill_key_columns(
             table,
             m,
-            first_no,
+            morsel.first_no,
             by_packet.times,
             by_packet.micros,
             by_packet.days,
@@ -179,128 +187,154 @@ class Batch:
             keys["sub_no"][part],
             keys["interface"][part] if self.interfaces else none,
         )
-        ordinals, lookup = table[k.ORDINAL], layout.program.lookup_table
+        ordinals, lookup = table[encoding.ORDINAL], layout.program.lookup
         for number, (source, numbers, texts, cases) in layout.sources.items():
-            count = int(counts[number])
+            count = int(morsel.counts[number])
             if not count:
                 continue
-            rows = sources[number]
+            rows = morsel.sources[number]
             present = np.empty(len(rows), np.int64)
-            k.presence(rows, count, present)
-            common = (data, rows, count, base, m, packets, ordinals, present)
+            columns.count_present_slots(rows, count, present)
+            common = (data, rows, count, base, m, morsel.packets, ordinals, present)
             if len(numbers):
-                k.columns(*common, numbers, cases, lookup, self.data, self.live, self.filled)
+                columns.fill_number_columns(*common, numbers, cases, lookup, self.data, self.live, self.filled)
             for plan in texts:
-                self._texts(common, plan, cases)
+                self._fill_text_columns(common, plan, cases)
             for name, (first, last, term) in source.runs.items():
                 if name in layout.wanted:
-                    self._run(data, name, rows, count, m, (first, last), term)
-            if source.rows.finish is not None:
-                self._objects(data, source, rows, count, m)
+                    self._append_stacked_values(data, name, rows, count, m, (first, last), term)
+            if number in morsel.spans:
+                self.objects.keep_messages(data, source.rows, morsel.spans[number])
             if number == layout.program.late:
-                k.forget(rows, count, present)
+                columns.clear_row_slots(rows, count, present)
         if self.body:
-            self._gather(data, table, m)
+            self._append_payloads(data, table, m)
         self.n += m
 
-    def _texts(self, common: tuple[Any, ...], plan: Any, cases: Any) -> None:
-        column, lookup = int(plan[k.K_COLUMN]), self.layout.program.lookup_table
+    def _fill_text_columns(self, common: tuple[Any, ...], plan: Any, cases: Any) -> None:
+        column, lookup = int(plan[encoding.K_COLUMN]), self.layout.program.lookup
         if column not in self.known:
-            self.known[column] = (np.zeros((KNOWN, 3), np.int64), np.full(4 * KNOWN, -1, np.int32))
-        while not k.texts(*common, plan, cases, lookup, self.data, self.live, self.filled, *self.known[column]):
+            self.known[column] = (np.zeros((KNOWN_TEXTS, 3), np.int64), np.full(4 * KNOWN_TEXTS, -1, np.int32))
+        while not text_codes.fill_text_codes(
+            *common, plan, cases, lookup, self.data, self.live, self.filled, *self.known[column]
+        ):
             known, _ = self.known[column]
             wider = np.zeros((4 * len(known), 3), np.int64)
             wider[: len(known)] = known
             self.known[column] = (wider, np.empty(16 * len(known), np.int32))
-            k.rehash(*self.known[column])
+            text_codes.rehash_known_values(*self.known[column])
 
-    def _run(self, data: Bytes, name: str, rows: Any, count: int, m: int, slots: tuple[int, int], term: Any) -> None:
+    def _append_stacked_values(
+        self, data: Bytes, name: str, rows: Any, count: int, m: int, slots: tuple[int, int], term: Any
+    ) -> None:
         first, last = rows[slots[0], :count], rows[slots[1], :count]
         counts = np.empty(count, np.int64)
         step = term.layer.least
-        values = np.empty(k.run_lengths(first, last, step, counts), np.int32)
+        values = np.empty(payloads.count_stacked_headers(first, last, step, counts), np.int32)
         if values.size:
-            k.run_values(data, first, counts, step, term.offset, term.shift, term.mask, int(term.big), values)
+            payloads.read_stacked_values(
+                data, first, counts, step, term.offset, term.shift, term.mask, int(term.big), values
+            )
         self.lists.setdefault(name, []).append((counts, values))
 
-    def _objects(self, data: Bytes, source: Source, rows: Any, count: int, m: int) -> None:
-        start, span = source.span
-        finish = source.rows.finish
-        assert finish is not None
-        made = finish(data, rows[start, :count], rows[span, :count], rows[span + 1, :count])
-        for name, values in made.items():
-            if name in self.layout.wanted:
-                self.objects.setdefault(name, []).extend(values)
-
-    def _gather(self, data: Bytes, table: Any, m: int) -> None:
-        need = self.filled_bytes + k.sizes(table, m) + 2 * SLACK
+    def _append_payloads(self, data: Bytes, table: Any, m: int) -> None:
+        need = self.filled_bytes + payloads.sum_payload_lengths(table, m) + 2 * SLACK
         if need > self.payload.size:
             wider = np.empty(max(need, 2 * self.payload.size), np.uint8)
             wider[: self.filled_bytes] = self.payload[: self.filled_bytes]
             self.payload = wider
         offsets = self.keys["offsets"][self.n :]
-        self.filled_bytes = int(k.gather(data, table, m, offsets, self.filled_bytes, self.payload))
+        self.filled_bytes = int(payloads.gather_payloads(data, table, m, offsets, self.filled_bytes, self.payload))
 
-    # -- handing over -------------------------------------------------------------------------------------------
-    def finish(self) -> pa.RecordBatch:
-        """All rows so far, columns in the order of the table; string columns are dictionary<int32, string>.
+    # -- results ------------------------------------------------------------------------------------------------
+    @property
+    def variable_bytes(self) -> int:
+        """Bytes of payloads, and of messages from which `finish_batches` makes columns."""
+        return self.filled_bytes + self.objects.bytes
 
-        Who keeps the rows keeps the arena they lie in, unless they are few: of many small captures that would be much.
+    def finish_batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows so far, with the columns in the order of the table; string columns are dictionary<int32, string>.
+
+        The arrays refer to the arena and keep it alive. A batch of few rows is copied, so that many small captures do not
+        keep many large buffers. Rows with objects come in several batches, because an entry of service discovery may repeat
+        all of its message.
         """
         layout, arrays, fields = self.layout, [], []
         self.few = FEW * self.n < layout.rows
+        object_columns = [name for name in self.objects.object_columns() if name in layout.wanted]
         for index, entry in enumerate(layout.spec.schema):
             if entry.name not in layout.wanted:
                 continue
-            array = self._key(entry.name) if entry.name in _KEY_NAMES else self._array(index, entry)
+            array = None
+            if entry.name not in object_columns:
+                array = (
+                    self._key_column_array(entry.name)
+                    if entry.name in KEY_COLUMNS
+                    else self._column_array(index, entry)
+                )
             arrays.append(array)
-            fields.append(pa.field(entry.name, array.type, entry.nullable))
-        layout.give_back(self.arena)
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            fields.append(pa.field(entry.name, entry.type if array is None else array.type, entry.nullable))
+        layout.release_arena(self.arena)
+        schema = pa.schema(fields)
+        if not object_columns:
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            return
+        for first, last, objects in self.objects.resolve_objects():
+            parts = [
+                pa.array(objects[field.name], field.type) if array is None else array.slice(first, last - first)
+                for array, field in zip(arrays, fields, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(parts, schema=schema)
 
-    def _own(self, values: Any) -> Any:
+    def _copy_if_few(self, values: Any) -> Any:
         return values.copy() if self.few else values
 
-    def _key(self, name: str) -> pa.Array:
+    def _key_column_array(self, name: str) -> pa.Array:
         n = self.n
         if name in ("capture_id", "vehicle_id"):
-            return constant(self.names[name], n)
-        values = self._own(self.keys[name][:n])
+            return constant_dictionary_array(self.names[name], n)
+        values = self._copy_if_few(self.keys[name][:n])
         if name == "interface":
-            return self._interfaces(values)
+            return self._interface_array(values)
         kind = {"date": pa.date32(), "ts": pa.timestamp("us", tz="UTC"), "sub_no": pa.int32()}.get(name, pa.int64())
         valid = None
         if self.null_times and name in ("ts", "ts_ns"):
-            valid = self.keys["ts_ns"][:n] != k.NO_TIME
+            valid = self.keys["ts_ns"][:n] != encoding.NO_TIME
         elif name == "date":
             valid = values != NO_DAY
             if valid.all():
                 valid = None
-        return _numbers(kind, values, valid)
+        return _primitive_array(kind, values, valid)
 
-    def _interfaces(self, codes: Any) -> pa.Array:
+    def _interface_array(self, codes: Any) -> pa.Array:
         names = self.formatters["interface_names"]
         valid = codes >= 0
         if not valid.any():
             return pa.nulls(self.n, pa.string())
         low, high = int(codes.min()), int(codes.max())
         if low == high:
-            return constant(names(0, low), self.n)
-        return _coded(_numbers(pa.int32(), codes, None if low >= 0 else valid), [names(0, i) for i in range(high + 1)])
+            return constant_dictionary_array(names(0, low), self.n)
+        occurring: Any = range(high + 1)
+        if high >= MANY_NAMES:
+            occurring = np.unique(codes[valid])
+            place = np.zeros(high + 1, np.int32)
+            place[occurring] = np.arange(len(occurring), dtype=np.int32)
+            codes = place[np.where(valid, codes, 0)]
+        return _dictionary_array(
+            _primitive_array(pa.int32(), codes, None if low >= 0 else valid), [names(0, i) for i in occurring]
+        )
 
-    def _array(self, index: int, entry: pa.Field) -> pa.Array:
+    def _column_array(self, index: int, entry: pa.Field) -> pa.Array:
         layout, n, name = self.layout, self.n, entry.name
         if name == self.body:
             offsets = self.keys["offsets"][: n + 1]
             offsets[n] = self.filled_bytes
-            payload = self._own(self.payload[: self.filled_bytes])
+            payload = self._copy_if_few(self.payload[: self.filled_bytes])
             return pa.Array.from_buffers(
-                pa.binary(), n, [None, pa.py_buffer(self._own(offsets)), pa.py_buffer(payload)]
+                pa.binary(), n, [None, pa.py_buffer(self._copy_if_few(offsets)), pa.py_buffer(payload)]
             )
         if name in self.lists:
-            return self._list(self.lists[name])
-        if name in self.objects:
-            return pa.array(self.objects[name], entry.type)
+            return self._list_array(self.lists[name])
         filled = int(self.filled[index])
         if filled == 0:
             if not entry.nullable and n:
@@ -312,22 +346,22 @@ class Batch:
             self.data[at + int(self.live[index]) : at + n] = 0
             valid = self.data[at : at + n]
         width = layout.width[index]
-        values = self._own(self.column(layout.place[index], f"i{width}", n))
+        values = self._copy_if_few(self.column_view(layout.place[index], f"i{width}", n))
         if not pa.types.is_string(entry.type):
-            return _numbers(entry.type, values, valid)
+            return _primitive_array(entry.type, values, valid)
         if valid is not None:
             values[valid == 0] = 0
-        return _coded(_numbers(pa.int32(), values, valid), self._words(index, name))
+        return _dictionary_array(_primitive_array(pa.int32(), values, valid), self._dictionary_words(index, name))
 
-    def _words(self, index: int, name: str) -> list[str]:
+    def _dictionary_words(self, index: int, name: str) -> list[str]:
         if index in self.known:
             known = self.known[index][0]
             rows = known[1 : 1 + int(known[0, 0])].tolist()
-            return [self.formatters[k.TEXT_KINDS[kind]](high, low) for kind, high, low in rows]
-        text = self.layout.text(name)
+            return [self.formatters[encoding.TEXT_KINDS[kind]](high, low) for kind, high, low in rows]
+        text = self.layout.text_column(name)
         return text.names if text else []
 
-    def _list(self, parts: list[tuple[Any, Any]]) -> pa.Array:
+    def _list_array(self, parts: list[tuple[Any, Any]]) -> pa.Array:
         counts = np.concatenate([c for c, _ in parts])
         if not counts.any():
             return pa.nulls(self.n, pa.list_(pa.int32()))
@@ -338,12 +372,11 @@ class Batch:
         return pa.Array.from_buffers(pa.list_(pa.int32()), self.n, [bits, pa.py_buffer(offsets)], children=[values])
 
 
-_KEY_NAMES = ("capture_id", "vehicle_id", "date", "ts", "ts_ns", "packet_no", "sub_no", "interface")
 NO_DAY = np.int32(-(2**31))
 
 
-def _numbers(kind: pa.DataType, values: Any, valid: Any) -> pa.Array:
-    """An array over `values`, without a copy but for bools; valid: bytes or bools, None if all are there."""
+def _primitive_array(kind: pa.DataType, values: Any, valid: Any) -> pa.Array:
+    """An array over `values`, without a copy except for bools; valid: one byte or bool for each row, None if no row is null."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid.view(np.bool_), bitorder="little"))
     n = values.size
     if pa.types.is_boolean(kind):

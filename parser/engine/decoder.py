@@ -1,6 +1,7 @@
-"""Spans of bytes -> Arrow batches by table. It drives the kernels and knows neither files nor protocols.
+"""Decodes records in memory to Arrow batches by table. Knows neither files nor protocols.
 
-A morsel of some thousand rows stays in the cache: `route` finds the rows, then every open batch takes its columns.
+It works in morsels of a few thousand rows, which stay in the processor's cache: `walk.walk_records` finds the rows, then each
+open batch fills its columns from them.
 """
 
 from __future__ import annotations
@@ -12,65 +13,68 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from . import kernels as k
-from .batch import FORMATTERS, NO_DAY, Batch, Bytes, Formatter, Layout
-from .layer import Layer
-from .program import Program
-from .protocols.containers import INTERFACE, LINKTYPE
-from .tables import FAULTS, TABLES
+from pcaplake.parser.schemas import FAULTS, TABLES
 
-DAY_NS = 86_400 * k.BILLION
-MAX_DATES = 8  # dates of one capture; the rest goes to the null partition
+from .batch import NO_DAY, BatchBuilder, Layout, Morsel
+from .kernels import encoding, key_columns, walk
+from .layer import INTERFACE, LINKTYPE, Layer
+from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
+from .program import Program
+from .texts import FORMATTERS, Formatter
+
+Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the buffer, need, have
+DAY_NS = 86_400 * encoding.BILLION
+MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
-MAX_BATCH_BYTES = 24 << 20  # payload bytes after which a batch leaves before it is full of rows
-FAULT_ROWS = 65_536
-FIRST_ROWS = 16_384  # of a table's first batch; the next ones have batch_rows
+MAX_BATCH_BYTES = 24 << 20  # of payloads and messages; a batch that has more is finished before it has all its rows
+FAULT_ROWS, FAULT_PARTS = 65_536, 4096  # limits of a batch of faults; a part is the faults of one morsel
+FIRST_ROWS = 16_384  # rows of a table's first batch; later ones have batch_rows
 
 
 @dataclass(slots=True)
-class Packets:
-    """What rows take from their packet, by its ordinal in the morsel."""
+class PacketValues:
+    """Values that rows take from their packet; the index is the packet's ordinal in the morsel."""
 
-    times: Any  # int64 ns, kernels.NO_TIME
-    micros: Any  # int64 us
-    days: Any  # int32 days since 1970, batch.NO_DAY
-    interfaces: Any  # int32 number over all sections, -1 unknown
+    times: Any  # int64 ns since 1970, encoding.NO_TIME if unknown
+    micros: Any  # int64 us since 1970
+    days: Any  # int32 days since 1970, batch.NO_DAY if unknown
+    interfaces: Any  # int32 number of the interface in the capture, -1 if unknown
 
 
-class Rooms:
-    """The working memory of one decoder at a time, kept for the next capture: fresh pages are dear."""
+class ScratchBuffers:
+    """The working memory of one decoder, kept for the next capture, because fresh pages cost time."""
 
     def __init__(self, program: Program, morsel_rows: int) -> None:
-        room = morsel_rows + k.RESERVE + 2
+        room = morsel_rows + encoding.RESERVE + 2
         self.morsel_rows, self.clean = morsel_rows, 0
         self.table_rows = np.zeros(len(program.tables), np.int64)
         self.source_rows = np.zeros(len(program.sources), np.int64)
-        self.tables = np.empty((len(program.tables), k.TABLE_FIELDS, room), np.int32)
-        self.sources = np.empty((len(program.sources), k.STARTS + program.uses.shape[1], room), np.int32)
-        self.packets = np.empty((k.PACKET_FIELDS, morsel_rows), np.int64)
+        self.tables = np.empty((len(program.tables), encoding.TABLE_FIELDS, room), np.int32)
+        self.sources = np.empty((len(program.sources), encoding.STARTS + program.uses.shape[1], room), np.int32)
+        self.packets = np.empty((encoding.PACKET_FIELDS, morsel_rows), np.int64)
         self.faults = np.empty((6, room), np.int64)
 
     @classmethod
-    def of(cls, program: Program, morsel_rows: int) -> Rooms:
+    def take_or_allocate(cls, program: Program, morsel_rows: int) -> ScratchBuffers:
         try:
-            rooms: Rooms = program.layouts.setdefault(("rooms", morsel_rows), []).pop()
+            buffers: ScratchBuffers = program.layouts.setdefault(("scratch", morsel_rows), []).pop()
         except IndexError:
-            rooms = cls(program, morsel_rows)
-        return rooms
+            buffers = cls(program, morsel_rows)
+        return buffers
 
-    def give_back(self, program: Program, clean: int) -> None:
-        """clean: how many late rows are prepared and absent again."""
+    def release_buffers(self, program: Program, clean: int) -> None:
+        """Keep the buffers for the next decoder. clean: rows of packets whose slots are all -1."""
         self.clean = clean
-        spare = program.layouts[("rooms", self.morsel_rows)]
+        spare = program.layouts[("scratch", self.morsel_rows)]
         spare.append(self)
         del spare[:-4]
 
 
 class Decoder:
-    """One capture's way through the kernels.
+    """Decodes one capture.
 
-    tables: table name -> wanted columns (FAULTS too, if wanted). names: capture_id and vehicle_id of all rows.
-    formatters: more kinds of text beside `batch.FORMATTERS`.
+    tables: table name -> columns to decode, including those of `faults`. names: capture_id and vehicle_id of all rows.
+    formatters: kinds of text in addition to those of `texts.FORMATTERS`.
     """
 
     def __init__(
@@ -86,49 +90,50 @@ class Decoder:
         self.program, self.names, self.formatters = program, names, {**FORMATTERS, **formatters}
         self.tables, self.batch_rows = tables, batch_rows
         self.lut = program.lut.copy()
-        self.rooms = Rooms.of(program, morsel_rows)
-        self.table_rows, self.source_rows = self.rooms.table_rows, self.rooms.source_rows
-        self.table_room, self.source_room = self.rooms.tables, self.rooms.sources
-        self.packet_room, self.fault_room = self.rooms.packets, self.rooms.faults
+        self._buffers = ScratchBuffers.take_or_allocate(program, morsel_rows)
+        self.table_rows, self.source_rows = self._buffers.table_rows, self._buffers.source_rows
+        self.table_room, self.source_room = self._buffers.tables, self._buffers.sources
+        self.packet_room, self.fault_room = self._buffers.packets, self._buffers.faults
         self.state = np.zeros(8, np.int64)
-        self.state[k.LATE_USED], self.state[k.LATE_CLEAN] = program.late_used, self.rooms.clean
-        self.clocks = np.zeros((1, k.CLOCK_WIDTH), np.int64)
+        self.state[encoding.LATE_USED], self.state[encoding.LATE_CLEAN] = program.late_used, self._buffers.clean
+        self.clocks = np.zeros((1, encoding.CLOCK_WIDTH), np.int64)
         self.capacity = dict.fromkeys(tables, FIRST_ROWS)  # rows of a table's next batch
-        self.open: dict[str, Batch] = {}
-        self.packets = 0  # captured packets so far
-        self.bytes = 0  # their captured bytes
+        self.open: dict[str, BatchBuilder] = {}
+        self.packets = 0  # so far
+        self.bytes = 0  # captured lengths of these packets
         self.first_ns: int | None = None
         self.last_ns: int | None = None
-        self.faults: dict[str, int] = {}  # reason -> how often
+        self.faults: dict[str, int] = {}  # reason -> count
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.dates: list[int] = []
         self._fault_parts: list[dict[str, Any]] = []
         self._fault_count = 0
         self._fault_packet = (-1, 0)  # the last packet that had faults, and how many
 
-    def claim_interface(self, number: int, link_type: int | None) -> None:
-        """From now on packets of the section's interface start with what the link type says; None: with nothing known."""
+    def claim_interface_link_type(self, number: int, link_type: int | None) -> None:
+        """Decode packets of the section's interface as `link_type` (LINKTYPE_ of tcpdump.org) from now on; None: not at all."""
         base = self.program.base
         known = link_type is not None and link_type < 1 << LINKTYPE.bits
         self.lut[base[INTERFACE] + number] = self.program.lut[base[LINKTYPE] + link_type] if known else -1  # type: ignore[operator]
 
     # -- walking --------------------------------------------------------------------------------------------------
-    def feed(
+    def decode_records(
         self, data: Bytes, position: int, end: int, root: Layer, base: int, *, trusted: int = -1
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Decode the records of data[position:end] (SLACK bytes must lie beyond `end`).
+        """Decode the records of data[position:end], a uint8 array with SLACK bytes behind `end`.
 
-        base: offset of data[0] in the capture; trusted: a record whose closing length need not match. Afterwards
-        `position` and `status` (kernels.MORE, PAUSED, BROKEN or DONE) say how far it came and why it stopped.
+        root: the layer of a record; base: offset of data[0] in the capture; trusted: position of a record whose closing length
+        need not match. Afterwards
+        `position` and `status` (encoding.MORE, PAUSED, BROKEN or DONE) say where decoding stopped, and why.
         """
         p, state = self.program, self.state
-        state[k.POSITION], state[k.TRUSTED] = position, trusted
+        state[encoding.POSITION], state[encoding.TRUSTED] = position, trusted
         while True:
-            state[k.N_PACKETS] = state[k.N_FAULTS] = state[k.N_ROWS] = 0
+            state[encoding.N_PACKETS] = state[encoding.N_FAULTS] = state[encoding.N_ROWS] = 0
             self.table_rows[:] = 0
             self.source_rows[:] = 0
             self.status = int(
-                k.route(
+                walk.walk_records(
                     data,
                     end,
                     p.number[root],
@@ -148,16 +153,25 @@ class Decoder:
                     self.fault_room,
                 )
             )
-            yield from self._take(data, base)
-            if self.status != k.FULL:
-                self.position = int(state[k.POSITION])
+            yield from self._append_morsel(data, base)
+            if self.status != encoding.FULL:
+                self.position = int(state[encoding.POSITION])
                 return
 
-    def _take(self, data: Bytes, base: int) -> Iterator[tuple[str, pa.RecordBatch]]:
-        n = int(self.state[k.N_PACKETS])
-        by_packet = self._packets(n)
-        self._collect_faults(n, by_packet, base)
-        first_no = self.packets + 1
+    def _append_morsel(self, data: Bytes, base: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+        n = int(self.state[encoding.N_PACKETS])
+        by_packet = self._packet_values(n)
+        spans, more = self._object_spans(data)
+        self._collect_faults(n, by_packet, base, more)
+        morsel = Morsel(
+            data=data,
+            sources=self.source_room,
+            counts=self.source_rows,
+            packets=self.packet_room,
+            by_packet=by_packet,
+            first_no=self.packets + 1,
+            spans=spans,
+        )
         self.packets += n
         for t, name in enumerate(self.program.tables):
             m = int(self.table_rows[t])
@@ -165,113 +179,141 @@ class Decoder:
                 continue
             self.rows[name] += m
             batch = self.open.get(name)
-            if batch is not None and (batch.n + m > batch.layout.rows or batch.filled_bytes > MAX_BATCH_BYTES):
+            if batch is not None and (batch.n + m > batch.layout.rows or batch.variable_bytes > MAX_BATCH_BYTES):
                 batch, self.capacity[name] = None, self.batch_rows
-                yield name, self.open.pop(name).finish()
+                yield from self._finish_table_batch(name)
             if batch is None:
-                batch = self.open[name] = Batch(self._layout(name, m), self.names, self.formatters)
-            batch.take(
-                data, self.table_room[t], m, self.source_room, self.source_rows, self.packet_room, by_packet, first_no
-            )
-        if self._fault_count >= FAULT_ROWS:
-            yield from self._fault_batch()
+                batch = self.open[name] = BatchBuilder(self._next_batch_layout(name, m), self.names, self.formatters)
+            batch.append_morsel(self.table_room[t], m, morsel)
+        if self._fault_count >= FAULT_ROWS or len(self._fault_parts) >= FAULT_PARTS:
+            yield from self._build_fault_batch()
 
-    def _layout(self, name: str, rows: int) -> Layout:
-        """For a batch that is small at first, so that a small capture touches little memory."""
-        wanted = min(self.capacity[name], self.batch_rows)
-        if rows > wanted:
+    def _object_spans(self, data: Bytes) -> tuple[dict[int, Spans], list[Fault]]:
+        """The spans of each source whose rows have objects, and a fault for each message that they repeat too much."""
+        spans: dict[int, Spans] = {}
+        faults: list[Fault] = []
+        for number, source in enumerate(self.program.sources):
+            count = int(self.source_rows[number])
+            if not count or source.rows.finish is None or source.rows.layer is None:
+                continue
+            rows = self.source_room[number]
+            spans[number], excesses = measure_object_spans(data, source, rows, count)
+            for excess in excesses:
+                at = int(spans[number].starts[excess.row])
+                ordinal = int(self.table_room[source.table, encoding.ORDINAL, rows[encoding.DEST, excess.row]])
+                faults.append((ordinal, source.rows.layer.name, TOO_MUCH_REPEATED, at, excess.need, excess.have))
+        return spans, faults
+
+    def _finish_table_batch(self, name: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for batch in self.open.pop(name).finish_batches():
+            yield name, batch
+            del batch  # the next batch may use its memory
+
+    def _next_batch_layout(self, name: str, rows: int) -> Layout:
+        """The layout of a table's next batch. The first one is small, so that a small capture touches little memory."""
+        batch_capacity = min(self.capacity[name], self.batch_rows)
+        if rows > batch_capacity:
             return Layout(self.program, TABLES[name], self.tables[name], rows)
-        key = (name, tuple(self.tables[name]), wanted)
+        key = (name, tuple(self.tables[name]), batch_capacity)
         if key not in self.program.layouts:
-            self.program.layouts[key] = Layout(self.program, TABLES[name], self.tables[name], wanted)
+            self.program.layouts[key] = Layout(self.program, TABLES[name], self.tables[name], batch_capacity)
         layout: Layout = self.program.layouts[key]
         return layout
 
-    def _packets(self, n: int) -> Packets:
-        """Times, dates and interfaces of the morsel's packets; keeps the capture's own figures."""
-        times, micros = self.packet_room[k.TIME, :n], np.empty(n, np.int64)
+    def _packet_values(self, n: int) -> PacketValues:
+        """Times, dates and interfaces of the morsel's n packets; updates the totals of the capture."""
+        times, micros = self.packet_room[encoding.TIME, :n], np.empty(n, np.int64)
         interfaces, span = np.empty(n, np.int32), np.zeros(4, np.int64)
-        k.packet_times(self.packet_room, n, micros, interfaces, span)
+        key_columns.read_packet_times(self.packet_room, n, micros, interfaces, span)
         low, high, known, size = span.tolist()
         self.bytes += size
         if known:
             self.first_ns = low if self.first_ns is None else min(low, self.first_ns)
             self.last_ns = high if self.last_ns is None else max(high, self.last_ns)
         if known == n and n and low // DAY_NS == high // DAY_NS:
-            days = np.full(n, self._day(low // DAY_NS), np.int32)
+            days = np.full(n, self._admitted_date(low // DAY_NS), np.int32)
         else:
-            days = self._days(times) if known else np.full(n, NO_DAY, np.int32)
-        return Packets(times, micros, days, interfaces)
+            days = self._admitted_dates(times) if known else np.full(n, NO_DAY, np.int32)
+        return PacketValues(times, micros, days, interfaces)
 
-    def _day(self, day: int) -> int:
-        """The date partition of a day: the day itself, or NO_DAY when the capture has too many."""
+    def _admitted_date(self, day: int) -> int:
+        """The date of rows of this day: the day itself, or NO_DAY if the capture has too many dates."""
         if day not in self.dates:
             if len(self.dates) >= MAX_DATES:
                 return int(NO_DAY)
             self.dates.append(day)
         return day
 
-    def _days(self, times: Any) -> Any:
+    def _admitted_dates(self, times: Any) -> Any:
         exact = times // DAY_NS
         days = np.full(times.size, NO_DAY, np.int32)
-        there = times != k.NO_TIME
+        there = times != encoding.NO_TIME
         values, first = np.unique(exact[there], return_index=True)
-        for at in np.argsort(first):  # in the order of their coming, whatever the morsels are
-            days[there & (exact == values[at])] = self._day(int(values[at]))
+        for at in np.argsort(first):  # by first occurrence, so that the size of morsels does not matter
+            days[there & (exact == values[at])] = self._admitted_date(int(values[at]))
         return days
 
     # -- faults ---------------------------------------------------------------------------------------------------
-    def _collect_faults(self, n: int, by_packet: Packets, base: int) -> None:
-        if not self.state[k.N_FAULTS] and len(self.dates) < MAX_DATES:
+    def _collect_faults(self, n: int, by_packet: PacketValues, base: int, more: list[Fault]) -> None:
+        """Record the faults that the walk found, and `more`, which come after the others of their packet."""
+        if not self.state[encoding.N_FAULTS] and len(self.dates) < MAX_DATES and not more:
             return
-        found = self.fault_room[:, : int(self.state[k.N_FAULTS])].copy()
-        found[k.X_AT] += base
-        reasons = [k.FAULTS[i] for i in found[k.X_REASON].tolist()]
-        layers = [self.program.layers[i].name for i in found[k.X_LAYER].tolist()]
-        ordinals = found[k.X_PACKET]
+        fault_columns = self.fault_room[:, : int(self.state[encoding.N_FAULTS])].copy()
+        fault_columns[encoding.X_AT] += base
+        reasons = [encoding.FAULTS[i] for i in fault_columns[encoding.X_REASON].tolist()]
+        layers = [self.program.layers[i].name for i in fault_columns[encoding.X_LAYER].tolist()]
+        ordinals = fault_columns[encoding.X_PACKET]
         numbers = self.packets + np.where(ordinals >= 0, 1 + ordinals, -1 - ordinals)
         lost = self._first_lost_date(by_packet)
-        if lost >= 0:  # one fault per capture, behind the others of its packet
-            at = int(np.searchsorted(numbers, self.packets + 1 + lost, side="right"))
-            found = np.insert(found, at, [lost, 0, 0, -1, MAX_DATES, MAX_DATES + 1], axis=1)
-            numbers = np.insert(numbers, at, self.packets + 1 + lost)
-            reasons.insert(at, TOO_MANY_DATES)
-            layers.insert(at, "capture")
+        more = [(ordinal, layer, reason, base + at, need, have) for ordinal, layer, reason, at, need, have in more]
+        if lost >= 0:  # one fault per capture
+            more.append((lost, "capture", TOO_MANY_DATES, -1, MAX_DATES, MAX_DATES + 1))
+        if more:
+            added = np.array([(fault[0], 0, 0, *fault[3:]) for fault in more], np.int64).T
+            fault_columns = np.concatenate([fault_columns, added], axis=1)
+            numbers = np.concatenate([numbers, self.packets + 1 + added[encoding.X_PACKET]])
+            order = np.argsort(numbers, kind="stable")
+            fault_columns, numbers = fault_columns[:, order], numbers[order]
+            reasons, layers = reasons + [fault[2] for fault in more], layers + [fault[1] for fault in more]
+            reasons, layers = [reasons[i] for i in order], [layers[i] for i in order]
         if not reasons:
             return
         for reason in reasons:
             self.faults[reason] = self.faults.get(reason, 0) + 1
-        there = found[k.X_PACKET] >= 0
-        inside = np.where(there, found[k.X_PACKET], 0)
+        there = fault_columns[encoding.X_PACKET] >= 0
+        inside = np.where(there, fault_columns[encoding.X_PACKET], 0)
 
-        def of_packet(values: Any, missing: int) -> Any:
+        def value_by_packet(values: Any, missing: int) -> Any:
             return np.where(there, values[inside], missing) if n else np.full(len(reasons), missing)
 
-        self._add_faults(
+        self._append_faults(
             packet_no=numbers,
-            ts_ns=of_packet(by_packet.times, int(k.NO_TIME)),
-            day=of_packet(by_packet.days, int(NO_DAY)),
-            interface=of_packet(by_packet.interfaces, -1),
+            ts_ns=value_by_packet(by_packet.times, int(encoding.NO_TIME)),
+            day=value_by_packet(by_packet.days, int(NO_DAY)),
+            interface=value_by_packet(by_packet.interfaces, -1),
             layer=layers,
             reason=reasons,
-            offset=found[k.X_AT],
-            need=found[k.X_NEED],
-            have=found[k.X_HAVE],
+            offset=fault_columns[encoding.X_AT],
+            need=fault_columns[encoding.X_NEED],
+            have=fault_columns[encoding.X_HAVE],
         )
 
-    def _first_lost_date(self, by_packet: Packets) -> int:
-        """The first packet of the capture whose date has no partition of its own, if it is in this morsel; or -1."""
+    def _first_lost_date(self, by_packet: PacketValues) -> int:
+        """The ordinal of the first packet whose date exceeds MAX_DATES, if it is in this morsel, else -1."""
         if len(self.dates) < MAX_DATES or TOO_MANY_DATES in self.faults:
             return -1
-        lost = np.flatnonzero((by_packet.days == NO_DAY) & (by_packet.times != k.NO_TIME))
+        lost = np.flatnonzero((by_packet.days == NO_DAY) & (by_packet.times != encoding.NO_TIME))
         return int(lost[0]) if lost.size else -1
 
-    def fault(self, layer: str, reason: str, offset: int | None, need: int = 0, have: int = 0) -> None:
-        """A fault of the file itself; it stands at the last packet before it (0 when there is none)."""
+    def record_file_fault(self, layer: str, reason: str, offset: int | None, need: int = 0, have: int = 0) -> None:
+        """Record a fault of the file itself, with the number of the last packet before it (0 if there is none).
+
+        offset: in the capture, None if unknown; need, have: bytes, or what the reason compares.
+        """
         self.faults[reason] = self.faults.get(reason, 0) + 1
-        self._add_faults(
+        self._append_faults(
             packet_no=np.array([self.packets]),
-            ts_ns=np.array([int(k.NO_TIME)]),
+            ts_ns=np.array([int(encoding.NO_TIME)]),
             day=np.array([int(NO_DAY)]),
             interface=np.array([-1]),
             layer=[layer],
@@ -281,7 +323,7 @@ class Decoder:
             have=np.array([have]),
         )
 
-    def _add_faults(self, **part: Any) -> None:
+    def _append_faults(self, **part: Any) -> None:
         if "faults" not in self.tables:
             return
         numbers = part["packet_no"]
@@ -296,7 +338,7 @@ class Decoder:
         self._fault_count += len(sub)
         self.rows["faults"] += len(sub)
 
-    def _fault_batch(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _build_fault_batch(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         parts, n = self._fault_parts, self._fault_count
         self._fault_parts, self._fault_count = [], 0
         if not n:
@@ -308,23 +350,25 @@ class Decoder:
         words = {name: [w for p in parts for w in p[name]] for name in ("layer", "reason")}
         times, days = joined["ts_ns"].astype(np.int64), joined["day"].astype(np.int32)
         name_of = self.formatters["interface_names"]
+        numbers, codes = np.unique(joined["interface"], return_inverse=True)
+        names = pa.array([name_of(0, i) if i >= 0 else None for i in numbers.tolist()], pa.string())
         arrays = {
             **{key: pa.array([self.names[key]] * n, pa.string()) for key in ("capture_id", "vehicle_id")},
             "date": pa.array(days, pa.int32(), mask=days == NO_DAY).cast(pa.date32()),
-            "ts": pa.array(times // 1000, pa.int64(), mask=times == k.NO_TIME).cast(pa.timestamp("us", tz="UTC")),
-            "ts_ns": pa.array(times, pa.int64(), mask=times == k.NO_TIME),
+            "ts": pa.array(times // 1000, pa.int64(), mask=times == encoding.NO_TIME).cast(
+                pa.timestamp("us", tz="UTC")
+            ),
+            "ts_ns": pa.array(times, pa.int64(), mask=times == encoding.NO_TIME),
             "packet_no": pa.array(joined["packet_no"], pa.int64()),
             "sub_no": pa.array(joined["sub_no"], pa.int32()),
-            "interface": pa.array(
-                [name_of(0, i) if i >= 0 else None for i in joined["interface"].tolist()], pa.string()
-            ),
+            "interface": names.take(pa.array(codes, pa.int64())),
             **{name: pa.array(words[name], pa.string()) for name in words},
             "offset": pa.array(joined["offset"], pa.int64(), mask=joined["offset"] < 0),
             "need": pa.array(joined["need"], pa.int64()),
             "have": pa.array(joined["have"], pa.int64()),
         }
-        wanted = self.tables["faults"]
-        fields = [FAULTS.schema.field(name) for name in FAULTS.columns if name in wanted]
+        fault_columns = self.tables["faults"]
+        fields = [FAULTS.schema.field(name) for name in FAULTS.columns if name in fault_columns]
         columns = [
             arrays[f.name].dictionary_encode()
             if pa.types.is_string(f.type) and arrays[f.name].null_count < n
@@ -334,9 +378,9 @@ class Decoder:
         schema = pa.schema([pa.field(f.name, a.type, f.nullable) for f, a in zip(fields, columns, strict=True)])
         yield "faults", pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def finish(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """What is still open."""
+    def finish_capture(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Finish all batches. The decoder must not be used afterwards."""
         for name in list(self.open):
-            yield name, self.open.pop(name).finish()
-        yield from self._fault_batch()
-        self.rooms.give_back(self.program, int(self.state[k.LATE_CLEAN]))
+            yield from self._finish_table_batch(name)
+        yield from self._build_fault_batch()
+        self._buffers.release_buffers(self.program, int(self.state[encoding.LATE_CLEAN]))

@@ -1,11 +1,9 @@
-"""What a protocol declares: a dpkt header, where it is carried, how long it is, what it selects, which rows it gives.
+"""What a protocol declares: a dpkt header, its carriers, its length, the keys of its children, and the rows it gives.
 
-The few facts that `__hdr__` cannot say are lambdas over the header. A lambda is called twice. With a dpkt object it
-computes (that is how the one-packet reference in the tests uses it). With the layer itself it describes: `SOMEIP.length`
-is a `Term`, and `h.length + 8` is another. What cannot describe itself as `((field >> shift) & mask) * mul + add` is
-refused with `CannotCompile` when the module is imported.
-
-This module knows no protocol and no machine.
+What `__hdr__` cannot express is declared by lambdas over the header. Each is called in two ways. With a dpkt object it computes a
+value; the one-packet reference in the tests does that. With the layer itself it returns a description: `SOMEIP.length` is a
+`Term`, and so is `h.length + 8`. An expression that is not `((field >> shift) & mask) * mul + add` raises `CannotCompile`
+when the module is imported.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ from typing import Any, Literal
 import dpkt
 import numpy as np
 
-from .errors import CannotCompile
+from pcaplake.parser.errors import CannotCompile
 
-Claim = tuple["Keys", Sequence[int]]
-Select = tuple["Keys", Callable[[Any], Any]]
+Claim = tuple["KeySpace", Sequence[int]]
+Select = tuple["KeySpace", Callable[[Any], Any]]
 START, FIRST, RUN_END, BODY, BODY_END, PACKET, LATEST = range(7)  # which position of a layer a term reads from
 
 
@@ -43,34 +41,34 @@ class Term:
     add: int = 0
     place: int = START
 
-    def _plain(self, what: str, number: object) -> Term:
-        _number(number)
+    def _require_plain_term(self, what: str, number: object) -> Term:
+        _constant_number(number)
         if (self.mul, self.add) != (1, 0):
             raise CannotCompile(f"{what} after * or +: put the mask first")
         return self
 
     def __and__(self, mask: int) -> Term:
-        return dataclasses.replace(self._plain("&", mask), mask=self.mask & mask)
+        return dataclasses.replace(self._require_plain_term("&", mask), mask=self.mask & mask)
 
     def __rshift__(self, bits: int) -> Term:
-        plain = self._plain(">>", bits)
+        plain = self._require_plain_term(">>", bits)
         # the mask is over 64 unsigned bits, so the shift of an all-ones mask must not copy its sign
         return dataclasses.replace(plain, shift=self.shift + bits, mask=(self.mask & (1 << 64) - 1) >> bits)
 
     def __mul__(self, factor: int) -> Term:
-        return dataclasses.replace(self, mul=self.mul * _number(factor), add=self.add * factor)
+        return dataclasses.replace(self, mul=self.mul * _constant_number(factor), add=self.add * factor)
 
     def __add__(self, value: int) -> Term:
-        return dataclasses.replace(self, add=self.add + _number(value))
+        return dataclasses.replace(self, add=self.add + _constant_number(value))
 
     def __sub__(self, value: int) -> Term:
-        return self + -_number(value)
+        return self + -_constant_number(value)
 
     def __ge__(self, least: int) -> Range:
-        return Range(((self, _number(least), 2**62),))
+        return Range(((self, _constant_number(least), 2**62),))
 
     def __le__(self, most: int) -> Range:
-        return Range(((self, -(2**62), _number(most)),))
+        return Range(((self, -(2**62), _constant_number(most)),))
 
     def __eq__(self, value: object) -> Range:  # type: ignore[override]
         if not isinstance(value, int):
@@ -81,22 +79,17 @@ class Term:
         return Range(((self, least, most),))
 
     def __bool__(self) -> bool:
-        raise CannotCompile("a branch on a header value: declare a key or a check instead")
+        raise CannotCompile("a lambda cannot branch on a header value: declare a key or a check instead")
 
     @property
-    def little(self) -> Term:
-        """The same whole field read in little-endian order, for headers that mix both."""
-        return dataclasses.replace(self, big=False, shift=0) if self.big else self
-
-    @property
-    def bigger(self) -> Term:
-        """The same whole field read in big-endian order."""
-        bits = self.mask.bit_length()
-        return self if self.big else dataclasses.replace(self, big=True, shift=64 - bits)
+    def signed_mask(self) -> int:
+        """The mask as the int64 with the same bits."""
+        mask = self.mask & (1 << 64) - 1
+        return mask - (1 << 64) if mask >> 63 else mask
 
     @property
     def latest(self) -> Term:
-        """The field of the last such header of a packet, for rows of whole packets (which else read the first)."""
+        """The field of the last such header of a packet, for rows of whole packets, which by default read the first."""
         return dataclasses.replace(self, place=LATEST)
 
     @property
@@ -110,19 +103,19 @@ class Term:
         return dataclasses.replace(self, place=RUN_END)
 
     def where(self, condition: Range) -> Case:
-        """This value, and null where the condition does not hold."""
+        """This value, or null where the condition does not hold."""
         return Case(self).where(condition)
 
     def via(self, table: Mapping[int, int]) -> Case:
-        """table[value], and null where the table has no such value; values below 65,536."""
+        """table[value], or null if the table has no such value. Keys are below 65,536."""
         return Case(self, table=dict(table))
 
     def names(self, table: Mapping[int, str]) -> Case:
-        """The name of the value, for a string column; null where it has none; values below 65,536."""
+        """The name of the value, for a string column; null if it has none. Keys are below 65,536."""
         return Case(self, names=dict(table))
 
     def text(self, kind: Literal["mac", "ipv4", "ipv6", "decimal", "interface", "tecmp"]) -> Case:
-        """The value as text, for a string column: one text for each distinct value of a batch."""
+        """The value as text, for a string column. Each distinct value of a batch is formatted once."""
         return Case(self, kind=kind)
 
     def only(self, value: int | bool | str) -> Case:
@@ -131,28 +124,34 @@ class Term:
         return Case(constant, names={0: value}) if isinstance(value, str) else Case(constant)
 
 
-def _number(value: Any) -> int:
+def _constant_number(value: Any) -> int:
     if not isinstance(value, int):
-        raise CannotCompile(f"one field and numbers make a term, not {value!r}")
+        raise CannotCompile(f"a term consists of one field and of numbers, not of {value!r}")
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Conditions that must all hold: least <= term <= most."""
+    """Conditions least <= term <= most. All must hold, but of the conditions that `alternatives` groups, one is enough."""
 
     terms: tuple[tuple[Term, int, int], ...]
+    alternatives: tuple[int, ...] = (1,)
 
     def __and__(self, other: Range) -> Range:
-        return Range(self.terms + other.terms)
+        return Range(self.terms + other.terms, self.alternatives + other.alternatives)
+
+    def __or__(self, other: Range) -> Range:
+        if len(self.alternatives) != 1 or len(other.alternatives) != 1:
+            raise CannotCompile("`|` cannot join checks that `&` has joined: write the alternatives first")
+        return Range(self.terms + other.terms, (len(self.terms) + len(other.terms),))
 
     def __bool__(self) -> bool:
-        raise CannotCompile("`and`/`or` between checks: use &")
+        raise CannotCompile("`and` and `or` cannot join checks: use `&` and `|`")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One way to fill a column. A column is a tuple of cases: the first whose layer is there and whose condition holds."""
+    """One way to fill a column. A row takes the first case whose layer is present and whose condition holds."""
 
     term: Term
     table: Mapping[int, int] | None = None
@@ -176,19 +175,19 @@ class Run:
 Column = Term | Case | tuple["Term | Case", ...]
 
 
-def packet(field: int) -> Term:
-    """A field of the packet's record (kernels.TIME and its neighbours); below 0 it is null."""
+def packet_field(field: int) -> Term:
+    """A field of the packet's record (encoding.TIME and its neighbours); a negative value is null."""
     return Term(None, field, place=PACKET)
 
 
-def cases(column: Column) -> tuple[Case, ...]:
+def column_cases(column: Column) -> tuple[Case, ...]:
     """A column as the tuple of its cases."""
     parts = column if isinstance(column, tuple) else (column,)
     return tuple(Case(part) if isinstance(part, Term) else part for part in parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Keys:
+class KeySpace:
     """A number space that carriers select from and children claim: ethertype, IP protocol, port.
 
     `stands_for`: claimed while decoding by the layers of another space (interface -> link type).
@@ -196,7 +195,7 @@ class Keys:
 
     name: str
     bits: int = 16
-    stands_for: Keys | None = None
+    stands_for: KeySpace | None = None
 
     def __getitem__(self, value: int | slice) -> Claim:
         if isinstance(value, int) and not 0 <= value < 2**self.bits:
@@ -211,9 +210,13 @@ class Keys:
         return self, expression
 
 
+LINKTYPE = KeySpace("link type")
+INTERFACE = KeySpace("interface", stands_for=LINKTYPE)  # claimed by the decoder, section by section
+
+
 def SPAN(header: Any) -> Any:
-    """As a key: how many bytes the layer was given. Only the walk knows it, so no lambda can compute it."""
-    raise CannotCompile("the length of a span is a key, not a value")
+    """A key: the number of bytes in the layer's span. Only the walk knows it, so no lambda can compute it."""
+    raise CannotCompile("the length of a span can be used as a key only, not as a value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,22 +233,25 @@ class Record:
 
 
 class Layer:
-    """A header class and what the walk must know of it.
+    """One protocol layer: a dpkt header class, and how the walk treats it. Raises `CannotCompile`.
 
+    under                    the keys under which carriers find this layer
     name, protocol           in the table `faults`; in the column `protocol` of `packets` (by default the name)
-    header, total, trailer   bytes of the header, of the whole layer (-1: all that the carrier holds), behind the body
-    check, expect            ranges that must hold; a broken `check` ends the path, a broken `expect` is only a fault
-    selects                  key spaces tried in order; the first that is claimed names the child
+    header, total, trailer   bytes of the header, of the whole layer, and behind the body
+    unsized                  a total of this value means unknown: the layer gets all bytes of the carrier (default if no `total`)
+    check, expect            ranges that must hold; otherwise there is a fault, and `check` also ends the path
+    selects                  key spaces, tried in order; the first key that a layer claims selects the child
     repeats                  siblings follow until the carrier's span ends; "padded": zero bytes may follow them
     then                     the layer that follows this one within the same carrier, once
-    tail                     the header that stands in the trailer, for columns
+    align                    siblings of a chain start at multiples of so many bytes
+    tail                     the header in the trailer, for columns
     record                   this layer is a captured packet
-    pauses                   a record of this kind is handed back to the capture reader unread
-    stacks                   headers of this kind stand one behind the other (VLAN tags)
-    measured                 columns ask for the length of its body
+    pauses                   a record of this kind is returned to the capture reader undecoded
+    stacks                   headers of this layer follow each other without a gap (VLAN tags)
+    measured                 columns read the length of its body
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is a word of a declaration
         self,
         packet: type[dpkt.Packet],
         *,
@@ -254,6 +260,7 @@ class Layer:
         protocol: str | None = None,
         header: Callable[[Any], Any] | None = None,
         total: Callable[[Any], Any] | None = None,
+        unsized: int = -1,
         trailer: Callable[[Any], Any] | None = None,
         check: Callable[[Any], Any] | None = None,
         expect: Callable[[Any], Any] | None = None,
@@ -274,17 +281,17 @@ class Layer:
         self.header = header or (lambda h: packet.__hdr_len__)
         self.total = total or (lambda h: -1)
         self.trailer = trailer or (lambda h: 0)
-        self.check, self.expect = check, expect
+        self.check, self.expect, self.unsized = check, expect, unsized
         self.repeats, self.then, self.align, self.tail = repeats, then, align, tail
         self.record, self.pauses, self.stacks, self.measured = record, pauses, stacks, measured
         for field, _, _ in packet.__hdr__:
             for part in (field, *dict((getattr(packet, "__bit_fields__", None) or {}).get(field, ()))):
-                if hasattr(type(self), part) or part in vars(self) or part == "data":  # dpkt's word for what follows
+                if hasattr(type(self), part) or part in vars(self) or part == "data":  # dpkt's name of the body
                     raise CannotCompile(f"{self.name}: a field cannot be called {part!r} here, rename it")
         parts = (getattr(packet, "__bit_fields__", None) or {}).values()
         fields = [field for field, _, _ in packet.__hdr__] + [field for part in parts for field, _ in part]
         if taken := [field for field in fields if hasattr(Layer, field) or field in self.__dict__]:
-            raise CannotCompile(f"{self.name}: a header field cannot be called {taken[0]!r}, a layer is")
+            raise CannotCompile(f"{self.name}: a field cannot be called {taken[0]!r} here, rename it")
 
     def __repr__(self) -> str:
         return self.name
@@ -298,11 +305,11 @@ class Layer:
             size = struct.calcsize(order + code)
             parts = tuple((getattr(self.packet, "__bit_fields__", None) or {}).get(name, ()))
             if field == name or field in dict(parts):
-                return self._term(field, name, at, size, parts, big=order in ">!" or code.endswith("s"))
+                return self._field_term(field, name, at, size, parts, big=order in ">!" or code.endswith("s"))
             at += size
         raise AttributeError(f"{self.packet.__name__} declares no field {field!r}")
 
-    def _term(
+    def _field_term(
         self, field: str, name: str, at: int, size: int, parts: tuple[tuple[str, int], ...], *, big: bool
     ) -> Term:
         if size == 16:  # two words, read by the text kinds alone
@@ -333,13 +340,17 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """The rows that a layer gives to a table: column name -> how to fill it; what is not named is null.
+    """The rows that a layer gives to a table: column name -> how to fill it; other columns are null.
 
-    A table's `payload` is what the layer carries.
+    The column `payload` of a table is the body of the layer.
 
     layer     None: one row per captured packet, written when the whole packet has been walked
     finish    finish(data, starts, begins, ends) -> {column: list}, in plain Python, for what is rare and has no
-              columnar shape (SOME/IP-SD options): the starts of the rows' layer and the bodies of `within` in `data`
+              columnar shape (SOME/IP-SD options): the starts of the rows' layer and the bodies of `within` in `data`;
+              its columns are `made`, and no other layer gives rows to the table
+    repeats   repeats(data, starts, begin, end) -> int64[n]: how many bytes of the message data[begin:end] `finish` reads
+              for each of its n rows, at most twice its length; needed with `finish`, so that what rows of one message
+              have in common cannot cost more than `objects.MOST_REPEATED` times its length
     """
 
     table: str
@@ -347,3 +358,5 @@ class Rows:
     columns: Mapping[str, Column | Run]
     within: Layer | None = None
     finish: Callable[..., Mapping[str, list[Any]]] | None = None
+    made: tuple[str, ...] = ()
+    repeats: Callable[[Any, Any, int, int], Any] | None = None

@@ -1,4 +1,4 @@
-"""The explicit list: every layer and every table row that the parser knows. A new protocol is one file and two words here."""
+"""The list of all layers and rows that the parser knows. A new protocol adds its module's `LAYERS` and `ROWS` here."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from . import can, containers, ethernet, packets, someip, tecmp
 LAYERS = (*containers.LAYERS, *ethernet.LAYERS, *can.LAYERS, *tecmp.LAYERS, *someip.LAYERS)
 ROWS = (*packets.ROWS, *can.ROWS, *tecmp.ROWS, *someip.ROWS)
 
-# what a profile may put on a port
+# protocols that a profile can assign to a port
 PORT_PROTOCOLS = {"someip": someip.SOMEIP}

@@ -1,10 +1,11 @@
-"""CAN, CAN FD, CAN XL and error frames as SocketCAN writes them.
+"""CAN, CAN FD, CAN XL and error frames in the format of SocketCAN.
 
-LINKTYPE_CAN_SOCKETCAN 227 (libpcap pcap/can_socketcan.h): the identifier word is big-endian. Under LINUX_SLL it is in
-the order of the capturing host, in practice little-endian. The length of an XL frame is little-endian in both.
-Which kind a frame is (Wireshark packet-socketcan.c): the XL flag; the error bit; 72 captured bytes or the FDF flag make
-it FD; so do more than 8 data bytes, with a fault, because old kernels forget the flag; else it is classic.
-A remote frame asks for as many bytes as its length says and has none: it may be recorded without them.
+In LINKTYPE_CAN_SOCKETCAN 227 (libpcap pcap/can_socketcan.h) the identifier word is big-endian. In LINUX_SLL it has the
+byte order of the capturing host, in practice little-endian. The length of an XL frame is little-endian in both.
+The kind of a frame follows Wireshark's packet-socketcan.c. The XL flag means CAN XL, and the error bit an error frame.
+72 captured bytes or the FDF flag mean CAN FD. So do more than 8 data bytes, but these are also a fault: old kernels do
+not set the flag. All other frames are classic CAN.
+The length of a remote frame is the number of bytes that it requests. It has no data, and the record may end before them.
 """
 
 from __future__ import annotations
@@ -14,20 +15,25 @@ from typing import Any
 
 import dpkt
 
-from .. import kernels
-from ..layer import SPAN, Claim, Column, Keys, Layer, Rows, packet
-from .containers import LINKTYPE
+from pcaplake.parser.engine.kernels import encoding
+from pcaplake.parser.engine.layer import LINKTYPE, SPAN, Case, Claim, Column, KeySpace, Layer, Rows, Term, packet_field
+
 from .ethernet import SLL, SLL2, SLL_PROTOCOL
 
-XL_FLAG, ERROR_FLAG, SLL_FD = Keys("CAN XL flag", 1), Keys("CAN error flag", 1), Keys("CAN FD under SLL", 1)
-REMOTE_FLAG, FD_FLAG = Keys("CAN remote flag", 1), Keys("CAN FD flag", 1)
-REMOTE_LEN, REMOTE_CAPTURED = Keys("CAN length of a remote frame"), Keys("CAN captured bytes of a remote frame")
-BARE_REMOTE_LEN = Keys("CAN length of a remote frame in 8 bytes")
-CAPTURED = Keys("CAN captured bytes")
-KIND, KIND_HOST = Keys("CAN length and flags"), Keys("CAN flags and length")  # one 16-bit word, in either byte order
-FD_BYTES = 72  # a captured CAN FD frame of the kernel, whatever its length
+XL_FLAG, ERROR_FLAG, SLL_FD = KeySpace("CAN XL flag", 1), KeySpace("CAN error flag", 1), KeySpace("CAN FD under SLL", 1)
+REMOTE_FLAG, FD_FLAG = KeySpace("CAN remote flag", 1), KeySpace("CAN FD flag", 1)
+REMOTE_LEN, REMOTE_CAPTURED = KeySpace("CAN length of a remote frame"), KeySpace("CAN captured bytes of a remote frame")
+BARE_REMOTE_LEN = KeySpace("CAN length of a remote frame in 8 bytes")
+CAPTURED = KeySpace("CAN captured bytes")
+KIND, KIND_HOST = (
+    KeySpace("CAN length and flags"),
+    KeySpace("CAN flags and length"),
+)  # one 16-bit word, in either byte order
+FD_BYTES = 72  # captured size of every CAN FD frame from the Linux kernel, whatever its length
 FDF, XLF = 0x04, 0x80
 FD_DLC = {**{n: n for n in range(9)}, 12: 9, 16: 10, 20: 11, 24: 12, 32: 13, 48: 14, 64: 15}  # ISO 11898-1
+STANDARD, ABOVE_STANDARD = 0x7FF, 0x1FFF_F800  # identifier bits of a standard frame; the bits above them
+EXTENDED_OR_ERROR = 0xA000_0000
 _WORD = (("extended", 1), ("rtr", 1), ("error", 1), ("id", 29))
 _FLAGS = (("_flags", 5), ("fdf", 1), ("esi", 1), ("brs", 1))
 _FIELDS = (("word", "I", 0), ("kind", "H", 0), ("reserved", "B", 0), ("len8_dlc", "B", 0))
@@ -49,13 +55,15 @@ class SocketCanXl(dpkt.Packet):
     __hdr__ = (("word", "I", 0), ("flags", "B", 0x80), ("sdu_type", "B", 0), ("len", "H", 1), ("acceptance", "I", 0))
 
 
-def _of(holds: Callable[[Any, Any], Any]) -> list[Claim]:
-    """The values of both spellings of length and flags for which holds(length, flags)."""
+def _length_and_flags_claims(holds: Callable[[Any, Any], Any]) -> list[Claim]:
+    """Claims in both key spaces of length and flags, for all values for which holds(length, flags) is true."""
     return [KIND.where(lambda v: holds(v >> 8, v & 255)), KIND_HOST.where(lambda v: holds(v & 255, v >> 8))]
 
 
-def _gate(header: type[dpkt.Packet], name: str, under: Claim, kind: Keys, *, always_fd: bool = False) -> Layer:
-    """The identifier word in one byte order; it leaves all bytes to the kind of frame that it finds."""
+def _identifier_layer(
+    header: type[dpkt.Packet], name: str, under: Claim, kind: KeySpace, *, always_fd: bool = False
+) -> Layer:
+    """The identifier word in one byte order. The layer of the frame's kind starts at the same byte and gets all bytes."""
     by_kind = XL_FLAG(lambda h: h.len >> 7), SLL_FD(lambda h: 0)
     return Layer(
         header,
@@ -63,6 +71,8 @@ def _gate(header: type[dpkt.Packet], name: str, under: Claim, kind: Keys, *, alw
         protocol="socketcan",
         under=[under],
         header=lambda h: 0,
+        # a frame that is neither an error frame nor CAN XL has an identifier of 11 or 29 bits
+        expect=lambda h: (h.word & ABOVE_STANDARD == 0) | (h.word & EXTENDED_OR_ERROR >= 1) | (h.len >= XLF),
         selects=[
             ERROR_FLAG(lambda h: h.error),
             *(by_kind if always_fd else (REMOTE_FLAG(lambda h: h.rtr), CAPTURED(SPAN), kind(lambda h: h.kind))),
@@ -70,11 +80,11 @@ def _gate(header: type[dpkt.Packet], name: str, under: Claim, kind: Keys, *, alw
     )
 
 
-BIG = _gate(SocketCan, "socketcan", LINKTYPE[227], KIND)
-HOST = _gate(SocketCanHost, "socketcan_host", SLL_PROTOCOL[0x000C], KIND_HOST)
-HOST_FD = _gate(SocketCanHost, "socketcan_host_fd", SLL_PROTOCOL[0x000D], KIND_HOST, always_fd=True)
+BIG = _identifier_layer(SocketCan, "socketcan", LINKTYPE[227], KIND)
+HOST = _identifier_layer(SocketCanHost, "socketcan_host", SLL_PROTOCOL[0x000C], KIND_HOST)
+HOST_FD = _identifier_layer(SocketCanHost, "socketcan_host_fd", SLL_PROTOCOL[0x000D], KIND_HOST, always_fd=True)
 GATES = (BIG, HOST, HOST_FD)
-LONG = Layer(  # 72 captured bytes: XL may be as long
+LONG = Layer(  # 72 captured bytes; a CAN XL frame can have the same size
     SocketCan,
     name="socketcan_72",
     protocol="socketcan",
@@ -82,7 +92,7 @@ LONG = Layer(  # 72 captured bytes: XL may be as long
     header=lambda h: 0,
     selects=[XL_FLAG(lambda h: h.len >> 7), SLL_FD(lambda h: 0)],
 )
-_OTHERS = XL_FLAG(lambda h: h.len >> 7), FD_FLAG(lambda h: h.fdf)  # in which the flag of remote frames says nothing
+_OTHERS = XL_FLAG(lambda h: h.len >> 7), FD_FLAG(lambda h: h.fdf)  # frames in which the remote flag has no meaning
 MARKED_REMOTE = Layer(
     SocketCan,
     name="socketcan_remote",
@@ -105,14 +115,18 @@ CLASSIC = Layer(
     name="can",
     under=[
         *(REMOTE_LEN[n] for n in range(9)),
-        *_of(lambda length, flags: (length <= 8) & (flags & FDF == 0)),
+        *_length_and_flags_claims(lambda length, flags: (length <= 8) & (flags & FDF == 0)),
     ],
     total=lambda h: h.len + 8,
 )
 FD = Layer(
     SocketCan,
     name="canfd",
-    under=[SLL_FD[0], FD_FLAG[1], *_of(lambda length, flags: (length & XLF == 0) & (flags & FDF != 0))],
+    under=[
+        SLL_FD[0],
+        FD_FLAG[1],
+        *_length_and_flags_claims(lambda length, flags: (length & XLF == 0) & (flags & FDF != 0)),
+    ],
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,
 )
@@ -122,7 +136,7 @@ UNMARKED_FD = Layer(
     protocol="canfd",
     under=[
         *(key[n] for key in (REMOTE_LEN, BARE_REMOTE_LEN) for n in range(9, XLF)),
-        *_of(lambda length, flags: (length > 8) & (length & XLF == 0) & (flags & FDF == 0)),
+        *_length_and_flags_claims(lambda length, flags: (length > 8) & (length & XLF == 0) & (flags & FDF == 0)),
     ],
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,
@@ -132,28 +146,37 @@ ERROR = Layer(SocketCan, name="can_error", under=[ERROR_FLAG[1]], total=lambda h
 XL = Layer(
     SocketCanXl,
     name="canxl",
-    under=[XL_FLAG[1], SLL_PROTOCOL[0x000E], *_of(lambda length, flags: length & XLF != 0)],
+    under=[XL_FLAG[1], SLL_PROTOCOL[0x000E], *_length_and_flags_claims(lambda length, flags: length & XLF != 0)],
     total=lambda h: h.len + 12,
     check=lambda h: (h.flags >= 0x80) & (h.len >= 1) & (h.len <= 2048),
 )
 LAYERS = (*GATES, LONG, MARKED_REMOTE, BARE_REMOTE, REMOTE, CLASSIC, FD, UNMARKED_FD, ERROR, XL)
 
-# pcapng tells the direction in epb_flags, SLL in its packet type (4: sent by this host)
+
+def can_identifier_cases(layer: Layer) -> tuple[Case | Term, ...]:
+    """29 bits if the extended flag is set, else 11. Bits that capture tools leave above them are not part of the identifier."""
+    return layer.id.where(layer.extended == 1), layer.word & STANDARD
+
+
+# pcapng has the direction in epb_flags, SLL in its packet type (4: sent by this host)
 _SLL_TYPES = {**dict.fromkeys((0, 1, 2, 3), "in"), 4: "out"}
 DIRECTION = (
     SLL.type.names(_SLL_TYPES),
     SLL2.type.names(_SLL_TYPES),
-    packet(kernels.DIRECTION).names({1: "in", 2: "out"}),
+    packet_field(encoding.DIRECTION).names({1: "in", 2: "out"}),
 )
 _BUS: dict[str, Column] = dict(
-    bus=packet(kernels.NAMED).text("interface"),
+    bus=packet_field(encoding.NAMED).text("interface"),
     source=(BIG("socketcan"), HOST("sll"), HOST_FD("sll"), SLL("sll"), SLL2("sll")),
     direction=DIRECTION,
 )
-_ID: dict[str, Column] = dict(can_id=tuple(g.id for g in GATES), extended=tuple(g.extended for g in GATES))
+_ID: dict[str, Column] = dict(
+    can_id=tuple(case for g in GATES for case in can_identifier_cases(g)),
+    extended=tuple(g.extended for g in GATES),
+)
 
 
-def _fd(layer: Layer) -> Rows:
+def _fd_frame_rows(layer: Layer) -> Rows:
     return Rows(
         "can_frames",
         layer,
@@ -171,7 +194,7 @@ def _fd(layer: Layer) -> Rows:
     )
 
 
-def _classic(layer: Layer) -> Rows:
+def _classic_frame_rows(layer: Layer) -> Rows:
     return Rows(
         "can_frames",
         layer,
@@ -189,10 +212,10 @@ def _classic(layer: Layer) -> Rows:
 
 
 ROWS = (
-    _classic(REMOTE),
-    _classic(CLASSIC),
-    _fd(FD),
-    _fd(UNMARKED_FD),
+    _classic_frame_rows(REMOTE),
+    _classic_frame_rows(CLASSIC),
+    _fd_frame_rows(FD),
+    _fd_frame_rows(UNMARKED_FD),
     Rows(
         "can_frames",
         ERROR,
@@ -211,7 +234,7 @@ ROWS = (
         XL,
         dict(
             **_BUS,
-            can_id=(*(g.word & 0x7FF for g in GATES), XL.word & 0x7FF),
+            can_id=(*(g.word & STANDARD for g in GATES), XL.word & STANDARD),
             extended=XL(False),
             error=XL(False),
             fd=XL(False),

@@ -1,7 +1,7 @@
-"""pcap records and pcapng blocks: a file is one more chain of length-prefixed records, in either byte order.
+"""pcap records and pcapng blocks as layers: a file is a chain of length-prefixed records, in either byte order.
 
 Sources: draft-ietf-opsawg-pcap-04 and draft-ietf-opsawg-pcapng-03; the 24-byte record header of Kuznetzov's pcap
-("modified", magic a1b2cd34) as Wireshark's wiretap/libpcap.h has it.
+("modified", magic a1b2cd34) as in Wireshark's wiretap/libpcap.h.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from typing import Any
 
 import dpkt
 
-from ..layer import Keys, Layer, Record
+from pcaplake.parser.engine.layer import INTERFACE, KeySpace, Layer, Record
 
-FRAME = "frame"  # the protocol of a packet of which nothing is known, in Wireshark's word
-LINKTYPE = Keys("link type")
-INTERFACE = Keys("interface", stands_for=LINKTYPE)  # claimed while decoding, section by section
-BLOCK_LE, BLOCK_BE = Keys("pcapng block, little-endian"), Keys("pcapng block, big-endian")
-SECTION_LE, SECTION_BE = Keys("pcapng section, little-endian", 1), Keys("pcapng section, big-endian", 1)
+FRAME = "frame"  # Wireshark's name for the protocol of a packet in which no other is found
+BLOCK_LE, BLOCK_BE = KeySpace("pcapng block, little-endian"), KeySpace("pcapng block, big-endian")
+SECTION_LE, SECTION_BE = KeySpace("pcapng section, little-endian", 1), KeySpace("pcapng section, big-endian", 1)
 
 SECTION_HEADER, INTERFACE_DESCRIPTION, PACKET_BLOCK, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
 TSRESOL, TSOFFSET, IF_NAME, IF_FCSLEN = 9, 14, 2, 13  # options of an interface description block
@@ -34,12 +32,12 @@ _OBSOLETE = (
 )
 
 
-def _header(name: str, order: str, fields: tuple[Any, ...]) -> type[dpkt.Packet]:
+def _define_header(name: str, order: str, fields: tuple[Any, ...]) -> type[dpkt.Packet]:
     return type(name, (dpkt.Packet,), {"__byte_order__": order, "__hdr__": fields})
 
 
-def _pcap(name: str, order: str, fields: tuple[Any, ...]) -> Layer:
-    packet = _header(name, order, fields)
+def _pcap_record_layer(name: str, order: str, fields: tuple[Any, ...]) -> Layer:
+    packet = _define_header(name, order, fields)
     size = packet.__hdr_len__
     record = Record(
         high=lambda h: h.tv_sec,
@@ -58,7 +56,7 @@ def _pcap(name: str, order: str, fields: tuple[Any, ...]) -> Layer:
     )
 
 
-def _stamped(options: bool) -> Record:
+def _enhanced_packet_record(options: bool) -> Record:
     return Record(
         high=lambda h: h.ts_high,
         low=lambda h: h.ts_low,
@@ -69,40 +67,40 @@ def _stamped(options: bool) -> Record:
     )
 
 
-def _blocks(suffix: str, order: str, space: Keys, section: Keys) -> tuple[Layer, ...]:
-    """The block chain of a section, and the three kinds of packet in it."""
+def _section_block_layers(suffix: str, order: str, space: KeySpace, section: KeySpace) -> tuple[Layer, ...]:
+    """The layers of a section: the chain of its blocks, and the three kinds of block that hold a packet."""
     block = Layer(
-        _header("block" + suffix, order, _BLOCK),
+        _define_header("block" + suffix, order, _BLOCK),
         total=lambda h: h.length,
         trailer=lambda h: 4,
         pauses=True,
         selects=[space(lambda h: h.type), section(lambda h: h.type - SECTION_HEADER)],
     )
     handed_back = Layer(
-        _header("pcapng" + suffix, order, (("first", "B", 0),)),
+        _define_header("pcapng" + suffix, order, (("first", "B", 0),)),
         under=[section[0], space[INTERFACE_DESCRIPTION]],
         header=lambda h: 0,
         pauses=True,
     )
     by_interface = [INTERFACE(lambda h: h.interface_id)]
     enhanced = Layer(
-        _header("epb" + suffix, order, _ENHANCED),
+        _define_header("epb" + suffix, order, _ENHANCED),
         under=[space[ENHANCED_PACKET]],
         total=lambda h: h.caplen + 20,
         protocol=FRAME,
-        record=_stamped(options=True),
+        record=_enhanced_packet_record(options=True),
         selects=by_interface,
     )
     obsolete = Layer(
-        _header("pb" + suffix, order, _OBSOLETE),
+        _define_header("pb" + suffix, order, _OBSOLETE),
         under=[space[PACKET_BLOCK]],
         total=lambda h: h.caplen + 20,
         protocol=FRAME,
-        record=_stamped(options=True),
+        record=_enhanced_packet_record(options=True),
         selects=by_interface,
     )
     simple = Layer(
-        _header("spb" + suffix, order, (("len", "I", 0),)),
+        _define_header("spb" + suffix, order, (("len", "I", 0),)),
         under=[space[SIMPLE_PACKET]],
         protocol=FRAME,
         record=Record(
@@ -119,13 +117,13 @@ def _blocks(suffix: str, order: str, space: Keys, section: Keys) -> tuple[Layer,
 
 
 PCAP = {
-    "<": _pcap("pcap", "<", _PCAP),
-    ">": _pcap("pcap_be", ">", _PCAP),
+    "<": _pcap_record_layer("pcap", "<", _PCAP),
+    ">": _pcap_record_layer("pcap_be", ">", _PCAP),
 }
 MODIFIED_PCAP = {
-    "<": _pcap("pcap_modified", "<", _MODIFIED),
-    ">": _pcap("pcap_modified_be", ">", _MODIFIED),
+    "<": _pcap_record_layer("pcap_modified", "<", _MODIFIED),
+    ">": _pcap_record_layer("pcap_modified_be", ">", _MODIFIED),
 }
-_LE, _BE = _blocks("", "<", BLOCK_LE, SECTION_LE), _blocks("_be", ">", BLOCK_BE, SECTION_BE)
+_LE, _BE = _section_block_layers("", "<", BLOCK_LE, SECTION_LE), _section_block_layers("_be", ">", BLOCK_BE, SECTION_BE)
 BLOCK = {"<": _LE[0], ">": _BE[0]}
 LAYERS = (*PCAP.values(), *MODIFIED_PCAP.values(), *_LE, *_BE)

@@ -1,20 +1,29 @@
-"""Ethernet to TCP and UDP, and the link types that lead there. dpkt's own header classes are the wire format.
+"""The layers from Ethernet to TCP and UDP, and the link types that carry them. Most headers are dpkt's own classes.
 
 IEEE 802.3, 802.1Q, 802.1ad; RFC 791, 8200, 768, 9293, 4302; libpcap's link types NULL, LOOP, RAW, LINUX_SLL(2).
-A fragment is kept and marked: of the first one the ports are read, of later ones nothing is guessed.
+Fragments are kept and marked. Ports are read from the first fragment; the content of later fragments is not decoded.
+A length of 0 means that the network card was to write it (segmentation offload), or that the length does not fit into
+the field (jumbograms of RFC 2675, also in UDP). Then all captured bytes count.
 """
 
 from __future__ import annotations
 
 import dpkt
 
-from ..layer import Keys, Layer
-from .containers import LINKTYPE
+from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer
 
-ETHERTYPE, IP_PROTOCOL, FIRST_FRAGMENT_OF = Keys("ethertype"), Keys("IP protocol", 8), Keys("first fragment of", 8)
-IP_FRAGMENT, IP6_FRAGMENT, IP_VERSION = Keys("IPv4 fragment", 14), Keys("IPv6 fragment"), Keys("IP version", 4)
-ADDRESS_FAMILY, SLL_PROTOCOL = Keys("address family"), Keys("SLL protocol")
-UDP_PORT, TCP_PORT = Keys("UDP port"), Keys("TCP port")
+ETHERTYPE, IP_PROTOCOL, FIRST_FRAGMENT_OF = (
+    KeySpace("ethertype"),
+    KeySpace("IP protocol", 8),
+    KeySpace("first fragment of", 8),
+)
+IP_FRAGMENT, IP6_FRAGMENT, IP_VERSION = (
+    KeySpace("IPv4 fragment", 14),
+    KeySpace("IPv6 fragment"),
+    KeySpace("IP version", 4),
+)
+ADDRESS_FAMILY, SLL_PROTOCOL = KeySpace("address family"), KeySpace("SLL protocol")
+UDP_PORT, TCP_PORT = KeySpace("UDP port"), KeySpace("TCP port")
 EXTENSIONS = (
     0,
     43,
@@ -22,11 +31,11 @@ EXTENSIONS = (
     135,
     139,
     140,
-)  # IPv6 extension headers of one shape: next, length in 8 bytes beyond the first 8
+)  # IPv6 extension headers with one layout: next header, then the length in units of 8 bytes after the first 8
 
 
 class Empty(dpkt.Packet):
-    """One byte that must be there; the layer has no header of its own."""
+    """A layer without a header. The declared byte only requires that at least one byte is present."""
 
     __hdr__ = (("first", "B", 0),)
 
@@ -95,7 +104,7 @@ SLL = Layer(
     dpkt.sll.SLL, under=[LINKTYPE[113]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)]
 )
 SLL2 = Layer(Sll2, under=[LINKTYPE[276]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)])
-# the family is in the byte order of the capturing host: the second key reads it the other way round
+# the family has the byte order of the capturing host, so the second key reads it in the other order
 NULL = Layer(
     FamilyLE,
     name="null",
@@ -115,6 +124,7 @@ IPV4 = Layer(
     under=[ETHERTYPE[0x0800], ADDRESS_FAMILY[2], IP_VERSION[4], LINKTYPE[228]],
     header=lambda h: h.hl * 4,
     total=lambda h: h.len,
+    unsized=0,
     check=lambda h: h.v == 4,
     selects=[IP_FRAGMENT(lambda h: h._flags_offset & 0x3FFF), IP_PROTOCOL(lambda h: h.p)],
 )
@@ -142,6 +152,7 @@ IPV6 = Layer(
         LINKTYPE[229],
     ],
     total=lambda h: h.plen + 40,
+    unsized=40,
     check=lambda h: h.v == 6,
     selects=[IP_PROTOCOL(lambda h: h.nxt)],
 )
@@ -180,6 +191,7 @@ UDP = Layer(
     dpkt.udp.UDP,
     under=[IP_PROTOCOL[17]],
     total=lambda h: h.ulen,
+    unsized=0,
     measured=True,
     selects=[UDP_PORT(lambda h: h.dport), UDP_PORT(lambda h: h.sport)],
 )
@@ -221,5 +233,13 @@ LAYERS = (
     TCP,
     TCP_FIRST,
 )
+# taken from the bits of the headers, so it is known even if no byte follows them
+IP_FRAGMENTED = (
+    IPV4(True).where(IPV4._flags_offset & 0x3FFF >= 1),
+    IPV4(False),
+    FRAGMENT6(True).where(FRAGMENT6.word & 0xFFF9 >= 1),
+    IPV6(False),
+)
+TCP_FLAGS = tuple(layer._off_flags & 0xFFF for layer in (TCP, TCP_FIRST))  # RFC 9293: 8 flags and 4 reserved bits
 IP_SRC = (IPV4.src.text("ipv4"), IPV6.src.text("ipv6"))
 IP_DST = (IPV4.dst.text("ipv4"), IPV6.dst.text("ipv6"))

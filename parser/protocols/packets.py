@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .. import kernels as k
-from ..layer import Rows, packet
+from pcaplake.parser.engine.kernels import encoding
+from pcaplake.parser.engine.layer import Rows, packet_field
+
 from .can import DIRECTION
 from .ethernet import (
     AUTHENTICATION,
@@ -11,22 +12,19 @@ from .ethernet import (
     EXTENSION,
     FRAGMENT6,
     IP_DST,
+    IP_FRAGMENTED,
     IP_SRC,
     IPV4,
-    IPV4_FIRST,
-    IPV4_LATER,
     IPV6,
-    IPV6_FIRST,
-    IPV6_LATER,
     TCP,
     TCP_FIRST,
+    TCP_FLAGS,
     UDP,
     UDP_FIRST,
     VLAN,
 )
 
-_FRAGMENTS = (IPV4_FIRST, IPV4_LATER, IPV6_FIRST, IPV6_LATER)
-# below 0x0600 the field is a length (IEEE 802.3); a tagged frame's own type is that behind the last tag
+# below 0x0600 the field is a length (IEEE 802.3); the type of a tagged frame is the one after the last tag
 _TYPES = ((0x0600, 0x80FF), (0x8101, 0x88A7), (0x88A9, 0x90FF), (0x9101, 0xFFFF))
 _ETH_TYPE = (
     VLAN.type.last.where(VLAN.type.last >= 0x0600),
@@ -37,9 +35,9 @@ ROWS = (
         "packets",
         None,
         dict(
-            link_type=packet(k.LINK),
-            captured_len=packet(k.CAPTURED),
-            original_len=packet(k.ORIGINAL),
+            link_type=packet_field(encoding.LINK),
+            captured_len=packet_field(encoding.CAPTURED),
+            original_len=packet_field(encoding.ORIGINAL),
             direction=DIRECTION,
             eth_src=ETHERNET.src.text("mac"),
             eth_dst=ETHERNET.dst.text("mac"),
@@ -60,14 +58,14 @@ ROWS = (
             ),
             ip_ttl=(IPV4.ttl, IPV6.hlim),
             ip_dscp=(IPV4.tos >> 2, IPV6.tclass >> 2),
-            ip_fragment=(*(layer(True) for layer in _FRAGMENTS), IPV4(False), IPV6(False)),
+            ip_fragment=IP_FRAGMENTED,
             src_port=(UDP.sport, TCP.sport, UDP_FIRST.sport, TCP_FIRST.sport),
             dst_port=(UDP.dport, TCP.dport, UDP_FIRST.dport, TCP_FIRST.dport),
-            tcp_flags=(TCP.flags, TCP_FIRST.flags),
+            tcp_flags=TCP_FLAGS,
             tcp_seq=(TCP.seq, TCP_FIRST.seq),
             tcp_ack=(TCP.ack, TCP_FIRST.ack),
             l4_payload_len=(UDP.body_len, TCP.body_len, UDP_FIRST.body_len, TCP_FIRST.body_len),
-            protocol=packet(k.DEEPEST).names({}),
+            protocol=packet_field(encoding.DEEPEST).names({}),
         ),
     ),
 )

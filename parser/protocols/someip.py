@@ -1,25 +1,28 @@
-"""SOME/IP and its service discovery over UDP and TCP; several messages in one datagram.
+"""SOME/IP and SOME/IP-SD over UDP and TCP. One datagram can hold several messages.
 
 AUTOSAR PRS_SOMEIPProtocol (header, TP segments) and PRS_SOMEIPServiceDiscovery (entries, options).
-A TP segment is a row of its own; the 4 bytes of its TP header are no payload.
+Each TP segment gives a row; the 4 bytes of its TP header are not part of the payload.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import dpkt
+import numpy as np
 
-from ..layer import Keys, Layer, Rows
+from pcaplake.parser.engine.layer import KeySpace, Layer, Rows
+
 from .ethernet import IP_DST, IP_SRC, TCP, UDP, UDP_PORT
 
 SERVICE_DISCOVERY, SD_BODY, SD_OPTION_LIST = (
-    Keys("SOME/IP-SD message", 1),
-    Keys("SOME/IP-SD", 1),
-    Keys("SOME/IP-SD options", 1),
+    KeySpace("SOME/IP-SD message", 1),
+    KeySpace("SOME/IP-SD", 1),
+    KeySpace("SOME/IP-SD options", 1),
 )
 SD_MESSAGE_ID = 0xFFFF_8100
 FIND, OFFER, SUBSCRIBE, ACK = 0x00, 0x01, 0x06, 0x07
@@ -107,7 +110,7 @@ SD_OPTION = Layer(
 )
 LAYERS = (SOMEIP, SD, SD_ENTRY, SD_OPTIONS, SD_OPTION)
 
-# -- options: few, irregular, and the same bytes again and again ---------------------------------------------------
+# -- options: rare and irregular, and often the same bytes ---------------------------------------------------------
 _ENDPOINTS = {
     0x04: ("endpoint", socket.AF_INET),
     0x06: ("endpoint", socket.AF_INET6),
@@ -118,28 +121,29 @@ _ENDPOINTS = {
 }
 _TRANSPORTS = {6: "tcp", 17: "udp"}
 CONFIGURATION = 0x01
+REMEMBERED = 1024  # bytes; options up to this size are cached for later messages with the same options
+Referred = tuple[list[dict[str, Any]] | None, list[tuple[str, str]] | None]  # endpoints and configuration of an entry
 
 
-@lru_cache(maxsize=4096)
-def _options(data: bytes) -> tuple[tuple[str, Any], ...]:
+def _parse_sd_options(data: bytes) -> tuple[tuple[str, Any], ...]:
     """("endpoint", {...}), ("configuration", ((key, value), ...)) or ("other", None) for each option, in order."""
-    found: list[tuple[str, Any]] = []
+    options: list[tuple[str, Any]] = []
     at = 0
     while len(data) - at >= 3:
         size, kind = struct.unpack_from(">HB", data, at)
         body, at = data[at + 4 : at + 3 + size], at + 3 + size
         if at > len(data) or size < 1:
-            break  # the walk has reported it
+            break  # the walk has already reported this fault
         if kind in _ENDPOINTS:
-            found.append(("endpoint", _endpoint(kind, body)))
+            options.append(("endpoint", _parse_endpoint_option(kind, body)))
         elif kind == CONFIGURATION:
-            found.append(("configuration", tuple(_configuration(body))))
+            options.append(("configuration", tuple(_parse_configuration_option(body))))
         else:
-            found.append(("other", None))
-    return tuple(found)
+            options.append(("other", None))
+    return tuple(options)
 
 
-def _endpoint(kind: int, body: bytes) -> dict[str, Any] | None:
+def _parse_endpoint_option(kind: int, body: bytes) -> dict[str, Any] | None:
     name, family = _ENDPOINTS[kind]
     size = 4 if family == socket.AF_INET else 16
     if len(body) < size + 4:
@@ -149,21 +153,27 @@ def _endpoint(kind: int, body: bytes) -> dict[str, Any] | None:
     return {"kind": name, "address": address, "port": port, "transport": _TRANSPORTS.get(protocol, str(protocol))}
 
 
-def _configuration(body: bytes) -> list[tuple[str, str]]:
-    """Length-prefixed `key=value` texts as in DNS-SD (RFC 6763); the first of a repeated key counts."""
-    found: dict[str, str] = {}
+def _parse_configuration_option(body: bytes) -> list[tuple[str, str]]:
+    """Length-prefixed `key=value` strings as in DNS-SD (RFC 6763). If a key is repeated, the first one counts."""
+    entries: dict[str, str] = {}
     at = 0
     while at < len(body) and body[at]:
         key, _, value = body[at + 1 : at + 1 + body[at]].decode("utf-8", "replace").partition("=")
-        found.setdefault(key, value)
+        entries.setdefault(key, value)
         at += 1 + body[at]
-    return list(found.items())
+    return list(entries.items())
 
 
-@lru_cache(maxsize=8192)
-def _referred(runs: bytes, options: bytes) -> tuple[list[dict[str, Any]] | None, list[tuple[str, str]] | None]:
-    """What an entry refers to: runs are its index1, index2 and counts bytes."""
-    known = _options(options)
+_options = lru_cache(maxsize=1024)(_parse_sd_options)
+
+
+@lru_cache(maxsize=4096)
+def _parse_referred_options(runs: bytes, options: bytes) -> Referred:
+    return _select_referred_options(runs, _options(options))
+
+
+def _select_referred_options(runs: bytes, known: Sequence[tuple[str, Any]]) -> Referred:
+    """The endpoints and the configuration that an entry refers to. runs: its index1, index2 and counts bytes."""
     first, second, counts = runs
     chosen = [*known[first : first + (counts >> 4)], *known[second : second + (counts & 15)]]
     endpoints = [value for kind, value in chosen if kind == "endpoint" and value is not None]
@@ -171,17 +181,55 @@ def _referred(runs: bytes, options: bytes) -> tuple[list[dict[str, Any]] | None,
     return endpoints or None, list(configuration.items()) or None
 
 
-def _resolve(data: Any, starts: Any, begins: Any, ends: Any) -> dict[str, list[Any]]:
-    """endpoints and configuration of entries at starts[i], whose SD payload is data[begins[i]:ends[i]]."""
+def _option_boundaries(options: bytes) -> tuple[int, ...]:
+    """Item n is the number of bytes before option n; options that give no value count 0. The last item is the sum."""
+    sizes, at = [0], 0
+    while len(options) - at >= 3:
+        size, kind = struct.unpack_from(">HB", options, at)
+        if size < 1 or at + 3 + size > len(options):
+            break
+        sizes.append(sizes[-1] + (3 + size if kind == CONFIGURATION or kind in _ENDPOINTS else 0))
+        at += 3 + size
+    return tuple(sizes)
+
+
+def _referred_option_bytes(data: Any, starts: Any, begin: int, end: int) -> Any:
+    """int64[n]: bytes of the options that the entries at data[starts[i]] refer to; data[begin:end] is the SD payload."""
+    places = np.array(_option_boundaries(_options_of_payload(data, begin, end)), np.int64)
+    counts = data[starts + 3].astype(np.int64)
+    total = np.zeros(len(starts), np.int64)
+    for index, count in ((1, counts >> 4), (2, counts & 15)):
+        first = data[starts + index].astype(np.int64)
+        last = len(places) - 1
+        total += places[np.minimum(first + count, last)] - places[np.minimum(first, last)]
+    return total
+
+
+def _options_of_payload(data: Any, begin: int, end: int) -> bytes:
+    """The options of the SD payload data[begin:end]."""
+    payload: bytes = data[begin:end].tobytes()
+    at = 8 + int.from_bytes(payload[4:8], "big")
+    return payload[at + 4 : at + 4 + int.from_bytes(payload[at : at + 4], "big")]
+
+
+def _resolve_entry_options(data: Any, starts: Any, begins: Any, ends: Any) -> dict[str, list[Any]]:
+    """The columns `endpoints` and `configuration` of the entries at starts[i], with the SD payload data[begins[i]:ends[i]]."""
     endpoints, configurations = [], []
     before, options = None, b""
+    known: Sequence[tuple[str, Any]] = ()
+    large: dict[bytes, Referred] = {}
     for start, begin, end in zip(starts.tolist(), begins.tolist(), ends.tolist(), strict=True):
         if begin != before:
-            payload = data[begin:end].tobytes()
-            at = 8 + int.from_bytes(payload[4:8], "big")
-            size = int.from_bytes(payload[at : at + 4], "big")
-            before, options = begin, payload[at + 4 : at + 4 + size]
-        listed, configured = _referred(data[start + 1 : start + 4].tobytes(), options)
+            before, options = begin, _options_of_payload(data, begin, end)
+            large = {}
+            known = _parse_sd_options(options) if len(options) > REMEMBERED else ()
+        runs = data[start + 1 : start + 4].tobytes()
+        if len(options) <= REMEMBERED:
+            listed, configured = _parse_referred_options(runs, options)
+        else:
+            if runs not in large:
+                large[runs] = _select_referred_options(runs, known)
+            listed, configured = large[runs]
         endpoints.append(listed)
         configurations.append(configured)
     return {"endpoints": endpoints, "configuration": configurations}
@@ -243,6 +291,8 @@ ROWS = (
             counter=SD_ENTRY.counter.where(_EVENTGROUP),
         ),
         within=SOMEIP,
-        finish=_resolve,
+        finish=_resolve_entry_options,
+        made=("endpoints", "configuration"),
+        repeats=_referred_option_bytes,
     ),
 )

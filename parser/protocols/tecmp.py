@@ -1,17 +1,22 @@
 """TECMP: capture modules wrap bus frames in Ethernet (ethertype 0x99FE; Wireshark packet-tecmp.c).
 
-One packet carries a chain of entries of one data type. Zero bytes, or an entry of no length, end the chain.
+One packet carries a chain of entries of one data type. Zero bytes, or an entry with the length 0, end the chain.
 """
 
 from __future__ import annotations
 
 import dpkt
 
-from ..layer import Column, Keys, Layer, Rows
-from .can import FD_DLC
+from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows
+
+from .can import ABOVE_STANDARD, FD_DLC, can_identifier_cases
 from .ethernet import ETHERTYPE
 
-MESSAGE, DATA, LIN_LENGTH = Keys("TECMP message type", 8), Keys("TECMP data type"), Keys("TECMP LIN length", 8)
+MESSAGE, DATA, LIN_LENGTH = (
+    KeySpace("TECMP message type", 8),
+    KeySpace("TECMP data type"),
+    KeySpace("TECMP LIN length", 8),
+)
 LOGGING_STREAM, CAN, CAN_FD, LIN = 3, 2, 3, 4
 
 
@@ -67,10 +72,20 @@ ENTRY = Layer(
     repeats="padded",
     selects=[DATA(lambda h: TECMP.data_type)],
 )
-TECMP_CAN = Layer(CanEntry, name="tecmp_can", under=[DATA[CAN]], total=lambda h: h.len + 5, check=lambda h: h.len <= 8)
-TECMP_CAN_FD = Layer(
-    CanEntry, name="tecmp_canfd", under=[DATA[CAN_FD]], total=lambda h: h.len + 5, check=lambda h: h.len <= 64
-)
+
+
+def _can_entry_layer(name: str, data_type: int, most: int) -> Layer:
+    return Layer(
+        CanEntry,
+        name=name,
+        under=[DATA[data_type]],
+        total=lambda h: h.len + 5,
+        check=lambda h: h.len <= most,
+        expect=lambda h: (h.word & ABOVE_STANDARD == 0) | (h.extended == 1),
+    )
+
+
+TECMP_CAN, TECMP_CAN_FD = _can_entry_layer("tecmp_can", CAN, 8), _can_entry_layer("tecmp_canfd", CAN_FD, 64)
 LIN_CHECKSUM = Layer(Checksum, name="tecmp_lin_checksum")
 LIN_GATE = Layer(
     LinEntry,
@@ -105,7 +120,7 @@ ROWS = (
         TECMP_CAN,
         dict(
             **_BUS,
-            can_id=TECMP_CAN.id,
+            can_id=can_identifier_cases(TECMP_CAN),
             extended=TECMP_CAN.extended,
             rtr=ENTRY.rtr_esi,
             error=ENTRY.error,
@@ -121,7 +136,7 @@ ROWS = (
         TECMP_CAN_FD,
         dict(
             **_BUS,
-            can_id=TECMP_CAN_FD.id,
+            can_id=can_identifier_cases(TECMP_CAN_FD),
             extended=TECMP_CAN_FD.extended,
             error=ENTRY.error,
             fd=TECMP_CAN_FD(True),

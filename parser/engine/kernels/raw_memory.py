@@ -1,6 +1,6 @@
 """Raw access to buffers for the kernels: unaligned loads and stores, and array items without wrap-around.
 
-Nothing here checks a bound: `kernels.route` proves every address before it is used, in one place. The tests run the
+Nothing here checks a bound: `walk.walk_records` proves every address before it is used, in one place. The tests run the
 kernels a second time with checked stand-ins for these names, and on buffers that end at an inaccessible page.
 """
 
@@ -35,9 +35,9 @@ def swap(typingctx: Any, word: Any) -> Any:
     return types.int64(types.int64), lambda context, builder, signature, args: builder.bswap(args[0])
 
 
-def _storer(bits: int) -> Any:
+def _make_store_intrinsic(bits: int) -> Any:
     @intrinsic
-    def store(typingctx: Any, data: Any, at: Any, word: Any) -> Any:
+    def store_word(typingctx: Any, data: Any, at: Any, word: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, args[0])
             address = builder.bitcast(builder.gep(array.data, [args[1]]), ir.IntType(bits).as_pointer())
@@ -47,10 +47,10 @@ def _storer(bits: int) -> Any:
 
         return types.void(data, types.int64, types.int64), codegen
 
-    return store
+    return store_word
 
 
-store8, store16, store32, store64 = (_storer(bits) for bits in (8, 16, 32, 64))
+store8, store16, store32, store64 = (_make_store_intrinsic(bits) for bits in (8, 16, 32, 64))
 
 
 @intrinsic

@@ -1,0 +1,1 @@
+"""Capture files: pcap and pcapng, compressed or not, as Arrow batches. `reader.open_capture` is the entry point."""

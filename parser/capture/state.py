@@ -1,0 +1,98 @@
+"""What the readers of pcap and pcapng share: the decoder, the interfaces, and which bytes cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pcaplake.parser.engine.decoder import Decoder
+from pcaplake.parser.engine.kernels import encoding
+
+Steps = Generator[tuple[str, pa.RecordBatch], None, int]  # batches as they fill up; then a position in the buffer
+LINKTYPE_ETHERNET = 1
+ETHERNET_FCS = 4  # bytes
+OFFSET_LIMIT = 1 << 34  # seconds; an offset beyond it moves every timestamp out of range
+RAW_BYTES = 4096  # bytes of an unreadable region, or of a quarantined capture, that are kept
+MAX_REGIONS = 64  # unreadable regions of a capture that are listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """One capture interface, as its pcapng block or the pcap header describes it.
+
+    id           number within its pcapng section
+    link_type    a LINKTYPE_ value of tcpdump.org
+    resolution   the byte of the option if_tsresol: decimal or binary exponent of a tick
+    snaplen      most bytes of a packet that were captured, 0 for no limit
+    fcs          length of the frame check sequence as the file states it, 0 for none
+    bus          name of the bus from the profile, or the interface's own name
+    offset       seconds to add to each timestamp (if_tsoffset)
+    """
+
+    id: int
+    name: str | None
+    link_type: int
+    resolution: int
+    snaplen: int
+    fcs: int
+    bus: str | None
+    offset: int = 0
+
+    @property
+    def resolution_ns(self) -> str:
+        """The length of a tick in ns as text: "1000", "1", or a fraction such as "10^9/2^20"."""
+        if self.resolution & 0x80:
+            return f"10^9/2^{self.resolution & 0x7F}"
+        return str(10 ** (9 - self.resolution)) if self.resolution <= 9 else f"1/10^{self.resolution - 9}"
+
+    def clock_parameters(self, *, number: int, mode: int | None = None, factor: int = 0) -> list[int]:
+        """The row of the table `clocks` (`encoding.C_MODE` and on); number: of the interface in the whole capture."""
+        if mode is None:
+            exponent = self.resolution & 0x7F
+            if self.resolution & 0x80:
+                mode, factor = encoding.TICKS_BINARY, exponent
+            elif exponent <= 9:
+                mode, factor = encoding.TICKS_TIMES, 10 ** (9 - exponent)
+            elif exponent <= 27:
+                mode, factor = encoding.TICKS_OVER, 10 ** (exponent - 9)
+            else:  # a 64-bit counter of such ticks does not reach the second nanosecond
+                mode, factor = encoding.TICKS_BINARY, 127
+        # an Ethernet FCS has 4 bytes; writers count it in bytes, in 16-bit words or in bits
+        fcs = ETHERNET_FCS if self.fcs and self.link_type == LINKTYPE_ETHERNET else 0
+        offset = max(-OFFSET_LIMIT, min(self.offset, OFFSET_LIMIT))
+        named = number if self.bus is not None else -1
+        return [mode, factor, offset, fcs, self.snaplen, number, named, self.link_type, (2**63 - 1) // max(factor, 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Bytes that cannot be read: offset and length in the unpacked capture (-1: to its end), and the first 4 KB."""
+
+    offset: int
+    length: int
+    raw: bytes
+
+
+class CaptureState:
+    """The state of one capture while it is read."""
+
+    def __init__(
+        self, decoder: Decoder, interfaces: list[Interface], interface_buses: Mapping[str, str], *, base: int = 0
+    ) -> None:
+        self.decoder, self.interfaces, self.interface_buses = decoder, interfaces, interface_buses
+        self.base = base  # offset of the buffer in the unpacked capture
+        self.truncated = False
+        self.regions: list[Region] = []
+
+    def record_truncation(self, position: int, end: int) -> None:
+        """The file ends inside the record at `position` of the buffer; `end`: how far the buffer is filled."""
+        self.truncated = True
+        self.decoder.record_file_fault("capture", "truncated", self.base + position, have=end - position)
+
+    def record_lost_region(self, offset: int, length: int, raw: bytes) -> None:
+        """The region of the capture cannot be read (length -1: to its end). It is one fault; raw: its first bytes."""
+        self.decoder.record_file_fault("capture", "unreadable", offset, have=length)
+        if len(self.regions) < MAX_REGIONS:
+            self.regions.append(Region(offset=offset, length=length, raw=raw))

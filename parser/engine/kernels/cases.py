@@ -1,0 +1,111 @@
+"""The cases of a column. A column has several where several layers can give it; each row takes the first that applies."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from .encoding import *
+from .raw_memory import get, load, put, store8, store16, store32, store64, swap
+
+
+@njit
+def store_case_value(arena, at, step, value):
+    """Store the value as `step` bytes (1, 2, 4 or 8) at arena[at]."""
+    if step == 1:
+        store8(arena, at, value)
+    elif step == 2:
+        store16(arena, at, value)
+    elif step == 4:
+        store32(arena, at, value)
+    else:
+        store64(arena, at, value)
+
+
+@njit
+def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, place, step, valid, todo, n):
+    """Store the case at Q[q] for each of the n rows in `todo` that it applies to; return how many rows stay in `todo`.
+
+    Which rows have it is as random as the traffic, so nothing branches on it: a row that lacks it gets a value too,
+    which the next case overwrites or its validity byte hides (`valid`: where these begin, -1 when there are none).
+    """
+    slot, kind, at = get(Q, q + Q_SLOT), get(Q, q + Q_KIND), get(Q, q + Q_SLOT) * room
+    offset, shift, mask, big = get(Q, q + 2), get(Q, q + 3), get(Q, q + 4), get(Q, q + 5)
+    mul, add, table, size = get(Q, q + 6), get(Q, q + 7), get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE)
+    if_slot, least, most = get(Q, q + Q_IF_SLOT), get(Q, q + Q_LEAST), get(Q, q + Q_MOST)
+    if_offset, if_shift, if_mask = get(Q, q + Q_IF_OFFSET), get(Q, q + Q_IF_SHIFT), get(Q, q + Q_IF_MASK)
+    if_big, if_mul, if_add = get(Q, q + Q_IF_BIG), get(Q, q + Q_IF_MUL), get(Q, q + Q_IF_ADD)
+    field, if_field, if_at = (-1 - slot) * room_k, (-1 - if_slot) * room_k, if_slot * room
+    left = 0
+    for j in range(n):
+        i = get(todo, j)
+        d = get(S, i)
+        if slot < 0:
+            value = get(K, field + get(ordinals, d))
+            ok = value >= 0
+        else:
+            start = get(S, at + i)
+            ok = start >= 0
+            if kind == LENGTH_OF:
+                value = get(S, at + room + i) - start
+            else:
+                word = load(data, (start if ok else 0) + offset)
+                if big:
+                    word = swap(word)
+                value = ((word >> shift) & mask) * mul + add
+        if if_slot != NO_SLOT:
+            if if_slot < 0:
+                guard = get(K, if_field + get(ordinals, d))
+                ok &= guard >= 0
+            else:
+                start = get(S, if_at + i)
+                ok &= start >= 0
+                word = load(data, (start if start >= 0 else 0) + if_offset)
+                if if_big:
+                    word = swap(word)
+                guard = ((word >> if_shift) & if_mask) * if_mul + if_add
+            ok &= (least <= guard) & (guard <= most)
+        if table >= 0:
+            inside = (value >= 0) & (value < size)
+            value = get(lookup, table + (value if inside else 0))
+            ok &= inside & (value != NULL)
+        store_case_value(arena, place + step * d, step, value)
+        if valid >= 0:
+            store8(arena, valid + d, ok)
+        put(todo, left, i)
+        left += not ok
+    return left
+
+
+@njit
+def trim_absent_cases(Q, q, n_cases, present):
+    """Leave out cases at both ends whose layer does not occur in the morsel; return (first case, number of cases)."""
+    while n_cases and get(Q, q) >= 0 and present[get(Q, q)] == 0:
+        q += CASE_WIDTH
+        n_cases -= 1
+    while n_cases > 1:
+        slot = get(Q, q + (n_cases - 1) * CASE_WIDTH)
+        if slot < 0 or present[slot] > 0:
+            break
+        n_cases -= 1
+    return q, n_cases
+
+
+@njit
+def mark_valid_rows(arena, valid, live, column, base, rows, whole, S, m):
+    """Set the validity bytes of the morsel: 1 for all rows (whole) or for m rows of a source, 0 for others.
+
+    Return where they begin in the arena.
+    """
+    for i in range(live[column], base):
+        store8(arena, valid + i, 0)
+    here = valid + base
+    if whole:
+        for i in range(rows):
+            store8(arena, here + i, 1)
+    else:
+        for i in range(max(live[column] - base, 0), rows):
+            store8(arena, here + i, 0)
+        for i in range(m):
+            store8(arena, here + get(S, i), 1)
+    live[column] = base + rows
+    return here

@@ -1,0 +1,54 @@
+"""The columns that all rows have: time, date, number of the packet, interface."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import kernel
+from .encoding import CAPTURED, INTERFACE, NO_TIME, ORDINAL, SUB
+from .raw_memory import get, put
+
+
+@kernel
+def read_packet_times(packets, n, micros, interfaces, span):
+    """Times in us (floored) and interfaces of n packets.
+
+    span: int64[4], set to least and greatest time in ns, number of packets with a time, sum of the captured lengths.
+    """
+    K, room = packets.ravel(), packets.shape[1]
+    low, high, known, size = np.int64(2**63 - 1), np.int64(NO_TIME), 0, np.int64(0)
+    for i in range(n):
+        time = get(K, i)
+        put(micros, i, time // 1000)
+        put(interfaces, i, get(K, INTERFACE * room + i))
+        size += get(K, CAPTURED * room + i)
+        if time != NO_TIME:
+            low, high, known = min(low, time), max(high, time), known + 1
+    span[0], span[1], span[2], span[3] = low, high, known, size
+
+
+@kernel
+def fill_key_columns(
+    table, m, first_no, times, micros, days, interfaces, ts_ns, ts, date, packet_no, sub_no, interface
+):
+    """Fill the key columns of m rows from arrays by the ordinal of the packet; return how many rows have no time.
+
+    table: int32[TABLE_FIELDS, room]; first_no: number in the capture of the morsel's first packet.
+    """
+    nulls = 0
+    for i in range(m):
+        o = table[ORDINAL, i]
+        time = get(times, o)
+        nulls += time == NO_TIME
+        put(ts_ns, i, time)
+        put(ts, i, get(micros, o))
+        put(packet_no, i, first_no + o)
+    for i in range(m):
+        put(sub_no, i, table[SUB, i])
+    if date.size:
+        for i in range(m):
+            put(date, i, get(days, table[ORDINAL, i]))
+    if interface.size:
+        for i in range(m):
+            put(interface, i, get(interfaces, table[ORDINAL, i]))
+    return nulls

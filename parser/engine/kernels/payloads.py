@@ -1,0 +1,58 @@
+"""Columns of variable length: payloads, and lists of stacked headers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import kernel
+from .encoding import BODY, BODY_END
+from .raw_memory import SLACK, load, put, store64, swap
+
+
+@kernel
+def sum_payload_lengths(table, m):
+    """The sum of the lengths of m payloads."""
+    size = 0
+    for i in range(m):
+        size += table[BODY_END, i] - table[BODY, i]
+    return size
+
+
+@kernel
+def gather_payloads(data, table, m, offsets, filled, out):
+    """Copy m payloads behind each other, 8 bytes at a time (both buffers have SLACK); return how far `out` is filled."""
+    for i in range(m):
+        s = np.int64(table[BODY, i])
+        n = np.int64(table[BODY_END, i]) - s
+        put(offsets, i, filled)
+        if n > 128:
+            out[filled : filled + n] = data[s : s + n]
+        else:
+            for k in range(0, n, SLACK):
+                store64(out, filled + k, load(data, s + k))
+        filled += n
+    return filled
+
+
+@kernel
+def count_stacked_headers(first, last, step, counts):
+    """Count the stacked headers of `step` bytes from first[i] to last[i] (0 where first is -1); return the sum."""
+    total = 0
+    for i in range(first.size):
+        n = (last[i] - first[i]) // step + 1 if first[i] >= 0 else 0
+        counts[i] = n
+        total += n
+    return total
+
+
+@kernel
+def read_stacked_values(data, first, counts, step, offset, shift, mask, big, out):
+    """One value of each stacked header, in order."""
+    k = 0
+    for i in range(first.size):
+        for j in range(counts[i]):
+            word = load(data, first[i] + j * step + offset)
+            if big:
+                word = swap(word)
+            out[k] = (word >> shift) & mask
+            k += 1

@@ -1,0 +1,154 @@
+"""Compiles declarations of rows to integers that tell the kernels how to fill each column of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pcaplake.parser.errors import CannotCompile
+from pcaplake.parser.schemas import TABLES
+
+from .kernels import encoding
+from .layer import BODY, BODY_END, FIRST, LATEST, PACKET, RUN_END, START, Case, Layer, Rows, Run, Term, column_cases
+
+KEY_COLUMNS = ("capture_id", "vehicle_id", "date", "ts", "ts_ns", "packet_no", "sub_no", "interface")
+
+
+@dataclass(slots=True, eq=False)
+class RowSource:
+    """The rows that one layer gives: which positions of layers a row keeps, and how its columns are filled."""
+
+    rows: Rows
+    table: int
+    uses: list[int] = field(default_factory=list)  # indices into `where`
+    columns: list[list[int]] = field(default_factory=list)  # K_CASE, K_CASES, index of the column, in this order
+    texts: list[list[int]] = field(default_factory=list)
+    runs: dict[str, tuple[int, int, Term]] = field(default_factory=dict)  # column -> slots of first and last, the term
+    cases: list[tuple[int, ...]] = field(default_factory=list)
+    span: tuple[int, int] = (0, 0)  # slots of the start of `layer` and the body of `within`, for `finish`
+
+    def allocate_slot(self, *places: int) -> int:
+        """The slot in a row of the first of these places, which are added if they are missing."""
+        for at in range(len(self.uses) - len(places) + 1):
+            if tuple(self.uses[at : at + len(places)]) == places:
+                return encoding.STARTS + at
+        self.uses.extend(places)
+        return encoding.STARTS + len(self.uses) - len(places)
+
+
+@dataclass(slots=True, eq=False)
+class TextColumn:
+    """A string column: either a fixed list of names, or the kinds of its cases."""
+
+    names: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+
+
+class SourceCompiler:
+    """Compiles the rows of a program. `texts` and `lookup` are shared by all of its sources.
+
+    texts    (table, column) -> the names or kinds of text of a string column
+    lookup   the tables of all cases, one after the other
+    """
+
+    def __init__(self, layers: Sequence[Layer], tables: Sequence[str]) -> None:
+        self.layers, self.tables = layers, tables
+        self.number = {layer: i for i, layer in enumerate(layers)}
+        self.texts: dict[tuple[str, str], TextColumn] = {}
+        self.lookup: list[int] = []
+
+    def compile_rows(self, rows: Rows) -> RowSource:
+        """One source of rows. Raises `CannotCompile` if a column cannot be filled as declared."""
+        source = RowSource(rows, self.tables.index(rows.table))
+        schema = TABLES[rows.table].schema
+        if rows.layer is not None and rows.layer not in self.number:
+            raise CannotCompile(f"{rows.layer.name} gives rows, but it is not in the list of layers")
+        for entry in schema:
+            if not entry.nullable and entry.name not in (*KEY_COLUMNS, *rows.columns, "payload"):
+                raise CannotCompile(f"rows of {rows.table} need the column {entry.name}")
+        for name, column in rows.columns.items():
+            if name in KEY_COLUMNS or name not in schema.names:
+                raise CannotCompile(f"{rows.table} has no column {name!r} to fill")
+            index, kind = schema.get_field_index(name), schema.field(name).type
+            if isinstance(column, Run):
+                source.runs[name] = self._compile_stacked_column(source, column)
+                continue
+            first, parts = len(source.cases), column_cases(column)
+            text = self.texts.setdefault((rows.table, name), TextColumn()) if pa.types.is_string(kind) else None
+            for part in parts:
+                if part.term.place == PACKET and part.term.offset == encoding.DEEPEST:
+                    part = Case(part.term, names={i: layer.protocol for i, layer in enumerate(self.layers)})
+                source.cases.append(self._compile_case(source, part, text, name))
+            interned = text is not None and bool(text.kinds)
+            (source.texts if interned else source.columns).append([first, len(parts), index])
+        if rows.within is not None and rows.layer is not None:
+            if not rows.within.measured:
+                raise CannotCompile(f"{rows.within.name} is not declared `measured`")
+            if rows.finish is None or rows.repeats is None:
+                raise CannotCompile(f"{rows.table}: `within` needs `finish`, and `repeats` as its limit")
+            n, number = len(self.layers), self.number
+            source.span = (
+                source.allocate_slot(number[rows.layer]),
+                source.allocate_slot(BODY * n + number[rows.within], BODY_END * n + number[rows.within]),
+            )
+        return source
+
+    def _compile_stacked_column(self, source: RowSource, column: Run) -> tuple[int, int, Term]:
+        term, n = column.term, len(self.layers)
+        if term.layer is None or not term.layer.stacks:
+            raise CannotCompile(f"{term.layer} is not declared `stacks`")
+        number = self.number[term.layer]
+        return source.allocate_slot(FIRST * n + number), source.allocate_slot(RUN_END * n + number), term
+
+    def _compile_case(self, source: RowSource, case: Case, text: TextColumn | None, column: str) -> tuple[int, ...]:
+        term, table, size = case.term, -1, 0
+        if text is None and (case.names is not None or case.kind is not None):
+            raise CannotCompile(f"{column} is not a string column")
+        if text is not None and case.names is None and case.kind is None:
+            raise CannotCompile(f"{column} is a string column: use .names(...) or .text(...)")
+        mapping: Mapping[int, int] | None = case.table
+        if case.names is not None and text is not None:
+            mapping = {}
+            for value, name in case.names.items():
+                if name not in text.names:
+                    text.names.append(name)
+                mapping[value] = text.names.index(name)
+        if case.kind is not None and text is not None:
+            text.kinds.append(case.kind)
+            table = -2 - encoding.TEXT_KINDS.index(case.kind)
+        if text is not None and text.names and text.kinds:
+            raise CannotCompile(f"{column} mixes names and texts")
+        if mapping is not None and term.mul == 0:
+            term, mapping = Case(term).term.only(mapping[term.add]).term, None
+        if mapping is not None:
+            table, size = len(self.lookup), max(mapping, default=0) + 1
+            self.lookup += [mapping.get(value, encoding.NULL) for value in range(size)]
+        condition: tuple[int, ...] = (encoding.NO_SLOT, 0, 0, 0, 0, 0, 0, 0, 0)
+        if case.when is not None:
+            ((guard, least, most),) = case.when.terms
+            slot, _, read = self._compile_term_read(source, guard)
+            condition = (slot, *read, least, most)
+        slot, kind, read = self._compile_term_read(source, term, wide=case.kind == "ipv6")
+        return (slot, kind, *read, table, size, *condition)
+
+    def _compile_term_read(
+        self, source: RowSource, term: Term, *, wide: bool = False
+    ) -> tuple[int, int, tuple[int, ...]]:
+        """Slot, kind and (offset, shift, mask, big, mul, add) of a term in a row of the source."""
+        if term.place == PACKET:
+            return -1 - term.offset, encoding.PACKET_OF, (0, 0, -1, 0, 1, 0)
+        if term.layer is None or term.layer not in self.number:
+            raise CannotCompile(f"{term.layer} is read, but it is not in the list of layers")
+        n, number = len(self.layers), self.number[term.layer]
+        if term.place == BODY:
+            return (
+                source.allocate_slot(BODY * n + number, BODY_END * n + number),
+                encoding.LENGTH_OF,
+                (0, 0, 0, 0, 1, 0),
+            )
+        place = FIRST if source.rows.layer is None and term.place == START else term.place
+        place = START if place == LATEST else place
+        read = (term.offset, term.shift, term.signed_mask, int(term.big), term.mul, term.add)
+        return source.allocate_slot(place * n + number), encoding.WIDE if wide else encoding.BYTES_OF, read
