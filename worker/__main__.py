@@ -1,4 +1,4 @@
-"""`python -m worker` is `pcaplake`: the console script begins here, so that Ctrl-C while it starts is Ctrl-C too."""
+"""`python -m pcaplake.worker` is `pcaplake`: the console script begins here, so that Ctrl-C while it starts is Ctrl-C too."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def main() -> NoReturn:
     sys.meta_path.insert(0, _Without("pandas"))  # pyarrow loads it with its first array
     gc.disable()
     try:
-        from .cli import run
+        from pcaplake.worker.cli.app import run_command_line
 
         gc.freeze()  # modules live as long as the process: no collection has to look at them
         gc.enable()
-        sys.exit(run())
+        sys.exit(run_command_line())
     except KeyboardInterrupt:  # while the command line was being imported, or after it had nothing more to do
         os._exit(INTERRUPTED)
 

@@ -1,85 +1,89 @@
-"""What people and machines see: results on stdout, progress and logs on stderr.
+"""Output of commands: results on stdout, progress and logs on stderr.
 
-Knows rich. A progress bar is drawn on a terminal only; piped output is plain text.
+Uses rich. A progress bar is drawn only on a terminal; piped output is plain text. Names come from captures, keys and users, so
+they are escaped: `say`, `line` and `table` turn a text into one line, `out` and `err` remove all control characters except
+line ends, and text with rich's markup includes names with `shown`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
-from unicodedata import category
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.logging import RichHandler
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
-from .. import warm
+from .plain_text import to_json, visible
+from .stderr import log_warnings
 
-out = Console(highlight=False, soft_wrap=True)
-_CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})  # with what is no text, and what ends a line
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class _Console(Console):
+    """A console on which only rich itself moves the cursor and sets colours."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text, keep="\n"))
+
+
+out = _Console(highlight=False, soft_wrap=True, emoji=False)
+_WIDEST = 100_000  # columns of a table
+err = _Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def logs() -> None:
-    """Warnings and worse to stderr, above the progress bar where there is one."""
-    handler: logging.Handler = logging.StreamHandler()
-    if err.is_terminal:
-        handler = RichHandler(console=err, show_time=False, show_path=False)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    """Log warnings and errors to stderr, above the progress bar if there is one."""
+    log_warnings(RichHandler(console=err, show_time=False, show_path=False) if err.is_terminal else None)
 
 
 def say(text: str) -> None:
-    """One line for people, on stderr; what is no valid text in it (a file's name) is escaped."""
-    err.print(text.encode(errors="backslashreplace").decode(), markup=False)
+    """Print one line for people, on stderr."""
+    err.print(visible(text), markup=False)
 
 
 def line(text: str) -> None:
-    """One line on stdout, as it is: rich would make spaces of a tab. Control characters are escaped."""
-    text = "".join(_escaped(one) if category(one) in _CONTROL else one for one in text)
+    """Print one line on stdout, for people and for pipes."""
     encoding = getattr(out.file, "encoding", None) or "utf-8"
-    out.file.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    out.file.write(visible(text).encode(encoding, "backslashreplace").decode(encoding) + "\n")
     out.file.flush()
 
 
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape", "backslashreplace").decode("ascii")
-
-
-def compile_kernels() -> None:
-    """Compile what is not compiled yet, and say so: it takes a while, and nobody should wonder why."""
-    if not warm.is_warm():
-        say(warm.NOTICE)
-        warm.warm()
+def shown(text: str) -> str:
+    """Escape a name or a message for text with rich's markup, as one line."""
+    return escape(visible(text))
 
 
 def as_json(value: Any) -> None:
-    """One object on one line."""
-    sys.stdout.write(json.dumps(value) + "\n")
+    """Print one JSON object on one line."""
+    sys.stdout.write(to_json(value) + "\n")
     sys.stdout.flush()
 
 
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Text left, numbers right."""
+    """Print a table: text left, numbers right. Columns are as wide as their longest cell, so no name is cut."""
     rows = list(rows)
-    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    heading = None if title is None else shown(title)
+    made = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
         numeric = all(isinstance(row[number], (int, float)) for row in rows)
-        shown.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+        made.add_column(shown(column), justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
-        shown.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
-    out.print(shown)
+        made.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else visible(str(cell))) for cell in row))
+    made.width = out.measure(made, options=out.options.update(max_width=_WIDEST)).maximum
+    out.print(made, crop=False)
 
 
 def _bar(total: float | None, *columns: TextColumn) -> Progress:
     amount = [DownloadColumn(binary_units=True)] if total is not None else []
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         *amount,
@@ -93,9 +97,9 @@ def _bar(total: float | None, *columns: TextColumn) -> Progress:
 
 @contextlib.asynccontextmanager
 async def running(look: Callable[[], tuple[float, float, str]], every: float = 0.2) -> AsyncIterator[None]:
-    """A bar of bytes while the body runs; `look` gives (bytes done, bytes in all, text beside the bar)."""
+    """Show a bar of bytes during the block; `look` returns (bytes done, total bytes, text beside the bar)."""
     _, total, text = look()
-    with _bar(total, TextColumn("{task.fields[text]}")) as progress:
+    with _bar(total, TextColumn("{task.fields[text]}", markup=False)) as progress:
         task = progress.add_task("ingest", total=total, text=text)
 
         async def follow() -> None:
@@ -115,7 +119,7 @@ async def running(look: Callable[[], tuple[float, float, str]], every: float = 0
 
 @contextlib.contextmanager
 def share(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar from 0 to 1; the body calls what it is given."""
+    """Show a bar from 0 to 1. The block calls the yielded function with its progress."""
     with _bar(None) as progress:
         task = progress.add_task(what, total=1.0)
         yield lambda done: progress.update(task, completed=done)

@@ -1,8 +1,7 @@
-"""The three words that decide what happens next; adapters translate into them, the core imports no foreign exception.
+"""The errors that decide what happens next. Adapters translate into them, so that no other code names a library's errors.
 
-Retryable   throttled, timed out, outcome unknown: keep the work, try again later
-Poison      what the decoder itself calls not a capture: a quarantine row, then done
-Fatal       bad settings, no permission, a lake of another kind: stop, say what to do, exit not 0
+Retryable   throttled, timed out, outcome unknown: keep the work and try again later
+Fatal       wrong settings, no permission, another kind of lake: stop, say what to do, exit with an error
 """
 
 from __future__ import annotations
@@ -18,10 +17,6 @@ class Retryable(PcaplakeError):
 
 class OutcomeUnknown(Retryable):
     """The request may or may not have been carried out: look before doing it again."""
-
-
-class Poison(PcaplakeError):
-    """This one capture can never be decoded."""
 
 
 class Fatal(PcaplakeError):

@@ -20,7 +20,7 @@ class Meter(Protocol):
         ...
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        """What it is now."""
+        """What it is now. NaN: this process does not know (any more), and shows nothing."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""boto3 clients of one account, and what its services answer, in worker/errors.py.
+"""boto3 clients of one account. Errors of its services become the errors of worker/errors.py.
 
-Endpoints and credentials are what botocore finds; those of S3 may also be given as the storage options of the lakes.
+botocore finds endpoints and credentials; for S3 the storage options of the lakes can also set them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import Fatal, NotAllowed, Retryable
+from pcaplake.worker.errors import Fatal, NotAllowed, Retryable
 
 _CONFIG: dict[str, Any] = {
     "connect_timeout": 5,
@@ -41,7 +41,7 @@ _CREDENTIALS = frozenset(
 
 
 class Clients:
-    """Made when they are first used. `region` None: as botocore finds it; `options`: of S3, as obstore takes them."""
+    """Clients are created when first used. Without `region`, botocore finds it. `options` are for S3, in obstore's names."""
 
     def __init__(self, *, region: str | None = None, options: Mapping[str, str] | None = None) -> None:
         self._region = region
@@ -51,27 +51,27 @@ class Clients:
 
     @property
     def s3(self) -> Any:
-        return self._client("s3", **self._s3)
+        return self._get_client("s3", **self._s3)
 
     @property
     def sqs(self) -> Any:
-        return self._client("sqs")
+        return self._get_client("sqs")
 
     @property
     def dynamodb(self) -> Any:
-        return self._client("dynamodb")
+        return self._get_client("dynamodb")
 
     @property
     def sts(self) -> Any:
-        return self._client("sts")
+        return self._get_client("sts")
 
     @property
-    def region(self) -> str:
+    def region_name(self) -> str:
         return str(self.sqs.meta.region_name)
 
-    def _client(self, service: str, **given: Any) -> Any:
+    def _get_client(self, service: str, **given: Any) -> Any:
         if service not in self._made:
-            self._made[service] = _open(service, {"region_name": self._region, **given})
+            self._made[service] = _create_client(service, {"region_name": self._region, **given})
         return self._made[service]
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Clients:
         self.close()
 
 
-def _open(service: str, given: Mapping[str, Any]) -> Any:
+def _create_client(service: str, client_arguments: Mapping[str, Any]) -> Any:
     try:
         import boto3
         from botocore.config import Config
@@ -95,50 +95,55 @@ def _open(service: str, given: Mapping[str, Any]) -> Any:
         raise Fatal("this command needs the extra `aws`: pip install 'pcaplake[aws]'") from error
     try:
         session = boto3.Session()
-        client = session.client(service, config=Config(**_CONFIG), **given)
+        client = session.client(service, config=Config(**_CONFIG), **client_arguments)
         if service == "s3" and ".amazonaws." not in client.meta.endpoint_url:
-            client.close()  # behind other addresses a bucket is seldom a host of its own
-            client = session.client(service, config=Config(s3={"addressing_style": "path"}, **_CONFIG), **given)
+            client.close()  # other endpoints rarely support virtual-hosted buckets
+            client = session.client(
+                service, config=Config(s3={"addressing_style": "path"}, **_CONFIG), **client_arguments
+            )
     except (BotoCoreError, ValueError) as error:
         why = str(error).rstrip(".")
-        raise Fatal(f"no client for {service}: {why}. Set AWS_REGION, AWS_ENDPOINT_URL and credentials") from error
+        raise Fatal(
+            f"cannot create a client for {service}: {why}. Set AWS_REGION, AWS_ENDPOINT_URL and credentials"
+        ) from error
     return client
 
 
-def code(error: Any) -> str:
-    """Of a ClientError: `AWS.SimpleQueueService.NonExistentQueue` and `NonExistentQueue` are one."""
+def error_code(error: Any) -> str:
+    """The code of a ClientError without its prefix: `AWS.SimpleQueueService.NonExistentQueue` becomes `NonExistentQueue`."""
     said = str(error.response.get("Error", {}).get("Code", ""))
     return said.rpartition(".")[2].rpartition("#")[2]
 
 
 @contextmanager
-def errors(where: str) -> Iterator[None]:
-    """Everything that a client raises, as Retryable or Fatal; the message begins with `where`."""
+def translate_errors(where: str) -> Iterator[None]:
+    """Turn exceptions of a client into Retryable or Fatal. The message starts with `where`."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
     from botocore.parsers import ResponseParserError
 
     try:
         yield
     except ClientError as error:
-        raise _refused(where, error) from error
+        raise _translate_client_error(where, error) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise Fatal(f"{where}: {error}; give credentials in one of the ways that boto3 reads") from error
+        raise Fatal(f"{where}: {error}; provide credentials in one of the ways that boto3 supports") from error
     except (BotoCoreError, ResponseParserError, OSError) as error:
         raise Retryable(f"{where}: {error}") from error
 
 
-def _refused(where: str, error: Any) -> Exception:
-    name, status = code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+def _translate_client_error(where: str, error: Any) -> Exception:
+    name, status = error_code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     why = f"{name}: {error.response.get('Error', {}).get('Message', '').rstrip('.')}"
     text = f"{where}: {why}"
     if "Throttl" in name or name in ("SlowDown", "OperationAborted", "LimitExceededException") or status >= 500:
-        return Retryable(f"{text}; run it again")
+        return Retryable(f"{text}; run this again")
     if name == "NoSuchBucket":
-        return Fatal(f"{text}. Make the bucket first, or name the right bucket, region and endpoint")
+        return Fatal(f"{text}. Create the bucket first, or correct the bucket, region or endpoint")
     if name in _CREDENTIALS:
-        return Fatal(f"{text}. Give valid credentials in one of the ways that boto3 reads, and check the clock")
+        return Fatal(f"{text}. Provide valid credentials in one of the ways that boto3 supports, and check the clock")
     if status == 403 or name.startswith("AccessDenied"):
         return NotAllowed(
-            where, f"{why}. It must be allowed to who runs this: docs/setup.md says what each command needs"
+            where,
+            f"{why}. Allow it for the role that runs this command: docs/setup.md lists the rights of each command",
         )
     return Fatal(text)

@@ -1,4 +1,4 @@
-"""What the ledgers of the lakes know of captures. Knows routes, lake.json and the ledger's port; reads, never writes."""
+"""Looks captures up in the ledgers of their lakes. Only reads."""
 
 from __future__ import annotations
 
@@ -7,86 +7,89 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import Fatal
-from ..lake.fleet import Services
-from ..lake.identity import LAKE_JSON, read_identity
-from ..lake.ledger import COMMITTED, Ledger
-from ..lake.ledger.dynamodb import DynamoLedger
-from ..lake.store import Store
-from ..routes import Routes
-from ..source import ObjectRef, capture
+from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.config.routes import Routes
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.identity import LAKE_JSON, read_identity, set_back_message
+from pcaplake.worker.lake.ledger import COMMITTED, Ledger
+from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.store.store import Store
 
 Standing = Literal["nowhere", "absent", "staged", "committed"]
-"""No route takes it; a lake that it goes to has never had it; all have, and in one it waits; it is in all of them."""
+"""No route selects it; one of its lakes does not have it; all have it, but one has not committed it; all have committed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Book:
+class LakeLedger:
     """The ledger of one lake, and where its lake.json is."""
 
     store: Store
     ledger: Ledger
 
-    async def generation(self) -> int:
-        """Of now. Fatal when the lake is gone."""
-        found = await read_identity(self.store)
-        if found is None:
-            raise Fatal(f"there is no lake at {self.store.uri}: make it with `pcaplake setup`, or mend the routes")
-        return found[0].generation
+    async def read_generation(self) -> int:
+        """The current generation. Fatal if the lake is gone, or its lake.json was replaced by an older copy."""
+        identity_object = await read_identity(self.store)
+        if identity_object is None:
+            raise Fatal(f"there is no lake at {self.store.uri}: create it with `pcaplake setup`, or correct the routes")
+        generation, known = identity_object[0].generation, await self.ledger.read_enrollment()
+        if known is not None and known.generation > generation:
+            raise Fatal(set_back_message(generation, f"the ledger knows generation {known.generation}"))
+        return generation
 
 
-class Known:
-    """`books`: by the lake's URI."""
+class CaptureStatusReader:
+    """Finds the status of captures. `lake_ledgers` has the ledger for the URI of each lake."""
 
-    def __init__(self, routes: Routes, books: Mapping[str, Book]) -> None:
-        self._routes, self._books = routes, books
+    def __init__(self, routes: Routes, lake_ledgers: Mapping[str, LakeLedger]) -> None:
+        self._routes, self._lake_ledgers = routes, lake_ledgers
 
-    async def standing(self, refs: Sequence[ObjectRef]) -> list[Standing]:
-        """Of each, in their order; they have eTags. Fatal, Retryable as the ledgers and stores raise them."""
-        lakes = [[route.lake for route in self._routes.of(ref.uri)] for ref in refs]
-        ids = [capture(ref).capture_id for ref in refs]
-        asked = {lake: {one for one, to in zip(ids, lakes, strict=True) if lake in to} for lake in self._books}
-        answers = await asyncio.gather(*(self._ask(lake, wanted) for lake, wanted in asked.items()))
+    async def find_standings(self, refs: Sequence[ObjectRef]) -> list[Standing]:
+        """The standing of each reference, in order. References must have eTags. Raises Fatal and Retryable."""
+        lakes = [[route.lake for route in self._routes.find_routes(ref.uri)] for ref in refs]
+        ids = [capture_from_reference(ref).capture_id for ref in refs]
+        asked = {lake: {one for one, to in zip(ids, lakes, strict=True) if lake in to} for lake in self._lake_ledgers}
+        answers = await asyncio.gather(*(self._find_states(lake, capture_ids) for lake, capture_ids in asked.items()))
         states = dict(zip(asked, answers, strict=True))
         return [
-            _standing([states[lake].get(one) for lake in to]) if to else "nowhere"
+            _combine_states([states[lake].get(one) for lake in to]) if to else "nowhere"
             for one, to in zip(ids, lakes, strict=True)
         ]
 
-    async def _ask(self, lake: str, capture_ids: set[str]) -> dict[str, str]:
+    async def _find_states(self, lake: str, capture_ids: set[str]) -> dict[str, str]:
         if not capture_ids:
             return {}
-        book = self._books[lake]
-        items = await book.ledger.captures(await book.generation(), capture_ids)
+        book = self._lake_ledgers[lake]
+        items = await book.ledger.get_capture_items(await book.read_generation(), capture_ids)
         return {one: item.state for one, item in items.items()}
 
 
-def _standing(states: Sequence[str | None]) -> Standing:
+def _combine_states(states: Sequence[str | None]) -> Standing:
     if None in states:
         return "absent"
     return "committed" if set(states) == {COMMITTED} else "staged"
 
 
-async def open_books(
+async def open_lake_ledgers(
     routes: Routes, services: Services, *, storage: Callable[[str], Mapping[str, str]] = lambda uri: {}
-) -> dict[str, Book]:
-    """The books of all lakes. Fatal where there is no lake, or it has another ledger: all captures would seem new.
+) -> dict[str, LakeLedger]:
+    """The ledgers of all lakes. Fatal if a lake does not exist or has another ledger, in which all captures would seem new.
 
-    `storage`: options of the object store of a lake, by its URI.
+    `storage` returns the options of the object store for the URI of a lake.
     """
-    books = {}
-    for uri in routes.lakes:
+    lake_ledgers = {}
+    for uri in routes.lake_uris:
         store = Store.open(uri, storage(uri))
-        found = await read_identity(store)
-        if found is None:
-            raise Fatal(f"there is no lake at {uri}: make it with `pcaplake setup`, or mend the routes")
-        lake = found[0]
+        identity_object = await read_identity(store)
+        if identity_object is None:
+            raise Fatal(f"there is no lake at {uri}: create it with `pcaplake setup`, or correct the routes")
+        lake = identity_object[0]
         ledger = DynamoLedger(services.ledger, store, lake_id=lake.lake_id, shards=lake.shards)
-        here = await ledger.identity()
+        here = await ledger.read_ledger_id()
         if (lake.ledger_kind, lake.ledger_id) != (ledger.kind, here):
             raise Fatal(
                 f"{uri}/{LAKE_JSON} names the ledger {lake.ledger_kind} {lake.ledger_id} at {lake.ledger_name}, not "
                 f"{here} at {ledger.name}: set the ledger table and the region of that lake"
             )
-        books[uri] = Book(store=store, ledger=ledger)
-    return books
+        lake_ledgers[uri] = LakeLedger(store=store, ledger=ledger)
+    return lake_ledgers

@@ -1,7 +1,7 @@
-"""Dead letters: what they are about, and back to the queue with those that are chosen.
+"""Lists dead letters and moves selected ones back to the queue.
 
-Knows two queues and notifications. Each letter is sent first and deleted after: a crash in between doubles a message,
-which the ledger finds out, and loses none. What is only looked at is hidden while this runs, and not longer.
+Each letter is sent first and deleted afterwards: a crash in between can duplicate a message, which does no harm because the
+ledger knows its captures, but loses none. Letters that are only listed stay invisible while this runs, and no longer.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from ..notification import BadNotification, parse
-from ..queue import Delivery, Queue
-from ..queue.heartbeat import Heartbeats
+from pcaplake.worker.service.notification import BadNotification, parse_notification
+from pcaplake.worker.service.queue import Delivery, Queue
+from pcaplake.worker.service.queue.heartbeat import Heartbeats
 
-_WAIT = 2.0  # seconds of a long poll: a short one may find nothing where there is something
+_WAIT = 2.0  # seconds of a long poll: a short poll may miss messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """A message that was received too often. `uris`: of the captures it announces.
+class DeadLetter:
+    """A message that was received too often. `uris` are the captures that it announces.
 
-    `unreadable`: why it says nothing; `partly`: why one of its records says nothing.
+    `unreadable` says why the message cannot be parsed, and `partly` why one of its records cannot be parsed.
     """
 
     delivery: Delivery
@@ -30,13 +30,13 @@ class Letter:
     unreadable: str = ""
     partly: str = ""
 
-    def matches(self, pattern: str | None) -> bool:
+    def matches_pattern(self, pattern: str | None) -> bool:
         return not self.unreadable and (pattern is None or any(fnmatchcase(uri, pattern) for uri in self.uris))
 
 
 @dataclass(slots=True, kw_only=True)
-class Moved:
-    """Letters `found` in all; `matched` of them, and `moved`. `doubled`: moved, but not deleted for sure."""
+class RedriveTally:
+    """Counts of letters: `found`, `matched`, `moved`, and `doubled`, which were moved but possibly not deleted."""
 
     found: int = 0
     matched: int = 0
@@ -45,29 +45,29 @@ class Moved:
     doubled: int = 0
 
 
-def read(delivery: Delivery) -> Letter:
+def parse_dead_letter(delivery: Delivery) -> DeadLetter:
     try:
-        said = parse(delivery.body)
+        said = parse_notification(delivery.body)
     except BadNotification as error:
-        return Letter(delivery=delivery, unreadable=str(error))
-    return Letter(delivery=delivery, uris=tuple(ref.uri for ref in said.objects), partly=str(said.bad or ""))
+        return DeadLetter(delivery=delivery, unreadable=str(error))
+    return DeadLetter(delivery=delivery, uris=tuple(ref.uri for ref in said.objects), partly=str(said.bad or ""))
 
 
-async def redrive(
+async def redrive_dead_letters(
     dead: Queue,
     queue: Queue,
-    tally: Moved,
+    tally: RedriveTally,
     *,
     match: str | None = None,
     limit: int | None = None,
     dry_run: bool = False,
-    show: Callable[[Letter], None] = lambda letter: None,
+    show: Callable[[DeadLetter], None] = lambda letter: None,
     heartbeats: Heartbeats | None = None,
 ) -> None:
-    """Every letter that matches the glob, up to `limit`. `show` is told of each before it is moved, and of unreadable ones.
+    """Move every letter that matches the glob, up to `limit`. `show` gets each letter before it is moved, and unreadable ones.
 
-    `heartbeats`: of `dead`. A letter that nobody can read stays: it would come back. Retryable, Fatal as the queues
-    raise them; `tally` says how far it came.
+    `heartbeats` are for `dead`. Unreadable letters stay, because they would become dead letters again. Raises Retryable and
+    Fatal from the queues; `tally` counts what was done before.
     """
     seen: dict[str, Delivery] = {}
     kept: dict[str, Delivery] = {}
@@ -79,16 +79,16 @@ async def redrive(
             new = [one for one in deliveries if one.message_id not in seen]
             for one in deliveries:
                 seen[one.message_id] = kept[one.message_id] = replace(one, body="")
-                beats.watch(kept[one.message_id], lambda delivery: None)
+                beats.watch_delivery(kept[one.message_id], lambda delivery: None)
             if not new:
-                return  # there is none, or all were seen
+                return  # the queue is empty, or all letters were seen
             for one in new:
-                letter = read(one)
+                letter = parse_dead_letter(one)
                 tally.found += 1
                 if letter.unreadable:
                     tally.unreadable += 1
                     show(letter)
-                if not letter.matches(match) or tally.matched == limit:
+                if not letter.matches_pattern(match) or tally.matched == limit:
                     continue
                 tally.matched += 1
                 show(letter)
@@ -98,8 +98,8 @@ async def redrive(
                 gone = await dead.delete([one])
                 tally.moved += 1
                 tally.doubled += not gone.done
-                beats.forget(kept.pop(one.message_id))
+                beats.forget_delivery(kept.pop(one.message_id))
     finally:
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
-        await dead.extend(list(kept.values()), 0)
+        await dead.change_visibility_timeout(list(kept.values()), 0)

@@ -1,7 +1,7 @@
-"""`pcaplake status`: how much waits, how far each lake is, and who moves it.
+"""`pcaplake status`: the queue, the progress of each lake, and its committer.
 
-Knows what to ask, and keeps what is expensive to read between two looks. Changes nothing but `_pcaplake/clock`, which
-it puts as committers do, to learn the store's time. Judges nothing: that is `pcaplake doctor`.
+Keeps what is expensive to read between two refreshes. Changes nothing except `_pcaplake/clock`, which it writes, as
+committers do, to get the store's time. It reports facts only; `pcaplake doctor` judges them.
 """
 
 from __future__ import annotations
@@ -13,29 +13,28 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
-from ..errors import Fatal, NotAllowed, PcaplakeError, Retryable
-from ..lake.committer import APP_ID
-from ..lake.delta.errors import TableBlocked
-from ..lake.delta.guard import refusal
-from ..lake.delta.tail import Tail, catch_up, last_checkpoint
-from ..lake.files import Files
-from ..lake.ledger import Lease, Ledger
-from .checks_common import Case, batches_from, beats
-from .checks_lake import lake_json, ledger
-from .checks_queue import QueueFacts, Queues
-from .doctor import Subject, opened
-from .table_files import TableFiles, read
+from pcaplake.worker.admin.case import Case, is_lease_renewed, list_batches_from
+from pcaplake.worker.admin.doctor.checks_queue import QueueClients, QueueFacts
+from pcaplake.worker.admin.open_case import Subject, open_case
+from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError
+from pcaplake.worker.lake.commit.history import APP_ID
+from pcaplake.worker.lake.delta.errors import TableBlocked
+from pcaplake.worker.lake.delta.live_files import LiveFiles, read_live_files
+from pcaplake.worker.lake.delta.log_state import LogState, read_last_checkpoint_hint, update_log_state
+from pcaplake.worker.lake.delta.write_support import unsupported_reason
+from pcaplake.worker.lake.ledger import Lease, Ledger
+from pcaplake.worker.lake.staging.stage_files import StageFiles
 
 MOST_PENDING = 10_000  # stages that are counted
-_OLDEST = 16  # of them, whose ages are looked at
+_OLDEST = 16  # pending stages whose ages are read
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """As its log has it. `txn`: the last batch in it. Ages in seconds; None: there is none, or nobody says.
+    """The state of a table from its log. `txn`: the last batch in it. Ages are in seconds, or None if unknown.
 
-    `rows` None: a file does not say. `blocked`: why it cannot be written, or read.
+    `rows` is None if a file has no row count. `blocked`: why the table cannot be written or read.
     """
 
     version: int
@@ -50,7 +49,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who commits. `moves`: does its beat; None: it is too early to say."""
+    """The committer. `moves`: whether its heartbeat is active; None if it is too early to tell."""
 
     owner: str
     moves: bool | None
@@ -60,8 +59,8 @@ class Leader:
 class LakeStatus:
     """`last_batch`: the last manifest. `pending` counts up to MOST_PENDING stages; `oldest_pending`: seconds.
 
-    `problem`: why nothing else is known. `not_allowed`: requests that who runs this has no right to; what they would have
-    told is None, and without `head` the last batch of all tables is where `last_batch` is looked for.
+    `problem`: why nothing else is known. `not_allowed`: requests that this role may not make; their values are None, and
+    without `head` the search for `last_batch` starts at the last batch of all tables.
     """
 
     uri: str
@@ -78,89 +77,89 @@ class LakeStatus:
     tables: Mapping[str, TableStatus] = field(default_factory=dict)
 
     @property
-    def blocked(self) -> dict[str, str]:
+    def blocked_tables(self) -> dict[str, str]:
         return {name: one.blocked for name, one in self.tables.items() if one.blocked is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """`queue` None: none is set, or `queue_problem` says why it cannot be asked."""
+    """`queue` is None if no queue is set, or if `queue_problem` says why it cannot be read."""
 
     queue: QueueFacts | None
     queue_problem: str | None
     lakes: tuple[LakeStatus, ...]
 
     @property
-    def known(self) -> bool:
-        """Nothing could not be read that may be."""
+    def is_complete(self) -> bool:
+        """True if everything that this role may read was read."""
         return self.queue_problem is None and not any(lake.problem for lake in self.lakes)
 
 
 class LakeWatch:
-    """One lake, looked at again and again; `clock`: monotonic seconds. The case is closed by whoever opened it."""
+    """One lake that is read repeatedly. `clock` is in monotonic seconds. The caller closes the case."""
 
     def __init__(self, case: Case, clock: Callable[[], float] = time.monotonic) -> None:
         self._case, self._clock = case, clock
-        self._tails: dict[str, Tail] = {}
-        self._files: dict[str, TableFiles] = {}
+        self._logs: dict[str, LogState] = {}
+        self._files: dict[str, LiveFiles] = {}
         self._lease: Lease | None = None
         self._seen_at = clock()
         self._moves: bool | None = None
 
-    async def look(self, *, wait: bool) -> LakeStatus:
-        """`wait`: until it is known whether somebody leads; else that comes with later looks."""
+    async def read_status(self, *, wait: bool) -> LakeStatus:
+        """With `wait`, waits until it is known whether a committer leads; otherwise later calls tell."""
         try:
-            return await self._look(wait)
+            return await self._read_status(wait)
         except PcaplakeError as problem:
             return LakeStatus(uri=self._case.store.uri, problem=str(problem))
 
-    async def _look(self, wait: bool) -> LakeStatus:
+    async def _read_status(self, wait: bool) -> LakeStatus:
         case = self._case
-        case.identity = None  # its generation may have been raised
-        problems = list(await lake_json(case))
-        if case.ledger is None and case.identity is not None:
-            problems += await ledger(case)
-        if case.identity is None or case.ledger is None:
-            raise Fatal("; ".join(one.what for one in problems if one.level != "ok"))
-        lake, book = case.identity, case.ledger
+        lake, book = await case.read_identity_and_ledger()  # read again, because the generation may have been raised
         refused: list[str] = []
-        before = await _unless(book.lease(), refused)
-        head = await _unless(book.head(), refused)
-        now = await self._now()
-        waiting = await _unless(book.pending(lake.generation, MOST_PENDING), refused)
-        items = await _unless(book.stages(lake.generation, (waiting or [])[:_OLDEST]), refused) or {}
+        before = await _none_if_not_allowed(book.read_lease(), refused)
+        head = await _none_if_not_allowed(book.read_head(), refused)
+        now = await self._read_store_clock()
+        waiting = await _none_if_not_allowed(book.list_pending_stages(lake.generation, MOST_PENDING), refused)
+        items = (
+            await _none_if_not_allowed(book.get_stage_items(lake.generation, (waiting or [])[:_OLDEST]), refused) or {}
+        )
         written = [item.stage.written_at for item in items.values() if item.stage is not None and item.batch is None]
         names = sorted(case.schemas)
-        tables = await asyncio.gather(*(self._table(name, now) for name in names))
+        tables = await asyncio.gather(*(self._read_table_status(name, now) for name in names))
         settled = head if head is not None else max((one.txn for one in tables if one is not None), default=-1)
-        held = await _unless(book.held(lake.generation), refused)
-        leader = None if before is None else Leader(owner=before.owner, moves=await self._leads(book, before, wait))
+        held = await _none_if_not_allowed(book.list_held_stages(lake.generation), refused)
+        leader = (
+            None
+            if before is None
+            else Leader(owner=before.owner, moves=await self._is_leader_active(book, before, wait))
+        )
         return LakeStatus(
             uri=case.store.uri,
             lake_id=lake.lake_id,
             generation=lake.generation,
             head=head,
             not_allowed=tuple(dict.fromkeys(refused)),
-            last_batch=max(await batches_from(case.store, settled + 1), default=settled),
+            last_batch=max(await list_batches_from(case.store, settled + 1), default=settled),
             pending=None if waiting is None else len(waiting),
-            oldest_pending=_age(now, min(written, default=None)),
+            oldest_pending=_age_seconds(now, min(written, default=None)),
             held=held,
             leader=leader,
             tables={name: one for name, one in zip(names, tables, strict=True) if one is not None},
         )
 
-    async def _now(self) -> int | None:
-        """The store's, epoch ms; None where we may not put the object that tells it."""
+    async def _read_store_clock(self) -> int | None:
+        """The store's time in epoch ms; None without the right to write the object that tells it."""
         try:
-            return await Files(self._case.store).now()
+            return await StageFiles(self._case.store).read_store_clock()
         except Fatal:
             return None
 
-    async def _leads(self, book: Ledger, lease: Lease, wait: bool) -> bool | None:
+    async def _is_leader_active(self, book: Ledger, lease: Lease, wait: bool) -> bool | None:
         if not lease.owner:
             self._lease, self._moves = lease, False
         elif wait:
-            self._moves = await beats(book, lease, self._case.patience, self._case.sleep)
+            self._moves = await is_lease_renewed(book, lease, self._case.patience, self._case.sleep)
         elif lease != self._lease:
             self._moves = None if self._lease is None else True
             self._lease, self._seen_at = lease, self._clock()
@@ -168,43 +167,44 @@ class LakeWatch:
             self._moves = False
         return self._moves
 
-    async def _table(self, name: str, now: int | None) -> TableStatus | None:
+    async def _read_table_status(self, name: str, now: int | None) -> TableStatus | None:
         store = self._case.store
         try:
-            tail = self._tails[name] = await catch_up(store, name, self._tails.get(name))
-            files = await self._live(name)
+            files = await self._update_live_files(name)
         except TableBlocked as problem:
             unknown = {"version": -1, "txn": -1, "files": 0, "bytes": 0}
             return TableStatus(**unknown, rows=None, checkpoint=None, checkpoint_age=None, blocked=str(problem))
-        if tail.version < 0:
+        log = self._logs[name]
+        if log.version < 0:
             return None
-        last = await last_checkpoint(store, name)
-        meta = None if last is None else await store.head(last.paths(name)[0])
-        made = None if meta is None else round(meta.last_modified.timestamp() * 1000)
+        last = await read_last_checkpoint_hint(store, name)
+        meta = None if last is None else await store.head(last.part_paths(name)[0])
+        created_at = None if meta is None else round(meta.last_modified.timestamp() * 1000)
         return TableStatus(
-            version=tail.version,
-            txn=tail.txns.get(APP_ID, -1),
+            version=log.version,
+            txn=log.txns.get(APP_ID, -1),
             files=len(files.live),
-            rows=files.rows,
-            bytes=files.size,
+            rows=files.total_rows,
+            bytes=files.total_bytes,
             checkpoint=None if last is None else last.version,
-            checkpoint_age=_age(now, made),
-            blocked=refusal(name, tail, None),
+            checkpoint_age=_age_seconds(now, created_at),
+            blocked=unsupported_reason(name, log, None),
         )
 
-    async def _live(self, name: str) -> TableFiles:
-        known = self._files.pop(name, None)
-        if known is not None:
-            try:
-                await known.go_on(self._case.store)
-            except Retryable:
-                known = None
-        files = self._files[name] = known or await read(self._case.store, name)
+    async def _update_live_files(self, name: str) -> LiveFiles:
+        """Reads the whole log first and after it was cleaned up or set back, otherwise only new versions."""
+        store, before, files = self._case.store, self._logs.pop(name, None), self._files.pop(name, None)
+        log = await update_log_state(store, name, before)
+        if files is not None and log is before:
+            await files.read_versions_up_to(store, log.version)
+        else:
+            files = await read_live_files(store, name, log)
+        self._logs[name], self._files[name] = log, files
         return files
 
 
-async def _unless(asked: Awaitable[T], refused: list[str]) -> T | None:
-    """The answer; None where it is not allowed to ask, which is added to `refused`."""
+async def _none_if_not_allowed(asked: Awaitable[T], refused: list[str]) -> T | None:
+    """The answer, or None if the request is not allowed; then it is added to `refused`."""
     try:
         return await asked
     except NotAllowed as why:
@@ -212,17 +212,17 @@ async def _unless(asked: Awaitable[T], refused: list[str]) -> T | None:
         return None
 
 
-def _age(now: int | None, then: int | None) -> float | None:
+def _age_seconds(now: int | None, then: int | None) -> float | None:
     return None if now is None or then is None else max(0, now - then) / 1000
 
 
-class Watch:
-    """`async with Watch(subject) as watch: await watch.look()`. What cannot be opened is told by each look."""
+class FleetWatch:
+    """`async with FleetWatch(subject) as watch: await watch.read_status()`. Each status reports what cannot be opened."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._stack = AsyncExitStack()
-        self._queues: Queues | None = None
+        self._queues: QueueClients | None = None
         self._lakes: dict[str, LakeWatch] = {}
 
     async def __aenter__(self) -> Self:
@@ -233,35 +233,37 @@ class Watch:
             self._queues.close()
         await self._stack.aclose()
 
-    async def look(self, *, wait: bool = True) -> Status:
-        """Everything now; `wait` as of `LakeWatch.look`."""
-        uris = self._subject.lakes()
-        unopened = {uri: problem for uri in uris if (problem := await self._open(uri)) is not None}
-        queue, problem = await self._queue()
-        found = await asyncio.gather(*(self._lakes[uri].look(wait=wait) for uri in uris if uri not in unopened))
-        lakes = dict(zip([uri for uri in uris if uri not in unopened], found, strict=True))
+    async def read_status(self, *, wait: bool = True) -> Status:
+        """The current status; `wait` as in `LakeWatch.read_status`."""
+        uris = self._subject.find_lake_uris()
+        unopened = {uri: problem for uri in uris if (problem := await self._open_lake_watch(uri)) is not None}
+        queue, problem = await self._read_queue_facts()
+        statuses = await asyncio.gather(
+            *(self._lakes[uri].read_status(wait=wait) for uri in uris if uri not in unopened)
+        )
+        lakes = dict(zip([uri for uri in uris if uri not in unopened], statuses, strict=True))
         return Status(
             queue=queue,
             queue_problem=problem,
             lakes=tuple(lakes.get(uri) or LakeStatus(uri=uri, problem=unopened[uri]) for uri in uris),
         )
 
-    async def _open(self, uri: str) -> str | None:
-        """Why it cannot be opened."""
+    async def _open_lake_watch(self, uri: str) -> str | None:
+        """Open a lake; returns the reason if that fails."""
         if uri not in self._lakes:
             try:
-                self._lakes[uri] = LakeWatch(await self._stack.enter_async_context(opened(self._subject, uri)))
+                self._lakes[uri] = LakeWatch(await self._stack.enter_async_context(open_case(self._subject, uri)))
             except PcaplakeError as problem:
                 return str(problem)
         return None
 
-    async def _queue(self) -> tuple[QueueFacts | None, str | None]:
+    async def _read_queue_facts(self) -> tuple[QueueFacts | None, str | None]:
         settings, only = self._subject.settings, self._subject.lake
-        of_one_machine = only is not None and (self._subject.ledger or self._subject.store(only).local) is not None
+        of_one_machine = only is not None and (self._subject.ledger or self._subject.open_store(only).local) is not None
         if settings.queue is None or of_one_machine:
             return None, None
         try:
-            self._queues = self._queues or Queues(region=settings.region)
-            return await self._queues.look(settings.queue), None
+            self._queues = self._queues or QueueClients(region=settings.region)
+            return await self._queues.read_queue_facts(settings.queue), None
         except PcaplakeError as problem:
             return None, str(problem)

@@ -1,9 +1,7 @@
-"""Files, folders, globs and URIs -> the captures they may be.
+"""Finds possible captures from the files, folders, globs and URIs on a command line, without reading their contents.
 
-Knows how captures are named on a command line. Must not know what is in a file: that is looked at when its turn comes.
-
-What is named, by itself or by a glob, is explicit; what lies in a folder or below a prefix is not. Nothing below the
-lake itself is ever found, and nothing twice.
+A file that is named, directly or by a glob, is explicit; a file in a named folder or below a prefix is not. Files of the
+lake itself are never found, and no file is found twice.
 """
 
 from __future__ import annotations
@@ -14,103 +12,123 @@ import glob
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..lake.store import ObjectMeta, Store
-from ..source import ObjectRef, Sources, is_remote, local
+from pcaplake.worker.lake.store.store import ObjectMeta, Store, is_nameable
+
+from .objects import Gone
+from .source import ObjectRef, Sources, is_remote_uri, local_reference
 
 _MAGIC = frozenset("*?[")
 
 
 class NotThere(ValueError):
-    """What was named does not exist; the message says it."""
+    """A name on the command line does not exist."""
 
 
-async def find(
+async def find_captures(
     names: Sequence[str],
     sources: Sources,
     lake: Store | None = None,
     *,
     skipped: Callable[[str], None] = lambda uri: None,
 ) -> list[ObjectRef]:
-    """Everything that was named, in that order; folders sorted by name. NotThere for a name that stands for nothing.
+    """All captures in the order of their names, with folders sorted by name. Raises NotThere for a name that matches nothing.
 
-    With the time of each; with the eTag of what is in an object store. `skipped` is told of everything in a folder that
-    is no file: pipes, devices, links to nowhere. A folder in a folder that cannot be read is found like a file that
-    cannot: who opens it learns why.
+    References have the time, and in an object store the eTag. `skipped` gets everything in a folder that is not a regular
+    file, such as pipes, devices and broken links, and empty objects below a prefix, such as folder markers. A subfolder
+    that cannot be read is returned like an unreadable file, so that opening it reports the error.
     """
-    found: dict[str, ObjectRef] = {}
+    refs_by_uri: dict[str, ObjectRef] = {}
     for name in names:
-        if is_remote(name):
-            some = await _remote(name, sources)
+        if is_remote_uri(name):
+            refs = await _find_remote(name, sources, skipped)
         else:
-            some = await asyncio.to_thread(_local, name.removeprefix("file://"), skipped)
-        for ref in some:
-            known = found.setdefault(ref.uri, ref)
+            refs = await asyncio.to_thread(_find_local, name.removeprefix("file://"), skipped)
+        for ref in refs:
+            known = refs_by_uri.setdefault(ref.uri, ref)
             if ref.explicit and not known.explicit:
-                found[ref.uri] = ref
-    return [ref for ref in found.values() if lake is None or not ref.uri.startswith(f"{lake.uri}/")]
+                refs_by_uri[ref.uri] = ref
+    return [ref for ref in refs_by_uri.values() if lake is None or not ref.uri.startswith(f"{lake.uri}/")]
 
 
-def _local(name: str, skipped: Callable[[str], None]) -> list[ObjectRef]:
+def _find_local(name: str, skipped: Callable[[str], None]) -> list[ObjectRef]:
     path = Path(name)
     if path.exists():
-        return list(_named(path, skipped))
+        return list(_find_at_path(path, skipped))
     matches = sorted(glob.glob(name, recursive=True)) if _MAGIC & set(name) else []
     if not matches:
         raise NotThere(f"{name} does not exist" if not _MAGIC & set(name) else f"{name} matches nothing")
-    return [ref for match in matches for ref in _named(Path(match), skipped)]
+    return [ref for match in matches for ref in _find_at_path(Path(match), skipped)]
 
 
-def _named(path: Path, skipped: Callable[[str], None]) -> Iterator[ObjectRef]:
+def _find_at_path(path: Path, skipped: Callable[[str], None]) -> Iterator[ObjectRef]:
     if not path.is_dir():
-        yield local(path, explicit=True)
+        yield local_reference(path, explicit=True)
         return
     top = path.resolve()
     closed: list[OSError] = []
     for parent, folders, files in os.walk(top, onerror=closed.append):
         folders.sort()
-        for one in sorted(files):
-            inside = Path(parent, one)
+        for file_name in sorted(files):
+            inside = Path(parent, file_name)
             try:
                 if stat.S_ISREG(inside.stat().st_mode):
-                    yield local(inside, explicit=False)
+                    yield local_reference(inside, explicit=False)
                     continue
             except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ELOOP):  # else a link to nowhere, or gone in the meantime
-                    yield _unreadable(str(inside))
+                if error.errno not in (errno.ENOENT, errno.ELOOP):  # otherwise a broken link, or deleted meanwhile
+                    yield _unreadable_reference(str(inside))
                     continue
             skipped(f"file://{inside}")
     for folder in closed:
         if folder.filename == str(top):
             raise NotThere(f"the folder {top} cannot be read: {folder.strerror}")
-        yield _unreadable(folder.filename)
+        yield _unreadable_reference(folder.filename)
 
 
-def _unreadable(name: str) -> ObjectRef:
+def _unreadable_reference(name: str) -> ObjectRef:
     return ObjectRef(uri=f"file://{name}", size=0, explicit=False)
 
 
-async def _remote(uri: str, sources: Sources) -> list[ObjectRef]:
-    store, key = sources.store(uri)
+async def _find_remote(uri: str, sources: Sources, skipped: Callable[[str], None]) -> list[ObjectRef]:
+    store, key = sources.open_store(uri)
 
-    def ref(one: ObjectMeta, *, explicit: bool) -> ObjectRef:
-        etag = (one.etag or "").strip('"') or None
-        uri = f"{store.uri}/{one.path}"
-        return ObjectRef(uri=uri, size=one.size, explicit=explicit, etag=etag, event_time=one.last_modified)
+    def make_reference(meta: ObjectMeta, *, explicit: bool) -> ObjectRef:
+        etag = (meta.etag or "").strip('"') or None
+        uri = f"{store.uri}/{meta.path}"
+        return ObjectRef(uri=uri, size=meta.size, explicit=explicit, etag=etag, event_time=meta.last_modified)
 
-    meta = await store.head(key) if key and not key.endswith("/") else None
-    if meta is not None:
-        return [ref(meta, explicit=True)]
+    if key and not key.endswith("/"):
+        if is_nameable(key):
+            meta = await store.head(key)
+            if meta is not None:
+                return [make_reference(meta, explicit=True)]
+        else:
+            with suppress(Gone):
+                return [await sources.resolve_reference(ObjectRef(uri=f"{store.uri}/{key}", size=0, explicit=True))]
     if _MAGIC & set(key):
         fixed = key[: min(key.index(one) for one in _MAGIC & set(key))]
-        inside = await store.list(fixed.rpartition("/")[0])
-        some = [ref(one, explicit=True) for one in inside if fnmatchcase(one.path, key)]
-        if not some:
+        inside = await sources.list_below(f"{store.uri}/{fixed.rpartition('/')[0]}")
+        matches = [
+            make_reference(one, explicit=True)
+            for one in inside
+            if fnmatchcase(one.path, key) and not _is_folder_marker(one)
+        ]
+        if not matches:
             raise NotThere(f"{uri} matches nothing")
-        return some
-    inside = await store.list(key)
+        return matches
+    inside = await sources.list_below(f"{store.uri}/{key}")
     if not inside:
         raise NotThere(f"{uri} does not exist, as an object or as a prefix")
-    return [ref(one, explicit=False) for one in inside]
+    for one in inside:
+        if not one.size:
+            skipped(f"{store.uri}/{one.path}")
+    return [make_reference(one, explicit=False) for one in inside if one.size]
+
+
+def _is_folder_marker(one: ObjectMeta) -> bool:
+    """True for the folder marker of a console or a file manager."""
+    return not one.size and one.path.endswith("/")

@@ -1,11 +1,11 @@
-"""Objects of which one content is read and no other: the port, and its adapter for every store that `obstore` opens.
+"""Reads one exact content of an object: the port, and its adapter for every store that `obstore` opens.
 
-Knows ranges, versions and eTags, and what stores answer, which it says in worker/errors.py and two words of its own.
-Must not know what an object holds, nor who waits for it.
+Handles ranges, versions and eTags. Errors of a store become one of these:
 
-    Gone        no object of that name, or not in that version
-    Changed     another content than the one that was meant
-    Refused     this object is not given, or not as it was announced: it says nothing about the others
+    Gone        there is no object of this name or version
+    Changed     the object has another content than the expected one
+    Unavailable the object cannot be read at the moment
+    Refused     Unavailable because of this object alone: access is denied, or it differs from what was announced
     Retryable   everything else
 """
 
@@ -20,11 +20,11 @@ from typing import Any, Protocol
 import obstore
 from obstore import exceptions as obstore_errors
 
-from .errors import PcaplakeError, Retryable
-from .lake.store import checked
+from pcaplake.worker.errors import PcaplakeError, Retryable
+from pcaplake.worker.lake.store.store import checked_path
 
 PART_BYTES = 1 << 20
-"""What a cut connection may cost at most, beyond what the store's client mends by itself."""
+"""The most bytes that a broken connection costs, if the store's client does not recover by itself."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 REFUSALS = frozenset({"AccessDenied", "AllAccessDisabled", "InvalidObjectState", "NoSuchBucket", "InvalidBucketName"})
 """Codes of S3 that are about one object or bucket."""
@@ -32,15 +32,19 @@ _NO_OBJECT = frozenset({"NoSuchKey", "NoSuchVersion", "BlobNotFound"})
 
 
 class Gone(PcaplakeError):
-    """It is not there, or not any more."""
+    """The object does not exist, or no longer exists."""
 
 
 class Changed(PcaplakeError):
-    """It is not what it was when it was named, or when its reading began."""
+    """The content changed since the object was listed or since reading began."""
 
 
-class Refused(Retryable):
-    """It is not given, or is not as it was announced: no sign of an outage, in which nothing else is given either."""
+class Unavailable(Retryable):
+    """The store of a capture cannot deliver it at the moment. This says nothing about the store of the lake."""
+
+
+class Refused(Unavailable):
+    """The store refuses this object, or it differs from what was announced. This is not a sign of an outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +58,14 @@ class Content:
 
 
 class Objects(Protocol):
-    """A bucket. Methods raise Gone, Changed or Retryable."""
+    """The objects of a bucket. Methods raise Gone, Changed or Retryable."""
 
-    async def head(self, key: str, version_id: str | None = None) -> Content:
-        """What is there now, or what that version is."""
+    async def head_object(self, key: str, version_id: str | None = None) -> Content:
+        """The current content, or the content of that version."""
         ...
 
-    def read(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
-        """The bytes [start, end) of this very content, part by part; the answer may end early, with or without a word."""
+    def read_range(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
+        """The bytes [start, end) of exactly this content, in parts. The answer may end early, with or without an exception."""
         ...
 
 
@@ -73,24 +77,24 @@ class StoredObjects:
         self._client = client
         self._over_http = not uri.startswith("memory:")
 
-    async def head(self, key: str, version_id: str | None = None) -> Content:
-        with self._errors(key):
+    async def head_object(self, key: str, version_id: str | None = None) -> Content:
+        with self._translate_errors(key):
             try:
-                meta = (await self._get(key, {"head": True, "version": version_id})).meta
-            except FileNotFoundError:  # the answer to HEAD has no body, and so does not say what is not there
-                meta = (await self._get(key, {"version": version_id})).meta
-        if not _etag(meta):
-            raise Retryable(f"{self.uri}/{key}: the store gives it no eTag: one content cannot be told from another")
-        return Content(key=key, size=meta["size"], etag=_etag(meta), version_id=version_id)
+                meta = (await self._get_object(key, {"head": True, "version": version_id})).meta
+            except FileNotFoundError:  # HEAD has no body, which would tell a missing key from a missing bucket
+                meta = (await self._get_object(key, {"version": version_id})).meta
+        if not _unquoted_etag(meta):
+            raise Retryable(f"{self.uri}/{key}: the store returns no eTag, which is needed to detect changed contents")
+        return Content(key=key, size=meta["size"], etag=_unquoted_etag(meta), version_id=version_id)
 
-    async def read(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
+    async def read_range(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
         options: dict[str, Any] = {"version": content.version_id, "if_match": f'"{content.etag}"'}
         if (start, end) != (0, content.size):
             options["range"] = (start, end)
-        with self._errors(content.key):
-            result = await self._content(content, options)
-            etag = _etag(result.meta)
-            if etag not in ("", content.etag):  # not every store minds If-Match
+        with self._translate_errors(content.key):
+            result = await self._get_content(content, options)
+            etag = _unquoted_etag(result.meta)
+            if etag not in ("", content.etag):  # some stores ignore If-Match
                 raise Changed(f"{self.uri}/{content.key} has the eTag {etag}, not {content.etag}")
             if result.meta["size"] != content.size or result.range[0] != start:
                 raise Refused(
@@ -100,25 +104,25 @@ class StoredObjects:
             async for part in result.stream(min_chunk_size=PART_BYTES):
                 yield memoryview(part)
 
-    async def _content(self, content: Content, options: dict[str, Any]) -> Any:
-        """By its version; when that is gone, the same content may have been uploaded once more, which nobody reads."""
+    async def _get_content(self, content: Content, options: dict[str, Any]) -> Any:
+        """Gets the content by its version, or without it if the version is gone but the object has the same content."""
         try:
-            return await self._get(content.key, options)
+            return await self._get_object(content.key, options)
         except FileNotFoundError as gone:
             if content.version_id is None:
                 raise
             try:
-                return await self._get(content.key, {**options, "version": None})
+                return await self._get_object(content.key, {**options, "version": None})
             except obstore_errors.PreconditionError:
                 raise gone from None
 
-    async def _get(self, key: str, options: dict[str, Any]) -> Any:
-        """obstore would read `a` for `/a` and `a/`, which are other objects."""
+    async def _get_object(self, key: str, options: dict[str, Any]) -> Any:
+        """Gets an object. Refuses keys such as `/a` and `a/`, for which obstore would read `a`."""
         given = {name: value for name, value in options.items() if value is not None}
-        return await obstore.get_async(self._client, checked(key), options=given)  # type: ignore[arg-type]
+        return await obstore.get_async(self._client, checked_path(key), options=given)  # type: ignore[arg-type]
 
     @contextmanager
-    def _errors(self, key: str) -> Iterator[None]:
+    def _translate_errors(self, key: str) -> Iterator[None]:
         where = f"{self.uri}/{key}"
         try:
             yield
@@ -126,19 +130,21 @@ class StoredObjects:
             code = _CODE.search(str(error))
             if self._over_http and (code is None or code[1] not in _NO_OBJECT):
                 kind = Refused if code and code[1] in REFUSALS else Retryable
-                raise kind(f"{where}: not found, but not as an object: {_first_line(error)}") from error
-            raise Gone(f"{where} is not there (any more)") from error
+                raise kind(
+                    f"{where}: not found, but the answer does not say that the object is missing: {_first_line(error)}"
+                ) from error
+            raise Gone(f"{where} does not exist (any more)") from error
         except obstore_errors.PreconditionError as error:
-            raise Changed(f"{where} is not what it was when it was named") from error
+            raise Changed(f"{where} has changed since it was listed or announced") from error
         except ValueError as error:
-            raise Refused(f"{where}: no name that can be read: {_first_line(error)}") from error
+            raise Refused(f"{where}: this key cannot be read: {_first_line(error)}") from error
         except (obstore_errors.BaseError, OSError) as error:
             code = _CODE.search(str(error))
             kind = Refused if code and code[1] in REFUSALS else Retryable
             raise kind(f"{where}: {_first_line(error)}") from error
 
 
-def _etag(meta: Any) -> str:
+def _unquoted_etag(meta: Any) -> str:
     return (meta["e_tag"] or "").strip('"')
 
 

@@ -1,44 +1,49 @@
-"""Where captures are read from: local files, and objects of every store that `obstore` opens.
+"""Opens captures: local files, and objects of every store that `obstore` opens.
 
-Knows paths and URIs, and how a capture is named (uri and eTag). Must not know what is in a capture, nor the lake.
+Handles paths and URIs, and identifies a capture by URI and eTag. Does not know the contents of captures or the lake.
 
-A capture that changes while it is read is refused: what was read is of no version that ever was.
+A capture that changes while it is read is refused, because the bytes read belong to no single version of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from blake3 import blake3
 
-from .errors import Fatal, Retryable
-from .fetch import Body, Budget, Fetching
-from .lake.identity import capture_id, local_uri
-from .lake.manifest import Capture
-from .lake.store import ObjectStore, Store, nameable
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.identity import compute_capture_id, local_file_uri
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.store.object_store import ObjectStore
+from pcaplake.worker.lake.store.store import Listing, Store, Unnameable, is_nameable, is_utf8
+
 from .objects import Changed, Content, Gone, Objects, StoredObjects
 from .objects_signed import SignedObjects
+from .range_reader import Budget, FetchConfig, RangeReader
 
 UNKNOWN_SIZE = -1
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRef:
-    """A capture that was named, found or notified: `explicit` ones end in the table `captures`, whatever they are.
+    """A possible capture that was named, found or announced. An `explicit` one always gets a row in the table `captures`.
 
-    `uri`: `file://` and the real path, or the store's own spelling, never percent-encoded.
-    `size`: bytes when it was found; UNKNOWN_SIZE where nobody said.
-    `etag` without quotes, `version_id`: which content is meant, None where nobody said: then what is there.
-    `sequencer`: hex digits that order the events of one key; `event_time`: when the store made the object.
+    `uri`: `file://` and the real path, or the URI as the store writes it, never percent-encoded.
+    `size`: bytes when it was found, or UNKNOWN_SIZE.
+    `etag` (without quotes) and `version_id` select the content; None means the current content.
+    `sequencer`: hex digits that order the events of one key; `event_time`: when the object was created.
+    `owed_to`: URI of the lake that lost the capture's rows after its message had been deleted.
     """
 
     uri: str
@@ -48,10 +53,33 @@ class ObjectRef:
     version_id: str | None = None
     sequencer: str | None = None
     event_time: datetime | None = None
+    owed_to: str | None = None
+
+
+class CaptureFile(Protocol):
+    """An open capture, local or remote. All methods except the closing ones block, so call them in a worker thread.
+
+    `require_unchanged` raises Changed if the content changed while it was read. `close_and_discard` closes the file when
+    no thread reads it.
+    """
+
+    def read(self, size: int = -1, /) -> bytes | None: ...
+
+    def readinto(self, out: Any, /) -> int: ...
+
+    def rewind(self) -> None: ...
+
+    def require_unchanged(self) -> None: ...
+
+    def close_and_discard(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class LocalFile(io.RawIOBase):
-    """A local capture. OSError as `open`; what is no regular file is refused, because a pipe has no end."""
+    """A local capture. Raises OSError like `open`, and for anything but a regular file, because a pipe has no end."""
+
+    _fd = -1  # not open yet: `close` is also called if `__init__` failed
 
     def __init__(self, uri: str) -> None:
         super().__init__()
@@ -60,10 +88,14 @@ class LocalFile(io.RawIOBase):
         self._before = os.fstat(self._fd)
         if not stat.S_ISREG(self._before.st_mode):
             self.close()
-            raise OSError(f"{uri} is no regular file")
+            raise OSError(f"{uri} is not a regular file")
 
-    def named(self) -> Capture:
-        """The capture's name: its content is read once for it, in bounded memory."""
+    def identify_capture(self) -> Capture:
+        """The capture with its id. Reads the whole file, in bounded memory. OSError for a path that is not UTF-8."""
+        if not is_utf8(self.uri):
+            raise OSError(
+                "its path is not UTF-8, and tables hold only UTF-8 text: rename it, for example with `convmv`"
+            )
         digest, buffer = blake3(), bytearray(1 << 20)
         view = memoryview(buffer)
         os.lseek(self._fd, 0, os.SEEK_SET)
@@ -71,12 +103,14 @@ class LocalFile(io.RawIOBase):
             digest.update(view[:count])
         os.lseek(self._fd, 0, os.SEEK_SET)
         etag = digest.hexdigest(length=16)
-        return Capture(capture_id=capture_id(self.uri, etag), uri=self.uri, etag=etag, size=self._before.st_size)
+        return Capture(
+            capture_id=compute_capture_id(self.uri, etag), uri=self.uri, etag=etag, size=self._before.st_size
+        )
 
     @property
-    def modified(self) -> datetime:
-        """When it had last been written to, when it was opened."""
-        return _modified(self._before)
+    def modification_time(self) -> datetime:
+        """The file's modification time when it was opened."""
+        return _modification_time(self._before)
 
     def rewind(self) -> None:
         os.lseek(self._fd, 0, os.SEEK_SET)
@@ -87,39 +121,46 @@ class LocalFile(io.RawIOBase):
     def readinto(self, out: Any) -> int:
         return os.readv(self._fd, [out])
 
-    def unchanged(self) -> None:
-        """Raise Changed when the file was written to or replaced since it was opened."""
+    def require_unchanged(self) -> None:
+        """Raise Changed if the file was written to since it was opened."""
         now = os.fstat(self._fd)
         if (now.st_size, now.st_mtime_ns) != (self._before.st_size, self._before.st_mtime_ns):
             raise Changed(f"{self.uri} was written to while it was read: ingest it when it is complete")
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and self._fd >= 0:
             os.close(self._fd)
         super().close()
 
+    def close_and_discard(self) -> None:
+        self.close()
+
 
 class RemoteFile(io.RawIOBase):
-    """A capture in an object store, read from a thread while `loop` runs in another; what it raises is an OSError.
+    """A capture in an object store, read from a thread while `loop` runs in another. Raises OSError.
 
-    Every byte comes from the content that was there when it was opened, or none does.
+    All bytes come from the content that the object had when it was opened.
     """
+
+    _body: RangeReader
 
     def __init__(self, uri: str, objects: Objects, key: str, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self.uri = uri
         self._loop = loop
 
-        async def opened() -> Body:
-            return await Body.open(objects, await objects.head(key), fetching=Fetching(eager=False))
+        async def open_reader() -> RangeReader:
+            return await RangeReader.open(
+                objects, await objects.head_object(key), fetch_config=FetchConfig(eager=False)
+            )
 
-        with _of_one_capture():
-            self._body = asyncio.run_coroutine_threadsafe(opened(), loop).result()
+        with _translate_store_errors():
+            self._body = asyncio.run_coroutine_threadsafe(open_reader(), loop).result()
 
-    def named(self) -> Capture:
+    def identify_capture(self) -> Capture:
         content = self._body.content
         return Capture(
-            capture_id=capture_id(self.uri, content.etag), uri=self.uri, etag=content.etag, size=content.size
+            capture_id=compute_capture_id(self.uri, content.etag), uri=self.uri, etag=content.etag, size=content.size
         )
 
     def rewind(self) -> None:
@@ -129,21 +170,21 @@ class RemoteFile(io.RawIOBase):
         return True
 
     def readinto(self, out: Any) -> int:
-        with _of_one_capture():
+        with _translate_store_errors():
             return self._body.readinto(out)
 
-    def unchanged(self) -> None:
-        """Reading would have failed."""
+    def require_unchanged(self) -> None:
+        """Nothing to check: reading a changed object fails."""
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and hasattr(self, "_body"):  # as `LocalFile._fd`
             self._body.close()
         super().close()
 
 
 @contextmanager
-def _of_one_capture() -> Iterator[None]:
-    """What a store says of one object says nothing about the lake."""
+def _translate_store_errors() -> Iterator[None]:
+    """Turn errors of one object into OSError, because they say nothing about the store of the lake."""
     try:
         yield
     except Gone as error:
@@ -153,9 +194,9 @@ def _of_one_capture() -> Iterator[None]:
 
 
 class Sources:
-    """Opens what `ObjectRef`s name. `options`: storage options of all remote stores, or those of one by its URI.
+    """Opens captures by their `ObjectRef`s. `options`: storage options of all remote stores, or a function of a store's URI.
 
-    `buckets`: by `s3://name`, those that are reached another way than by these options.
+    `buckets` by `s3://name`: adapters to use instead of a store opened with these options.
     """
 
     def __init__(
@@ -167,79 +208,185 @@ class Sources:
         self._stores: dict[str, Store] = {}
         self._buckets = dict(buckets or {})
 
-    def store(self, uri: str) -> tuple[Store, str]:
-        """The bucket of a remote URI, and the key in it. Fatal for a scheme that nobody knows."""
-        root, key = _split(uri)
+    def open_store(self, uri: str) -> tuple[Store, str]:
+        """The store of a remote URI, and the key in it. Fatal for an unknown scheme."""
+        root, key = _split_bucket_and_key(uri)
         if root not in self._stores:
             self._stores[root] = Store.open(root, self._options(root))
         return self._stores[root], key
 
-    def objects(self, uri: str) -> tuple[Objects, str]:
-        """The bucket of a remote URI as one of objects to be read, and the key in it. Fatal as `store`."""
-        root, key = _split(uri)
+    def open_objects(self, uri: str) -> tuple[Objects, str]:
+        """The adapter that reads objects of a remote URI's bucket, and the key in it. Fatal as in `open_store`."""
+        root, key = _split_bucket_and_key(uri)
         if root not in self._buckets:
-            store, _ = self.store(uri)
+            store, _ = self.open_store(uri)
             if not isinstance(store, ObjectStore):
-                raise Fatal(f"{uri} is in no object store")
-            self._buckets[root] = StoredObjects(store.uri, store.client)
+                raise Fatal(f"{uri} is not in an object store")
+            self._buckets[root] = StoredObjects(store.uri, store.obstore_client)
         objects = self._buckets[root]
-        if isinstance(objects, StoredObjects) and root.startswith("s3:") and not nameable(key):
+        if isinstance(objects, StoredObjects) and root.startswith("s3:") and not is_nameable(key):
             return SignedObjects(root, self._options(root)), key
         return objects, key
 
-    async def resolve(self, ref: ObjectRef) -> ObjectRef:
-        """With size and eTag, which the store is asked for only where they are not known. Gone, Changed, Retryable.
+    async def list_below(self, uri: str) -> Listing:
+        """Objects below a folder of a store, in the order of their keys. Raises Fatal and Retryable.
 
-        A size of 0 is asked for, too: of what has no bytes none is read, which would tell another size, and stores
-        have announced uploads of many parts so (Ceph, pull request 34641).
+        On S3, if obstore's listing may be incomplete or may change keys, S3's own listing is used instead: obstore lists
+        nothing in a folder with a key that it does not support, and returns `a` for `a/`, an empty folder marker. Raises
+        Unnameable for such a key in another store.
+        """
+        root, prefix = _split_bucket_and_key(uri)
+        exact = SignedObjects(root, self._options(root)) if root.startswith("s3:") else None
+        folder = f"{prefix}/" if prefix and not prefix.endswith("/") else prefix
+        store, _ = self.open_store(uri)
+        try:
+            if not is_nameable(f"{folder}x"):
+                raise Unnameable(f"{uri}: this name is not supported in {store.uri}")
+            listing = await store.list(folder)
+        except Unnameable as error:
+            if exact is None:
+                raise Unnameable(
+                    f"{error}. Because of this key, nothing below {store.uri}/{folder} can be listed in this store: rename or "
+                    "delete that object, or name the folders and objects beside it one by one"
+                ) from error
+            return await exact.list_objects(folder)
+        if exact is not None and (
+            any(not one.size for one in listing) or len({one.path for one in listing}) < len(listing)
+        ):
+            try:
+                return await exact.list_objects(folder)
+            except Retryable as error:
+                log.info("%s", error)
+        return listing
+
+    async def resolve_reference(self, ref: ObjectRef) -> ObjectRef:
+        """The reference with size and eTag, which are requested only if they are missing. Raises Gone, Changed and Retryable.
+
+        A size of 0 is requested too: some stores announced multipart uploads with size 0 (Ceph, pull request 34641), and
+        an empty capture is never read, which would show the real size.
         """
         if ref.size > 0 and ref.etag:
             return ref
-        objects, key = self.objects(ref.uri)
-        content = await objects.head(key, ref.version_id)
+        objects, key = self.open_objects(ref.uri)
+        content = await objects.head_object(key, ref.version_id)
         if ref.etag not in (None, content.etag):
-            raise Changed(f"{ref.uri} is not what it was when it was named")
+            raise Changed(f"{ref.uri} has changed since it was listed or announced")
         return replace(ref, size=content.size, etag=content.etag)
 
-    async def fetch(self, ref: ObjectRef, *, fetching: Fetching | None = None, budget: Budget | None = None) -> Body:
-        """The bytes of a capture in an object store, of this content and no other. As `resolve`, and as `Body.open`."""
-        ref = await self.resolve(ref)
-        objects, key = self.objects(ref.uri)
-        content = Content(key=key, size=ref.size, etag=ref.etag or "", version_id=ref.version_id)
-        return await Body.open(objects, content, fetching=fetching, budget=budget)
+    async def open_range_reader(
+        self, ref: ObjectRef, *, fetch_config: FetchConfig | None = None, budget: Budget | None = None
+    ) -> RangeReader:
+        """Open a capture in an object store: exactly this version of its content.
 
-    def open(self, uri: str, loop: asyncio.AbstractEventLoop) -> LocalFile | RemoteFile:
-        """OSError when it cannot be opened. Blocks: for a worker thread."""
+        Raises what `resolve_reference` and `RangeReader.open` raise.
+        """
+        ref = await self.resolve_reference(ref)
+        objects, key = self.open_objects(ref.uri)
+        content = Content(key=key, size=ref.size, etag=ref.etag or "", version_id=ref.version_id)
+        return await RangeReader.open(objects, content, fetch_config=fetch_config, budget=budget)
+
+    @asynccontextmanager
+    async def open_capture_file(
+        self, ref: ObjectRef, *, fetch_config: FetchConfig | None = None, budget: Budget | None = None
+    ) -> AsyncIterator[CaptureFile]:
+        """Open a capture: a local file, or an object whose first chunk has arrived.
+
+        Raises Gone, OSError for a local file that cannot be opened, and as `open_range_reader` for an object.
+        """
+        if is_remote_uri(ref.uri):
+            async with await self.open_range_reader(ref, fetch_config=fetch_config, budget=budget) as body:
+                await body.wait_until_ready()
+                yield body
+            return
+        try:
+            file = await asyncio.to_thread(LocalFile, ref.uri)
+        except FileNotFoundError as error:
+            raise Gone(str(error)) from error
+        with file:
+            yield file
+
+    async def is_readable(self, ref: ObjectRef) -> bool:
+        """True if the store still delivers exactly this content. Reads one byte, because HEAD succeeds for archived objects.
+
+        Raises Retryable and Fatal as `resolve_reference`, if the store does not tell.
+        """
+        try:
+            ref = await self.resolve_reference(ref)
+            objects, key = self.open_objects(ref.uri)
+            content = Content(key=key, size=ref.size, etag=ref.etag or "", version_id=ref.version_id)
+            async with aclosing(objects.read_range(content, 0, min(1, ref.size))) as parts:  # type: ignore[type-var]
+                async for _ in parts:
+                    break
+        except (Gone, Changed):
+            return False
+        return True
+
+    def open_blocking(self, uri: str, loop: asyncio.AbstractEventLoop) -> LocalFile | RemoteFile:
+        """Open a capture. Raises OSError if that fails. Blocks, so call it in a worker thread."""
         if uri.startswith("file://"):
             return LocalFile(uri)
-        store, key = self.store(uri)
-        return RemoteFile(f"{store.uri}/{key}", self.objects(uri)[0], key, loop)
+        store, key = self.open_store(uri)
+        return RemoteFile(f"{store.uri}/{key}", self.open_objects(uri)[0], key, loop)
 
 
-def _split(uri: str) -> tuple[str, str]:
-    """A remote URI -> its bucket, as a URI, and the key in it."""
+def _split_bucket_and_key(uri: str) -> tuple[str, str]:
+    """Split a remote URI into the URI of its bucket and the key."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.lstrip("/").partition("/")
     return f"{scheme}://{'/' if scheme == 'memory' else ''}{bucket}", key
 
 
-def capture(ref: ObjectRef) -> Capture:
-    """What the ledger calls a resolved reference."""
+def capture_from_reference(ref: ObjectRef) -> Capture:
+    """The capture of a resolved reference, with its id."""
     etag = ref.etag or ""
     return Capture(
-        capture_id=capture_id(ref.uri, etag), uri=ref.uri, etag=etag, size=ref.size, version_id=ref.version_id
+        capture_id=compute_capture_id(ref.uri, etag), uri=ref.uri, etag=etag, size=ref.size, version_id=ref.version_id
     )
 
 
-def is_remote(text: str) -> bool:
+def reference_from_capture(capture: Capture) -> ObjectRef:
+    """A reference to this content of a capture, the inverse of `capture_from_reference`."""
+    return ObjectRef(
+        uri=capture.uri, size=capture.size, explicit=True, etag=capture.etag, version_id=capture.version_id
+    )
+
+
+def require_same_content(file: CaptureFile, named: Capture) -> None:
+    """Raise Changed if a local file has another content than this capture. Blocks, so call it in a worker thread.
+
+    Objects need no check, because another content is never read.
+    """
+    if isinstance(file, LocalFile) and file.identify_capture().capture_id != named.capture_id:
+        raise Changed(f"{named.uri} has another content now")
+
+
+def is_still_there(sources: Sources, capture: Capture, loop: asyncio.AbstractEventLoop) -> bool:
+    """True if the capture still exists with the same content. Blocks, so call it in a worker thread."""
+    try:
+        with sources.open_blocking(capture.uri, loop) as file:
+            return file.identify_capture().capture_id == capture.capture_id
+    except OSError:
+        return False
+
+
+async def is_readable_again(sources: Sources, capture: Capture) -> bool:
+    """True if the same content of a capture can be read again. Raises Retryable and Fatal as `Sources.is_readable`."""
+    if is_remote_uri(capture.uri):
+        return await sources.is_readable(reference_from_capture(capture))
+    return await asyncio.to_thread(is_still_there, sources, capture, asyncio.get_running_loop())
+
+
+def is_remote_uri(text: str) -> bool:
     return "://" in text and not text.startswith("file://")
 
 
-def local(path: Path, *, explicit: bool) -> ObjectRef:
-    """A reference to a local file; OSError when there is none."""
+def local_reference(path: Path, *, explicit: bool) -> ObjectRef:
+    """A reference to a local file. Raises OSError if it does not exist."""
     found = path.stat()
-    return ObjectRef(uri=local_uri(path), size=found.st_size, explicit=explicit, event_time=_modified(found))
+    return ObjectRef(
+        uri=local_file_uri(path), size=found.st_size, explicit=explicit, event_time=_modification_time(found)
+    )
 
 
-def _modified(found: os.stat_result) -> datetime:
+def _modification_time(found: os.stat_result) -> datetime:
     return datetime.fromtimestamp(found.st_mtime, UTC)

@@ -1,4 +1,4 @@
-"""The command line `pcaplake`: which commands there are, and what an error looks like.
+"""The command line `pcaplake`: its commands, and how errors are shown.
 
 Every expected error is one line on stderr and an exit code: 2 for usage and settings, 3 for what stopped the work.
 """
@@ -13,36 +13,23 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from parser import ProfileError
+from pcaplake.parser import ProfileError
+from pcaplake.worker import VERSION
+from pcaplake.worker import console as screen
+from pcaplake.worker.captures.discovery import NotThere
+from pcaplake.worker.config.service_settings import describe_unknown_variables
+from pcaplake.worker.config.settings import WrongSetting, is_debug_enabled
+from pcaplake.worker.errors import PcaplakeError, WrongChoice
 
-from . import VERSION
-from .commands import (
-    doctor,
-    ingest,
-    inspect,
-    maintain,
-    operator,
-    reconcile,
-    redrive,
-    replay,
-    sample,
-    screen,
-    setup,
-    status,
-    tables,
-)
-from .commands import run as run_command
-from .errors import PcaplakeError, WrongChoice
-from .fleet_settings import misspelt
-from .queue.directory import NotThere
-from .settings import WrongSetting, debug
+from . import doctor, ingest, inspect, maintain, operator, reconcile, redrive, replay, sample, setup, status, tables
+from . import run as run_command
 
 USAGE, FATAL, INTERRUPTED = 2, 3, 130
 
 app = typer.Typer(
     name="pcaplake",
     help="Vehicle network captures (pcap, pcapng) to Delta tables, each row exactly once.",
-    epilog="Begin with:  pcaplake sample drive/ --mix drive --seconds 10;  pcaplake ingest drive/ --lake lake/",
+    epilog="Get started:  pcaplake sample drive/ --mix drive --seconds 10;  pcaplake ingest drive/ --lake lake/",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -62,7 +49,7 @@ app.command()(operator.operator)
 
 
 @app.callback(invoke_without_command=True)
-def pcaplake(
+def show_version_or_help(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
@@ -70,14 +57,14 @@ def pcaplake(
     if version:
         screen.out.print(f"pcaplake {VERSION}")
         raise typer.Exit
-    if context.invoked_subcommand != "run" and (line := misspelt()):  # the service logs it
+    if context.invoked_subcommand != "run" and (line := describe_unknown_variables()):  # the service logs it
         screen.say(f"pcaplake: {line}")
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(USAGE)
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def run_command_line(arguments: Sequence[str] | None = None) -> int:
     """One command -> its exit code; `arguments` None: those of the process."""
     try:
         return app(arguments, standalone_mode=False) or 0
@@ -97,6 +84,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         screen.say(f"pcaplake: unexpected {type(error).__name__}: {error}; PCAPLAKE_DEBUG=1 shows where")
-        if debug():
+        if is_debug_enabled():
             raise
         return FATAL

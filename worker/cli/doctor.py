@@ -5,40 +5,48 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from ..errors import Fatal
-from ..fleet.checks_common import Finding
-from ..fleet.doctor import Report, Subject, treat
-from ..fleet_settings import FleetSettings
-from ..lake.identity import read_identity
-from ..settings import WrongSetting
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.admin.doctor.accept_loss import RETURNED
+from pcaplake.worker.admin.doctor.doctor import Report, examine_and_repair
+from pcaplake.worker.admin.doctor.findings import Finding
+from pcaplake.worker.admin.open_case import Subject
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.tables import SCHEMAS
 
 UNWELL = 1
 MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "error": "[red]error[/]"}
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="YAML settings of the service.", show_default=False)
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="YAML file with the settings of the service.", show_default=False),
 ]
 OneLake = Annotated[
     str | None,
     typer.Option(
-        "--lake", metavar="URI", help="Only this lake; a folder is a lake of one machine.", show_default=False
+        "--lake", metavar="URI", help="Examine only this lake; a folder is a lake on one machine.", show_default=False
     ),
 ]
 LedgerPath = Annotated[
     Path | None,
     typer.Option(
-        "--ledger", metavar="PATH", help="Where its SQLite ledger is; lake.json says so otherwise.", show_default=False
+        "--ledger",
+        metavar="PATH",
+        help="Folder or file of the SQLite ledger; default: as in lake.json.",
+        show_default=False,
     ),
 ]
 Options = Annotated[
-    list[str] | None, typer.Option("--storage-option", metavar="KEY=VALUE", help="Of the object store. Repeatable.")
+    list[str] | None,
+    typer.Option("--storage-option", metavar="KEY=VALUE", help="Option of the object store. Repeatable."),
 ]
 
 
@@ -47,24 +55,38 @@ def doctor(
     lake: OneLake = None,
     ledger: LedgerPath = None,
     storage_option: Options = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Say what can be mended, and how it would change.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --repair: do it.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="List the repairs that are possible.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --repair: make the repairs.")] = False,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="With --repair: a ledger of another name may become the lake's.")
+        bool,
+        typer.Option(
+            "--adopt",
+            help="With --repair: accept a ledger with another name, and give a copied lake its own identity.",
+        ),
     ] = False,
+    accept_loss: Annotated[
+        str | None,
+        typer.Option(
+            "--accept-loss",
+            metavar="TABLE",
+            help="With --repair: give up rows of this table that cannot be recovered, or returned captures that cannot be "
+            f"read again ({RETURNED}).",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Examine a fleet, or one lake: does all belong together, is all there, does everything move?
+    """Examine a fleet or one lake, and report what is wrong and what to do.
 
-    Looks at settings, permissions, clocks, the queue and its dead letters, and in every lake at lake.json, the ledger,
-    the lock table, the logs of all tables, batches and their manifests, tables that others have blocked (with the
-    ALTER TABLE that frees them), stages that wait, and files that are missing or belong to nothing. It may run beside
-    workers, and changes nothing but an object of its own that it deletes again.
+    Checks settings, permissions, clocks, the queue and its dead letters. In every lake it checks lake.json, the ledger,
+    the lock table, the Delta logs, batches and their manifests, blocked tables (with the ALTER TABLE statements that
+    unblock them), waiting stages, and missing or orphaned files. You can run it while workers run. It changes nothing
+    except a temporary object that it deletes.
 
-    --repair lists what can be mended: incomplete entries of the lock table, a ledger that lost items (rebuilt from the
-    manifests; stop everything on the lake before), held stages, orphan files. With --yes it is done.
+    --repair lists possible repairs: incomplete lock table entries, a ledger that lost items (rebuilt from the manifests;
+    stop all processes that use the lake first), held stages, orphaned files. --repair --yes makes them.
 
-    Exit codes: 0 all is well, 1 warnings or errors were found, 2 usage or settings, 3 stopped.
+    Exit codes: 0 no problem, 1 warnings or errors, 2 wrong usage or settings, 3 stopped by an error.
 
     Examples:
 
@@ -75,20 +97,26 @@ def doctor(
       pcaplake doctor --config fleet.yaml --lake s3://lakes/a --repair --yes --json
     """
     if yes and not repair:
-        raise WrongSetting("--yes goes with --repair: look at what --repair lists first")
+        raise WrongSetting("--yes needs --repair: first look at what --repair lists")
     if adopt and not repair:
-        raise WrongSetting("--adopt goes with --repair")
-    subject = subject_of(config, lake, ledger, storage_option, adopt=adopt)
-    with _telling() as begin:
-        report = asyncio.run(treat(subject, make=repair and yes, begin=begin))
+        raise WrongSetting("--adopt needs --repair")
+    if accept_loss is not None and not repair:
+        raise WrongSetting("--accept-loss needs --repair")
+    if accept_loss is not None and accept_loss not in (*SCHEMAS, RETURNED):
+        raise WrongSetting(
+            f"--accept-loss: there is no table {accept_loss}; use one of {', '.join(SCHEMAS)}, or {RETURNED}"
+        )
+    subject = replace(create_subject(config, lake, ledger, storage_option, adopt=adopt), accept_loss=accept_loss)
+    with _show_progress() as begin:
+        report = asyncio.run(examine_and_repair(subject, make=repair and yes, begin=begin))
     if json:
-        screen.as_json(as_dict(report))
+        screen.as_json(report_as_dict(report))
     else:
-        _show(report, offer=repair and not yes)
+        _show_report(report, offer=repair and not yes)
     raise typer.Exit(0 if report.well else UNWELL)
 
 
-def subject_of(
+def create_subject(
     config: Path | None, lake: str | None, ledger: Path | None, storage_option: list[str] | None, *, adopt: bool = False
 ) -> Subject:
     """What was named on the command line or in the settings. WrongSetting where there is no such lake."""
@@ -96,76 +124,76 @@ def subject_of(
     if ledger is not None and lake is None:
         lake = settings.lake
         if lake is None:
-            raise WrongSetting("--ledger: name the lake that it belongs to with --lake")
+            raise WrongSetting("--ledger: name its lake with --lake")
     subject = Subject(settings=settings, lake=lake, ledger=ledger, adopt=adopt)
-    for uri in subject.lakes():
+    for uri in subject.find_lake_uris():
         try:
-            store = subject.store(uri)
+            store = subject.open_store(uri)
         except Fatal as error:
             raise WrongSetting(f"--lake: {error}") from error
         if store.local is not None and asyncio.run(read_identity(store)) is None:
-            raise WrongSetting(f"--lake: there is no lake at {store.local}; pcaplake ingest makes one")
+            raise WrongSetting(f"--lake: there is no lake at {store.local}; pcaplake ingest creates one")
     return subject
 
 
 @contextmanager
-def _telling() -> Iterator[Callable[[str], None]]:
+def _show_progress() -> Iterator[Callable[[str], None]]:
     """On a terminal: what is being looked at."""
     if not screen.err.is_terminal:
         yield lambda what: None
         return
     with screen.err.status("") as status:
-        yield lambda what: status.update(escape(what))
+        yield lambda what: status.update(screen.shown(what))
 
 
-def as_dict(report: Report) -> dict[str, Any]:
+def report_as_dict(report: Report) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "well": report.well,
-        "errors": report.count("error"),
-        "warnings": report.count("warning"),
+        "errors": report.count_findings("error"),
+        "warnings": report.count_findings("warning"),
         "findings": [
             {
-                "lake": one.lake,
-                "check": one.check,
-                "level": one.level,
-                "table": one.table,
-                "what": one.what,
-                "do": one.do,
-                "repair": None if one.repair is None else one.repair.what,
+                "lake": finding.lake,
+                "check": finding.check,
+                "level": finding.level,
+                "table": finding.table,
+                "what": finding.what,
+                "do": finding.do,
+                "repair": None if finding.repair is None else finding.repair.what,
             }
-            for one in report.findings
+            for finding in report.findings
         ],
         "repairs": report.offered,
         "repaired": report.done,
     }
 
 
-def _show(report: Report, *, offer: bool) -> None:
+def _show_report(report: Report, *, offer: bool) -> None:
     lakes = dict.fromkeys(one.lake for one in report.findings)
     for lake in lakes:
-        screen.out.print(f"[bold]{escape(lake or 'fleet')}[/]")
+        screen.out.print(f"[bold]{screen.shown(lake or 'fleet')}[/]")
         _show_findings(one for one in report.findings if one.lake == lake)
         screen.out.print()
-    _list("repaired:", report.done, screen.out.print)
+    _show_list("repaired:", report.done, screen.out.print)
     if offer:
-        _list("--repair --yes would:", report.offered, screen.out.print)
+        _show_list("--repair --yes would:", report.offered, screen.out.print)
     elif report.offered and not report.done:
-        screen.out.print(f"{len(report.offered)} repairs can be made: --repair lists them")
-    errors, warnings = report.count("error"), report.count("warning")
+        screen.out.print(f"{len(report.offered)} repairs are possible: --repair lists them")
+    errors, warnings = report.count_findings("error"), report.count_findings("warning")
     screen.out.print(f"{errors} errors, {warnings} warnings" if errors or warnings else "all is well")
 
 
 def _show_findings(findings: Iterable[Finding]) -> None:
-    for one in findings:
-        where = f"{one.check}: {one.table}" if one.table else one.check
-        screen.out.print(f"  {MARKS[one.level]} {escape(where)}: {escape(one.what)}")
-        for line in one.do.splitlines():
-            screen.out.print(f"      {escape(line)}")
+    for finding in findings:
+        where = f"{finding.check}: {finding.table}" if finding.table else finding.check
+        screen.out.print(f"  {MARKS[finding.level]} {screen.shown(where)}: {screen.shown(finding.what)}")
+        for line in finding.do.splitlines():
+            screen.out.print(f"      {screen.shown(line)}")
 
 
-def _list(title: str, lines: list[str], show: Callable[[str], None]) -> None:
+def _show_list(title: str, lines: list[str], show: Callable[[str], None]) -> None:
     if lines:
         show(title)
         for line in lines:
-            show(f"  {escape(line)}")
+            show(f"  {screen.shown(line)}")

@@ -5,28 +5,35 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from deltalake.exceptions import DeltaError
 
-from parser.tables import TABLES
-
-from .. import VERSION
-from ..ingest import Ingest, Tally
-from ..lake.lake import Lake
-from ..lake.store import Store
-from ..pipeline import Reader
-from ..queue.directory import find
-from ..settings import Settings, WrongSetting
-from ..source import Sources
-from . import screen
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker import VERSION
+from pcaplake.worker import console as screen
+from pcaplake.worker.captures.discovery import find_captures
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.config.settings import Settings, WrongSetting
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.ingest.local_run import Ingest, Tally
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.lake.tables import count_tables
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.warm import compile_missing
 
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
-KNOBS = "Knobs"
-NAMED = 20  # quarantined captures on the screen
+KNOBS = "Tuning"
+NAMED = 20  # quarantined captures that are listed by name
 
 Names = Annotated[
     list[str], typer.Argument(metavar="PATH|URI...", help="Files, folders, globs, s3:// gs:// az:// URIs.")
@@ -35,10 +42,10 @@ LakeUri = Annotated[
     str | None,
     typer.Option("--lake", metavar="URI", help="The lake: a folder, or s3:// gs:// az://.", show_default=False),
 ]
-Pair = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of the object store. May be repeated.")]
+Pair = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the object store. Repeatable.")]
 
 
-def _knob(text: str, metavar: str | None = None) -> Any:
+def _tuning_option(text: str, metavar: str | None = None) -> Any:
     return typer.Option(help=text, metavar=metavar, rich_help_panel=KNOBS, show_default=False)
 
 
@@ -46,48 +53,74 @@ def ingest(
     names: Names,
     lake: LakeUri = None,
     profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
-    threads: Annotated[int | None, typer.Option(metavar="N", help="Worker threads; all cores by default.")] = None,
+    threads: Annotated[int | None, typer.Option(metavar="N", help="Decoder threads; default: all cores.")] = None,
     ledger: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="State of a remote lake, on this machine and never lost.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for the ledger of a remote lake; keep it.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line on stdout.")] = False,
     mode: Annotated[
         str | None,
-        typer.Option(metavar="append|overwrite", help="overwrite: these captures replace all that is there."),
+        typer.Option(metavar="append|overwrite", help="overwrite: these captures replace all rows of the lake."),
     ] = None,
-    raw: Annotated[bool | None, typer.Option("--raw", help="Keep the bytes of every packet (packets.raw).")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --mode overwrite: replace without asking.")] = False,
+    replace_changed: Annotated[
+        bool,
+        typer.Option(
+            "--replace-changed",
+            help="If a capture changed since it was ingested, keep only the rows of its current content.",
+        ),
+    ] = False,
+    raw: Annotated[
+        bool | None, typer.Option("--raw", help="Store the bytes of every packet (column packets.raw).")
+    ] = None,
     storage_option: Pair = None,
     table_property: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of tables that are made now. May be repeated.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Delta property of new tables. Repeatable.")
     ] = None,
     partition_by: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Of a lake that is made now; date by default. Repeatable."),
+        typer.Option(metavar="COLUMN", help="Partition column of a new lake; default: date. Repeatable."),
     ] = None,
-    create: Annotated[bool | None, typer.Option("--create/--no-create", help="Make tables that are missing.")] = None,
+    create: Annotated[bool | None, typer.Option("--create/--no-create", help="Create missing tables.")] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Make this ledger the lake's, rebuilt from the manifests; all else stopped.")
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Rebuild this ledger from the manifests and use it for the lake. Stop all other processes first.",
+        ),
     ] = False,
-    target_file_size: Annotated[str | None, _knob("Parquet files aim at this size (128MB).", "SIZE")] = None,
-    max_records: Annotated[int | None, _knob("Rows in one merge window (5000000).", "N")] = None,
-    flush_interval: Annotated[str | None, _knob("A merge window is open no longer (60s).", "TIME")] = None,
-    max_batch_adds: Annotated[int | None, _knob("Files in one batch of commits (5000).", "N")] = None,
-    max_batch_age: Annotated[str | None, _knob("A batch waits no longer (2s).", "TIME")] = None,
-    compression: Annotated[str | None, _knob("zstd, snappy, gzip, lz4 or none (zstd).", "NAME")] = None,
-    compression_level: Annotated[int | None, _knob("Of zstd and gzip (1).", "N")] = None,
-    row_group_rows: Annotated[int | None, _knob("Rows in a Parquet row group (131072).", "N")] = None,
-    checkpoint_interval: Annotated[int | None, _knob("Versions between checkpoints (100).", "N")] = None,
-    commit_timeout: Annotated[str | None, _knob("A commit is tried no longer (60s).", "TIME")] = None,
+    target_file_size: Annotated[str | None, _tuning_option("Target size of Parquet files (128MB).", "SIZE")] = None,
+    max_records: Annotated[int | None, _tuning_option("Most rows in a window (5000000).", "N")] = None,
+    flush_interval: Annotated[
+        str | None, _tuning_option("Longest time that a window stays open (60s).", "TIME")
+    ] = None,
+    max_batch_adds: Annotated[int | None, _tuning_option("Most files in a batch (5000).", "N")] = None,
+    max_batch_age: Annotated[
+        str | None, _tuning_option("Longest time that a batch waits for more (2s).", "TIME")
+    ] = None,
+    compression: Annotated[str | None, _tuning_option("zstd, snappy, gzip, lz4 or none (zstd).", "NAME")] = None,
+    compression_level: Annotated[int | None, _tuning_option("Level for zstd and gzip (1).", "N")] = None,
+    row_group_rows: Annotated[int | None, _tuning_option("Rows in a Parquet row group (131072).", "N")] = None,
+    checkpoint_interval: Annotated[int | None, _tuning_option("Versions between checkpoints (100).", "N")] = None,
+    commit_timeout: Annotated[
+        str | None, _tuning_option("Longest time that a commit is retried (60s).", "TIME")
+    ] = None,
 ) -> None:
-    """Read captures into a lake, each row exactly once, however often this is killed and run again.
+    """Read captures into a lake, each row exactly once, even if the command is killed and run again.
 
-    A file that you name always leaves a row in the table captures, quarantined if it is no capture. In a folder, what
-    is no capture by its first bytes is ignored. Captures that are in the lake already are not read again.
+    Every file that you name gets a row in the table captures; a file that is not a capture is quarantined. In a folder,
+    files that are not captures by their first bytes are ignored. Captures that are already in the lake are not read
+    again. A capture that changed since is a new capture: the lake then has both contents, and the report names it. With
+    --replace-changed the old rows are removed after the new rows are in the lake.
 
-    Every option may be set in the environment: PCAPLAKE_LAKE, PCAPLAKE_THREADS, PCAPLAKE_TARGET_FILE_SIZE, ...
+    --mode overwrite first reads all captures. Then one transaction for each table adds the new rows and removes all
+    others. If the command is interrupted, or a capture cannot be read, or no file is a capture, the lake stays as it is.
 
-    Exit codes: 0 all in, 1 some captures quarantined (now or before), 2 usage or settings, 3 stopped by a fatal error,
-    or captures or folders that could not be read, 130 Ctrl-C (what was whole is in; run it again for the rest).
+    Every option can be set in the environment: PCAPLAKE_LAKE, PCAPLAKE_THREADS, PCAPLAKE_TARGET_FILE_SIZE, ...
+
+    Exit codes: 0 all captures are in the lake, 1 some captures are quarantined, 2 wrong usage or settings, 3 a fatal
+    error, captures or folders that could not be read, or an overwrite that replaced nothing, 130 Ctrl-C (complete
+    captures are in the lake; run the command again for the rest).
 
     Examples:
 
@@ -97,114 +130,172 @@ def ingest(
 
       pcaplake ingest s3://fleet/drives/ --lake s3://fleet/lake --ledger ~/.pcaplake
     """
-    given = {name: value for name, value in locals().items() if name not in ("names", "json", "adopt")}
+    given = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("names", "json", "adopt", "yes", "replace_changed")
+    }
     settings = Settings.load(**given)
     screen.logs()
-    raise typer.Exit(run(settings, names, adopt=adopt, json=json))
+    raise typer.Exit(run_ingest(settings, names, adopt=adopt, yes=yes, replace_changed=replace_changed, json=json))
 
 
-def run(
+def run_ingest(
     settings: Settings,
     names: Sequence[str],
     *,
     adopt: bool = False,
+    yes: bool = False,
+    replace_changed: bool = False,
     json: bool = False,
     step: Callable[[str], None] = lambda name: None,
 ) -> int:
     """The whole run -> exit code. WrongSetting, NotThere and Fatal as they come; `step` is told of numbered steps."""
-    profile = settings.vehicle_profile()
-    store = Store.open(settings.lake, settings.storage(settings.lake))
+    profile = settings.load_vehicle_profile()
+    store = Store.open(settings.lake, settings.storage_options_for(settings.lake))
     if store.local is None and settings.ledger is None:
-        raise WrongSetting(f"{store.uri} is no local lake: name a folder on this machine for its ledger with --ledger")
-    sources = Sources(settings.storage)
+        raise WrongSetting(
+            f"{store.uri} is not a local lake: name a folder on this machine for its ledger with --ledger"
+        )
+    sources = Sources(settings.storage_options_for)
     reader = Reader(profile=profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
-    work = Ingest(sources, reader, threads=settings.threads)
+    work = Ingest(sources, reader, threads=settings.threads, replace_changed=replace_changed)
     start = time.monotonic()
 
-    async def main() -> bool:
-        refs = await find(names, sources, store, skipped=work.skip)
-        screen.compile_kernels()
-        interrupted = _stop_on_interrupt(work)
+    refs = asyncio.run(find_captures(names, sources, store, skipped=work.count_ignored))
+    if settings.mode == "overwrite":
+        if not refs:
+            raise Fatal(f"nothing was replaced: there is no capture in {', '.join(names)}")
+        _confirm_overwrite(
+            store, asyncio.run(_count_rows_to_remove(store)), yes
+        )  # in no event loop, which would take the Ctrl-C at the question
+
+    async def open_lake_and_ingest() -> bool:
+        compile_missing(screen.say)
+        interrupted = _stop_on_interrupt(work, overwrites=settings.mode == "overwrite")
         lake = await Lake.open(
             settings.lake,
-            knobs=settings.knobs(),
-            options=settings.storage(settings.lake),
+            lake_config=settings.lake_config,
             ledger=settings.ledger,
-            auto_create=settings.create,
-            partition_columns=settings.partition_by,
-            properties=settings.table_property or None,
+            storage_options=settings.storage_options_for(settings.lake),
+            source=work.source,
             overwrite=settings.mode == "overwrite",
             adopt=adopt,
-            source=work,
-            decoder_version=VERSION,
-            step=step,
+            runtime=Runtime(step=step),
         )
-        async with lake, screen.running(lambda: _look(work.tally, start)):
+        async with lake, screen.running(lambda: _progress_values(work.tally, start)):
             await work.run(lake, refs)
         return interrupted.is_set()
 
-    interrupted = asyncio.run(main())
-    result = report(work.tally, time.monotonic() - start, _cpu_seconds())
+    interrupted = asyncio.run(open_lake_and_ingest())
+    result = tally_as_dict(work.tally, time.monotonic() - start, _total_cpu_seconds())
     if json:
         screen.as_json(result)
     else:
-        _show(result)
+        _show_result(result)
     for uri in work.tally.bad[:NAMED]:
-        screen.say(f"quarantined, for the reason in the table quarantine: {uri}")
+        screen.say(f"quarantined (the table quarantine has the reason): {uri}")
     if len(work.tally.bad) > NAMED:
         screen.say(f"quarantined: {len(work.tally.bad) - NAMED:,} more")
+    if work.tally.replaced:
+        screen.say(f"{len(work.tally.replaced):,} captures had older contents in the lake, which were removed")
+    if work.tally.changed:
+        screen.say(
+            f"{len(work.tally.changed):,} captures changed since they were ingested: both contents are in the lake. To "
+            "remove the old contents, run this command again with --replace-changed"
+        )
+    for uri in work.tally.changed[:NAMED]:
+        screen.say(f"changed: {uri}")
+    if len(work.tally.changed) > NAMED:
+        screen.say(f"changed: {len(work.tally.changed) - NAMED:,} more")
     for uri, why in work.tally.failed.items():
         screen.say(f"not read: {uri}: {why}")
+    if work.tally.kept:
+        screen.say(f"nothing was replaced, and the lake stays as it is: {work.tally.kept}")
+        return INTERRUPTED if interrupted else FAILED
     if interrupted:
-        screen.say("interrupted: what was whole is in the lake; run the same command again for the rest")
+        screen.say("interrupted: complete captures are in the lake; run the same command again for the rest")
         return INTERRUPTED
     return FAILED if work.tally.failed else QUARANTINED if work.tally.bad else 0
 
 
-def _stop_on_interrupt(work: Ingest) -> asyncio.Event:
+async def _count_rows_to_remove(store: Store) -> dict[str, int]:
+    """Rows by table that an overwrite removes."""
+    if await read_identity(store) is None:
+        return {}
+    try:
+        return {name: counts.rows for name, counts in (await count_tables(store)).items() if counts.rows}
+    except DeltaError as error:
+        raise Fatal(f"the rows of {store.uri} cannot be counted, see `pcaplake doctor`: {error}") from error
+
+
+def _confirm_overwrite(store: Store, rows: Mapping[str, int], yes: bool) -> None:
+    """Say what an overwrite will remove, and ask. WrongSetting where nobody can be asked, Fatal for a no."""
+    if not rows:
+        return
+    named = ", ".join(f"{name} {count:,}" for name, count in rows.items())
+    screen.say(f"overwrite: all rows of {store.uri} will be removed when the new rows are committed ({named})")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise WrongSetting("--mode overwrite: there is no terminal to confirm this; pass --yes to remove these rows")
+    if not typer.confirm("Replace them?", err=True):
+        raise Fatal("nothing was replaced, as you answered")
+
+
+def _stop_on_interrupt(work: Ingest, *, overwrites: bool) -> asyncio.Event:
     """The first Ctrl-C lets whole captures finish; the second ends the process: the next run completes the lake."""
     interrupted = asyncio.Event()
 
-    def interrupt() -> None:
+    def on_interrupt() -> None:
         if interrupted.is_set():
             os._exit(INTERRUPTED)
         interrupted.set()
         work.stop()
-        screen.say("stopping when what is whole is in the lake; Ctrl-C again stops at once, and loses nothing either")
+        screen.say(
+            "stopping; the lake stays as it is"
+            if overwrites
+            else "stopping after complete captures are in the lake; Ctrl-C again stops at once and loses no data either"
+        )
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, on_interrupt)
     return interrupted
 
 
-def _cpu_seconds() -> float:
+def _total_cpu_seconds() -> float:
     """Of this process, its start included, and of those it made."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _look(tally: Tally, start: float) -> tuple[float, float, str]:
+def _progress_values(tally: Tally, start: float) -> tuple[float, float, str]:
     done = tally.captures + tally.already_ingested + tally.ignored + len(tally.failed)
     rate = tally.rows.total() / max(time.monotonic() - start, 0.001)
     return tally.read_bytes, tally.total_bytes, f"{done:,}/{tally.total:,} captures, {rate:,.0f} rows/s"
 
 
-def report(tally: Tally, seconds: float, cpu_seconds: float) -> dict[str, Any]:
-    """What `--json` prints."""
+def tally_as_dict(tally: Tally, seconds: float, cpu_seconds: float) -> dict[str, Any]:
+    """What `--json` prints. An overwrite that replaced nothing (`kept` says why) has put no row into the lake."""
+    rows, captures = (Counter[str](), 0) if tally.kept else (tally.rows, tally.captures)
     return {
-        "captures": tally.captures,
+        "captures": captures,
         "already_ingested": tally.already_ingested,
         "quarantined": tally.quarantined,
         "ignored": tally.ignored,
+        "not_read": len(tally.failed),
+        "kept": tally.kept or None,
+        "changed": len(tally.changed),
+        "replaced": len(tally.replaced),
         "packets": tally.packets,
-        "rows": {name: tally.rows[name] for name in TABLES},
+        "rows": {name: rows[name] for name in TABLES},
         "seconds": round(seconds, 3),
         "cpu_seconds": round(cpu_seconds, 3),
-        "rows_per_second": round(tally.rows.total() / seconds) if seconds > 0 else 0,
+        "rows_per_second": round(rows.total() / seconds) if seconds > 0 else 0,
         "faults": dict(sorted(tally.faults.items())),
     }
 
 
-def _show(result: dict[str, Any]) -> None:
+def _show_result(result: dict[str, Any]) -> None:
     others = [name for name in ("quarantined", "already_ingested", "ignored") if result[name]]
     counts = [
         f"{result['captures']:,} captures read",

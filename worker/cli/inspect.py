@@ -1,4 +1,4 @@
-"""`pcaplake inspect`: what a capture is, without a lake."""
+"""`pcaplake inspect`: describes a capture, without a lake."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from parser import CaptureError, Summary, open_capture
-
-from ..settings import WrongSetting
-from . import screen
+from pcaplake.parser import CaptureError, Summary, open_capture
+from pcaplake.worker import console as screen
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.warm import compile_missing
 
 NOT_A_CAPTURE = 1
 _NS = 1_000_000_000
@@ -21,29 +21,30 @@ _NS = 1_000_000_000
 
 def inspect(
     capture: Annotated[
-        Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file, or gzip, zstd, lz4 of one.")
+        Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file, also compressed with gzip, zstd or lz4.")
     ],
     profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Format, interfaces, link types, time span, packets and bytes by protocol, rows by table, faults.
+    """Show format, interfaces, link types, time span, packets and bytes by protocol, rows by table, and faults.
 
-    Needs no lake. Exit code 1: it is no capture; with --json the object has `error` and `detail` then.
+    Needs no lake. Exit code 1: the file is not a capture; with --json, the object then has `error` and `detail`.
 
     Example:  pcaplake inspect drive.pcapng --profile vehicle.yaml
     """
     if ":/" in str(capture):
-        raise WrongSetting(f"{capture}: inspect reads files of this machine; fetch it first")
+        raise WrongSetting(f"{capture}: inspect reads only local files; download it first")
     if capture.exists() and not capture.is_file():
-        raise WrongSetting(f"{capture} is no regular file: inspect reads a capture to its end, and needs one")
-    screen.compile_kernels()
+        raise WrongSetting(f"{capture} is not a regular file, and inspect reads only regular files")
     packets: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     try:
+        capture.open("rb").close()  # report a wrong name at once, not after a minute of compiling
+        compile_missing(screen.say)
         with open_capture(capture, profile=profile) as opened:
             for table, batch in opened.batches():
                 if table == "packets":
-                    _add(packets, sizes, batch)
+                    _add_protocol_counts(packets, sizes, batch)
             summary = opened.summary
     except CaptureError as error:
         screen.say(f"pcaplake: {capture} is {error}")
@@ -53,21 +54,21 @@ def inspect(
     except OSError as error:
         raise WrongSetting(f"{capture} cannot be read: {error.strerror}") from error
     assert summary is not None
-    facts = _facts(summary, packets, sizes)
+    facts = _summary_as_dict(summary, packets, sizes)
     if json:
         screen.as_json(facts)
     else:
-        _show(facts)
+        _show_summary(facts)
 
 
-def _add(packets: Counter[str], sizes: Counter[str], batch: pa.RecordBatch) -> None:
+def _add_protocol_counts(packets: Counter[str], sizes: Counter[str], batch: pa.RecordBatch) -> None:
     rows = pa.table({name: batch.column(name) for name in ("protocol", "captured_len")})
-    for one in rows.group_by("protocol").aggregate([("captured_len", "sum"), ("captured_len", "count")]).to_pylist():
-        packets[one["protocol"]] += one["captured_len_count"]
-        sizes[one["protocol"]] += one["captured_len_sum"]
+    for row in rows.group_by("protocol").aggregate([("captured_len", "sum"), ("captured_len", "count")]).to_pylist():
+        packets[row["protocol"]] += row["captured_len_count"]
+        sizes[row["protocol"]] += row["captured_len_sum"]
 
 
-def _facts(summary: Summary, packets: Counter[str], sizes: Counter[str]) -> dict[str, Any]:
+def _summary_as_dict(summary: Summary, packets: Counter[str], sizes: Counter[str]) -> dict[str, Any]:
     first, last = summary.first_ts_ns, summary.last_ts_ns
     return {
         "format": summary.format,
@@ -76,19 +77,19 @@ def _facts(summary: Summary, packets: Counter[str], sizes: Counter[str]) -> dict
         "truncated": summary.truncated,
         "interfaces": [
             {
-                "id": one.id,
-                "name": one.name,
-                "link_type": one.link_type,
-                "ts_resolution_ns": one.resolution_ns,
-                "snaplen": one.snaplen,
+                "id": interface.id,
+                "name": interface.name,
+                "link_type": interface.link_type,
+                "ts_resolution_ns": interface.resolution_ns,
+                "snaplen": interface.snaplen,
             }
-            for one in summary.interfaces
+            for interface in summary.interfaces
         ],
         "link_types": list(summary.link_types),
         "first_ts_ns": first,
         "last_ts_ns": last,
-        "first_ts": _text(first),
-        "last_ts": _text(last),
+        "first_ts": _format_timestamp(first),
+        "last_ts": _format_timestamp(last),
         "seconds": None if first is None or last is None else (last - first) / _NS,
         "packets": summary.packets,
         "bytes": summary.bytes,
@@ -98,14 +99,14 @@ def _facts(summary: Summary, packets: Counter[str], sizes: Counter[str]) -> dict
     }
 
 
-def _text(ns: int | None) -> str | None:
+def _format_timestamp(ns: int | None) -> str | None:
     """RFC 3339 with nanoseconds."""
     if ns is None:
         return None
     return f"{datetime.fromtimestamp(ns // _NS, UTC):%Y-%m-%dT%H:%M:%S}.{ns % _NS:09d}Z"
 
 
-def _show(facts: dict[str, Any]) -> None:
+def _show_summary(facts: dict[str, Any]) -> None:
     packed = f", {facts['compression']}" if facts["compression"] else ""
     cut = ", truncated" if facts["truncated"] else ""
     screen.out.print(f"{facts['format']}{packed}{cut}; {facts['packets']:,} packets, {facts['bytes']:,} bytes")

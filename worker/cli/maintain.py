@@ -1,60 +1,119 @@
-"""`pcaplake maintain`: fewer, larger files; checkpoints; what nobody needs is deleted."""
+"""`pcaplake maintain`: compacts small files, writes checkpoints, deletes files that no table version needs."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..lake.identity import refuse_locked
-from ..lake.knobs import Knobs
-from ..lake.maintenance import LEAST_RETENTION_DAYS
-from ..lake.maintenance import maintain as maintain_tables
-from ..settings import WrongSetting, size
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.admin.open_case import create_local_case
+from pcaplake.worker.admin.pending_stages import find_tables_to_leave_alone, find_uncommitted_stages
+from pcaplake.worker.config.settings import WrongSetting, parse_size
+from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.identity import refuse_lake_with_lock_table
+from pcaplake.worker.lake.maintenance import LEAST_RETENTION_DAYS, MaintenanceResult, maintain_each_table
+from pcaplake.worker.lake.store.store import Store
+
+from .doctor import LedgerPath
 from .ingest import LakeUri, Pair
-from .tables import open_lake
+from .tables import open_lake_store
 
 
 def maintain(
     lake: LakeUri = None,
     storage_option: Pair = None,
+    ledger: LedgerPath = None,
     target_file_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Compacted files aim at this size (128MB).", show_default=False)
+        str | None, typer.Option(metavar="SIZE", help="Target size of compacted files (128MB).", show_default=False)
     ] = None,
     retention_days: Annotated[
-        int, typer.Option(metavar="DAYS", help=f"Keep replaced files so long; {LEAST_RETENTION_DAYS} at the least.")
+        int, typer.Option(metavar="DAYS", help=f"Keep replaced files for this time; at least {LEAST_RETENTION_DAYS}.")
     ] = LEAST_RETENTION_DAYS,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compact small files, write checkpoints, delete what no version needs any more.
+    """Compact small files, write checkpoints, and delete files that no table version needs.
 
-    For a lake that nobody else locks; an ingest may run at the same time. Every capture stays known: nothing that was
-    ingested is ever read again because of this.
+    For lakes without a lock table. An ingest may run at the same time. The ledger keeps all captures, so no capture is
+    read again because of this.
+
+    Staged files that are not committed yet, because their table is blocked or their stage is held, are kept whatever
+    their age. The ledger names them: if it cannot be read, nothing is deleted and the exit code is 3. A table whose log
+    was set back or cannot be read is skipped, also with exit code 3, because restoring it needs its files.
 
     Example:  pcaplake maintain --lake lake/ --target-file-size 256MB
     """
-    store = open_lake(lake, storage_option)
+    store = open_lake_store(lake, storage_option)
     try:
-        target = Knobs().target_file_size if target_file_size is None else size(target_file_size)
+        target = LakeConfig().target_file_size if target_file_size is None else parse_size(target_file_size)
         if target < 1 << 20:
-            raise WrongSetting("--target-file-size: 1MB is the least")
+            raise WrongSetting("--target-file-size: the minimum is 1MB")
         if retention_days < LEAST_RETENTION_DAYS:
             raise WrongSetting(
-                f"--retention-days: {LEAST_RETENTION_DAYS} is the least: readers, and stages that wait, need the files"
+                f"--retention-days: the minimum is {LEAST_RETENTION_DAYS}, because readers and waiting stages need the files"
             )
     except ValueError as error:
         raise WrongSetting(str(error)) from error
-    asyncio.run(refuse_locked(store))
-    report = dict(
-        maintain_tables(
-            store, target_file_size=target, retention_days=retention_days, begin=lambda name: screen.say(f"{name} ...")
+    asyncio.run(refuse_lake_with_lock_table(store))
+    files, problems, left_alone = _make_uncommitted_files_reader(store, ledger), list[PcaplakeError](), dict[str, str]()
+    try:
+        left_alone = asyncio.run(_read_tables_to_leave_alone(store, ledger))
+    except PcaplakeError as error:
+        problems.append(
+            Fatal(f"nothing was deleted, because it is not known which files are not committed yet: {error}")
         )
-    )
+    report = dict[str, MaintenanceResult]()
+    for name, done in maintain_each_table(
+        store,
+        target_file_size=target,
+        waiting=None if problems else files,
+        left_alone=left_alone,
+        retention_days=retention_days,
+        begin=lambda name: screen.say(f"{name} ..."),
+    ):
+        if isinstance(done, MaintenanceResult):
+            report[name] = done
+        else:
+            problems.append(done)
     if json:
         screen.as_json({name: asdict(one) for name, one in report.items()})
-        return
-    rows = [(name, one.compacted, one.made, one.deleted, one.version) for name, one in report.items()]
-    screen.table(None, ["table", "files compacted", "into", "deleted", "version"], rows)
+    else:
+        rows = [
+            (name, one.compacted, one.made, "-" if one.deleted is None else one.deleted, one.version)
+            for name, one in report.items()
+        ]
+        screen.table(None, ["table", "files compacted", "into", "deleted", "version"], rows)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise Fatal("; ".join(dict.fromkeys(map(str, problems))))
+
+
+async def _read_tables_to_leave_alone(store: Store, ledger: Path | None) -> dict[str, str]:
+    """Tables to leave alone; it raises Fatal or Retryable where that, or which files wait, cannot be told."""
+    case = create_local_case(store, ledger)
+    try:
+        await find_uncommitted_stages(case)
+        return await find_tables_to_leave_alone(case)
+    finally:
+        await case.close()
+
+
+def _make_uncommitted_files_reader(store: Store, ledger: Path | None) -> Callable[[], frozenset[str]]:
+    """What asks the lake's ledger and manifests; it raises Fatal or Retryable where they cannot tell."""
+
+    async def read_uncommitted_files() -> frozenset[str]:
+        case = create_local_case(store, ledger)
+        try:
+            return frozenset(
+                path for stage in (await find_uncommitted_stages(case)).values() for path in stage.file_paths
+            )
+        finally:
+            await case.close()
+
+    return lambda: asyncio.run(read_uncommitted_files())

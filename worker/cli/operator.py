@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import Fatal
-from ..fleet_settings import FleetSettings
-from ..settings import WrongSetting, pod
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting, read_pod_identity
+from pcaplake.worker.errors import Fatal
 
 if TYPE_CHECKING:
-    from ..cluster.plan import Plan
+    from pcaplake.worker.kubernetes.plan import Plan
 
 SHOWN = 3  # next times of a job
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # with a job's and a minute it is 63 characters at the most
@@ -25,41 +25,47 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # with a job's and a min
 
 def operator(
     jobs: Annotated[
-        Path, typer.Option("--jobs", metavar="FILE", help="YAML file: what is launched, and when (docs/operator.md).")
+        Path,
+        typer.Option("--jobs", metavar="FILE", help="YAML file with the jobs and their schedules (docs/operator.md)."),
     ],
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="YAML settings of the service: http_host, http_port, log_format, log_level."),
+        typer.Option(metavar="FILE", help="YAML settings file; used: http_host, http_port, log_format, log_level."),
     ] = None,
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the Lease; Jobs are called NAME-JOB-MINUTE.")
+        str, typer.Option(metavar="NAME", help="Name of the Lease; Jobs are named NAME-JOB-MINUTE.")
     ] = "pcaplake-operator",
     namespace: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of Lease and Jobs; by default POD_NAMESPACE.", show_default=False),
+        typer.Option(
+            metavar="NAME", help="Namespace of the Lease and the Jobs; default: POD_NAMESPACE.", show_default=False
+        ),
     ] = None,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Outside of a pod: who to be. In a pod its ServiceAccount.", show_default=False
+            metavar="FILE", help="Credentials outside a pod. In a pod the ServiceAccount is used.", show_default=False
         ),
     ] = None,
-    lease: Annotated[int, typer.Option(metavar="SECONDS", help="A silent leader is replaced after this.")] = 15,
+    lease: Annotated[
+        int, typer.Option(metavar="SECONDS", help="A leader that does not renew the Lease is replaced after this time.")
+    ] = 15,
     renew: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A leader without answers gives up after this.")
+        float, typer.Option(metavar="SECONDS", help="A leader that cannot renew the Lease stops after this time.")
     ] = 10.0,
-    retry: Annotated[float, typer.Option(metavar="SECONDS", help="Between two tries for the Lease.")] = 2.0,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="Between two looks at the Jobs.")] = 10.0,
+    retry: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two attempts to get the Lease.")] = 2.0,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two listings of the Jobs.")] = 10.0,
     check: Annotated[
-        bool, typer.Option("--check", help="Read the file, show when each job comes next, and exit; needs no cluster.")
+        bool,
+        typer.Option("--check", help="Read the file, show the next times of each job, and exit. Needs no cluster."),
     ] = False,
 ) -> None:
-    """Launch maintenance (compact, vacuum, quality, signals) as Kubernetes Jobs, where CronJobs are not wanted.
+    """Launch maintenance (compact, vacuum, quality, signals) as Kubernetes Jobs on a schedule, without CronJobs.
 
-    Any number of these may run: a Lease elects the one that launches. A Job is named after its due time, so it is made
-    once, whoever makes it; while one runs, the next of its kind waits. The leader logs what is launched, succeeds and
-    fails, and deletes old Jobs. SIGTERM gives the Lease back and exits 0; Jobs that run go on. Nothing here can harm a
-    row: Spark's jobs commit through the tables' logs, as everybody does.
+    You can run any number of operators: a Lease elects the leader, which launches the Jobs. A Job is named after its due
+    time, so it is created only once; while it runs, the next Job of its kind waits. The leader logs Jobs that are
+    launched, succeed and fail, and deletes old Jobs. SIGTERM releases the Lease and exits with code 0; running Jobs
+    continue. The operator cannot damage rows, because Spark jobs commit through the tables' logs like every writer.
 
     The file names a template, a Job of batch/v1, and for each job a schedule and the arguments of its first container:
 
@@ -73,7 +79,7 @@ def operator(
 
         vacuum: {schedule: "41 2 * * *", args: [vacuum, --lake, "s3://lake/drives"]}
 
-    Exit codes: 0 stopped, 2 usage, settings or the file, 3 no cluster, or its Role does not allow this, 130 stopped at once.
+    Exit codes: 0 stopped, 2 wrong usage, settings or file, 3 no cluster or insufficient Role, 130 stopped at once.
 
     Examples:
 
@@ -85,33 +91,36 @@ def operator(
     """
     settings = FleetSettings.load(config)
     try:
-        from ..cluster.operate import Options, operate  # the extras are only for those who run it
-        from ..cluster.plan import Plan
+        from pcaplake.worker.kubernetes.election import Timing  # the extras are only for those who run it
+        from pcaplake.worker.kubernetes.operate import Options, operate
+        from pcaplake.worker.kubernetes.plan import Plan
     except ImportError as error:
         raise Fatal(
             f"the operator needs the extras `aws` and `cluster`: pip install 'pcaplake[aws,cluster]' ({error})"
         ) from error
     if not _NAME.fullmatch(name):
-        raise WrongSetting(f"--name: {name!r} must be up to 30 of a-z, 0-9 and -, and begin with a letter")
+        raise WrongSetting(
+            f"--name: {name!r} must have at most 30 characters of a-z, 0-9 and -, and begin with a letter"
+        )
     plan = Plan.load(jobs)
     if check:
-        _show(plan)
+        _show_schedule(plan)
         return
-    here = pod()
+    here = read_pod_identity()
     where = namespace or (here[0] if here else None)
     if where is None:
-        raise WrongSetting("--namespace: name it, or set POD_NAMESPACE and POD_NAME by the Downward API")
+        raise WrongSetting("--namespace: pass it, or set POD_NAMESPACE and POD_NAME with the Downward API")
     if lease <= renew or renew <= 1.2 * retry or retry < 1:
-        raise WrongSetting("--retry must be 1 at the least, --renew above 1.2 times that, --lease above --renew")
+        raise WrongSetting(
+            "--retry must be at least 1, --renew more than 1.2 times --retry, and --lease more than --renew"
+        )
     options = Options(
         plan=plan,
         namespace=where,
         name=name,
         identity=here[1] if here else socket.gethostname(),
         kubeconfig=kubeconfig,
-        lease=lease,
-        renew=renew,
-        retry=retry,
+        timing=Timing(lease=lease, renew=renew, retry=retry),
         every=every,
         http_host=settings.http_host,
         http_port=settings.http_port,
@@ -121,12 +130,10 @@ def operator(
     raise typer.Exit(asyncio.run(operate(options)))
 
 
-def _show(plan: Plan) -> None:
+def _show_schedule(plan: Plan) -> None:
     now = datetime.now(UTC)
     for name, job in plan.jobs.items():
-        times = ", ".join(f"{one:%Y-%m-%d %H:%M}" for one in plan.next_due(name, now, SHOWN))
+        times = ", ".join(f"{due_time:%Y-%m-%d %H:%M}" for due_time in plan.next_due(name, now, SHOWN))
         zone = job.timezone or plan.timezone
         what = " ".join(job.args or ())
-        screen.out.print(
-            f"{name} ({job.schedule}, {zone}): {'suspended' if job.suspend else times}; {what}", markup=False
-        )
+        screen.line(f"{name} ({job.schedule}, {zone}): {'suspended' if job.suspend else times}; {what}")

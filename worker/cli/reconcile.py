@@ -1,4 +1,4 @@
-"""`pcaplake reconcile`: objects that exist and were never committed, because notifications get lost."""
+"""`pcaplake reconcile`: finds captures that no lake has, because their notification was lost."""
 
 from __future__ import annotations
 
@@ -7,34 +7,44 @@ from typing import Annotated
 
 import typer
 
-from ..fleet.places import Place, named, watched
-from ..fleet.replays import WAVE
-from ..fleet_settings import FleetSettings
-from ..settings import WrongSetting
-from . import screen
-from .replay import Choice, Match, Run, Wave, age, printer, text, told
+from pcaplake.worker import console as screen
+from pcaplake.worker.admin.replay.announce import WAVE
+from pcaplake.worker.config.s3_prefixes import Place, find_watched_places, parse_place
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting
+
+from .replay import (
+    Match,
+    ObjectFilter,
+    ReplayRun,
+    Wave,
+    describe_tally,
+    make_uri_printer,
+    parse_age,
+    print_outcome_at_end,
+)
 from .setup import Config, Json
 
 
 def reconcile(
     places: Annotated[
         list[str] | None,
-        typer.Argument(metavar="s3://BUCKET/PREFIX...", help="By default everything that the routes are about."),
+        typer.Argument(metavar="s3://BUCKET/PREFIX...", help="Default: the buckets and prefixes of the routes."),
     ] = None,
     config: Config = None,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Not younger: what has just come may be on its way.")
+        str, typer.Option(metavar="TIME", help="Skip younger objects, which may still be in progress.")
     ] = "1h",
     match: Match = None,
-    announce: Annotated[bool, typer.Option("--announce", help="Send what is missing to the queue.")] = False,
+    announce: Annotated[bool, typer.Option("--announce", help="Send the missing captures to the queue.")] = False,
     wave: Wave = WAVE,
     json: Json = False,
 ) -> None:
-    """List captures that lie in the routes' buckets and that no lake has had, one URI a line; the count to stderr.
+    """List captures in the routes' buckets that no lake has, one URI per line. Prints the counts to stderr.
 
-    S3 delivers notifications at least once, nearly always: run this every night, with --announce. It lists every
-    object and asks the ledger about it, and reads none. What the queue still holds is listed too; to announce that
-    again does no harm.
+    S3 notifications can get lost, so run this every night with --announce. It lists every object and asks the ledger
+    about each, but reads no capture. Captures whose message is still in the queue are listed too; announcing them again
+    does no harm.
 
     Examples:
 
@@ -43,27 +53,27 @@ def reconcile(
       pcaplake reconcile s3://raw/drives/2026-09 --older-than 1d > missing.txt
     """
     settings = FleetSettings.load(config)
-    chosen, globs = _places(settings, places or [])
-    choice = Choice(globs=(*globs, match or "*"), older=age(older_than, "older"))
+    chosen, globs = _find_places(settings, places or [])
+    choice = ObjectFilter(globs=(*globs, match or "*"), older=parse_age(older_than, "older"))
     screen.logs()
-    run = Run(settings, chosen, choice, wave=wave, announce=announce, show=printer(not json))
-    with told(run, json):
-        asyncio.run(run.all())
+    run = ReplayRun(settings, chosen, choice, wave=wave, announce=announce, show=make_uri_printer(not json))
+    with print_outcome_at_end(run, json):
+        asyncio.run(run.run_all_places())
     if not json:
-        screen.say(text(run.tally))
+        screen.say(describe_tally(run.tally))
         if run.tally.absent and run.waiting:
-            screen.say(f"the queue held about {run.waiting:,} messages; some may be about these")
+            screen.say(f"the queue had about {run.waiting:,} messages, some of which may announce these captures")
 
 
-def _places(settings: FleetSettings, given: list[str]) -> tuple[tuple[Place, ...], tuple[str, ...]]:
+def _find_places(settings: FleetSettings, names: list[str]) -> tuple[tuple[Place, ...], tuple[str, ...]]:
     """What was named, or what the routes are about; a glob only if it is the only one."""
     try:
-        if not given:
-            return watched(settings.load_routes(), by="s3://BUCKET/PREFIX"), ()
-        found = [named(one) for one in given]
+        if not names:
+            return find_watched_places(settings.load_routes(), by="s3://BUCKET/PREFIX"), ()
+        pairs = [parse_place(name) for name in names]
     except ValueError as error:
         raise WrongSetting(str(error)) from error
-    globs = tuple(glob for _, glob in found if glob != "*")
-    if globs and len(found) > 1:
-        raise WrongSetting("a glob must be the only place: name prefixes, and give the glob with --match")
-    return tuple(place for place, _ in found), globs
+    globs = tuple(glob for _, glob in pairs if glob != "*")
+    if globs and len(pairs) > 1:
+        raise WrongSetting("a glob must be the only place: name prefixes, and pass the glob with --match")
+    return tuple(place for place, _ in pairs), globs

@@ -1,4 +1,4 @@
-"""`pcaplake redrive`: dead letters, and back to the queue with them."""
+"""`pcaplake redrive`: lists dead letters and moves them back to the queue."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import Fatal
-from ..fleet import queues
-from ..fleet.clients import Clients
-from ..fleet.dead_letters import Letter, Moved
-from ..fleet.dead_letters import redrive as move
-from ..fleet_settings import FleetSettings
-from ..queue.sqs import SqsQueue
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.admin.aws_clients import Clients
+from pcaplake.worker.admin.dead_letters import DeadLetter, RedriveTally
+from pcaplake.worker.admin.dead_letters import redrive_dead_letters as move
+from pcaplake.worker.admin.setup import queues
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.service.queue.sqs import SqsQueue
+
 from .replay import SHOWN
 from .setup import Config, Json
 
@@ -25,19 +26,20 @@ from .setup import Config, Json
 def redrive(
     config: Config = None,
     match: Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Only letters about such captures: 's3://raw/drives/*'.")
+        str | None, typer.Option(metavar="GLOB", help="Only messages about captures that match: 's3://raw/drives/*'.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="No more than these.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Move at most this many.")] = None,
     dead_letters: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Their queue; by default what the redrive policy says.")
+        str | None,
+        typer.Option(metavar="NAME", help="The dead-letter queue; default: the queue in the redrive policy."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them; move none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the dead letters; move none.")] = False,
     json: Json = False,
 ) -> None:
-    """Move dead letters back to the queue, when what stood in their way is mended; list why they are there.
+    """List dead letters, and move them back to the queue. First fix the reason why they failed.
 
-    A letter is a message that was received too often without success: the logs of the workers say why, by its message
-    id. Each is sent first and deleted after, so none is lost. What nobody can read stays where it is.
+    A dead letter is a message that failed too often; the workers' logs give the reason by message id. Each message is
+    sent first and deleted afterwards, so none is lost. Messages that cannot be parsed stay in the dead-letter queue.
 
     Examples:
 
@@ -47,29 +49,35 @@ def redrive(
     """
     settings = FleetSettings.load(config)
     screen.logs()
-    tally, letters = Moved(), list[Letter]()
+    tally, letters = RedriveTally(), list[DeadLetter]()
 
-    def show(letter: Letter) -> None:
+    def show_letter(letter: DeadLetter) -> None:
         if len(letters) < SHOWN:
             letters.append(letter)
         if not json:
-            screen.line(_line(letter))
+            screen.line(_describe_letter(letter))
 
     done = False
     try:
-        asyncio.run(_redrive(settings, dead_letters, tally, match=match, limit=limit, dry_run=dry_run, show=show))
+        asyncio.run(
+            _redrive_dead_letters(
+                settings, dead_letters, tally, match=match, limit=limit, dry_run=dry_run, show=show_letter
+            )
+        )
         done = True
     finally:
         if done or tally.found:  # what was moved before an error or Ctrl-C is told; a failure to begin has no summary
             if json:
-                screen.as_json({**asdict(tally), "letters": [_facts(letter) for letter in letters]})
+                screen.as_json({**asdict(tally), "letters": [_letter_as_dict(letter) for letter in letters]})
             else:
-                screen.say(_text(tally))
+                screen.say(_describe_tally(tally))
 
 
-async def _redrive(settings: FleetSettings, dead_letters: str | None, tally: Moved, **how: Any) -> None:
-    name = settings.the_queue()
-    dead_name = dead_letters or _dead_letters_of(settings, name)
+async def _redrive_dead_letters(
+    settings: FleetSettings, dead_letters: str | None, tally: RedriveTally, **how: Any
+) -> None:
+    name = settings.require_queue_name()
+    dead_name = dead_letters or _find_dead_letter_queue(settings, name)
     async with contextlib.AsyncExitStack() as stack:
         queue = await SqsQueue.open(name, region=settings.region)
         stack.push_async_callback(queue.close)
@@ -78,32 +86,34 @@ async def _redrive(settings: FleetSettings, dead_letters: str | None, tally: Mov
         await move(dead, queue, tally, **how)
 
 
-def _dead_letters_of(settings: FleetSettings, name: str) -> str:
+def _find_dead_letter_queue(settings: FleetSettings, name: str) -> str:
     with Clients(region=settings.region) as clients:
         queue = queues.find(clients.sqs, name)
     if queue is None:
-        raise Fatal(f"there is no queue {name}: make it with `pcaplake setup`, or name the right queue and region")
+        raise Fatal(
+            f"the queue {name} does not exist: create it with `pcaplake setup`, or correct the queue or the region"
+        )
     if queue.dead_letters is None:
-        raise Fatal(f"the queue {name} has no redrive policy: `pcaplake setup` makes one, or name --dead-letters")
+        raise Fatal(f"the queue {name} has no redrive policy: create one with `pcaplake setup`, or pass --dead-letters")
     return queue.dead_letters.name
 
 
-def _facts(letter: Letter) -> dict[str, Any]:
-    one = letter.delivery
+def _letter_as_dict(letter: DeadLetter) -> dict[str, Any]:
+    delivery = letter.delivery
     return {
-        "message_id": one.message_id,
+        "message_id": delivery.message_id,
         "uris": list(letter.uris),
         "unreadable": letter.unreadable,
         "partly": letter.partly,
-        "receive_count": one.receive_count,
-        "age_seconds": round(time.time() - one.sent_at, 3),
+        "receive_count": delivery.receive_count,
+        "age_seconds": round(time.time() - delivery.sent_at, 3),
     }
 
 
-def _line(letter: Letter) -> str:
-    facts = _facts(letter)
+def _describe_letter(letter: DeadLetter) -> str:
+    facts = _letter_as_dict(letter)
     about = " ".join(letter.uris) or letter.unreadable or "about no capture"
-    about += f" (it will come back: {letter.partly})" if letter.partly else ""
+    about += f" (it will become a dead letter again: {letter.partly})" if letter.partly else ""
     stays = "stays: " if letter.unreadable else ""
     hours = facts["age_seconds"] / 3600
     return (
@@ -111,10 +121,12 @@ def _line(letter: Letter) -> str:
     )
 
 
-def _text(tally: Moved) -> str:
-    said = f"{tally.found:,} dead letters seen, {tally.matched:,} chosen, {tally.moved:,} moved"
+def _describe_tally(tally: RedriveTally) -> str:
+    summary = f"{tally.found:,} dead letters found, {tally.matched:,} selected, {tally.moved:,} moved"
     if tally.unreadable:
-        said += f", {tally.unreadable:,} that nobody can read"
+        summary += f", {tally.unreadable:,} unreadable"
     if tally.doubled:
-        said += f"; {tally.doubled:,} of the moved may still be here too, which does no harm"
-    return said
+        summary += (
+            f"; {tally.doubled:,} of the moved messages may also still be in the dead-letter queue, which does no harm"
+        )
+    return summary

@@ -1,11 +1,10 @@
-"""`pcaplake replay`: captures that lie there already are announced to the queue."""
+"""`pcaplake replay`: announces existing captures to the queue."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import re
-import shlex
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -13,45 +12,55 @@ from typing import Annotated, Any
 
 import typer
 
-from ..fleet.clients import Clients
-from ..fleet.known import Known, open_books
-from ..fleet.listing import Found, pages
-from ..fleet.places import Place, named
-from ..fleet.replays import WAVE, Announcer, Tally, go_through
-from ..fleet_settings import FleetSettings
-from ..lake.fleet import Services
-from ..queue.sqs import SqsQueue
-from ..routes import Routes
-from ..settings import WrongSetting, seconds
-from ..source import ObjectRef
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.admin.aws_clients import Clients
+from pcaplake.worker.admin.capture_status import CaptureStatusReader, open_lake_ledgers
+from pcaplake.worker.admin.replay.announce import WAVE, Announcer, Tally, go_through
+from pcaplake.worker.admin.replay.listing import Found, pages
+from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.config.routes import Routes
+from pcaplake.worker.config.s3_prefixes import Place, parse_place
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting, parse_seconds
+from pcaplake.worker.lake.services import Services
+from pcaplake.worker.plain_text import shell_word
+from pcaplake.worker.service.queue.sqs import SqsQueue
+
 from .setup import Config, Json
 
 SHOWN = 1_000  # in one JSON object
 _DAYS = re.compile(r"(\d+(?:\.\d+)?)\s*d")
-Match = Annotated[str | None, typer.Option(metavar="GLOB", help="Only keys that match, as '*/2026-09-*.pcap'.")]
+Match = Annotated[
+    str | None, typer.Option(metavar="GLOB", help="Only keys that match this pattern, such as '*/2026-09-*.pcap'.")
+]
 Wave = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Wait while the queue has so many messages, waiting or worked on.")
+    int, typer.Option(metavar="N", min=1, help="Pause while the queue has this many messages, visible and in flight.")
 ]
 
 
 def replay(
-    place: Annotated[str, typer.Argument(metavar="s3://BUCKET/PREFIX", help="Or a glob: s3://raw/drives/*.pcap.")],
+    place: Annotated[
+        str, typer.Argument(metavar="s3://BUCKET/PREFIX", help="Prefix, or a glob such as s3://raw/drives/*.pcap.")
+    ],
     config: Config = None,
     match: Match = None,
-    newer_than: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is younger: 90m, 36h, 7d.")] = None,
-    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="Only what is older.")] = None,
+    newer_than: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only objects younger than this: 90m, 36h, 7d.")
+    ] = None,
+    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="Only objects older than this.")] = None,
     start_after: Annotated[
-        str, typer.Option(metavar="KEY", help="Go on behind this key, as an earlier replay said when it stopped.")
+        str, typer.Option(metavar="KEY", help="Continue after this key, which a stopped replay prints.")
     ] = "",
     wave: Wave = WAVE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be announced; send nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the captures that would be announced; send nothing.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Announce captures that lie in a bucket already, as if they had been uploaded now.
+    """Announce captures that are already in a bucket, as if they had just been uploaded.
 
-    What is in the lakes, or staged for them, is left out. A replay may be stopped at any time, and run again: nothing
-    is ingested twice.
+    Captures that are in the lakes or staged for them are skipped. You can stop a replay at any time and run it again:
+    no capture is ingested twice.
 
     Examples:
 
@@ -60,18 +69,22 @@ def replay(
       pcaplake replay 's3://raw/drives/2026-09-*/*.pcapng' --newer-than 30d --dry-run
     """
     settings = FleetSettings.load(config)
-    where, glob = _place(place)
-    choice = Choice(globs=(glob, match or "*"), newer=age(newer_than, "newer"), older=age(older_than, "older"))
+    where, glob = _parse_place(place)
+    choice = ObjectFilter(
+        globs=(glob, match or "*"), newer=parse_age(newer_than, "newer"), older=parse_age(older_than, "older")
+    )
     screen.logs()
-    run = Run(settings, [where], choice, wave=wave, announce=not dry_run, show=printer(dry_run and not json))
-    with told(run, json, start_after):
-        asyncio.run(run.all(start_after))
+    run = ReplayRun(
+        settings, [where], choice, wave=wave, announce=not dry_run, show=make_uri_printer(dry_run and not json)
+    )
+    with print_outcome_at_end(run, json, start_after):
+        asyncio.run(run.run_all_places(start_after))
     if not json:
-        (screen.say if dry_run else screen.out.print)(text(run.tally))
+        (screen.say if dry_run else screen.out.print)(describe_tally(run.tally))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ObjectFilter:
     """Keys that match all globs, of these ages in seconds."""
 
     globs: Collection[str] = ("*",)
@@ -87,12 +100,12 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Run:
+class ReplayRun:
     """Places gone through, with everything that needs. `missing`: some of what no lake has had."""
 
     settings: FleetSettings
     places: Collection[Place]
-    choice: Choice
+    choice: ObjectFilter
     wave: int = field(kw_only=True)
     announce: bool = field(kw_only=True)
     show: Callable[[ObjectRef], None] = field(kw_only=True)
@@ -101,7 +114,7 @@ class Run:
     waiting: int | None = None
     """Messages in the queue when it began; None: it was not asked."""
 
-    async def all(self, start_after: str = "") -> None:
+    async def run_all_places(self, start_after: str = "") -> None:
         """WrongSetting, Fatal and Retryable as they come; `tally` says how far it is."""
         settings, routes = self.settings, self.settings.load_routes()
         async with contextlib.AsyncExitStack() as stack:
@@ -111,18 +124,20 @@ class Run:
             )
             announcer = None
             if self.announce or settings.queue is not None:
-                queue = await SqsQueue.open(settings.the_queue(), region=settings.region)
+                queue = await SqsQueue.open(settings.require_queue_name(), region=settings.region)
                 stack.push_async_callback(queue.close)
-                there = await queue.attributes()
+                there = await queue.read_attributes()
                 self.waiting = there.visible + there.in_flight + there.delayed
                 announcer = Announcer(queue, wave=self.wave) if self.announce else None
-            await stack.enter_async_context(_progress(lambda: text(self.tally)))
-            await self._through(clients, services, routes, announcer, start_after)
+            await stack.enter_async_context(_show_progress(lambda: describe_tally(self.tally)))
+            await self._go_through_places(clients, services, routes, announcer, start_after)
 
-    async def _through(
+    async def _go_through_places(
         self, clients: Clients, services: Services, routes: Routes, announcer: Announcer | None, start_after: str
     ) -> None:
-        known = Known(routes, await open_books(routes, services, storage=self.settings.storage))
+        known = CaptureStatusReader(
+            routes, await open_lake_ledgers(routes, services, storage=self.settings.storage_options_for)
+        )
         for place in self.places:
             await go_through(
                 pages(clients.s3, place, start_after=start_after),
@@ -130,17 +145,17 @@ class Run:
                 self.tally,
                 wanted=self.choice,
                 announcer=announcer,
-                absent=self._absent,
+                absent=self._note_absent,
             )
 
-    def _absent(self, ref: ObjectRef) -> None:
+    def _note_absent(self, ref: ObjectRef) -> None:
         if len(self.missing) < SHOWN:
             self.missing.append(ref.uri)
         self.show(ref)
 
 
 @contextlib.contextmanager
-def told(run: Run, json: bool, start_after: str = "") -> Iterator[None]:
+def print_outcome_at_end(run: ReplayRun, json: bool, start_after: str = "") -> Iterator[None]:
     """How far it came, also when it is stopped."""
     complete = False
     try:
@@ -149,63 +164,63 @@ def told(run: Run, json: bool, start_after: str = "") -> Iterator[None]:
     finally:
         key = run.tally.last_key or start_after
         if not complete and key and len(run.places) == 1:
-            screen.say(f"stopped: {text(run.tally)}. Go on with --start-after {shlex.quote(key)}")
+            screen.say(f"stopped: {describe_tally(run.tally)}. Continue with --start-after {shell_word(key)}")
         if json:
             counts = asdict(run.tally) | {"last_key": key}
             screen.as_json({"complete": complete, **counts, "missing": run.missing, "queued_before": run.waiting})
 
 
-def text(tally: Tally) -> str:
+def describe_tally(tally: Tally) -> str:
     """One line for people."""
     parts = (
         (tally.announced, "announced"),
         (tally.absent - tally.announced, "not in any lake"),
         (tally.staged, "staged"),
         (tally.committed, "in the lakes"),
-        (tally.nowhere, "on no route"),
+        (tally.nowhere, "without a route"),
         (tally.filtered, "filtered out"),
-        (tally.archived, "archived, to be restored first"),
+        (tally.archived, "archived (restore them first)"),
     )
-    said = ", ".join(f"{count:,} {what}" for count, what in parts if count)
-    return f"{tally.listed:,} objects{': ' if said else ''}{said}"
+    counts = ", ".join(f"{count:,} {what}" for count, what in parts if count)
+    return f"{tally.listed:,} objects{': ' if counts else ''}{counts}"
 
 
-def age(given: str | None, which: str) -> float | None:
+def parse_age(value: str | None, which: str) -> float | None:
     """`7d`, or a time as in the settings -> seconds."""
-    if given is None:
+    if value is None:
         return None
     try:
-        days = _DAYS.fullmatch(given.strip())
-        return float(days[1]) * 86_400 if days else float(seconds(given))
+        days = _DAYS.fullmatch(value.strip())
+        return float(days[1]) * 86_400 if days else float(parse_seconds(value))
     except ValueError as error:
         raise WrongSetting(f"--{which}-than: {error}") from error
 
 
-def _place(given: str) -> tuple[Place, str]:
+def _parse_place(given: str) -> tuple[Place, str]:
     try:
-        return named(given)
+        return parse_place(given)
     except ValueError as error:
         raise WrongSetting(str(error)) from error
 
 
-def printer(on: bool) -> Callable[[ObjectRef], Any]:
+def make_uri_printer(on: bool) -> Callable[[ObjectRef], Any]:
     return (lambda ref: screen.line(ref.uri)) if on else (lambda ref: None)
 
 
 @contextlib.asynccontextmanager
-async def _progress(look: Callable[[], str]) -> AsyncIterator[None]:
+async def _show_progress(look: Callable[[], str]) -> AsyncIterator[None]:
     """A line that moves, on a terminal."""
     if not screen.err.is_terminal:
         yield
         return
     with screen.err.status(look()) as status:
 
-        async def follow() -> None:
+        async def update_status_line() -> None:
             while True:
                 status.update(look())
                 await asyncio.sleep(0.2)
 
-        following = asyncio.create_task(follow())
+        following = asyncio.create_task(update_status_line())
         try:
             yield
         finally:

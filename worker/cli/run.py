@@ -10,32 +10,35 @@ from typing import Annotated
 
 import typer
 
-from ..errors import Fatal
-from ..fleet_settings import FleetSettings, listed
-from ..settings import PREFIX
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.config.service_settings import FleetSettings, list_settings
+from pcaplake.worker.config.settings import PREFIX
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.warm import compile_missing
 
 
-def _every_setting() -> str:
-    lines = [f"{PREFIX}{name.upper()}{kind}: {text}" for name, kind, _, text in listed()]
-    return "\n\n".join(["Settings, in the environment or as `name: value` in the file of --config:", *lines])
+def _describe_settings() -> str:
+    lines = [f"{PREFIX}{name.upper()}{kind}: {text}" for name, kind, _, text in list_settings()]
+    return "\n\n".join(
+        ["Settings, as environment variables or as `name: value` in the file that --config names:", *lines]
+    )
 
 
-EPILOG = _every_setting()
+EPILOG = _describe_settings()
 
 
 def run(
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=f"YAML file of settings; {PREFIX}CONFIG names it, too.")
+        Path | None, typer.Option(metavar="FILE", help=f"YAML settings file; default: {PREFIX}CONFIG.")
     ] = None,
     role: Annotated[str | None, typer.Option(metavar="all|worker|committer", help="What this process does.")] = None,
 ) -> None:
-    """Read captures as S3 announces them to an SQS queue, into lakes that Spark may write at the same time.
+    """Run a worker: read captures that S3 announces to an SQS queue into lakes. Spark may write them at the same time.
 
-    Any number of these may run. One of them commits what all have staged; which one does not matter. SIGTERM finishes
-    what has begun, within `drain_timeout`, and exits 0; a second one exits at once, and loses nothing either.
+    You can run any number of workers. One of them commits what all have staged. SIGTERM finishes work in progress within
+    `drain_timeout` and exits with code 0; a second SIGTERM exits at once. Neither loses data.
 
-    Exit codes: 0 stopped, 2 settings, 3 something that only people can mend, 130 stopped at once.
+    Exit codes: 0 stopped, 2 wrong settings, 3 an error that someone has to fix, 130 stopped at once.
 
     Examples:
 
@@ -45,11 +48,11 @@ def run(
     """
     settings = FleetSettings.load(config, role=role)
     try:
-        from ..serve import serve  # the extra is only for those who run a service
+        from pcaplake.worker.service.run import run_service  # the extra is only for those who run a service
     except ImportError as error:
         raise Fatal(f"the service needs the extra `aws`: pip install 'pcaplake[aws]' ({error})") from error
-    screen.compile_kernels()
-    code = asyncio.run(serve(settings))
+    compile_missing(screen.say)
+    code = asyncio.run(run_service(settings))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(

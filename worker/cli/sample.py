@@ -1,4 +1,4 @@
-"""`pcaplake sample`: captures to try things with."""
+"""`pcaplake sample`: generates sample captures."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ from typing import Annotated
 
 import typer
 
-from ..sample import make
-from ..settings import WrongSetting
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.sample import write_sample_captures
 
 
 def sample(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder; made if it is not there.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder; created if it does not exist.")],
     mix: Annotated[
         str,
-        typer.Option(metavar="a|b|c|drive", help="A benchmark mix, or a believable drive with all that goes wrong."),
+        typer.Option(metavar="a|b|c|drive", help="A benchmark mix, or a realistic drive with typical damage."),
     ] = "drive",
-    seconds: Annotated[float, typer.Option(metavar="N", help="Of traffic; fractions are allowed.")] = 10.0,
-    vehicles: Annotated[int | None, typer.Option(metavar="N", help="How many; two in a drive, one in a mix.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed makes the same bytes.")] = 1,
+    seconds: Annotated[float, typer.Option(metavar="N", help="Seconds of traffic; fractions are allowed.")] = 10.0,
+    vehicles: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of vehicles; default: two for a drive, one for a mix.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same bytes.")] = 1,
 ) -> None:
-    """Make captures to try things with, and the profile.yaml to read them with.
+    """Generate sample captures, and the profile.yaml to read them with.
 
     Example:  pcaplake sample drive/ --mix drive --seconds 60 --vehicles 2 --seed 7
     """
-    there = next(one for one in (out.absolute(), *out.absolute().parents) if one.exists())
+    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     if not there.is_dir():
-        raise WrongSetting(f"{there} is no folder: name another OUT")
+        raise WrongSetting(f"{there} is not a folder: name another OUT")
     try:
         with screen.share("sample") as progress:
-            paths = make(out, mix, seconds, vehicles, seed, progress=progress)
+            paths = write_sample_captures(out, mix, seconds, vehicles, seed, progress=progress)
     except ValueError as error:
         raise WrongSetting(str(error)) from error
     except OSError as error:
         raise WrongSetting(f"{error.filename or out} cannot be written: {error.strerror}") from error
     for path in paths:
-        screen.out.print(f"{path}  {path.stat().st_size:,} bytes", markup=False)
+        screen.line(f"{path}  {path.stat().st_size:,} bytes")

@@ -1,4 +1,4 @@
-"""`pcaplake setup`: what the fleet needs in an account, and what its roles may do there."""
+"""`pcaplake setup`: creates what the fleet needs in an AWS account, and prints the policies of its roles."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import Fatal
-from ..fleet import queues
-from ..fleet import setup as making
-from ..fleet.clients import Clients
-from ..fleet.places import Place, watched
-from ..fleet.policies import Role, Scope, too_long
-from ..fleet.policies import policies as written
-from ..fleet.steps import Step, Steps
-from ..fleet_settings import FleetSettings
-from ..routes import WrongRoutes
-from ..settings import PREFIX, WrongSetting, seconds
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.admin.aws_clients import Clients
+from pcaplake.worker.admin.setup import queues
+from pcaplake.worker.admin.setup import setup as making
+from pcaplake.worker.admin.setup.policies import Role, Scope, too_long
+from pcaplake.worker.admin.setup.policies import policies as written
+from pcaplake.worker.admin.setup.setup_plan import Step, Steps
+from pcaplake.worker.config.routes import WrongRoutes
+from pcaplake.worker.config.s3_prefixes import Place, find_watched_places
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import PREFIX, WrongSetting, parse_seconds
+from pcaplake.worker.errors import Fatal
 
-Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help=f"YAML file of settings; {PREFIX}CONFIG names it, too.")
-]
-Json = Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")]
+Config = Annotated[Path | None, typer.Option(metavar="FILE", help=f"YAML settings file; default: {PREFIX}CONFIG.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line on stdout.")]
 _DIGITS = 12
 
 
@@ -36,33 +34,38 @@ def setup(
     config: Config = None,
     bucket: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A bucket with captures, where routes have a pattern for it. Repeatable."),
+        typer.Option(metavar="NAME", help="Bucket that receives captures, if no route names it. Repeatable."),
     ] = None,
     dead_letters: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The queue of dead letters; by default the queue's with -dead.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the dead-letter queue; default: the queue's name with -dead."),
     ] = None,
     visibility_timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help=f"Of the queue; {queues.VISIBILITY_TIMEOUT}s where it is made.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help=f"Visibility timeout of the queue; {queues.VISIBILITY_TIMEOUT}s for a new queue."
+        ),
     ] = None,
     notifications: Annotated[
         bool,
         typer.Option(
             "--notifications/--no-notifications",
-            help="Whether buckets are told; not where a topic or EventBridge does.",
+            help="Configure notifications of the buckets. Use --no-notifications with an SNS topic or EventBridge.",
         ),
     ] = True,
     account: Annotated[
-        str | None, typer.Option(metavar="ID", help="For --policies, where neither the queue nor STS can say it.")
+        str | None,
+        typer.Option(metavar="ID", help="With --policies: the account, if neither the queue nor STS tells it."),
     ] = None,
     policies: Annotated[bool, typer.Option("--policies", help="Print only the IAM policies, as JSON.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made, and make nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be created; create nothing.")] = False,
     json: Json = False,
 ) -> None:
-    """Make what the fleet needs and does not have yet; then print the IAM policies of its roles.
+    """Create what the fleet needs and does not have yet, then print the IAM policies of its roles.
 
-    Queue and dead letters, both DynamoDB tables, the lakes with their tables, the notifications of the buckets.
-    Nothing that is there is taken away; run again it changes nothing. Buckets are yours to make. Run it again when
-    routes change, and before a new version of pcaplake is rolled out.
+    Creates the queue and its dead-letter queue, both DynamoDB tables, the lakes with their tables, and the notifications
+    of the buckets. It deletes nothing, and a second run changes nothing. Create the buckets yourself. Run it again when
+    routes change and before you roll out a new version of pcaplake.
 
     Examples:
 
@@ -73,35 +76,41 @@ def setup(
       pcaplake setup --config fleet.yaml --policies > policies.json
     """
     settings = FleetSettings.load(config)
-    name, routes, timeout = settings.the_queue(), settings.load_routes(), _seconds(visibility_timeout)
+    name, routes, timeout = (
+        settings.require_queue_name(),
+        settings.load_routes(),
+        _parse_visibility_timeout(visibility_timeout),
+    )
     if account is not None and not (account.isdecimal() and len(account) == _DIGITS):
-        raise WrongSetting(f"--account: {account!r} are not the {_DIGITS} digits of an account")
+        raise WrongSetting(f"--account: {account!r} is not an account id of {_DIGITS} digits")
     try:
-        places = watched(routes, bucket or ())
+        places = find_watched_places(routes, bucket or ())
     except WrongRoutes as error:
         raise WrongSetting(str(error)) from error
     with Clients(region=settings.region, options=settings.storage_option) as clients:
-        write = partial(_policies, clients, settings, places, dead_letters, account)
+        write = partial(_build_policies, clients, settings, places, dead_letters, account)
         there = queues.find(clients.sqs, name)
         if policies:
             screen.out.print_json(jsonlib.dumps(write(there)))
             return
-        steps = Steps(rehearsal=dry_run, show=lambda step: None if json else _show(step, dry_run))
-        told = places if notifications else ()
-        making.announcements(clients, told, making.arn_of(clients, name, there))  # what cannot be is said at once
+        steps = Steps(dry_run=dry_run, show=lambda step: None if json else _show_step(step, dry_run))
+        notified_places = places if notifications else ()
+        making.announcements(
+            clients, notified_places, making.arn_of(clients, name, there)
+        )  # what cannot be is said at once
         making.make_tables(clients, settings, steps)
         queue = queues.ensure(clients.sqs, name, steps, dead_letters=dead_letters, visibility_timeout=timeout)
-        asyncio.run(making.make_lakes(settings, routes.lakes, steps))
+        asyncio.run(making.make_lakes(settings, routes.lake_uris, steps))
         if notifications:
             making.make_notifications(clients, places, name, queue, steps)
-        notes = making.announced_in_vain(places, routes.lakes)
-        documents = _policies_or_note(write, queue, notes)
+        notes = making.announced_in_vain(places, routes.lake_uris)
+        documents = _build_policies_or_note(write, queue, notes)
     if json:
         shown = [asdict(step) for step in steps.done]
         screen.as_json({"changes": steps.changes, "steps": shown, "notes": notes, "policies": documents})
         return
     for note in notes:
-        screen.out.print(f"note: {note}", markup=False)
+        screen.line(f"note: {note}")
     for role, document in documents.items():
         screen.out.print(f"\nIAM policy of {_ROLES[role]}:", markup=False)
         screen.out.print_json(jsonlib.dumps(document))
@@ -109,20 +118,20 @@ def setup(
 
 _ROLES: dict[Role, str] = {
     "worker": "a worker (`pcaplake run --role worker`)",
-    "committer": "a committer (`--role committer`; with `--role all` a process needs both)",
-    "spark": "Spark jobs that read and write the tables (backfill is a worker, replace is both)",
-    "operator": "who runs replay, reconcile and redrive",
-    "doctor": "who runs `pcaplake doctor` without --repair",
+    "committer": "a committer (`--role committer`; `--role all` needs worker and committer)",
+    "spark": "Spark jobs that read and write the tables (backfill needs worker, replace needs both)",
+    "operator": "replay, reconcile and redrive",
+    "doctor": "`pcaplake doctor` without --repair",
 }
 
 
-def _show(step: Step, dry_run: bool) -> None:
+def _show_step(step: Step, dry_run: bool) -> None:
     state = f"would be {step.state}" if dry_run and step.state in ("made", "changed") else step.state
     detail = f" ({step.detail})" if step.detail else ""
-    screen.out.print(f"{state:<12} {step.what} {step.name}{detail}", markup=False)
+    screen.line(f"{state:<12} {step.what} {step.name}{detail}")
 
 
-def _policies(
+def _build_policies(
     clients: Clients,
     settings: FleetSettings,
     places: tuple[Place, ...],
@@ -130,39 +139,39 @@ def _policies(
     account: str | None,
     queue: queues.Found | None,
 ) -> dict[Role, Any]:
-    arn = making.account_of(clients, queue, settings.the_queue(), account)
+    arn = making.account_of(clients, queue, settings.require_queue_name(), account)
     known = None if queue is None else queue.dead_letters
     return written(
         Scope(
             queue=arn,
             dead_letters=known.name if known else dead_letters or queues.dead_letters_of(arn.name),
             places=places,
-            lakes=settings.load_routes().lakes,
+            lakes=settings.load_routes().lake_uris,
             ledger_table=settings.ledger_table,
             lock_table=settings.lock_table if settings.log_store == "dynamodb" else None,
         )
     )
 
 
-def _policies_or_note(
+def _build_policies_or_note(
     write: Callable[[queues.Found | None], dict[Role, Any]], queue: queues.Found | None, notes: list[str]
 ) -> dict[Role, Any]:
-    """In a rehearsal nobody may know the account yet."""
+    """In a dry run nobody may know the account yet."""
     try:
         documents = write(queue)
     except Fatal as error:
         notes.append(f"no policies: {error}")
         return {}
     if long := too_long(documents):
-        notes.append(f"too long for one managed policy: {', '.join(long)}; split it, or use inline policies")
+        notes.append(f"too long for one managed policy: {', '.join(long)}; split it or use inline policies")
     return documents
 
 
-def _seconds(text: str | None) -> int | None:
+def _parse_visibility_timeout(text: str | None) -> int | None:
     try:
-        found = None if text is None else int(seconds(text))
+        timeout = None if text is None else int(parse_seconds(text))
     except ValueError as error:
         raise WrongSetting(f"--visibility-timeout: {error}") from error
-    if found is not None and not 1 <= found <= queues.LONGEST_VISIBILITY:
-        raise WrongSetting("--visibility-timeout: 1s is the least and 12h the most")
-    return found
+    if timeout is not None and not 1 <= timeout <= queues.LONGEST_VISIBILITY:
+        raise WrongSetting("--visibility-timeout: must be between 1s and 12h")
+    return timeout

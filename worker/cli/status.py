@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
-from ..fleet.doctor import Subject
-from ..fleet.status import MOST_PENDING, LakeStatus, Leader, Status, Watch
-from ..settings import WrongSetting
-from . import screen
-from .doctor import Config, LedgerPath, OneLake, Options, subject_of
+from pcaplake.worker import console as screen
+from pcaplake.worker.admin.open_case import Subject
+from pcaplake.worker.admin.status import MOST_PENDING, FleetWatch, LakeStatus, Leader, Status
+from pcaplake.worker.config.settings import WrongSetting
+
+from .doctor import Config, LedgerPath, OneLake, Options, create_subject
 
 UNKNOWN = 3
 LEAST_SECONDS = 0.5
@@ -29,17 +29,17 @@ def status(
     lake: OneLake = None,
     ledger: LedgerPath = None,
     storage_option: Options = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Stay, and show it again and again until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: how often.")] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh the screen until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: seconds between refreshes.")] = 2.0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """What waits in the queue, how far each lake is, who commits, and what is in the tables. One screen.
+    """Show the queue, the progress of each lake, the committer and the tables on one screen.
 
-    Without --watch it takes some seconds: whether a committer is alive is seen from its beat, which must move. The age
-    of the queue is CloudWatch's; it is left out where CloudWatch may not be asked. What else this role may not ask, as
-    workers the dead letters, is shown as "not allowed"; the policy `doctor` may ask all.
+    Without --watch this takes some seconds, to see whether the committer's heartbeat is active. The age of the oldest
+    message comes from CloudWatch and is left out if CloudWatch may not be read. Other values that this role may not
+    read, such as dead letters for workers, are shown as "not allowed"; the policy `doctor` allows all of them.
 
-    Exit codes: 0 all could be read that is allowed, 2 usage or settings, 3 something could not.
+    Exit codes: 0 everything that is allowed was read, 2 wrong usage or settings, 3 something could not be read.
 
     Examples:
 
@@ -48,111 +48,117 @@ def status(
       pcaplake status --lake lake/ --json
     """
     if watch and (json or not screen.out.is_terminal):
-        raise WrongSetting("--watch is for a terminal: leave it away, and ask again and again with --json")
+        raise WrongSetting("--watch needs a terminal: without one, call --json repeatedly")
     if every < LEAST_SECONDS:
-        raise WrongSetting(f"--every: {LEAST_SECONDS} s is the least")
-    subject = subject_of(config, lake, ledger, storage_option)
+        raise WrongSetting(f"--every: the minimum is {LEAST_SECONDS} s")
+    subject = create_subject(config, lake, ledger, storage_option)
     if watch:
         try:
-            asyncio.run(_watch(subject, every))
+            asyncio.run(_watch_status(subject, every))
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
-    now = asyncio.run(_once(subject))
+    now = asyncio.run(_read_status_once(subject))
     if json:
-        screen.as_json(as_dict(now))
+        screen.as_json(status_as_dict(now))
     else:
-        screen.out.print(shown(now))
-    raise typer.Exit(0 if now.known else UNKNOWN)
+        screen.out.print(render_status(now))
+    raise typer.Exit(0 if now.is_complete else UNKNOWN)
 
 
-async def _once(subject: Subject) -> Status:
-    async with Watch(subject) as watch:
-        return await watch.look()
+async def _read_status_once(subject: Subject) -> Status:
+    async with FleetWatch(subject) as watch:
+        return await watch.read_status()
 
 
-async def _watch(subject: Subject, every: float) -> None:
+async def _watch_status(subject: Subject, every: float) -> None:
     with Live(console=screen.out, auto_refresh=False, vertical_overflow="crop") as live:
-        async with Watch(subject) as watch:
+        async with FleetWatch(subject) as watch:
             while True:
-                live.update(shown(await watch.look(wait=False)), refresh=True)
+                live.update(render_status(await watch.read_status(wait=False)), refresh=True)
                 await asyncio.sleep(every)
 
 
-def as_dict(now: Status) -> dict[str, Any]:
+def status_as_dict(now: Status) -> dict[str, Any]:
     """What `--json` prints. Ages are seconds, sizes bytes; null is what nobody knows."""
     return asdict(now)
 
 
-def shown(now: Status) -> RenderableType:
+def render_status(now: Status) -> RenderableType:
     """The screen."""
-    return Group(*_lines(now))
+    return Group(*_render_lines(now))
 
 
-def _lines(now: Status) -> Iterator[RenderableType]:
+def _render_lines(now: Status) -> Iterator[RenderableType]:
     queue = now.queue
     if now.queue_problem is not None:
-        yield f"[red]queue[/]: {escape(now.queue_problem)}"
+        yield f"[red]queue[/]: {screen.shown(now.queue_problem)}"
     elif queue is not None:
         dead = "no dead-letter queue" if queue.dead_letters is None else f"{queue.dead_letters.depth:,} dead letters"
         if queue.not_allowed is not None:
-            dead = f"dead letters unknown (not allowed: {escape(queue.not_allowed)})"
-        age = "" if queue.oldest_age is None else f" (the oldest for {_time(queue.oldest_age)})"
+            dead = f"dead letters unknown (not allowed: {screen.shown(queue.not_allowed)})"
+        age = "" if queue.oldest_age is None else f" (the oldest for {_format_duration(queue.oldest_age)})"
         yield (
-            f"[bold]queue {escape(queue.name)}[/]: {queue.visible:,} waiting{age}, {queue.in_flight:,} in flight, "
+            f"[bold]queue {screen.shown(queue.name)}[/]: {queue.visible:,} waiting{age}, {queue.in_flight:,} in flight, "
             f"{queue.delayed:,} delayed, {dead}"
         )
     for lake in now.lakes:
-        yield from _lake(lake)
+        yield from _render_lake(lake)
 
 
-def _lake(lake: LakeStatus) -> Iterator[RenderableType]:
+def _render_lake(lake: LakeStatus) -> Iterator[RenderableType]:
     yield ""
     if lake.problem is not None:
-        yield f"[bold]{escape(lake.uri)}[/]: [red]{escape(lake.problem)}[/]"
+        yield f"[bold]{screen.shown(lake.uri)}[/]: [red]{screen.shown(lake.problem)}[/]"
         return
-    yield f"[bold]{escape(lake.uri)}[/]"
+    yield f"[bold]{screen.shown(lake.uri)}[/]"
     behind = 0 if lake.head is None else lake.last_batch - lake.head
     head = "unknown" if lake.head is None else lake.head
-    yield f"  batches: head {head}, last {lake.last_batch}" + (f" ({behind} to go)" if behind else "")
+    yield f"  batches: head {head}, last {lake.last_batch}" + (f" ({behind} open)" if behind else "")
     waiting = "unknown" if lake.pending is None else f"{lake.pending:,}"
     more = " or more" if lake.pending is not None and lake.pending >= MOST_PENDING else ""
-    oldest = "" if lake.oldest_pending is None else f", the oldest for {_time(lake.oldest_pending)}"
+    oldest = "" if lake.oldest_pending is None else f", the oldest for {_format_duration(lake.oldest_pending)}"
     held = "unknown" if lake.held is None else f"{len(lake.held):,}"
     yield f"  stages: {waiting}{more} waiting{oldest}, {held} held"
-    yield f"  committer: {_leader(lake.leader)}"
+    yield f"  committer: {_describe_leader(lake.leader)}"
     for what in lake.not_allowed:
-        yield f"  [yellow]not allowed[/]: {escape(what)}"
+        yield f"  [yellow]not allowed[/]: {screen.shown(what)}"
     for stage_id, why in (lake.held or {}).items():
-        yield f"  [red]held[/] {stage_id}: {escape(why)}"
-    for name, why in lake.blocked.items():
-        yield f"  [red]blocked[/] {escape(why)}" + ("" if why.startswith(name) else f" ({name})")
+        yield f"  [red]held[/] {screen.shown(stage_id)}: {screen.shown(why)}"
+    for name, why in lake.blocked_tables.items():
+        yield f"  [red]blocked[/] {screen.shown(why)}" + ("" if why.startswith(name) else f" ({screen.shown(name)})")
     if lake.tables:
-        yield _tables(lake)
+        yield _render_tables(lake)
 
 
-def _leader(leader: Leader | None) -> str:
+def _describe_leader(leader: Leader | None) -> str:
     if leader is None:
         return "unknown"
-    said = {True: "its beat moves", False: "its beat does not move", None: "its beat was seen once"}
-    return f"{escape(leader.owner)}, {said[leader.moves]}" if leader.owner else "none"
+    heartbeat = {True: "heartbeat active", False: "heartbeat stalled", None: "heartbeat seen once"}
+    return f"{screen.shown(leader.owner)}, {heartbeat[leader.moves]}" if leader.owner else "none"
 
 
-def _tables(lake: LakeStatus) -> Table:
+def _render_tables(lake: LakeStatus) -> Table:
     columns = ("version", "batch", "files", "rows", "bytes", "checkpoint")
-    made = Table("table", box=None, pad_edge=True, header_style="bold")
+    rich_table = Table("table", box=None, pad_edge=True, header_style="bold")
     for column in columns:
-        made.add_column(column, justify="right", no_wrap=True)
-    for name, one in lake.tables.items():
-        age = "" if one.checkpoint_age is None else f" ({_time(one.checkpoint_age)} ago)"
-        checkpoint = "none" if one.checkpoint is None else f"{one.checkpoint}{age}"
-        rows = "?" if one.rows is None else f"{one.rows:,}"
-        made.add_row(
-            f"  {name}", f"{one.version:,}", f"{one.txn:,}", f"{one.files:,}", rows, f"{one.bytes:,}", checkpoint
+        rich_table.add_column(column, justify="right", no_wrap=True)
+    for name, table_status in lake.tables.items():
+        age = "" if table_status.checkpoint_age is None else f" ({_format_duration(table_status.checkpoint_age)} ago)"
+        checkpoint = "none" if table_status.checkpoint is None else f"{table_status.checkpoint}{age}"
+        rows = "?" if table_status.rows is None else f"{table_status.rows:,}"
+        rich_table.add_row(
+            f"  {screen.shown(name)}",
+            f"{table_status.version:,}",
+            f"{table_status.txn:,}",
+            f"{table_status.files:,}",
+            rows,
+            f"{table_status.bytes:,}",
+            checkpoint,
         )
-    return made
+    return rich_table
 
 
-def _time(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for length, unit in _UNITS:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""`pcaplake tables`: what is in a lake."""
+"""`pcaplake tables`: shows what is in a lake."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from ..lake.identity import read_identity
-from ..lake.lake import TableCounts, count_tables
-from ..lake.store import Store
-from ..settings import Settings, WrongSetting
-from . import screen
+from pcaplake.worker import console as screen
+from pcaplake.worker.config.settings import Settings, WrongSetting
+from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.lake.tables import TableCounts, count_tables
+
 from .ingest import LakeUri, Pair
 
 
@@ -21,11 +22,11 @@ def tables(
     storage_option: Pair = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Rows, files, bytes and version of every table of a lake, as its Delta logs have them.
+    """Show rows, files, bytes and version of every table of a lake, from its Delta logs.
 
     Example:  pcaplake tables --lake lake/ --json
     """
-    counts = asyncio.run(_count(open_lake(lake, storage_option)))
+    counts = asyncio.run(_count_lake_tables(open_lake_store(lake, storage_option)))
     if json:
         screen.as_json({name: asdict(one) for name, one in counts.items()})
         return
@@ -33,14 +34,14 @@ def tables(
     screen.table(None, ["table", "rows", "files", "bytes", "version"], rows)
 
 
-def open_lake(lake: str | None, storage_option: list[str] | None) -> Store:
+def open_lake_store(lake: str | None, storage_option: list[str] | None) -> Store:
     """The store of a lake that is there. WrongSetting where there is none."""
     settings = Settings.load(lake=lake, storage_option=storage_option)
-    store = Store.open(settings.lake, settings.storage(settings.lake))
+    store = Store.open(settings.lake, settings.storage_options_for(settings.lake))
     if asyncio.run(read_identity(store)) is None:
-        raise WrongSetting(f"--lake: there is no lake at {settings.lake}; pcaplake ingest makes one")
+        raise WrongSetting(f"--lake: there is no lake at {settings.lake}; pcaplake ingest creates one")
     return store
 
 
-async def _count(store: Store) -> dict[str, TableCounts]:
+async def _count_lake_tables(store: Store) -> dict[str, TableCounts]:
     return await count_tables(store)

@@ -1,4 +1,4 @@
-"""Where captures lie: buckets and prefixes, as routes name them or a person does. Knows patterns, and asks nobody."""
+"""Buckets and prefixes of captures, from routes or from the command line. Makes no requests."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ..routes import Routes, WrongRoutes
+from .routes import Routes, WrongRoutes
 
 _MAGIC = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Place:
-    """Every key of `bucket` that begins with `prefix`, which need not end with a slash."""
+    """All keys of `bucket` that start with `prefix`, which may end without a slash."""
 
     bucket: str
     prefix: str = ""
@@ -22,58 +22,60 @@ class Place:
     def uri(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}"
 
-    def covers(self, other: Place) -> bool:
+    def covers_place(self, other: Place) -> bool:
         return self.bucket == other.bucket and other.prefix.startswith(self.prefix)
 
 
-def named(uri: str) -> tuple[Place, str]:
-    """`s3://bucket/prefix`, or a glob of keys -> the place, and the glob that its keys must match ("*": all).
+def parse_place(uri: str) -> tuple[Place, str]:
+    """Parses `s3://bucket/prefix` or a glob of keys into a place and the glob that its keys must match ("*" for all).
 
-    ValueError when it is neither.
+    Raises ValueError for anything else.
     """
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in ("s3", "s3a", "s3n") or not bucket or _MAGIC & set(bucket):
-        raise ValueError(f"{uri!r} is no place in a bucket; write s3://bucket/prefix or s3://bucket/a/*.pcap")
-    prefix = fixed(key)
+        raise ValueError(f"{uri!r} is not a bucket with a prefix; write s3://bucket/prefix or s3://bucket/a/*.pcap")
+    prefix = fixed_prefix(key)
     return Place(bucket=bucket, prefix=prefix), "*" if prefix == key else key
 
 
-def fixed(pattern: str) -> str:
-    """What every name that matches begins with."""
+def fixed_prefix(pattern: str) -> str:
+    """The fixed text that every matching name starts with."""
     return pattern[: min((pattern.index(one) for one in _MAGIC & set(pattern)), default=len(pattern))]
 
 
-def watched(routes: Routes, buckets: Collection[str] = (), *, by: str = "--bucket NAME") -> tuple[Place, ...]:
-    """Where the routes' captures may lie, no place twice, sorted. WrongRoutes when a bucket must be named.
+def find_watched_places(
+    routes: Routes, buckets: Collection[str] = (), *, by: str = "--bucket NAME"
+) -> tuple[Place, ...]:
+    """The places where captures of the routes can be, sorted and without duplicates. WrongRoutes if a bucket must be named.
 
-    `buckets`: real names for routes whose bucket is a pattern; `by`: how a person names one.
+    `buckets` are the real names for routes whose bucket is a pattern; `by` tells a user how to name one.
     """
     for bucket in buckets:
         if not any(fnmatchcase(bucket, route.bucket) for route in routes.routes):
-            raise WrongRoutes(f"no route is about the bucket {bucket}: leave it away, or write a route")
+            raise WrongRoutes(f"no route selects the bucket {bucket}: do not name it, or add a route for it")
     known = {route.bucket for route in routes.routes if not _MAGIC & set(route.bucket)} | set(buckets)
     places = []
     for route in routes.routes:
-        found = [bucket for bucket in known if fnmatchcase(bucket, route.bucket)]
-        if not found:
+        matching_buckets = [bucket for bucket in known if fnmatchcase(bucket, route.bucket)]
+        if not matching_buckets:
             raise WrongRoutes(
-                f"{route.name}: its bucket is the pattern {route.bucket!r}: name those that there are, by {by}"
+                f"{route.name}: its bucket is the pattern {route.bucket!r}: name the existing buckets with {by}"
             )
-        places += [Place(bucket=bucket, prefix=fixed(route.key)) for bucket in found]
-    return smallest(places)
+        places += [Place(bucket=bucket, prefix=fixed_prefix(route.key)) for bucket in matching_buckets]
+    return remove_covered_places(places)
 
 
-def fixed_places(routes: Routes) -> tuple[Place, ...]:
-    """As `watched`, without the routes whose bucket is a pattern."""
+def places_in_named_buckets(routes: Routes) -> tuple[Place, ...]:
+    """Like `find_watched_places`, but without routes whose bucket is a pattern."""
     exact = (route for route in routes.routes if not _MAGIC & set(route.bucket))
-    return smallest(Place(bucket=route.bucket, prefix=fixed(route.key)) for route in exact)
+    return remove_covered_places(Place(bucket=route.bucket, prefix=fixed_prefix(route.key)) for route in exact)
 
 
-def smallest(places: Iterable[Place]) -> tuple[Place, ...]:
-    """The same keys by the fewest places."""
+def remove_covered_places(places: Iterable[Place]) -> tuple[Place, ...]:
+    """The fewest places that cover the same keys."""
     kept: list[Place] = []
-    for place in sorted(set(places)):  # a prefix comes before what begins with it
-        if not any(one.covers(place) for one in kept):
+    for place in sorted(set(places)):  # a prefix sorts before the longer prefixes that start with it
+        if not any(one.covers_place(place) for one in kept):
             kept.append(place)
     return tuple(kept)

@@ -1,7 +1,7 @@
-"""Every setting of the service `pcaplake run` and of the tools around it: environment (`PCAPLAKE_<NAME>`) and a YAML file.
+"""Settings of the service `pcaplake run` and of its tools, from the environment (`PCAPLAKE_<NAME>`) and a YAML file.
 
-Knows names, units, limits and what each is for; docs/settings.md is made from this class. Must not know what is done
-with them. What is given wins in this order: the call, the environment, the file, the default.
+docs/settings.md is generated from the names, units, limits and descriptions of this class. Precedence: arguments of the
+call, environment, file, default.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from parser.tables import TABLES
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.lake.config import Creation, LakeConfig
 
-from .lake.knobs import Knobs
 from .routes import Routes, WrongRoutes
 from .settings import (
     PREFIX,
@@ -29,149 +29,175 @@ from .settings import (
     Settings,
     Size,
     WrongSetting,
-    aws_region,
-    explained,
-    plain_http,
-    suggested,
-    traces_endpoint,
-    variable,
-    variables,
+    explain_validation_error,
+    list_variables,
+    plain_http_options,
+    read_aws_region,
+    read_traces_endpoint,
+    read_variable,
+    select_shared_settings,
+    suggest_setting,
 )
 
 LOW_LATENCY: Mapping[str, Any] = {"flush_interval": 1.0, "max_batch_age": 0.25}
 _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def memory_limit() -> int:
-    """Bytes this process may have: the smaller of the control group's limit and the machine's memory."""
+def read_memory_limit() -> int:
+    """Bytes of memory that this process can use: the smaller of the cgroup limit and the machine's memory."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _MEMORY_LIMITS:
         try:
             limits.append(int(Path(path).read_text()))
         except (OSError, ValueError):
-            continue  # `max`, or no control groups
+            continue  # `max`, or no cgroups
     return min(limits)
 
 
 class FleetSettings(BaseSettings):
-    """One worker service. Sizes in bytes or as `128MB`, times in seconds or as `90s`, `2m`."""
+    """Settings of one worker service. Sizes are bytes or `128MB`, times are seconds or `90s`, `2m`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
-    queue: str | None = Field(None, description="Name of the SQS queue with the notifications of S3.")
+    queue: str | None = Field(None, description="Name of the SQS queue that receives the S3 notifications.")
     routes: Path | None = Field(
         None,
-        description="YAML file of routes: which capture goes to which lake, with which profile. Or name one `lake`.",
+        description="YAML file of routes, which select the lake and the profile of each capture. Alternative: `lake`.",
     )
-    lake: str | None = Field(
-        None, description="URI of the one lake that takes every capture, where there are no `routes`."
-    )
+    lake: str | None = Field(None, description="URI of the lake that gets every capture, if there are no `routes`.")
     profile: Path | None = Field(
-        None, description="YAML profile of the one lake's captures: ports, bus names, vehicle id."
+        None, description="With `lake`: YAML profile of its captures (ports, bus names, vehicle id)."
     )
     role: Literal["all", "worker", "committer"] = Field(
         "all", description="`worker` reads captures, `committer` commits what is staged, `all` does both."
     )
     region: str | None = Field(
-        default_factory=aws_region, description="AWS region; by default AWS_REGION, else what botocore finds."
+        default_factory=read_aws_region, description="AWS region. Default: AWS_REGION, else what botocore finds."
     )
     ledger_table: str = Field(
-        "pcaplake_ledger", description="DynamoDB table of the ledger; it serves any number of lakes."
+        "pcaplake_ledger", description="DynamoDB table of the ledger. One table serves any number of lakes."
     )
     log_store: Literal["dynamodb", "put-if-absent"] = Field(
         "dynamodb",
-        description="How versions of tables are made: `dynamodb` as Spark's S3DynamoDBLogStore does, `put-if-absent` where "
-        "nobody uses that one. All writers of a lake use the same.",
+        description="How table versions are written: `dynamodb` as Spark's S3DynamoDBLogStore does, `put-if-absent` with "
+        "conditional writes only. All writers of a lake must use the same log store.",
     )
-    lock_table: str = Field("delta_log", description="DynamoDB table of Spark's S3DynamoDBLogStore.")
-    shards: int = Field(8, ge=1, le=64, description="Parts of the ledger's work list, of lakes that are made now.")
+    lock_table: str = Field("delta_log", description="DynamoDB table that S3DynamoDBLogStore uses as lock table.")
+    shards: int = Field(8, ge=1, le=64, description="Shards of the ledger's work list, for new lakes.")
     storage_option: Pairs = Field({}, description="Options of the object store, as KEY=VALUE,KEY=VALUE or as a map.")
     table_property: Pairs = Field(
         {},
-        description="Delta properties of tables that are made now, as KEY=VALUE,KEY=VALUE or as a map.",
+        description="Delta properties of new tables, as KEY=VALUE,KEY=VALUE or as a map.",
     )
     partition_by: Columns = Field(
         None,
-        description="Partition columns of lakes that are made now, as date,vehicle_id or as a list; `date` by default.",
+        description="Partition columns of new lakes, as date,vehicle_id or as a list. Default: `date`.",
     )
-    create: bool = Field(True, description="Make lakes and tables that are missing; otherwise stop.")
-    raw: bool = Field(False, description="Keep the bytes of every packet (packets.raw).")
+    create: bool = Field(True, description="Create missing lakes and tables. If false, stop if one is missing.")
+    raw: bool = Field(False, description="Store the bytes of every packet (column packets.raw).")
 
     threads: int = Field(
         default_factory=lambda: len(os.sched_getaffinity(0)),
         ge=1,
         le=1024,
-        description="Decoder threads; all cores by default.",
+        description="Decoder threads. Default: all cores.",
     )
     max_inflight_bytes: Size = Field(
-        default_factory=lambda: memory_limit() // 3,
-        description="Bytes of captures in memory at once; a third of the memory limit by default.",
+        default_factory=lambda: read_memory_limit() // 3,
+        description="Bytes of captures in memory at the same time. Default: a third of the memory limit.",
     )
-    max_inflight: int = Field(64, ge=1, description="Messages that are waited for or worked on at once.")
-    poll_wait: float = Field(20.0, ge=1, le=20, description="Seconds of a long poll; each is a request.")
+    max_inflight: int = Field(64, ge=1, description="Messages that are requested or in progress at the same time.")
+    poll_wait: float = Field(
+        20.0, ge=1, le=20, description="Seconds that one long poll of the queue lasts. Each poll is a paid request."
+    )
     visibility_cap: Seconds = Field(
-        43_000.0, description="A message is kept hidden no longer than this; SQS allows 12 h."
+        43_000.0, description="Longest time that a message stays invisible while it is in progress. SQS allows 12 h."
     )
     retry_first: Seconds = Field(
-        5.0, description="A failed message comes back after up to this, doubled with each receipt."
+        5.0, description="Longest delay before a failed message is first delivered again. It doubles with each receive."
     )
-    retry_most: Seconds = Field(900.0, description="A failed message comes back after this at the latest.")
-    drain_timeout: Seconds = Field(60.0, description="After SIGTERM captures are finished and staged within this time.")
+    retry_most: Seconds = Field(900.0, description="Upper limit of that delay.")
+    drain_timeout: Seconds = Field(
+        60.0, description="After SIGTERM, captures in progress are finished and staged within this time."
+    )
     preset: Literal["default", "low_latency"] = Field(
-        "default", description="`low_latency`: small windows and batches, so rows are queryable within seconds."
+        "default", description="`low_latency`: smaller windows and batches, so that rows can be queried within seconds."
     )
-    target_file_size: Size = Field(Knobs().target_file_size, description="Size that Parquet files aim at.")
-    max_records: int = Field(Knobs().max_records, ge=1, description="Rows in one merge window.")
-    flush_interval: Seconds = Field(Knobs().flush_interval, description="A merge window is open no longer than this.")
-    max_batch_adds: int = Field(Knobs().max_batch_adds, ge=1, description="Files in one batch of commits.")
-    max_batch_age: Seconds = Field(Knobs().max_batch_age, description="A batch waits no longer than this.")
-    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = Field("zstd", description="Of Parquet files.")
-    compression_level: int = Field(Knobs().compression_level, ge=1, le=22, description="Of zstd and gzip.")
-    row_group_rows: int = Field(Knobs().row_group_rows, ge=1, description="Rows in a Parquet row group.")
+    target_file_size: Size = Field(LakeConfig().target_file_size, description="Target size of Parquet files.")
+    max_records: int = Field(
+        LakeConfig().max_records,
+        ge=1,
+        description="Most rows in a window (rows of several captures that share Parquet files).",
+    )
+    flush_interval: Seconds = Field(LakeConfig().flush_interval, description="Longest time that a window stays open.")
+    max_batch_adds: int = Field(
+        LakeConfig().max_batch_adds, ge=1, description="Most files in one batch (stages that are committed together)."
+    )
+    max_batch_age: Seconds = Field(
+        LakeConfig().max_batch_age,
+        description="Longest time that staged captures wait for more before a batch is committed.",
+    )
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = Field(
+        "zstd", description="Compression of Parquet files."
+    )
+    compression_level: int = Field(
+        LakeConfig().compression_level, ge=1, le=22, description="Compression level for zstd and gzip."
+    )
+    row_group_rows: int = Field(LakeConfig().row_group_rows, ge=1, description="Rows in a Parquet row group.")
     checkpoint_interval: int = Field(
-        Knobs().checkpoint_interval, ge=1, description="Versions of a table between checkpoints."
+        LakeConfig().checkpoint_interval, ge=1, description="Table versions between two checkpoints."
     )
-    commit_timeout: Seconds = Field(Knobs().commit_timeout, description="One commit is tried no longer than this.")
-    lease_timeout: Seconds = Field(10.0, description="A committer that is silent for this long is replaced.")
+    commit_timeout: Seconds = Field(LakeConfig().commit_timeout, description="Longest time that one commit is retried.")
+    lease_timeout: Seconds = Field(
+        10.0,
+        description="A leader whose heartbeat stops is replaced after this time. Workers that stage nothing check the "
+        "lease only a quarter as often.",
+    )
 
     deletion_cost: bool = Field(
         False,
-        description="In Kubernetes: write the work in flight to the pod's own annotation "
-        "`controller.kubernetes.io/pod-deletion-cost`, so that idle pods go first when the fleet shrinks. Needs the extra "
-        "`cluster`, POD_NAME and POD_NAMESPACE, and the right to patch pods.",
+        description="In Kubernetes: write the work in progress to the pod's own annotation "
+        "`controller.kubernetes.io/pod-deletion-cost`, so that idle pods are removed first. Needs the extra `cluster`, "
+        "POD_NAME and POD_NAMESPACE, and the right to patch pods.",
     )
     deletion_cost_interval: Seconds = Field(
-        30.0, description="The annotation is written no more often than this, and only when the work has changed much."
+        30.0,
+        description="Shortest time between two writes of this annotation. It is written only when its value changes.",
     )
 
     http_host: str = Field(
-        "127.0.0.1", description="Address that /metrics, /healthz and /readyz listen on; 0.0.0.0 in a pod."
+        "127.0.0.1", description="Listen address of /metrics, /healthz and /readyz. In a pod: 0.0.0.0."
     )
-    http_port: int = Field(9464, ge=0, le=65_535, description="Their port; 0 takes a free one, which the log names.")
+    http_port: int = Field(
+        9464,
+        ge=0,
+        le=65_535,
+        description="Port of /metrics, /healthz and /readyz. 0 selects a free port, which the log names.",
+    )
     traces_endpoint: str | None = Field(
-        default_factory=traces_endpoint,
-        description="URL that takes traces (OTLP over HTTP), with the extra `otel`; by default OTEL_EXPORTER_OTLP_ENDPOINT.",
+        default_factory=read_traces_endpoint,
+        description="URL that receives traces (OTLP over HTTP). Needs the extra `otel`. Default: OTEL_EXPORTER_OTLP_ENDPOINT.",
     )
-    log_format: Literal["json", "text"] = Field("json", description="One JSON object a line, or text for people.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least important lines that are logged."
+    log_format: Literal["json", "text"] = Field(
+        "json", description="`json`: one JSON object per line. `text`: readable lines."
     )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
 
     @classmethod
     def load(cls, config: Path | None = None, **given: Any) -> Self:
         """The settings; `config` defaults to PCAPLAKE_CONFIG. WrongSetting names the setting and what to write."""
-        named = config or (Path(path) if (path := variable("config")) else None)
-        file = {} if named is None else _read(named)
-        values = {name: value for name, value in file.items() if variable(name) is None}
+        named = config or (Path(path) if (path := read_variable("config")) else None)
+        file = {} if named is None else _read_settings_file(named)
+        values = {name: value for name, value in file.items() if read_variable(name) is None}
         options = {name: value for name, value in given.items() if value is not None}
         try:
             return cls(**(values | options))
         except ValidationError as error:
-            text = explained(error, cls.model_fields, options=options, file=named, lines=values)
+            text = explain_validation_error(error, cls.model_fields, options=options, file=named, lines=values)
             raise WrongSetting(text) from error
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.routes is not None and (self.lake is not None or self.profile is not None):
             raise ValueError("give either `routes`, or `lake` with `profile`")
         known = {name for spec in TABLES.values() for name in spec.schema.names}
@@ -179,119 +205,141 @@ class FleetSettings(BaseSettings):
             if column not in known:
                 raise ValueError(f"partition_by: no table has a column {column!r}")
         if self.drain_timeout <= self.poll_wait:
-            raise ValueError("drain_timeout must be longer than poll_wait: the last poll answers within it")
+            raise ValueError("drain_timeout must be longer than poll_wait, because the last poll must end within it")
         return self
 
     @property
-    def knobs(self) -> Knobs:
-        """The knobs of every lake; the preset changes those that were not set."""
-        knobs = Knobs(**{name: getattr(self, name) for name in Knobs.__slots__})
+    def lake_config(self) -> LakeConfig:
+        """How this process uses each lake. The preset changes only what is not set explicitly."""
+        lake_config = LakeConfig(
+            **select_shared_settings(self, LakeConfig),
+            commits=self.role != "worker",
+            only_commits=self.role == "committer",
+            creation=Creation(
+                allowed=self.create,
+                partition_columns=self.partition_by,
+                table_properties=self.table_property,
+                shards=self.shards,
+            ),
+        )
         if self.preset == "default":
-            return knobs
-        return replace(knobs, **{n: v for n, v in LOW_LATENCY.items() if n not in self.model_fields_set})
+            return lake_config
+        return replace(lake_config, **{n: v for n, v in LOW_LATENCY.items() if n not in self.model_fields_set})
 
-    def storage(self, uri: str) -> dict[str, str]:
-        """Options of the object store for one lake: `storage_option`, and on S3 the region where it names none.
+    def storage_options_for(self, uri: str) -> dict[str, str]:
+        """Options of the object store for one lake: `storage_option`, and on S3 also defaults that it does not set.
 
-        There also `allow_http` where it says nothing and the endpoint is http://, or AWS_ALLOW_HTTP is true.
+        These are the region, and `allow_http` if the endpoint is http:// or AWS_ALLOW_HTTP is true.
         """
         named = any(name.lower() in ("region", "aws_region") for name in self.storage_option)
         ours = uri.startswith(S3) and self.region and not named  # other stores refuse a region
         region = {"region": self.region} if ours and self.region else {}
-        return {**region, **plain_http(uri, self.storage_option), **self.storage_option}
+        return {**region, **plain_http_options(uri, self.storage_option), **self.storage_option}
 
     def load_routes(self) -> Routes:
-        """What `routes`, or `lake` and `profile`, say. WrongSetting when they cannot be used."""
+        """The routes from `routes`, or from `lake` and `profile`. WrongSetting if they cannot be used."""
         try:
             if self.routes is not None:
                 return Routes.load(self.routes, storage_options=self.storage_option)
             if self.lake is None:
                 raise WrongSetting(
-                    f"no lake: name a file of settings with --config, or set {PREFIX}ROUTES to a file of routes, or "
+                    f"no lake is set: name a settings file with --config, or set {PREFIX}ROUTES to a routes file, or "
                     f"{PREFIX}LAKE to the URI of one lake"
                 )
             route = {"bucket": "*", "lake": self.lake, "name": "lake"}
             if self.profile is not None:
                 route["profile"] = str(self.profile.absolute())
-            return Routes.parse([route], folder=Path("/"), storage_options=self.storage_option)
+            return Routes.parse_routes([route], folder=Path("/"), storage_options=self.storage_option)
         except WrongRoutes as error:
             raise WrongSetting(str(error)) from error
 
-    def the_queue(self) -> str:
-        """The queue's name. WrongSetting when there is none."""
+    def require_queue_name(self) -> str:
+        """The queue's name. WrongSetting if it is not set."""
         if not self.queue:
             raise WrongSetting(
-                f"no queue: name a file of settings with --config, or set {PREFIX}QUEUE to the name of the SQS queue; "
-                "`pcaplake setup` makes one"
+                f"no queue is set: name a settings file with --config, or set {PREFIX}QUEUE to the name of the SQS queue; "
+                "`pcaplake setup` creates a queue"
             )
         return self.queue
 
 
-_OTHERS = ("CONFIG", "DEBUG", "SPARK_JARS", "K8S_BIN", "TEST_AWS", "CAPTURES")  # read elsewhere, here or in tests
+_OTHERS = (
+    "CONFIG",
+    "DEBUG",
+    "SPARK_JARS",
+    "K8S_BIN",
+    "TEST_AWS",
+    "CAPTURES",
+)  # read elsewhere, in the product or in tests
 
 
-def misspelt() -> str | None:
-    """One line on the variables PCAPLAKE_... that nobody reads, with what may be meant; None where there are none.
+def describe_unknown_variables() -> str | None:
+    """One line about unknown variables PCAPLAKE_..., with similar names; None if there are none.
 
-    What Kubernetes sets for a Service whose name begins with `pcaplake` is no setting.
+    Variables that Kubernetes sets for a Service whose name starts with `pcaplake` are ignored.
     """
     known = {name.upper() for name in (*Settings.model_fields, *FleetSettings.model_fields, *_OTHERS)}
-    given = variables()
-    services = {name.removesuffix("_SERVICE_HOST") for name in given if name.endswith("_SERVICE_HOST")}
+    set_variables = list_variables()
+    services = {name.removesuffix("_SERVICE_HOST") for name in set_variables if name.endswith("_SERVICE_HOST")}
     foreign = tuple(f"{service}_{kind}" for service in services for kind in ("SERVICE_", "PORT"))
-    bare = {name: name.upper().removeprefix(PREFIX) for name in sorted(given) if not name.startswith(foreign)}
+    bare = {name: name.upper().removeprefix(PREFIX) for name in sorted(set_variables) if not name.startswith(foreign)}
     unread = {name: word for name, word in bare.items() if word not in known}
     if not unread:
         return None
-    told = "; ".join(f"{name}: {suggested(word, known, PREFIX)}" for name, word in unread.items())
-    return f"nobody reads what these variables say: {told}"
+    descriptions = "; ".join(f"{name}: {suggest_setting(word, known, PREFIX)}" for name, word in unread.items())
+    return f"unknown environment variables: {descriptions}"
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_settings_file(path: Path) -> Mapping[str, Any]:
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise WrongSetting(f"cannot read the settings {path}: {error}") from error
     if not isinstance(raw, Mapping):
         raise WrongSetting(f"{path} must have lines `name: value`, with the names of docs/settings.md")
-    given = {str(name): value for name, value in raw.items()}
-    for name in ("routes", "profile"):  # they lie beside the file that names them
-        if isinstance(given.get(name), str):
-            given[name] = str(path.parent / given[name])
-    return given
+    values = {str(name): value for name, value in raw.items()}
+    for name in ("routes", "profile"):  # relative to the file that names them
+        if isinstance(values.get(name), str):
+            values[name] = str(path.parent / values[name])
+    return values
 
 
-def markdown() -> str:
+def render_markdown() -> str:
     """docs/settings.md."""
     lines = [
         "# Settings of the service",
         "",
-        "Made by `make docs` from the class `FleetSettings`; a test keeps it true. Each is an environment variable, or a",
-        "line `name: value` of the YAML file that `--config` or `PCAPLAKE_CONFIG` names; the environment wins. Sizes are",
-        "bytes or `128MB`, times seconds or `90s`, `2m`. Maps and lists are JSON in the environment where a value has a comma:",
+        "Generated by `make docs` from the class `FleetSettings`. Each setting is an environment variable, or a line",
+        "`name: value` in the YAML file that `--config` or `PCAPLAKE_CONFIG` names. The environment takes precedence. Sizes are",
+        "bytes or `128MB`; times are seconds or `90s`, `2m`. If a value in a map or list has a comma, write",
+        "JSON in the environment:",
         '`PCAPLAKE_STORAGE_OPTION=allow_http=true,timeout=60s`, or `PCAPLAKE_STORAGE_OPTION=\'{"allow_http": "true"}\'`.',
         "",
-        "| environment | in the file | default | what it is |",
+        "| environment | in the file | default | meaning |",
         "|---|---|---|---|",
     ]
-    for name, kind, default, text in listed():
+    for name, kind, default, text in list_settings():
         lines.append(f"| `{PREFIX}{name.upper()}` | `{name}`{kind} | {default} | {text} |")
     return "\n".join(lines) + "\n"
 
 
-def listed() -> list[tuple[str, str, str, str]]:
+def list_settings() -> list[tuple[str, str, str, str]]:
     """Name, choices, default and description of every setting."""
-    found = []
+    rows = []
     for name, field in FleetSettings.model_fields.items():
         choices = getattr(field.annotation, "__args__", ())
-        kind = f" ({', '.join(map(str, choices))})" if choices and all(isinstance(one, str) for one in choices) else ""
+        kind = (
+            f" ({', '.join(map(str, choices))})"
+            if choices and all(isinstance(choice, str) for choice in choices)
+            else ""
+        )
         if field.default_factory is not None:
-            default = "of the environment" if name in ("region", "traces_endpoint") else "of the machine"
+            default = "from the environment" if name in ("region", "traces_endpoint") else "from the machine"
         else:
             default = "" if field.default in (None, {}) else f"`{field.default}`"
-        found.append((name, kind, default, field.description or ""))
-    return found
+        rows.append((name, kind, default, field.description or ""))
+    return rows
 
 
 if __name__ == "__main__":
-    print(markdown(), end="")
+    print(render_markdown(), end="")

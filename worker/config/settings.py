@@ -1,6 +1,6 @@
-"""Every setting of a command, and the only reader of the environment (`PCAPLAKE_<NAME>`); the command line wins.
+"""Settings of commands, from options and the environment (`PCAPLAKE_<NAME>`); options take precedence.
 
-Knows names, units and limits. Must not know what is done with them.
+The only code that reads the environment. Knows names, units and limits, but not how settings are used.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from parser import Profile, ProfileError
-from parser.tables import TABLES
-
-from .errors import Fatal
-from .lake.knobs import Knobs
-from .lake.store import Store
+from pcaplake.parser import Profile, ProfileError
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.config import Creation, LakeConfig
+from pcaplake.worker.lake.store.store import Store
 
 PREFIX = "PCAPLAKE_"
 S3 = ("s3://", "s3a://", "s3n://")
@@ -31,124 +31,129 @@ _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?")
 
 
+def select_shared_settings(settings: BaseSettings, kind: type[Any]) -> dict[str, Any]:
+    """The settings whose names are fields of this dataclass."""
+    return {field.name: getattr(settings, field.name) for field in fields(kind) if hasattr(settings, field.name)}
+
+
 class WrongSetting(ValueError):
-    """A setting that cannot be used; the message names it and says what to write."""
+    """A setting that cannot be used. The message names it and says what to write."""
 
 
-def debug() -> bool:
-    """PCAPLAKE_DEBUG: show where an unexpected error came from."""
+def is_debug_enabled() -> bool:
+    """PCAPLAKE_DEBUG: show the traceback of an unexpected error."""
     return bool(os.environ.get(f"{PREFIX}DEBUG"))
 
 
-def variable(name: str) -> str | None:
-    """PCAPLAKE_<NAME>, if it is set."""
+def read_variable(name: str) -> str | None:
+    """The variable PCAPLAKE_<NAME>, or None."""
     return os.environ.get(f"{PREFIX}{name.upper()}")
 
 
-def variables() -> list[str]:
+def list_variables() -> list[str]:
     """The names of all variables PCAPLAKE_... that are set."""
     return [name for name in os.environ if name.upper().startswith(PREFIX)]
 
 
-def aws_region() -> str | None:
-    """AWS_REGION, which newer SDKs read; botocore knows AWS_DEFAULT_REGION and its files only."""
+def read_aws_region() -> str | None:
+    """AWS_REGION, which newer SDKs read; botocore reads only AWS_DEFAULT_REGION and its files."""
     return os.environ.get("AWS_REGION")
 
 
-def aws_endpoint(service: str) -> str | None:
-    """Where a service is that is not AWS itself, by the variables of the SDKs: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL."""
+def read_aws_endpoint(service: str) -> str | None:
+    """The endpoint of a service, from the variables of the SDKs, such as AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-def plain_http(uri: str, options: Mapping[str, str]) -> dict[str, str]:
-    """What the store of `uri` needs beside its `options` where its endpoint is http:// or AWS_ALLOW_HTTP is true.
+def plain_http_options(uri: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options that allow plain HTTP for the store of `uri`, if its endpoint is http:// or AWS_ALLOW_HTTP is true.
 
-    obstore takes AWS_ALLOW_HTTP from the environment only where no option of its client is given, and ours always are.
+    obstore reads AWS_ALLOW_HTTP from the environment only if its client gets no options, and pcaplake always passes some.
     """
-    given = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
-    if not uri.startswith(S3) or "allow_http" in given:
+    normalized = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
+    if not uri.startswith(S3) or "allow_http" in normalized:
         return {}
-    endpoint = given.get("endpoint") or given.get("endpoint_url") or aws_endpoint("s3") or ""
+    endpoint = normalized.get("endpoint") or normalized.get("endpoint_url") or read_aws_endpoint("s3") or ""
     allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
     return {"allow_http": "true"} if allowed or endpoint.lower().startswith("http://") else {}
 
 
-def spark_submitted() -> bool:
-    """Did spark-submit start this process? Then it has a JVM already, with a master and a class path."""
+def is_started_by_spark_submit() -> bool:
+    """True if spark-submit started this process, which then has a JVM with a master and a class path."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def spark_python(executable: str) -> None:
-    """Python processes that Spark starts on this machine are this Python, unless PYSPARK_PYTHON names another."""
+def set_spark_python(executable: str) -> None:
+    """Makes Spark use this Python for its Python processes on this machine, unless PYSPARK_PYTHON is set."""
     os.environ.setdefault("PYSPARK_PYTHON", executable)
 
 
-def pod() -> tuple[str, str] | None:
-    """Namespace and name of the pod that this runs in, from the Downward API: POD_NAMESPACE and POD_NAME."""
+def read_pod_identity() -> tuple[str, str] | None:
+    """Namespace and name of this process's pod, from the Downward API: POD_NAMESPACE and POD_NAME."""
     namespace, name = os.environ.get("POD_NAMESPACE"), os.environ.get("POD_NAME")
     return (namespace, name) if namespace and name else None
 
 
-def traces_endpoint() -> str | None:
-    """The URL that OpenTelemetry's own variables name for traces."""
+def read_traces_endpoint() -> str | None:
+    """The URL for traces from OpenTelemetry's own variables."""
     if named := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         return named
     base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     return f"{base.rstrip('/')}/v1/traces" if base else None
 
 
-def size(value: Any) -> Any:
+def parse_size(value: Any) -> Any:
     """`128MB` -> bytes. A unit is a power of 1024."""
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise ValueError(f"{value!r} is no size; write for example 128MB")
+            raise ValueError(f"{value!r} is not a size; write for example 128MB")
         return int(float(match[1]) * _SIZES[match[2].upper()])
     return value
 
 
-def seconds(value: Any) -> Any:
+def parse_seconds(value: Any) -> Any:
     """`90s`, `1.5m` or `90` -> seconds."""
     if isinstance(value, str):
         match = _TIME.fullmatch(value.strip())
         if match is None:
-            raise ValueError(f"{value!r} is no time; write for example 60s or 2m")
+            raise ValueError(f"{value!r} is not a time; write for example 60s or 2m")
         return float(match[1]) * _TIMES[match[2] or ""]
     return value
 
 
-def pairs(values: Any) -> Any:
+def parse_pairs(values: Any) -> Any:
     """`KEY=VALUE,KEY=VALUE`, `["KEY=VALUE", ...]`, or JSON of a list or a map -> a map."""
-    values = _decoded(values, "KEY=VALUE,KEY=VALUE", '{"KEY": "VALUE"}')
+    values = _decode_json(values, "KEY=VALUE,KEY=VALUE", '{"KEY": "VALUE"}')
     if isinstance(values, str):
         parts = [part.strip() for part in values.split(",") if part.strip()]
         for number, part in enumerate(parts, 1):
-            if part.find("=") < 1:  # what it is may be a secret
+            if part.find("=") < 1:  # the part is not shown, because it may be a secret
                 raise ValueError(
-                    f"part {number} is no KEY=VALUE, so it cannot be read: write KEY=VALUE,KEY=VALUE, or "
-                    'JSON such as {"KEY": "VALUE"} where a value has a comma'
+                    f"part {number} is not KEY=VALUE, so it cannot be read: write KEY=VALUE,KEY=VALUE, or "
+                    'JSON such as {"KEY": "VALUE"} if a value has a comma'
                 )
         values = parts
     if isinstance(values, (list, tuple)):
         split = [str(value).partition("=") for value in values]
         for key, equals, _ in split:
             if not (key and equals):
-                raise ValueError(f"{key!r} is no KEY=VALUE")
+                raise ValueError(f"{key!r} is not KEY=VALUE")
         return {key: value for key, _, value in split}
     return values
 
 
-def columns(value: Any) -> Any:
+def parse_columns(value: Any) -> Any:
     """`date,vehicle_id`, a list of names, or JSON of one -> a tuple of names."""
-    value = _decoded(value, "date,vehicle_id", '["date", "vehicle_id"]')
+    value = _decode_json(value, "date,vehicle_id", '["date", "vehicle_id"]')
     parts = value.split(",") if isinstance(value, str) else value
     if parts is None or (isinstance(parts, (list, tuple)) and all(isinstance(one, str) for one in parts)):
         return parts and tuple(name for name in map(str.strip, parts) if name)
-    raise ValueError(f"{value!r} names no columns; write for example date,vehicle_id")
+    raise ValueError(f"{value!r} is not a list of columns; write for example date,vehicle_id")
 
 
-def _decoded(value: Any, plain: str, as_json: str) -> Any:
-    """JSON, where it looks like it; pydantic-settings would take nothing else."""
+def _decode_json(value: Any, plain: str, as_json: str) -> Any:
+    """Parses a value that looks like JSON; pydantic-settings itself would accept only JSON."""
     if not (isinstance(value, str) and value.lstrip().startswith(("{", "["))):
         return value
     try:
@@ -157,14 +162,14 @@ def _decoded(value: Any, plain: str, as_json: str) -> Any:
         raise ValueError(f"it cannot be read as JSON: write {plain}, or JSON such as {as_json}") from error
 
 
-Size = Annotated[int, BeforeValidator(size), Field(ge=1 << 16)]
-Seconds = Annotated[float, BeforeValidator(seconds), Field(gt=0)]
-Pairs = Annotated[dict[str, str], NoDecode, BeforeValidator(pairs)]
-Columns = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(columns)]
+Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1 << 16)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
+Pairs = Annotated[dict[str, str], NoDecode, BeforeValidator(parse_pairs)]
+Columns = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(parse_columns)]
 
 
 class Settings(BaseSettings):
-    """What `ingest` needs; the other commands read some of it. Defaults that are knobs are those of `Knobs`."""
+    """Settings of `ingest`; other commands use some of them. Defaults for writing are those of `LakeConfig`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
@@ -179,50 +184,54 @@ class Settings(BaseSettings):
     mode: Literal["append", "overwrite"] = "append"
     raw: bool = False
 
-    target_file_size: Size = Knobs().target_file_size
-    max_records: int = Field(Knobs().max_records, ge=1)
+    target_file_size: Size = LakeConfig().target_file_size
+    max_records: int = Field(LakeConfig().max_records, ge=1)
     flush_interval: Seconds = 60.0
-    max_batch_adds: int = Field(Knobs().max_batch_adds, ge=1)
-    max_batch_age: Seconds = Knobs().max_batch_age
+    max_batch_adds: int = Field(LakeConfig().max_batch_adds, ge=1)
+    max_batch_age: Seconds = LakeConfig().max_batch_age
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
-    compression_level: int = Field(Knobs().compression_level, ge=1, le=22)
-    row_group_rows: int = Field(Knobs().row_group_rows, ge=1)
-    checkpoint_interval: int = Field(Knobs().checkpoint_interval, ge=1)
-    commit_timeout: Seconds = Knobs().commit_timeout
+    compression_level: int = Field(LakeConfig().compression_level, ge=1, le=22)
+    row_group_rows: int = Field(LakeConfig().row_group_rows, ge=1)
+    checkpoint_interval: int = Field(LakeConfig().checkpoint_interval, ge=1)
+    commit_timeout: Seconds = LakeConfig().commit_timeout
 
     @classmethod
     def load(cls, **given: Any) -> Self:
-        """The settings, `given` (where not None) before the environment. WrongSetting says what is wrong."""
+        """The settings; values in `given` that are not None override the environment. WrongSetting says what is wrong."""
         options = {name: value for name, value in given.items() if value is not None}
         try:
             return cls(**options)
         except ValidationError as error:
-            raise WrongSetting(explained(error, cls.model_fields, options=options)) from error
+            raise WrongSetting(explain_validation_error(error, cls.model_fields, options=options)) from error
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         known = {name for spec in TABLES.values() for name in spec.schema.names}
         for column in self.partition_by or ():
             if column not in known:
                 raise ValueError(f"--partition-by: no table has a column {column!r}")
         try:
-            store = Store.open(self.lake, self.storage(self.lake))
+            store = Store.open(self.lake, self.storage_options_for(self.lake))
         except Fatal as error:
             raise ValueError(f"--lake: {error}") from error
         if store.local is not None and store.local.exists() and not store.local.is_dir():
             raise ValueError(f"--lake: {store.local} is a file; name a folder")
         return self
 
-    def storage(self, uri: str) -> dict[str, str]:
-        """Options of the object store that `uri` is in."""
-        return {**plain_http(uri, self.storage_option), **self.storage_option}
+    def storage_options_for(self, uri: str) -> dict[str, str]:
+        """Options of the object store that contains `uri`."""
+        return {**plain_http_options(uri, self.storage_option), **self.storage_option}
 
-    def knobs(self) -> Knobs:
-        """The knobs of the lake."""
-        return Knobs(**{name: getattr(self, name) for name in Knobs.__slots__})
+    @property
+    def lake_config(self) -> LakeConfig:
+        """How this process uses the lake."""
+        creation = Creation(
+            allowed=self.create, partition_columns=self.partition_by, table_properties=self.table_property
+        )
+        return LakeConfig(**select_shared_settings(self, LakeConfig), creation=creation)
 
-    def vehicle_profile(self) -> Profile:
-        """The profile that was named, or the default. WrongSetting when it cannot be used."""
+    def load_vehicle_profile(self) -> Profile:
+        """The profile in the settings, or the default. WrongSetting if it cannot be used."""
         if self.profile is None:
             return Profile.default()
         try:
@@ -231,7 +240,7 @@ class Settings(BaseSettings):
             raise WrongSetting(f"--profile {self.profile}: {error}") from error
 
 
-def explained(
+def explain_validation_error(
     error: ValidationError,
     known: Collection[str],
     *,
@@ -239,9 +248,9 @@ def explained(
     file: Path | None = None,
     lines: Collection[str] = (),
 ) -> str:
-    """What is wrong first, by the name that it was given by: one of `options`, of the `lines` of `file`, a variable.
+    """The first problem, with the name under which the value was set: one of `options`, of the `lines` of `file`, or a variable.
 
-    `known`: all names that there are.
+    `known` are the names of all settings.
     """
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
@@ -253,13 +262,13 @@ def explained(
         return f"{option} is missing: give it, or set {upper}"
     where = option if name in options else f"{file}: {name}" if name in lines else upper
     if first["type"] == "extra_forbidden":
-        return f"{where}: there is no such setting; {suggested(name, known)}"
+        return f"{where}: there is no such setting; {suggest_setting(name, known)}"
     if first["type"] == "string_type":
         message += "; put it in quotes"
     return ": ".join([where, *within, message])
 
 
-def suggested(word: str, known: Collection[str], prefix: str = "") -> str:
-    """Which of the settings may be meant; all are shown with `prefix`, which would make any two look alike."""
+def suggest_setting(word: str, known: Collection[str], prefix: str = "") -> str:
+    """Suggests a setting with a similar name. `prefix` is only shown: comparing it would make all names similar."""
     close = difflib.get_close_matches(word, known, 1)
     return f"did you mean {prefix + close[0]!r}?" if close else "docs/settings.md lists what there is"

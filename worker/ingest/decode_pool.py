@@ -7,7 +7,7 @@ A lane reads one capture at a time, in a thread, into the window of the capture'
 the last window is being staged. A window closes when it is full, when `flush_interval` is over, when it is the oldest
 and its lane needs one for another lake, and at once when nothing is in flight that could join it. What goes wrong in
 one capture costs the captures that share its window their work, never a row: they end as AGAIN. So a capture that has
-failed before is read alone.
+failed before has a window of its own. (What may cost the process its life is read while nothing else is: suspects.py.)
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from enum import Enum
 from time import monotonic
 from typing import Any, BinaryIO, TypeVar, cast
 
-from parser import Summary
+from pcaplake.parser import Summary
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.meter import SILENT, Meter
 
-from .errors import Fatal
-from .lake.lake import Lake
-from .lake.manifest import Capture
-from .lake.stage import Window
-from .meter import SILENT, Meter
 from .pipeline import Reader, Stopped
 
 MOST_WINDOWS = 4  # of one lane: each holds row groups that are not written yet
@@ -42,14 +42,14 @@ class End(Enum):
     and read it again; STOPPED: it was given up because the service stops."""
 
     STAGED = "staged"
-    TAKEN = "taken"
-    AGAIN = "again"
+    ALREADY_STAGED = "taken"
+    RETRY = "again"
     STOPPED = "stopped"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Job:
-    """One capture for one lake. `body` is closed when it has been read; `alone`: nothing shares its window.
+    """One capture for one lake. `body`, a CaptureFile, is closed when it has been read; `alone`: nothing shares its window.
 
     `done` gets an End, or the exception that reading raised. `stage_id`, `rows` and `summary` are known when STAGED.
     """
@@ -64,29 +64,30 @@ class Job:
     rows: dict[str, int] = field(default_factory=dict)
     summary: Summary | None = None
 
-    def end(self, end: End) -> None:
+    def finish_job(self, end: End) -> None:
         if not self.done.done():
             self.done.set_result(end)
 
-    def fail(self, error: BaseException) -> None:
+    def fail_job(self, error: BaseException) -> None:
         if not self.done.done():
             self.done.set_exception(error)
 
 
-class _Open:
+class _OpenWindow:
     """A window, and the jobs that are whole in it."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
         self.jobs: list[Job] = []
 
-    def give_up(self) -> None:
+    def give_up_window(self) -> None:
         self.window.abandon()
         for job in self.jobs:
-            job.end(End.AGAIN)
+            # rule: the captures of a lost window are decoded again
+            job.finish_job(End.RETRY)
 
 
-class Lanes:
+class DecodePool:
     """`coming` counts captures that will be submitted soon: windows wait for them, no longer than `flush_interval`."""
 
     def __init__(
@@ -107,21 +108,21 @@ class Lanes:
         self._changed = asyncio.Condition()
 
     @property
-    def busy(self) -> int:
+    def jobs_in_progress(self) -> int:
         """Jobs that wait or are being read."""
         return len(self._jobs) + self._reading
 
-    async def submit(self, job: Job) -> None:
+    async def submit_job(self, job: Job) -> None:
         """Hand a job over; wait for its `done`."""
         if self._closed:
-            job.end(End.STOPPED)
+            job.finish_job(End.STOPPED)
             return
         self._open.add(job)
         job.done.add_done_callback(lambda _: self._open.discard(job))
         self._jobs.append(job)
-        await self.changed()
+        await self.notify_changed()
 
-    async def changed(self) -> None:
+    async def notify_changed(self) -> None:
         """Something is no longer coming: windows that waited for it may close."""
         async with self._changed:
             self._changed.notify_all()
@@ -130,8 +131,8 @@ class Lanes:
         """Take nothing more: what waits ends as STOPPED, what is being read is finished and staged."""
         self._closed = True
         while self._jobs:
-            self._jobs.popleft().end(End.STOPPED)
-        await self.changed()
+            self._jobs.popleft().finish_job(End.STOPPED)
+        await self.notify_changed()
 
     def stop(self) -> None:
         """Give up captures that are still being read, where that costs nobody else; they end as STOPPED."""
@@ -142,134 +143,142 @@ class Lanes:
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._threads):
-                    group.create_task(self._lane(group))
+                    group.create_task(self._run_lane(group))
         except BaseExceptionGroup as group_error:
             raise group_error.exceptions[0] from group_error
         finally:
             self._closed = self._stopped = True
             self._jobs.clear()
             for job in list(self._open):
-                job.end(End.STOPPED)
+                job.finish_job(End.STOPPED)
             for pool in (self._readers, self._stagers):
                 pool.shutdown(wait=False, cancel_futures=True)
 
     # -- one lane -------------------------------------------------------------------------------------------------
-    async def _lane(self, group: asyncio.TaskGroup) -> None:
-        held: dict[Lake, _Open] = {}
+    async def _run_lane(self, group: asyncio.TaskGroup) -> None:
+        held: dict[Lake, _OpenWindow] = {}
         staging: set[asyncio.Task[None]] = set()
 
-        async def stage(lake: Lake) -> None:
+        async def stage_in_background(lake: Lake) -> None:
             """In the background, one at a time."""
             if staging:
                 await asyncio.wait(staging)
                 staging.clear()
-            staging.add(group.create_task(self._stage(held.pop(lake))))
+            staging.add(group.create_task(self._stage_window(held.pop(lake))))
 
         try:
             while True:
-                job = await self._next(held)
+                job = await self._wait_for_next_job(held)
                 if job is not None:
                     try:
-                        if job.lake in held and not self._joins(job, held[job.lake]):
-                            await stage(job.lake)
+                        if job.lake in held and not self._can_join_window(job, held[job.lake]):
+                            await stage_in_background(job.lake)
                         if job.lake not in held and len(held) >= MOST_WINDOWS:
-                            await stage(next(iter(held)))
+                            await stage_in_background(next(iter(held)))
                         if job.lake not in held:
-                            held[job.lake] = _Open(job.lake.window())
-                        if not await self._read(job, held[job.lake]):
+                            held[job.lake] = _OpenWindow(job.lake.window())
+                        if not await self._read_capture(job, held[job.lake]):
                             del held[job.lake]
-                        elif job.alone or held[job.lake].window.due:
-                            await stage(job.lake)
+                        elif job.alone or held[job.lake].window.is_due:
+                            await stage_in_background(job.lake)
                     finally:
                         self._reading -= 1
-                        await self.changed()
+                        await self.notify_changed()
                     continue
-                for lake in [lake for lake, one in held.items() if self._closes(one)]:
-                    await stage(lake)
+                for lake in [lake for lake, one in held.items() if self._should_close_window(one)]:
+                    await stage_in_background(lake)
                 if self._closed and not held and not self._jobs:
                     return
         finally:
             for one in held.values():
-                one.give_up()
+                one.give_up_window()
 
-    def _joins(self, job: Job, one: _Open) -> bool:
-        return not job.alone and one.window.fits(job.capture.size) and job.capture.capture_id not in one.window
+    def _can_join_window(self, job: Job, open_window: _OpenWindow) -> bool:
+        return (
+            not job.alone
+            and open_window.window.can_take_capture(job.capture.size)
+            and job.capture.capture_id not in open_window.window
+        )
 
-    def _closes(self, one: _Open) -> bool:
-        return one.window.due or self._idle()
+    def _should_close_window(self, open_window: _OpenWindow) -> bool:
+        return open_window.window.is_due or self._is_idle()
 
-    def _idle(self) -> bool:
+    def _is_idle(self) -> bool:
         """Nothing is in flight that could join a window."""
         return self._closed or (not self._jobs and not self._reading and not self._coming())
 
-    async def _next(self, held: dict[Lake, _Open]) -> Job | None:
+    async def _wait_for_next_job(self, held: dict[Lake, _OpenWindow]) -> Job | None:
         """The next job; None: a window closes, or all is done."""
         async with self._changed:
             while True:
-                if any(one.window.due for one in held.values()):
+                if any(one.window.is_due for one in held.values()):
                     return None
                 if self._jobs:
                     self._reading += 1
                     return self._jobs.popleft()
-                if (held and self._idle()) or (self._closed and not held):
+                if (held and self._is_idle()) or (self._closed and not held):
                     return None
-                patience = min((one.window.closes_in for one in held.values()), default=None)
+                patience = min((one.window.seconds_until_due for one in held.values()), default=None)
                 with suppress(TimeoutError):  # `wait_for` of Python 3.11 may swallow a cancellation
                     async with asyncio.timeout(patience):
                         await self._changed.wait()
 
-    async def _read(self, job: Job, one: _Open) -> bool:
+    async def _read_capture(self, job: Job, open_window: _OpenWindow) -> bool:
         """A capture into a window; False: the window is lost."""
-        window, alone, started = one.window, one.window.empty, self._clock()
+        window, alone, started = open_window.window, open_window.window.is_empty, self._clock()
 
-        def read() -> Summary | None:
+        def read_into_window() -> Summary | None:
             # one that shares its window is small: it is read to its end
             file = cast(BinaryIO, job.body)
-            return job.reader.read(file, job.capture, window, lambda: alone and self._stopped)
+            summary = job.reader.read(file, job.capture, window, lambda: alone and self._stopped)
+            job.body.require_unchanged()
+            return summary
 
         try:
-            job.summary = await self._in_thread(self._readers, read)
+            job.summary = await self._run_in_thread(self._readers, read_into_window)
         except Stopped:
-            job.end(End.STOPPED)
+            job.finish_job(End.STOPPED)
         except asyncio.CancelledError:
             job.body.close()  # the thread may still be reading
             raise
         except Exception as error:  # noqa: BLE001 -- whatever one capture does, the others go on
-            job.fail(error)
-        job.body.drop()
+            job.fail_job(error)
+        job.body.close_and_discard()
         self._meter.observe("step_seconds", self._clock() - started, step="decode")
         if job.done.done():
-            one.give_up()
+            open_window.give_up_window()
             return False
-        job.rows = window.rows
-        one.jobs.append(job)
+        job.rows = window.rows_by_table
+        open_window.jobs.append(job)
         return True
 
-    async def _stage(self, one: _Open) -> None:
+    async def _stage_window(self, open_window: _OpenWindow) -> None:
         """Staged, or AGAIN: also when nobody knows. Fatal is everybody's."""
         started = self._clock()
         try:
-            stage = await self._in_thread(self._stagers, one.window.close)
+            stage = await self._run_in_thread(self._stagers, open_window.window.close)
             if stage is None:
                 return
-            staged = await one.jobs[0].lake.stage(stage)
+            staged = await open_window.jobs[0].lake.stage(stage)
         except Fatal as error:
-            for job in one.jobs:
-                job.fail(error)
+            open_window.window.abandon()
+            for job in open_window.jobs:
+                job.fail_job(error)
             raise
         except Exception as error:  # noqa: BLE001 -- a window that cannot be closed is no reason to end
-            log.warning("%r; these captures are read again: %d", error, len(one.jobs))
-            if len(one.jobs) == 1 and one.jobs[0].alone:
-                one.jobs[0].fail(error)
-            one.give_up()
+            log.warning("%r; these captures are read again: %d", error, len(open_window.jobs))
+            if len(open_window.jobs) == 1 and open_window.jobs[0].alone:
+                open_window.jobs[0].fail_job(error)
+            open_window.give_up_window()
             return
         self._meter.observe("step_seconds", self._clock() - started, step="stage")
         self._meter.count("stages")
         ends = {capture.capture_id: End.STAGED for capture in staged.staged}
-        ends |= {capture.capture_id: End.TAKEN for capture in staged.taken}
-        for job in one.jobs:
+        ends |= {capture.capture_id: End.ALREADY_STAGED for capture in staged.already_staged}
+        for job in open_window.jobs:
             job.stage_id = stage.stage_id
-            job.end(ends.get(job.capture.capture_id, End.AGAIN))
+            # rule: captures that a stage left out are decoded again
+            job.finish_job(ends.get(job.capture.capture_id, End.RETRY))
 
-    def _in_thread(self, pool: ThreadPoolExecutor, call: Callable[[], _T]) -> asyncio.Future[_T]:
+    def _run_in_thread(self, pool: ThreadPoolExecutor, call: Callable[[], _T]) -> asyncio.Future[_T]:
         return asyncio.get_running_loop().run_in_executor(pool, call)

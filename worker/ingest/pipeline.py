@@ -10,18 +10,18 @@ that cannot be read leaves a row in `quarantine` (stage `decode`); the capture i
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from parser import TABLES, CaptureError, Profile, Summary, open_capture
-from parser.capture import DECODED, RAW_BYTES
-
-from .lake.manifest import Capture
-from .lake.stage import Window
+from pcaplake.parser import TABLES, CaptureError, Profile, Summary, open_capture
+from pcaplake.parser.capture.reader import DECODED
+from pcaplake.parser.capture.state import RAW_BYTES
+from pcaplake.worker.lake.records import Capture
 
 OK, QUARANTINED = "ok", "quarantined"
 _NS = 1_000_000_000
@@ -29,6 +29,24 @@ _NS = 1_000_000_000
 
 class Stopped(Exception):
     """Somebody asked to stop while a capture was being read."""
+
+
+class RowWindow(Protocol):
+    """Collects the rows of one capture after the other: a `Window` of a lake, or a substitute of it."""
+
+    @property
+    @abstractmethod
+    def rows_by_table(self) -> dict[str, int]:
+        """Rows of the current capture so far, by table."""
+
+    @abstractmethod
+    def begin(self, capture: Capture) -> None: ...
+
+    @abstractmethod
+    def write(self, table: str, batch: pa.RecordBatch) -> None: ...
+
+    @abstractmethod
+    def end(self, outcome: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,53 +60,57 @@ class Reader:
     tables: Collection[str] = tuple(TABLES)
 
     def read(
-        self, file: BinaryIO, capture: Capture, window: Window, stopped: Callable[[], bool] = lambda: False
+        self, file: BinaryIO, capture: Capture, window: RowWindow, stopped: Callable[[], bool] = lambda: False
     ) -> Summary | None:
         """All rows of a capture into a window -> its summary, None when it is no capture and is quarantined.
 
         `stopped` is asked between batches: True raises Stopped. After any exception the window is only to abandon.
         """
         window.begin(capture)
-        wanted = [name for name in DECODED if name in self.tables]
-        summary, head = None, _Head(file)
+        decoded_tables = [name for name in DECODED if name in self.tables]
+        summary, head = None, _HeadRecorder(file)
         try:
             opened = open_capture(
                 head,  # type: ignore[arg-type]
-                tables=wanted,
+                tables=decoded_tables,
                 profile=self.profile,
                 capture_id=capture.capture_id,
                 uri=capture.uri,
-                raw=self.raw and "packets" in wanted,
+                raw=self.raw and "packets" in decoded_tables,
             )
         except CaptureError as error:
-            self._write(
-                window, "quarantine", [self._bad(capture, "open", error.reason, error.detail, 0, head.first, None)]
+            self._write_rows(
+                window,
+                "quarantine",
+                [self._quarantine_row(capture, "open", error.reason, error.detail, 0, head.first, None)],
             )
         else:
             for table, batch in opened.batches():
                 if stopped():
                     raise Stopped
-                window.write(table, _whole(table, batch))
+                window.write(table, _add_missing_columns(table, batch))
                 del batch  # its memory is the next one's
             summary = opened.summary
             assert summary is not None
-            self._write(window, "quarantine", self._regions(capture, summary))
-        self._write(window, "captures", [self._row(capture, summary, window.rows)])
+            self._write_rows(window, "quarantine", self._unreadable_region_rows(capture, summary))
+        self._write_rows(window, "captures", [self._captures_row(capture, summary, window.rows_by_table)])
         window.end(QUARANTINED if summary is None else OK)
         return summary
 
-    def _write(self, window: Window, table: str, rows: list[dict[str, Any]]) -> None:
+    def _write_rows(self, window: RowWindow, table: str, rows: list[dict[str, Any]]) -> None:
         if rows and table in self.tables:
             window.write(table, pa.RecordBatch.from_pylist(rows, TABLES[table].schema))
 
-    def _regions(self, capture: Capture, summary: Summary) -> list[dict[str, Any]]:
-        day = _day(summary)
+    def _unreadable_region_rows(self, capture: Capture, summary: Summary) -> list[dict[str, Any]]:
+        day = _first_packet_date(summary)
         return [
-            self._bad(capture, "decode", "unreadable", _length(one.length), one.offset, one.raw, day)
+            self._quarantine_row(
+                capture, "decode", "unreadable", _describe_length(one.length), one.offset, one.raw, day
+            )
             for one in summary.regions
         ]
 
-    def _bad(
+    def _quarantine_row(
         self, capture: Capture, stage: str, error: str, detail: str, offset: int, raw: bytes, day: date | None
     ) -> dict[str, Any]:
         return {
@@ -101,10 +123,10 @@ class Reader:
             "detail": detail,
             "offset": offset,
             "raw": raw,
-            "first_seen": self._instant(),
+            "first_seen": self._current_time(),
         }
 
-    def _row(self, capture: Capture, summary: Summary | None, rows: dict[str, int]) -> dict[str, Any]:
+    def _captures_row(self, capture: Capture, summary: Summary | None, rows: dict[str, int]) -> dict[str, Any]:
         row = {
             "capture_id": capture.capture_id,
             "vehicle_id": self.profile.vehicle_id_of(capture.uri),
@@ -115,7 +137,7 @@ class Reader:
             "outcome": QUARANTINED if summary is None else OK,
             "decoder_version": self.decoder_version,
             "profile": str(self.profile),
-            "ingested_at": self._instant(),
+            "ingested_at": self._current_time(),
         }
         if summary is None:
             return row
@@ -123,26 +145,26 @@ class Reader:
         return {
             **row,
             **{name: getattr(summary, name) for name in names},
-            "date": _day(summary),
+            "date": _first_packet_date(summary),
             "link_types": list(summary.link_types),
             "interfaces": [
                 {
-                    "id": one.id,
-                    "name": one.name,
-                    "link_type": one.link_type,
-                    "ts_resolution_ns": one.resolution_ns,
-                    "snaplen": one.snaplen,
+                    "id": interface.id,
+                    "name": interface.name,
+                    "link_type": interface.link_type,
+                    "ts_resolution_ns": interface.resolution_ns,
+                    "snaplen": interface.snaplen,
                 }
-                for one in summary.interfaces
+                for interface in summary.interfaces
             ],
             "faults": sorted(summary.faults.items()),
         }
 
-    def _instant(self) -> datetime:
+    def _current_time(self) -> datetime:
         return datetime.fromtimestamp(self.now(), UTC)
 
 
-class _Head:
+class _HeadRecorder:
     """A file that remembers its first 4 KB, for the quarantine."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -161,7 +183,7 @@ class _Head:
         return int(count)
 
 
-def _whole(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _add_missing_columns(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     """With the columns that were not decoded (`raw`) as nulls."""
     for field in TABLES[table].schema:
         if field.name not in batch.schema.names:
@@ -169,10 +191,10 @@ def _whole(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _day(summary: Summary) -> date | None:
+def _first_packet_date(summary: Summary) -> date | None:
     first = summary.first_ts_ns
     return None if first is None else datetime.fromtimestamp(first // _NS, UTC).date()
 
 
-def _length(length: int) -> str:
+def _describe_length(length: int) -> str:
     return "to the end of the capture" if length < 0 else f"{length} bytes"

@@ -1,104 +1,109 @@
-"""Reading captures again when the committer asks for it: by another message, or here and now for one table.
+"""Reads captures again for the committer of one lake: the `Source` of the service, of `ingest` and of `backfill`.
 
-Knows routes, the queue and how a capture is read. Must not know why it is asked for.
+Knows how the content of a capture is opened, checked and decoded. Must not know how captures are announced again, nor
+why: `announce` says that, a message in a queue or a reading here and now.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import BinaryIO, TypeVar, cast
 
-from .errors import Fatal, Retryable
-from .fetch import Budget, Fetching
-from .lake.delta import AddFile
-from .lake.lake import Lake
-from .lake.manifest import Capture
-from .notification import event
-from .objects import Changed, Gone
+from pcaplake.parser import Summary
+from pcaplake.worker.captures.objects import Changed, Gone
+from pcaplake.worker.captures.range_reader import Budget, FetchConfig
+from pcaplake.worker.captures.source import Sources, is_readable_again, reference_from_capture, require_same_content
+from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.lake.delta import AddFile
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
+
 from .pipeline import Reader
-from .queue import Queue
-from .routes import Routes
-from .source import ObjectRef, Sources
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Replays:
-    """The `Source` of one lake's committer; `lake` is set when it is open. `readers` by route's name."""
+class CaptureSource:
+    """The committer's `Source`; `lake` is set when it is open.
+
+    `reader_of`: how a capture of this URI is read for the lake, None when no route leads there. `announce`: makes sure
+    that captures are read and staged again, durable when it returns.
+    """
 
     lake: Lake
 
     def __init__(
         self,
-        queue: Queue,
-        routes: Routes,
-        readers: Mapping[str, Reader],
         sources: Sources,
+        reader_of: Callable[[str], Reader | None],
+        announce: Callable[[Sequence[Capture]], Awaitable[None]],
         *,
         budget: Budget | None = None,
-        fetching: Fetching | None = None,
+        fetch_config: FetchConfig | None = None,
     ) -> None:
-        self._queue, self._routes, self._readers, self._sources = queue, routes, readers, sources
-        self._budget, self._fetching = budget, fetching
+        self._sources, self._reader_of, self._announce = sources, reader_of, announce
+        self._budget, self._fetch_config = budget, fetch_config
         # not asyncio's own, for which `asyncio.run` waits in the end however long it takes
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="remake")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="rebuild-files")
 
-    async def replay(self, captures: Sequence[Capture]) -> None:
-        """One message for each: it is as if they had been uploaded now. Retryable when some could not be sent."""
-        await self._queue.send([event(_ref(one)) for one in captures])
+    async def replay_captures(self, captures: Sequence[Capture]) -> None:
+        """Announce these captures. Retryable when some could not be."""
+        await self._announce(captures)
 
-    async def remake(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
-        """New files with the rows of these captures in one table; None when one of them is gone or has changed.
+    async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
+        """Those whose content is gone or has changed, or from which no route leads to the lake. Retryable, Fatal."""
+        return [
+            capture
+            for capture in captures
+            if self._reader_of(capture.uri) is None or not await is_readable_again(self._sources, capture)
+        ]
 
-        Retryable for now; Fatal when one cannot be read at all: no permission, or the decoder breaks.
+    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+        """New files with the rows of these captures in one table; None when one is gone or has changed.
+
+        Retryable for now. Fatal, OSError: one cannot be read as things are.
         """
         tables = {table, "captures"}  # every capture leaves a row in the second; its file is nobody's
         window = self.lake.window(tables=tables)
         try:
             for capture in captures:
-                reader = self._reader(capture.uri)
+                reader = self._reader_of(capture.uri)
                 if reader is None:
                     log.warning("%s: no route leads from it to %s any more", capture.uri, self.lake.store.uri)
-                    window.abandon()
                     return None
-                await self._read(replace(reader, tables=tables), capture, window)
+                await self._read_capture(replace(reader, tables=tables), capture, window)
+            stage = await self._run_in_thread(window.close)
         except (Gone, Changed) as error:
             log.warning("%s", error)
-            window.abandon()
             return None
-        except BaseException:
+        finally:
             window.abandon()
-            raise
-        stage = await self._in_thread(window.close)
         return () if stage is None else stage.adds.get(table, ())
 
-    async def _read(self, reader: Reader, capture: Capture, window: object) -> None:
-        body = await self._sources.fetch(_ref(capture), fetching=self._fetching, budget=self._budget)
-        async with body:
-            await body.ready()
+    async def _read_capture(self, reader: Reader, capture: Capture, window: Window) -> None:
+        opening = self._sources.open_capture_file(
+            reference_from_capture(capture), fetch_config=self._fetch_config, budget=self._budget
+        )
+        async with opening as file:
+
+            def check_and_read() -> Summary | None:
+                require_same_content(file, capture)
+                summary = reader.read(cast(BinaryIO, file), capture, window)
+                file.require_unchanged()
+                return summary
+
             try:
-                await self._in_thread(reader.read, body, capture, window)
-            except (Gone, Changed, Retryable, Fatal):
+                await self._run_in_thread(check_and_read)
+            except (PcaplakeError, OSError):
                 raise
             except Exception as error:
                 raise Fatal(f"{capture.uri} cannot be read again: {error!r}") from error
 
-    async def _in_thread(self, what: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, what, *given)
-
-    def _reader(self, uri: str) -> Reader | None:
-        for route in self._routes.of(uri):
-            if route.lake == self.lake.store.uri:
-                return self._readers[route.name]
-        return None
-
-
-def _ref(capture: Capture) -> ObjectRef:
-    return ObjectRef(
-        uri=capture.uri, size=capture.size, explicit=True, etag=capture.etag, version_id=capture.version_id
-    )
+    async def _run_in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)

@@ -1,7 +1,7 @@
-"""The API server of the cluster: requests in JSON, and what an answer means.
+"""Requests to the Kubernetes API server in JSON, and the errors that its answers stand for.
 
-Knows the package `kubernetes`, its asyncio client. Must not know pods, leases or jobs. Objects stay maps: the client's
-models would drop every field that is newer than they are.
+Uses the asyncio client of the package `kubernetes`, and does not know pods, leases or jobs. Objects stay maps, because the
+client's models drop every field that is newer than the client.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio import client, config
 
-from ..errors import Fatal, PcaplakeError, Retryable
+from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
 
 TRANSPORT = (aiohttp.ClientError, OSError, TimeoutError)
-"""What a request raises when no answer came; the client passes these on."""
+"""What a request raises if there is no answer; the client passes these exceptions on."""
 REQUEST = 5.0  # seconds
-LASTING = 30.0  # seconds until a refusal is believed
+LASTING = 30.0  # seconds after which a refusal is final
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
-_ROLE = "its Role must allow that (docs/operator.md has the rules), and no quota or webhook forbid it"
+_ROLE = "the Role must allow this (docs/operator.md has the rules), and no quota or webhook may forbid it"
 
 
 class Refused(PcaplakeError):
-    """The API server understood, and will not: `status` as in HTTP, 404 not there, 409 there already, 422 not valid."""
+    """The API server refused the request. `status` is the HTTP status: 404 not found, 409 exists already, 422 not valid."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -36,11 +36,11 @@ class Refused(PcaplakeError):
 
 
 class Forbidden(Retryable):
-    """The Role does not allow it, or a quota or webhook, or the server has just begun and does not know the Role yet."""
+    """The Role, a quota or a webhook forbids the request, or the server has just started and does not know the Role yet."""
 
 
 class Rights:
-    """When is a refusal final? A server that begins forbids all for some seconds; only what lasts is the Role's."""
+    """Decides when a refusal is final. A starting server forbids everything for some seconds; the Role forbids for ever."""
 
     def __init__(self, clock: Callable[[], float], *, lasting: float = LASTING) -> None:
         self._clock, self._lasting = clock, lasting
@@ -50,12 +50,12 @@ class Rights:
         self._since.pop(what, None)
 
     def refused(self, what: str) -> bool:
-        """Has `what` been refused for so long that it is final?"""
+        """True if `what` has been refused for so long that the refusal is final."""
         return self._clock() - self._since.setdefault(what, self._clock()) >= self._lasting
 
 
 class Cluster:
-    """An open connection. `http`: what the library's own classes take."""
+    """An open connection. `http` is the client object that the library's own classes take."""
 
     def __init__(self, http: client.ApiClient, *, timeout: float = REQUEST) -> None:
         self.http, self.timeout = http, timeout
@@ -63,7 +63,7 @@ class Cluster:
     @classmethod
     @asynccontextmanager
     async def connected(cls, kubeconfig: Path | None = None, *, request: float = REQUEST) -> AsyncIterator[Cluster]:
-        """As the pod's own ServiceAccount, or as `kubeconfig` says; `request`: seconds for one. Fatal where there is neither."""
+        """Connects with `kubeconfig`, or as the pod's ServiceAccount. Fatal if there is neither. `request`: timeout in s."""
         configuration = client.Configuration()
         try:
             if kubeconfig is None:
@@ -72,11 +72,11 @@ class Cluster:
                 await config.load_kube_config(str(kubeconfig), client_configuration=configuration, persist_config=False)
         except (config.ConfigException, OSError, ValueError, TypeError) as error:
             where = (
-                "this is no pod with a ServiceAccount's token" if kubeconfig is None else f"{kubeconfig} says nothing"
+                "this is not a pod with a ServiceAccount token"
+                if kubeconfig is None
+                else f"{kubeconfig} cannot be used"
             )
-            raise Fatal(
-                f"cannot reach Kubernetes: {where}: {error}; outside of a pod give --kubeconfig FILE"
-            ) from error
+            raise Fatal(f"cannot reach Kubernetes: {where}: {error}; outside a pod, pass --kubeconfig FILE") from error
         async with client.ApiClient(configuration) as http:
             yield cls(http, timeout=request)
 
@@ -88,10 +88,10 @@ class Cluster:
         *,
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """The answer's object. A PATCH merges (RFC 7386).
+        """Sends a request and returns the object in the answer. A PATCH merges (RFC 7386).
 
-        Retryable (Forbidden is one): no answer, or one that is worth another try; what was asked for may have been done.
-        Refused.
+        Raises Refused, or Retryable (Forbidden is one) if there is no answer or a temporary error; the server may have
+        executed the request.
         """
         what = f"{method} {path}"
         kind = _MERGE if method == "PATCH" else _JSON
@@ -109,7 +109,7 @@ class Cluster:
             raise Retryable(f"Kubernetes: {what}: no answer: {type(error).__name__} {error}") from error
         try:
             answer = json.loads(data)
-        except ValueError:  # of something between us and the server
+        except ValueError:  # the answer of a proxy in front of the server
             answer = None
         if not isinstance(answer, dict):
             answer = {"message": data[:200].decode(errors="replace")}
@@ -122,6 +122,6 @@ def _raise_for(status: int, text: str) -> None:
         return
     if status == 403:
         raise Forbidden(f"{text}; {_ROLE}")
-    if status in (401, 408, 429) or status >= 500:  # 401: the token was renewed, or the server starts
+    if status in (401, 408, 429) or status >= 500:  # 401: the token was renewed, or the server is starting
         raise Retryable(text)
     raise Refused(status, text)

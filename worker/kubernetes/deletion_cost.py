@@ -1,9 +1,9 @@
-"""Idle pods go first: the annotation by which a ReplicaSet chooses whom it removes follows the work in flight.
+"""Writes the work in progress to the pod's deletion cost, so that a ReplicaSet removes idle pods first.
 
-`controller.kubernetes.io/pod-deletion-cost` (Kubernetes 1.22; KEP-2255): lower goes first, a pod without it has 0. Its
-authors warn of updates at the rate of a metric: so it is a coarse level, written when that changes, and not often. It is
-a hint: a failure is counted and tried again later, and the pod that goes all the same drains or loses nothing.
-Must not know the service: the work in flight is a callable.
+`controller.kubernetes.io/pod-deletion-cost` (Kubernetes 1.22; KEP-2255): pods with a lower cost are removed first, and a
+pod without the annotation has cost 0. KEP-2255 warns against updates at the rate of a metric, so the cost is a coarse level
+that is written only when it changes, and not often. It is a hint: a failed write is counted and repeated later, and a busy
+pod that is removed anyway drains and loses no data. The work in progress is a callable, so this does not know the service.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from ..errors import Fatal, PcaplakeError
-from ..meter import SILENT, Meter
+from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.meter import SILENT, Meter
+
 from .api import Cluster
 
 log = logging.getLogger(__name__)
 ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
-_MOST_PATIENT = 16  # times the interval between two tries that fail
+_MOST_PATIENT = 16  # longest pause after failed writes, in intervals
 
 
 def level(in_flight: int) -> int:
-    """0 when idle; 1 for one message, 2 for up to 3, 3 for up to 7: a change is a doubling."""
+    """0 if idle, 1 for one message, 2 for up to 3, 3 for up to 7: each level doubles the work."""
     return in_flight.bit_length()
 
 
 class DeletionCost:
-    """`run` until cancelled. `write` puts the annotation, PcaplakeError when it cannot; seconds of `clock` are monotonic.
+    """Keeps the annotation up to date; `run` runs until it is cancelled.
 
-    `interval`: seconds between two writes; `look`: between two looks at the work.
+    `write` writes the annotation and raises PcaplakeError if it cannot. `clock` is monotonic. `interval` is the time in
+    seconds between two writes, and `look` the time between two checks of the work.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class DeletionCost:
         self._meter, self._clock, self._sleep = meter, clock, sleep
 
     async def run(self) -> None:
-        """Begins with a write: a container that was started again finds what the one before it left."""
+        """Starts with a write, because a restarted container finds the annotation of the container before it."""
         written: int | None = None
         next_write, failures = self._clock(), 0
         while True:
@@ -58,12 +60,12 @@ class DeletionCost:
                 try:
                     await self._write(wanted)
                     written, failures = wanted, 0
-                    self._meter.count("deletion_cost_updates", outcome="done")
+                    self._meter.count("deletion_cost_updates", outcome="written")
                 except PcaplakeError as error:
                     failures += 1
                     self._meter.count("deletion_cost_updates", outcome="failed")
                     say = log.warning if failures == 1 else log.debug
-                    say("the pod's deletion cost stays as it is, which loses nothing: %s", error)
+                    say("cannot update the pod's deletion cost (no data is lost): %s", error)
                 pause = min(1 << max(0, failures - 1), _MOST_PATIENT) * self._interval
                 next_write = self._clock() + pause
             await self._sleep(self._look)
@@ -73,7 +75,7 @@ class DeletionCost:
 async def following(
     in_flight: Callable[[], int], pod: tuple[str, str] | None, *, interval: float, meter: Meter
 ) -> AsyncIterator[None]:
-    """Within it the annotation of `pod` (namespace, name) follows. Where it cannot, that is logged, and all goes on."""
+    """Keeps the annotation of `pod` (namespace, name) up to date during the block. Failures are only logged."""
     async with AsyncExitStack() as stack:
         write = await _writer(pod, stack)
         if write is None:
@@ -88,9 +90,9 @@ async def following(
 
 
 async def _writer(pod: tuple[str, str] | None, stack: AsyncExitStack) -> Callable[[int], Awaitable[None]] | None:
-    """None where there is nothing to write to, which is logged."""
+    """A function that writes the annotation, or None with a warning if there is no pod or no cluster."""
     if pod is None:
-        log.warning("deletion_cost has no effect: POD_NAME and POD_NAMESPACE do not say which pod this is")
+        log.warning("deletion_cost has no effect: POD_NAME and POD_NAMESPACE are not set")
         return None
     try:
         cluster = await stack.enter_async_context(Cluster.connected())

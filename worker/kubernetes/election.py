@@ -1,14 +1,15 @@
-"""Who of several processes leads: a Lease of coordination.k8s.io, by the election of the package `kubernetes`.
+"""Leader election with a Lease of coordination.k8s.io, based on the election of the package `kubernetes`.
 
-The library's election as it is (37.0) ends with the first request that gets no answer, leaves what it started running
-then, notices late that another leads, and gives the Lease back to nobody. So here:
+The library's own election (37.0) ends at the first request without an answer, does not stop the leader's work then, notices
+another leader late, and never releases the Lease. This module changes that:
 
-- a request without an answer is a failed try, and is made again until `renew` seconds have passed;
-- what leads is cancelled when the Lease was not renewed for `renew` seconds of the monotonic clock, when somebody else
-  has it, and when the election ends for any reason;
-- at the end the Lease is given back, and the next one leads within `retry` seconds instead of `lease`.
+- A request without an answer is a failed attempt, which is repeated for `renew` seconds.
+- The leader's work is cancelled if the Lease is not renewed for `renew` seconds of the monotonic clock, if another process
+  has the Lease, and if the election ends for any reason.
+- At the end the Lease is released, so that the next leader takes over within `retry` seconds instead of `lease`.
 
-A Lease is no lock: a leader that was frozen goes on until it has looked. It may choose who schedules, never who writes.
+A Lease is not a lock: a leader that was suspended continues until it checks the Lease. So a Lease may decide which process
+schedules Jobs, but never which process writes data.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from kubernetes.aio import client
@@ -27,22 +29,30 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
-from ..errors import Fatal
-from ..meter import SILENT, Meter
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.meter import SILENT, Meter
+
 from .api import LASTING, TRANSPORT, Cluster, Rights
 
 log = logging.getLogger(__name__)
-LEASE, RENEW, RETRY = 15, 10.0, 2.0  # seconds, as in client-go
-RELEASE = 1.0  # seconds that giving the Lease back may take
+RELEASE = 1.0  # seconds within which the Lease must be released
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Times in seconds, as in client-go. Others take over if the Lease is not renewed for `lease`, a whole number.
+
+    The leader gives up after `renew` without an answer. `retry` is the time between two attempts. Each is at least 1,
+    `lease` is greater than `renew`, and `renew` is greater than 1.2 times `retry`; the library refuses other values.
+    """
+
+    lease: int = 15
+    renew: float = 10.0
+    retry: float = 2.0
 
 
 class Election:
-    """A candidate for the Lease `name`. `identity` is made unique: a process that starts again is another one.
-
-    `lease`: others take over when nothing was heard for so long. `renew`: this one gives up after so long without an
-    answer. `retry`: seconds between two tries. All three 1 at the least, `lease` above `renew` above 1.2 `retry`; a Lease
-    counts whole seconds, and the library dies of others.
-    """
+    """A candidate for the Lease `name`. `identity` gets a unique suffix, so a restarted process is a new candidate."""
 
     def __init__(
         self,
@@ -51,29 +61,27 @@ class Election:
         namespace: str,
         name: str,
         identity: str,
-        lease: int = LEASE,
-        renew: float = RENEW,
-        retry: float = RETRY,
+        timing: Timing | None = None,
         lasting: float = LASTING,
         meter: Meter = SILENT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
         self._cluster, self._namespace, self._name = cluster, namespace, name
-        self._lease, self._renew, self._retry = lease, renew, retry
+        self._timing = timing or Timing()
         self._meter, self._clock, self._rights = meter, clock, Rights(clock, lasting=lasting)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Stands for election until cancelled; `lead` runs while this one leads, is cancelled when it does no more.
+        """Takes part in the election until cancelled. `lead` runs while this candidate leads, and is cancelled when it does not.
 
-        Returns, or raises, when `lead` does. Fatal where the Role allows no Lease. The Lease is given back at the end,
-        after `lead` has ended.
+        Returns or raises when `lead` does. Raises Fatal if the Role does not allow the Lease. At the end, after `lead` has
+        ended, the Lease is released.
         """
         while not await self._term(lead):
-            log.warning("%s leads no more; standing again", self.identity)
+            log.warning("%s lost leadership; trying again", self.identity)
 
     async def _term(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """One time of following, then leading. True: `lead` has returned."""
+        """Waits for the Lease, then leads. True: `lead` has returned; False: leadership was lost."""
         lock = _Lock(self._cluster, self._namespace, self._name, self.identity, self._rights, clock=self._clock)
         elected = asyncio.Event()
 
@@ -82,9 +90,9 @@ class Election:
 
         election = Config(
             lock,
-            lease_duration=self._lease,
-            renew_deadline=self._renew,
-            retry_period=self._retry,
+            lease_duration=self._timing.lease,
+            renew_deadline=self._timing.renew,
+            retry_period=self._timing.retry,
             onstarted_leading=begin,
             onstopped_leading=None,
         )
@@ -92,12 +100,12 @@ class Election:
         begun = asyncio.create_task(elected.wait())
         others: list[asyncio.Task[Any]] = [begun, asyncio.create_task(lock.forbidden.wait())]
         leading: asyncio.Future[None] | None = None
-        self._meter.set("operator_leading", 0)
+        self._meter.set("operator_leader", 0)
         try:
             await asyncio.wait({standing, *others}, return_when=asyncio.FIRST_COMPLETED)
             if begun.done():
                 log.info("%s leads", self.identity)
-                self._meter.set("operator_leading", 1)
+                self._meter.set("operator_leader", 1)
                 leading = asyncio.ensure_future(lead())
                 others += [asyncio.create_task(lock.lost.wait()), asyncio.create_task(self._overdue(lock))]
                 await asyncio.wait({standing, leading, *others[1:]}, return_when=asyncio.FIRST_COMPLETED)
@@ -107,7 +115,7 @@ class Election:
             for task in mine:
                 task.cancel()
             await asyncio.gather(*mine, return_exceptions=True)
-            self._meter.set("operator_leading", 0)
+            self._meter.set("operator_leader", 0)
             with suppress(TimeoutError):
                 async with asyncio.timeout(RELEASE):
                     await lock.release()
@@ -121,13 +129,13 @@ class Election:
         return False
 
     async def _overdue(self, lock: _Lock) -> None:
-        """Until the Lease was not renewed for `renew` seconds; the library asks the wall clock, which may be set."""
-        while (left := lock.renewed + self._renew - self._clock()) > 0:  # noqa: ASYNC110 -- it waits for what does not happen
+        """Returns when the Lease was not renewed for `renew` seconds. The library uses the wall clock, which can be changed."""
+        while (left := lock.renewed + self._timing.renew - self._clock()) > 0:  # noqa: ASYNC110 -- no event marks a missing renewal
             await asyncio.sleep(left)
 
 
 class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
-    """The library's Lease, whose requests end in time and never raise. `renewed`: when the last good write began."""
+    """The library's Lease, but requests time out and never raise. `renewed`: when the last successful write began."""
 
     def __init__(
         self,
@@ -146,7 +154,7 @@ class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
         self.lost, self.forbidden, self.why = asyncio.Event(), asyncio.Event(), ""
 
     async def get(self, name: str, namespace: str) -> tuple[bool, LeaderElectionRecord | Exception | None]:
-        """The record, or the error; a Lease that makes no sense reads as one without a holder."""
+        """The record, or the error. An invalid Lease is treated as a Lease without a holder."""
         try:
             async with asyncio.timeout(self._timeout):
                 found, record = await super().get(name, namespace)
@@ -160,7 +168,7 @@ class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
         return found, record
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        """37.0.1 passes `pretty=True`, which its own models refuse: no Lease would ever be made."""
+        """37.0.1 passes `pretty=True`, which its own models refuse, so it never creates a Lease."""
         body = client.V1Lease(metadata=client.V1ObjectMeta(name=name), spec=self.update_lease(election_record))
         return await self._write("create", self.api_instance.create_namespaced_lease(namespace, body))
 
@@ -188,12 +196,13 @@ class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
         if error is None or error.status != 403:
             self._rights.allowed(verb)
         elif self._rights.refused(verb):
-            self.why = f"Kubernetes allows no Lease {self.namespace}/{self.name}: {error.reason}: docs/operator.md has the Role"
+            lease = f"{self.namespace}/{self.name}"
+            self.why = f"Kubernetes does not allow the Lease {lease}: {error.reason}; docs/operator.md has the Role"
             self.forbidden.set()
 
     async def release(self) -> None:
-        """If it is ours, nobody's; failures are nobody's business: it runs out."""
-        if not self._asked:  # one that got no answer may have been done
+        """Releases the Lease if this candidate holds it. Failures are only logged, because the Lease expires anyway."""
+        if not self._asked:  # a write without an answer may have been executed
             return
         try:
             lease = await self.api_instance.read_namespaced_lease(self.name, self.namespace)
@@ -202,6 +211,6 @@ class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
             lease.spec.holder_identity = ""
             lease.spec.lease_duration_seconds = 1
             await self.api_instance.replace_namespaced_lease(self.name, self.namespace, lease)
-            log.info("%s gave the Lease %s/%s back", self.identity, self.namespace, self.name)
+            log.info("%s released the Lease %s/%s", self.identity, self.namespace, self.name)
         except (client.ApiException, *TRANSPORT, ValueError) as error:
-            log.warning("the Lease %s/%s was not given back, and runs out: %s", self.namespace, self.name, error)
+            log.warning("cannot release the Lease %s/%s, it will expire: %s", self.namespace, self.name, error)

@@ -1,6 +1,6 @@
-"""The Jobs of one operator in its namespace: listed, made, deleted.
+"""Lists, creates and deletes the Jobs of one operator in its namespace.
 
-Knows the paths and words of batch/v1. Must not know when a Job is due.
+Uses the paths and fields of batch/v1, and does not know when a Job is due.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ log = logging.getLogger(__name__)
 
 
 class Jobs(Protocol):
-    """Retryable when there was no answer, or when the Role does not allow it (Forbidden)."""
+    """Methods raise Retryable if there is no answer or the Role does not allow the request (Forbidden)."""
 
     async def there(self) -> Sequence[Seen]: ...
 
     async def make(self, manifest: Mapping[str, Any]) -> bool:
-        """False: one of this name is there already. Refused: it is no valid Job."""
+        """False if a Job of this name exists. Refused if the manifest is not a valid Job."""
         ...
 
     async def delete(self, seen: Seen) -> None:
-        """With its pods; one that is gone already is no error."""
+        """Deletes the Job and its pods. A Job that does not exist is not an error."""
         ...
 
 
 class ClusterJobs:
-    """`Jobs` over the API server."""
+    """`Jobs` through the API server."""
 
     def __init__(self, cluster: Cluster, *, namespace: str, operator: str) -> None:
         self._cluster, self._operator = cluster, operator
@@ -57,7 +57,7 @@ class ClusterJobs:
         try:
             await self._cluster.ask("DELETE", f"{self._path}/{seen.name}", body)
         except Refused as error:
-            if error.status not in (404, 409):  # 409: another of that name
+            if error.status not in (404, 409):  # 409: another Job of that name
                 raise
 
 
@@ -69,7 +69,7 @@ def _seen(item: Mapping[str, Any]) -> Seen | None:
         if due.tzinfo is None:
             raise ValueError("no zone")
     except (KeyError, ValueError, OverflowError):
-        log.warning("the Job %s has the operator's labels, but no due time: it is left alone", meta["name"])
+        log.warning("the Job %s has the operator's labels, but no due time: it is ignored", meta["name"])
         return None
     state: State = "active"
     why = ""

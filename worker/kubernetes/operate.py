@@ -1,23 +1,24 @@
-"""`pcaplake operator` with everything it is made of: connected, watched, elected, run, closed.
+"""Runs `pcaplake operator`: connects, serves metrics and health, takes part in the election, stops on a signal.
 
-Knows which part goes where. Must not know what any of them does.
+Only puts the parts together; what they do is in their own modules.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from prometheus_client import CollectorRegistry
 
-from ..telemetry.logs import configured
-from ..telemetry.metrics import PrometheusMeter
-from ..telemetry.server import Server
+from pcaplake.worker.kubernetes.election import Timing
+from pcaplake.worker.stop_signals import on_stop_signals
+from pcaplake.worker.telemetry.logs import configured_logging
+from pcaplake.worker.telemetry.prometheus import PrometheusMeter
+from pcaplake.worker.telemetry.server import Server
+
 from .api import Cluster
 from .election import Election
 from .jobs import ClusterJobs
@@ -25,15 +26,14 @@ from .operator import EVERY, Operator
 from .plan import Plan
 
 log = logging.getLogger(__name__)
-SECOND_SIGNAL = 130
-HANGS = 300.0  # seconds since the leader's last look
+HANGS = 300.0  # seconds since the leader last listed the Jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`name`: of the Lease, and the first part of the Jobs' names. `identity`: of this candidate, the pod's name.
+    """`name` is the name of the Lease and the first part of the Jobs' names. `identity` names this candidate, as the pod does.
 
-    `lease`, `renew`, `retry`: seconds of the election; `every`: seconds between two looks at the Jobs.
+    `every` is the time in seconds between two listings of the Jobs.
     """
 
     plan: Plan
@@ -41,9 +41,7 @@ class Options:
     name: str
     identity: str
     kubeconfig: Path | None = None
-    lease: int
-    renew: float
-    retry: float
+    timing: Timing
     every: float = EVERY
     http_host: str
     http_port: int
@@ -52,11 +50,11 @@ class Options:
 
 
 async def operate(options: Options) -> int:
-    """Until a signal -> exit code. Fatal as it comes."""
+    """Runs until a signal and returns the exit code. Raises Fatal."""
     registry = CollectorRegistry()
     meter, server = PrometheusMeter(registry), Server(registry, host=options.http_host, port=options.http_port)
     meter.begin(["operator_jobs"], job=options.plan.jobs)
-    with configured(options.log_format, options.log_level):
+    with configured_logging(options.log_format, options.log_level):
         async with server, Cluster.connected(options.kubeconfig) as cluster:
             operator = Operator(
                 options.plan,
@@ -70,34 +68,24 @@ async def operate(options: Options) -> int:
                 namespace=options.namespace,
                 name=options.name,
                 identity=options.identity,
-                lease=options.lease,
-                renew=options.renew,
-                retry=options.retry,
+                timing=options.timing,
                 meter=meter,
             )
             server.health["operator"] = lambda: (
-                f"no look at the Jobs for {operator.still:.0f} s" if operator.still > HANGS + options.every else None
+                f"the Jobs were not listed for {operator.still:.0f} s"
+                if operator.still > HANGS + options.every
+                else None
             )
             work = asyncio.create_task(election.run(operator.run))
-            _stop_on_signals(work)
-            log.info("%s stands for %s/%s", election.identity, options.namespace, options.name)
+
+            def stop() -> None:
+                log.info("stopping: releasing the Lease")
+                work.cancel()
+
+            on_stop_signals(stop)
+            log.info("%s takes part in the election for %s/%s", election.identity, options.namespace, options.name)
             try:
                 await work
             except asyncio.CancelledError:
-                log.info("stopped; Jobs that run go on")
+                log.info("stopped; running Jobs continue")
     return 0
-
-
-def _stop_on_signals(work: asyncio.Task[None]) -> None:
-    stopping = False
-
-    def stop() -> None:
-        nonlocal stopping
-        if stopping:
-            os._exit(SECOND_SIGNAL)
-        stopping = True
-        log.info("stopping: the Lease is given back")
-        work.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)

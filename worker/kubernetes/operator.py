@@ -1,7 +1,7 @@
-"""The leader's work: look, decide, do, tell; again and again.
+"""The leader's loop: list the Jobs, decide, launch and delete Jobs, log and count what became of them.
 
-Knows the order of things. What is decided is in schedule.py, what the cluster takes in jobs.py. Nothing is remembered
-that matters: the Jobs themselves say what was launched, so the next leader goes on where this one stopped.
+schedule.py decides, and jobs.py talks to the cluster. The loop needs no state of its own: the Jobs in the cluster say what
+was launched, so the next leader continues where this one stopped.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
-from ..errors import Fatal, Retryable
-from ..meter import SILENT, Meter
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.meter import SILENT, Meter
+
 from .api import Forbidden, Refused, Rights
 from .jobs import Jobs
 from .plan import Plan
 from .schedule import Delete, Launch, Overlap, Seen, State, decide
 
 log = logging.getLogger(__name__)
-EVERY = 10.0  # seconds between two looks
+EVERY = 10.0  # seconds between two listings
 
 
 class Operator:
-    """`run` while it leads. `name`: of the operator, first part of its Jobs' names."""
+    """Call `run` while this process leads. `name` is the operator's name and the first part of its Jobs' names."""
 
     def __init__(
         self,
@@ -41,20 +42,22 @@ class Operator:
         self._plan, self._jobs, self._name, self._every = plan, jobs, name, every
         self._meter, self._now, self._clock, self._sleep = meter, now, clock, sleep
         self._known: dict[str, State] | None = None
-        self._refused: dict[str, datetime] = {}  # the last due time that was, by job
-        self._forbidden: dict[str, datetime] = {}  # the same, of those that have not been made since
-        self._kept: set[str] = set()  # uids of what may not be deleted
+        self._refused: dict[str, datetime] = {}  # the last due time that was refused, by job
+        self._forbidden: dict[
+            str, datetime
+        ] = {}  # the last due time that was forbidden, by job that was not created since
+        self._kept: set[str] = set()  # uids of Jobs that may not be deleted
         self._rights = Rights(clock)
         self._overlapped: dict[str, datetime] = {}
         self._turned: float | None = None
 
     @property
     def still(self) -> float:
-        """Seconds since the last look, while this leads; 0 otherwise."""
+        """Seconds since the last listing while this process leads, otherwise 0."""
         return 0.0 if self._turned is None else self._clock() - self._turned
 
     async def run(self) -> None:
-        """Until cancelled. Fatal where the Role does not allow Jobs: to list them, or to make any."""
+        """Runs until cancelled. Raises Fatal if the Role does not allow to list or create Jobs."""
         self._known, self._turned = None, self._clock()
         self._rights, self._forbidden = Rights(self._clock), {}
         try:
@@ -62,21 +65,21 @@ class Operator:
                 try:
                     await self.turn()
                 except Retryable as error:
-                    log.warning("%s; looking again", error)
+                    log.warning("%s; trying again", error)
                 self._turned = self._clock()
                 await self._sleep(self._every)
         finally:
             self._turned = None
 
     async def turn(self) -> None:
-        """One look at the Jobs, and what follows from it."""
+        """Lists the Jobs once and does what is due."""
         try:
             there = await self._jobs.there()
         except Forbidden as error:
             self._final("list", error)
             raise
         self._rights.allowed("list")
-        self._tell(there)
+        self._publish_gauges(there)
         for action in decide(self._plan, there, self._now()):
             match action:
                 case Launch() if self._refused.get(action.job) != action.due:
@@ -84,7 +87,7 @@ class Operator:
                 case Overlap() if self._overlapped.get(action.job) != action.due:
                     self._overlapped[action.job] = action.due
                     self._meter.count("operator_jobs", job=action.job, outcome="overlap")
-                    log.warning("%s is due, but %s still runs: it waits", action.job, action.running)
+                    log.warning("%s is due, but waits because %s is still running", action.job, action.running)
                 case Delete():
                     await self._delete(action.seen)
 
@@ -92,16 +95,16 @@ class Operator:
         manifest = self._plan.manifest(launch.job, launch.due, operator=self._name)
         try:
             made = await self._jobs.make(manifest)
-        except Refused as error:  # its next time is another try; the others must not wait for this one's template
+        except Refused as error:  # retried at its next due time; the other jobs do not wait for this template
             self._refused[launch.job] = launch.due
             self._meter.count("operator_jobs", job=launch.job, outcome="refused")
-            log.error("%s cannot be launched, its template is at fault: %s", launch.job, error)
+            log.error("cannot launch %s because of its template: %s", launch.job, error)
             return
-        except Forbidden as error:  # a quota or a webhook forbids this one; the Role would forbid all
+        except Forbidden as error:  # a quota or a webhook may forbid one Job; the Role would forbid all
             if self._forbidden.get(launch.job) != launch.due:
                 self._forbidden[launch.job] = launch.due
                 self._meter.count("operator_jobs", job=launch.job, outcome="refused")
-                log.error("%s is not launched, and tried again until it is too late: %s", launch.job, error)
+                log.error("cannot launch %s; retrying until it is too late: %s", launch.job, error)
             if self._forbidden.keys() >= {name for name, job in self._plan.jobs.items() if not job.suspend}:
                 self._final("make", error)
             return
@@ -112,33 +115,33 @@ class Operator:
             log.info("launched %s, due %s", manifest["metadata"]["name"], launch.due.isoformat())
 
     async def _delete(self, seen: Seen) -> None:
-        """History that stays is no reason to launch nothing."""
+        """Deletes a finished Job. A failure is only logged, because launching Jobs does not depend on it."""
         try:
             await self._jobs.delete(seen)
         except Forbidden as error:
             if seen.uid not in self._kept:
                 self._kept.add(seen.uid)
-                log.warning("%s, which has %s, is not deleted: %s", seen.name, seen.state, error)
+                log.warning("cannot delete %s, which has %s: %s", seen.name, seen.state, error)
         else:
             self._kept.discard(seen.uid)
             log.debug("deleted %s, which has %s", seen.name, seen.state)
 
     def _final(self, what: str, error: Forbidden) -> None:
-        """Fatal when it has been so for long: a server that has just begun forbids everything."""
+        """Raises Fatal if the refusal has lasted, because a server that has just started forbids everything."""
         if self._rights.refused(what):
             raise Fatal(str(error)) from error
 
-    def _tell(self, there: Sequence[Seen]) -> None:
-        """What has become of the Jobs since the last look; a new leader tells what runs."""
+    def _publish_gauges(self, there: Sequence[Seen]) -> None:
+        """Logs and counts how Jobs changed since the last listing. A new leader logs the running Jobs."""
         known, self._known = self._known, {one.uid: one.state for one in there}
         for one in there:
             before = None if known is None else known.get(one.uid, "active")
             if before is None and one.state == "active":
-                log.info("%s runs", one.name)
+                log.info("%s is running", one.name)
             if before != "active" or one.state == "active":
                 continue
             self._meter.count("operator_jobs", job=one.job, outcome=one.state)
             if one.state == "succeeded":
                 log.info("%s succeeded", one.name)
             else:
-                log.error("%s failed: %s; kubectl logs job/%s tells more", one.name, one.why, one.name)
+                log.error("%s failed: %s; see kubectl logs job/%s", one.name, one.why, one.name)

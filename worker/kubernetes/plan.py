@@ -1,6 +1,6 @@
-"""What the operator launches and when: a YAML file, usually of a ConfigMap (docs/operator.md).
+"""The operator's plan, which Jobs to launch and when: a YAML file, usually from a ConfigMap (docs/operator.md).
 
-Knows the file's words and how a Job is made of a template. Must not know the API server, nor what is running.
+Parses the file and builds Jobs from templates. Does not know the API server or the running Jobs.
 
     timezone: Europe/Berlin
     template: spark-job.yaml        # a batch/v1 Job beside this file, or the map itself
@@ -22,23 +22,23 @@ import yaml
 from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from ..settings import Seconds, WrongSetting
+from pcaplake.worker.config.settings import Seconds, WrongSetting
 
 MANAGED, OPERATOR, JOB, DUE = "app.kubernetes.io/managed-by", "pcaplake-operator", "pcaplake-job", "pcaplake-due"
-"""Labels of every Job that is made here, the last an annotation."""
+"""Labels of every Job that the operator creates; the last one is an annotation."""
 US = "pcaplake-operator"
 _NAME = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
 
 
 def _cron(text: str) -> str:
     if len(text.split()) != 5:
-        raise ValueError(f"{text!r} has not five fields: minute, hour, day of month, month, day of week")
+        raise ValueError(f"{text!r} must have five fields: minute, hour, day of month, month, day of week")
     try:
         next(CronSim(text, datetime(2000, 1, 1, tzinfo=UTC)))
     except CronSimError as error:
-        raise ValueError(f"{text!r} is no cron schedule: {error}") from error
+        raise ValueError(f"{text!r} is not a cron schedule: {error}") from error
     except StopIteration:
-        raise ValueError(f"{text!r} never comes") from None
+        raise ValueError(f"{text!r} never occurs") from None
     return text
 
 
@@ -46,7 +46,7 @@ def _zone(text: str) -> str:
     try:
         ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"{text!r} is no time zone; write for example Europe/Berlin") from error
+        raise ValueError(f"{text!r} is not a time zone; write for example Europe/Berlin") from error
     return text
 
 
@@ -55,10 +55,12 @@ class _Strict(BaseModel):
 
 
 class Job(_Strict):
-    """One line of the schedule. `args` go to the template's first container."""
+    """One job of the plan. `args` go to the template's first container, `labels` and `annotations` to Job and pod."""
 
     schedule: Annotated[str, AfterValidator(_cron)]
     args: tuple[str, ...] | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     template: dict[str, Any] | str | None = None
     timezone: Annotated[str, AfterValidator(_zone)] | None = None
     late: Seconds | None = None
@@ -68,7 +70,7 @@ class Job(_Strict):
 
 
 class Plan(_Strict):
-    """The file. What a job does not say itself is said here; `late`: seconds within which a missed time is made good."""
+    """The file, with defaults for all jobs. `late`: a missed due time is still launched within this many seconds."""
 
     jobs: dict[Annotated[str, Field(pattern=_NAME)], Job] = Field(min_length=1)
     template: dict[str, Any] | str | None = None
@@ -79,7 +81,7 @@ class Plan(_Strict):
 
     @classmethod
     def load(cls, path: Path) -> Plan:
-        """With all templates read. WrongSetting names the line and says what to write."""
+        """Reads the file and all templates. WrongSetting names the line and says what to write."""
         raw = _yaml(path)
         try:
             plan = cls.model_validate(raw)
@@ -101,14 +103,14 @@ class Plan(_Strict):
         return plan.model_copy(update={"jobs": jobs, "template": None})
 
     def last_due(self, name: str, now: datetime) -> datetime:
-        """The last time that the schedule named, up to `now` and including it."""
+        """The last due time up to and including `now`."""
         job = self.jobs[name]
         zone = ZoneInfo(job.timezone or self.timezone)
-        asked = now.astimezone(zone).replace(microsecond=1)  # the library leaves out the moment it is asked at
+        asked = now.astimezone(zone).replace(microsecond=1)  # the library excludes the start time
         return next(CronSim(job.schedule, asked, reverse=True)).astimezone(UTC)
 
     def next_due(self, name: str, now: datetime, count: int = 1) -> list[datetime]:
-        """The next times, in the job's own zone."""
+        """The next due times, in the job's time zone."""
         job = self.jobs[name]
         times = CronSim(job.schedule, now.astimezone(ZoneInfo(job.timezone or self.timezone)))
         return [next(times) for _ in range(count)]
@@ -117,25 +119,24 @@ class Plan(_Strict):
         return self.jobs[name].late or self.late
 
     def keep(self, name: str, *, failed: bool) -> int:
-        """How many finished Jobs are kept to be looked at."""
+        """How many finished Jobs are kept for inspection."""
         job = self.jobs[name]
         if failed:
             return job.keep_failed or self.keep_failed
         return job.keep_succeeded or self.keep_succeeded
 
     def manifest(self, name: str, due: datetime, *, operator: str) -> dict[str, Any]:
-        """The Job of one due time. Its name says which: whoever makes it, it can be made once."""
+        """The Job of one due time. The due time is part of its name, so it can be created only once."""
         job = self.jobs[name]
         assert isinstance(job.template, dict)
         made: dict[str, Any] = copy.deepcopy(job.template)
-        labels = {MANAGED: US, OPERATOR: operator, JOB: name}
-        meta = made.setdefault("metadata", {})
-        meta["name"] = f"{operator}-{name}-{int(due.timestamp()) // 60}"
-        meta["labels"] = {**(meta.get("labels") or {}), **labels}
-        meta["annotations"] = {**(meta.get("annotations") or {}), DUE: due.isoformat()}
+        labels = {**job.labels, MANAGED: US, OPERATOR: operator, JOB: name}
         pod = made["spec"]["template"]
-        pod_meta = pod.setdefault("metadata", {})
-        pod_meta["labels"] = {**(pod_meta.get("labels") or {}), **labels}
+        for meta in (made.setdefault("metadata", {}), pod.setdefault("metadata", {})):
+            meta["labels"] = {**(meta.get("labels") or {}), **labels}
+            meta["annotations"] = {**(meta.get("annotations") or {}), **job.annotations}
+        made["metadata"]["name"] = f"{operator}-{name}-{int(due.timestamp()) // 60}"
+        made["metadata"]["annotations"][DUE] = due.isoformat()
         if job.args is not None:
             pod["spec"]["containers"][0]["args"] = list(job.args)
         return made
@@ -149,7 +150,7 @@ def _yaml(path: Path) -> Any:
 
 
 def _checked(where: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Only what would fail late or work against the operator; the API server checks the rest, strictly."""
+    """Checks only what would fail late or conflict with the operator; the API server validates the rest strictly."""
     if (job.setdefault("apiVersion", "batch/v1"), job.setdefault("kind", "Job")) != ("batch/v1", "Job"):
         raise WrongSetting(f"{where} must be a Job of batch/v1, not {job['kind']} of {job['apiVersion']}")
     try:
@@ -157,14 +158,14 @@ def _checked(where: str, job: dict[str, Any]) -> dict[str, Any]:
         if not pod["containers"][0]["name"]:
             raise KeyError
     except (KeyError, IndexError, TypeError) as error:
-        raise WrongSetting(f"{where} needs spec.template.spec.containers with one container at least") from error
+        raise WrongSetting(f"{where} needs spec.template.spec.containers with at least one container") from error
     if pod.get("restartPolicy") not in ("Never", "OnFailure"):
         raise WrongSetting(f"{where}: spec.template.spec.restartPolicy must be Never or OnFailure")
     if "ttlSecondsAfterFinished" in spec:
         raise WrongSetting(
-            f"{where}: leave out ttlSecondsAfterFinished: keep_succeeded and keep_failed say what is kept, and the last Job "
-            "tells which times are done"
+            f"{where}: remove ttlSecondsAfterFinished: keep_succeeded and keep_failed say what is kept, and the last Job "
+            "records which due times are done"
         )
     if (job.get("metadata") or {}).get("namespace"):
-        raise WrongSetting(f"{where}: leave out metadata.namespace: Jobs run in the operator's own namespace")
+        raise WrongSetting(f"{where}: remove metadata.namespace: Jobs run in the operator's namespace")
     return job

@@ -1,11 +1,11 @@
-"""What is to be done now: a plan, the Jobs that there are, the time -> actions. No I/O, no clock.
+"""Decides what to do now from the plan, the existing Jobs and the time. No I/O, no clock.
 
-Rules, for each job of the plan:
+Rules for each job of the plan:
 
-1. A due time is launched once: no Job of it, nor of a later time, may be there.
-2. One that is older than `late` is left out; so is everything of a suspended job.
-3. While a Job of it runs, the next is not launched (and is launched late when it ends in time).
-4. Finished Jobs beyond `keep_succeeded` and `keep_failed` are deleted, the oldest first; so the last one always stays.
+1. A due time is launched once: only if no Job for this or a later due time exists.
+2. A due time that is older than `late` is skipped. A suspended job is never launched.
+3. While a Job is running, the next one is not launched. It is launched late if the running Job ends in time.
+4. Finished Jobs beyond `keep_succeeded` and `keep_failed` are deleted, the oldest first, so the last one always stays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ State = Literal["active", "succeeded", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A Job in the cluster; `job` as the plan names it, `why` it failed. `uid` tells it from one of the same name."""
+    """A Job in the cluster. `job` is its name in the plan, `why` the reason if it failed; `uid` tells Jobs of one name apart."""
 
     name: str
     uid: str
@@ -40,7 +40,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """It is time, and the last one still runs."""
+    """The job is due, but its last Job is still running."""
 
     job: str
     due: datetime
@@ -56,7 +56,7 @@ Action = Launch | Overlap | Delete
 
 
 def decide(plan: Plan, there: Sequence[Seen], now: datetime) -> list[Action]:
-    """Deletions first. Jobs that the plan does not name are left alone."""
+    """The actions, deletions first. Jobs that are not in the plan are ignored."""
     deletions: list[Action] = []
     others: list[Action] = []
     for name, job in plan.jobs.items():

@@ -1,4 +1,4 @@
-"""One client of one DynamoDB table, for the ledger and for the arbiter of the log store.
+"""One client of one DynamoDB table, for the ledger and for the lock table of the log store.
 
 Knows aiobotocore (the extra `aws`) and what its errors mean in worker/errors.py. Must not know what the items are for.
 
@@ -10,18 +10,21 @@ he believes that it was somebody else.
 
 from __future__ import annotations
 
-import asyncio
-import random
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Self
 
-from ..errors import Fatal, NotAllowed, OutcomeUnknown, PcaplakeError, Retryable
-from ..meter import SILENT, Meter
+from tenacity import RetryCallState
 
-_PAUSES = (0.05, 0.2)  # seconds, at most, between the attempts of one call
+from pcaplake.worker import retry
+from pcaplake.worker.batched import Batched
+from pcaplake.worker.errors import Fatal, NotAllowed, OutcomeUnknown, PcaplakeError, Retryable
+from pcaplake.worker.meter import SILENT, Meter
+
+_ATTEMPTS = 3  # of one call
 _CONFIG: dict[str, Any] = {
     "connect_timeout": 2,
     "read_timeout": 10,
@@ -75,11 +78,13 @@ class Canceled(Exception):
         self.reasons = reasons
 
 
-class Dynamo:
-    """`await Dynamo.open(table)`; belongs to the event loop it was opened in."""
+class DynamoClient:
+    """`await DynamoClient.open(table)`; belongs to the event loop it was opened in."""
 
     def __init__(self, table: str, client: Any, stack: AsyncExitStack, *, meter: Meter = SILENT) -> None:
         self.table, self.meter = table, meter
+        self.shared_reads: Batched[tuple[str, str], dict[str, Any]] | None = None
+        """Reads for which the ledgers of all lakes use one request: Requests.get_item_coalesced."""
         self._client, self._stack = client, stack
 
     @classmethod
@@ -107,14 +112,14 @@ class Dynamo:
                 f"no client for the DynamoDB table {table}: {error} Set AWS_DEFAULT_REGION and, for another endpoint, "
                 "AWS_ENDPOINT_URL_DYNAMODB"
             ) from error
-        client.meta.events.register("before-parse.dynamodb", _check_whole)
+        client.meta.events.register("before-parse.dynamodb", _check_response_complete)
         return cls(table, client, stack, meter=meter)
 
     @property
     def region(self) -> str:
         return str(self._client.meta.region_name)
 
-    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+    async def call_operation(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """One request by its name in the API, as `PutItem`. `TableName` is added where the operation takes one.
 
         Retryable        a read failed, or a write was refused for now and nothing happened
@@ -128,18 +133,20 @@ class Dynamo:
         if "ClientRequestToken" in shape.members:  # every attempt is the same transaction
             arguments.setdefault("ClientRequestToken", uuid.uuid4().hex)
         unknown = False
-        for pause in (*_PAUSES, None):
-            try:
-                return await self._request(operation, arguments)
-            except Retryable as error:
-                self.meter.count("request_failures", service="dynamodb", operation=operation)
-                unknown = unknown or isinstance(error, OutcomeUnknown)
-                if pause is None:
-                    raise OutcomeUnknown(str(error)) if unknown else error from error.__cause__
-            await asyncio.sleep(random.uniform(0, pause))
-        raise AssertionError("the last attempt returns or raises")
 
-    async def _request(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        def note_failure(state: RetryCallState) -> None:
+            nonlocal unknown
+            assert state.outcome is not None
+            unknown = unknown or isinstance(state.outcome.exception(), OutcomeUnknown)
+            self.meter.count("request_failures", service="dynamodb", operation=operation)
+
+        policy = retry.Policy(stop=retry.after_attempts(_ATTEMPTS), first=0.1, longest=0.2, failed=note_failure)
+        try:
+            return await policy.run(partial(self._send_request, operation, arguments))
+        except Retryable as error:
+            raise OutcomeUnknown(str(error)) if unknown else error from error.__cause__
+
+    async def _send_request(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from aiohttp import ClientError as HttpError
         from botocore import xform_name
         from botocore.exceptions import BotoCoreError, ClientError
@@ -150,16 +157,16 @@ class Dynamo:
         try:
             answer: dict[str, Any] = await getattr(self._client, xform_name(operation))(**arguments)
         except ClientError as error:
-            raise _refused(where, operation, error.response) from error
+            raise _error_of_response(where, operation, error.response) from error
         except (BotoCoreError, ResponseParserError, HttpError, OSError) as error:  # an answer cut off is not botocore's
-            raise _unsent(where, operation, error) from error
+            raise _error_without_response(where, operation, error) from error
         return answer
 
     async def close(self) -> None:
         await self._stack.aclose()
 
 
-def _check_whole(response_dict: Mapping[str, Any], **_: object) -> None:
+def _check_response_complete(response_dict: Mapping[str, Any], **_: object) -> None:
     """botocore takes whatever comes with a 200 for a success, also another server's page: only DynamoDB's JSON is."""
     body, checksum = response_dict["body"], response_dict["headers"].get("x-amz-crc32")
     damaged = checksum is not None and zlib.crc32(body) != int(checksum)
@@ -167,29 +174,31 @@ def _check_whole(response_dict: Mapping[str, Any], **_: object) -> None:
         raise ConnectionError(f"not an answer of DynamoDB: {body[:80]!r}")
 
 
-def _failed(operation: str, message: str) -> Retryable:
+def _temporary_error(operation: str, message: str) -> Retryable:
     return Retryable(message) if operation.startswith(_READS) else OutcomeUnknown(message)
 
 
-def _refused(where: str, operation: str, response: Mapping[str, Any]) -> Exception:
+def _error_of_response(where: str, operation: str, response: Mapping[str, Any]) -> Exception:
     """What an answer with an error in it means."""
     code = response.get("Error", {}).get("Code", "")
     message = f"{where}: {code}: {response.get('Error', {}).get('Message', '')}"
     if code == "ConditionalCheckFailedException":
-        return ConditionLost(values(response.get("Item", {})))
+        return ConditionLost(from_attribute_values(response.get("Item", {})))
     if code == "TransactionCanceledException":
         reasons = response.get("CancellationReasons", ())
-        return Canceled([(one.get("Code", "None"), values(one.get("Item", {}))) for one in reasons])
+        return Canceled(
+            [(reason.get("Code", "None"), from_attribute_values(reason.get("Item", {}))) for reason in reasons]
+        )
     if code == "AccessDeniedException":
         return NotAllowed(where, f"{message.removeprefix(f'{where}: ')}: {_ADVICE[code]}")
     if code in _ADVICE:
         return Fatal(f"{message}: {_ADVICE[code]}")
     if code in _THROTTLED:
         return Retryable(message)
-    return _failed(operation, message)  # its own trouble, a transaction still under way, or who knows
+    return _temporary_error(operation, message)  # its own trouble, a transaction still under way, or who knows
 
 
-def _unsent(where: str, operation: str, error: Exception) -> PcaplakeError:
+def _error_without_response(where: str, operation: str, error: Exception) -> PcaplakeError:
     """What it means that there is no answer."""
     from botocore import exceptions as botocore
 
@@ -200,20 +209,20 @@ def _unsent(where: str, operation: str, error: Exception) -> PcaplakeError:
         return Fatal(f"{message}: an error in pcaplake, report it")
     if isinstance(error, botocore.CredentialRetrievalError | botocore.MetadataRetrievalError):
         return Retryable(message)  # it was never sent
-    return _failed(operation, message)
+    return _temporary_error(operation, message)
 
 
-def item(values: Mapping[str, Any]) -> dict[str, Any]:
+def to_attribute_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Python values -> attribute values; what is None is left out. TypeError for a type that items do not have."""
-    return {name: _attribute(value) for name, value in values.items() if value is not None}
+    return {name: _to_attribute_value(value) for name, value in values.items() if value is not None}
 
 
-def values(item: Mapping[str, Any]) -> dict[str, Any]:
+def from_attribute_values(item: Mapping[str, Any]) -> dict[str, Any]:
     """Attribute values -> Python values; a number without a fraction is an int. ValueError for a type not known."""
-    return {name: _value(attribute) for name, attribute in item.items()}
+    return {name: _from_attribute_value(attribute) for name, attribute in item.items()}
 
 
-def _attribute(value: object) -> dict[str, Any]:
+def _to_attribute_value(value: object) -> dict[str, Any]:
     match value:
         case None:
             return {"NULL": True}
@@ -226,13 +235,13 @@ def _attribute(value: object) -> dict[str, Any]:
         case bytes():
             return {"B": value}
         case Mapping():
-            return {"M": item(value)}
+            return {"M": to_attribute_values(value)}
         case list() | tuple():
-            return {"L": [_attribute(one) for one in value]}
+            return {"L": [_to_attribute_value(element) for element in value]}
     raise TypeError(f"no attribute of DynamoDB holds {value!r}")
 
 
-def _value(attribute: Mapping[str, Any]) -> Any:
+def _from_attribute_value(attribute: Mapping[str, Any]) -> Any:
     match attribute:
         case {"S": value} | {"BOOL": value} | {"B": value}:
             return value
@@ -241,7 +250,7 @@ def _value(attribute: Mapping[str, Any]) -> Any:
         case {"NULL": _}:
             return None
         case {"M": members}:
-            return values(members)
+            return from_attribute_values(members)
         case {"L": members}:
-            return [_value(one) for one in members]
+            return [_from_attribute_value(element) for element in members]
     raise ValueError(f"an attribute of a type that pcaplake does not write: {attribute!r}")

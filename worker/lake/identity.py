@@ -1,6 +1,6 @@
-"""Who a lake is (lake.json), and what a capture is called.
+"""The identity of a lake (lake.json), and the ids of captures.
 
-Knows the one file that every command reads first, and refuses what does not belong together. Knows no table.
+Every command reads lake.json first, and refuses a ledger or log store that does not belong to the lake. Does not know tables.
 """
 
 from __future__ import annotations
@@ -8,28 +8,35 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from blake3 import blake3
+from pcaplake.worker.errors import Fatal, WrongChoice
+from pcaplake.worker.lake.store.conditional import require_conditional_writes
+from pcaplake.worker.lake.store.store import ObjectMeta, Store
 
-from ..errors import Fatal, WrongChoice
-from .ledger import Ledger
-from .store import Store
+from .formats import check_format, read_fields, unknown_fields, written_fields
+from .ledger import Enrollment, Ledger
 
 FORMAT = 1
 LAKE_JSON = "_pcaplake/lake.json"
 LEDGER_FILE = "_pcaplake/ledger.sqlite"
 LOG_STORE = "put-if-absent"
-_CHUNK = 1 << 20
 _TRIES = 5
 _CHOSEN = "the partition columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What lake.json says. `uri` is None for a local lake, which may be moved; a remote one has one spelling."""
+    """The contents of lake.json. `uri` is None for a local lake, which may be moved; the URI of a remote lake has one spelling.
+
+    `proven`: the URI of the store whose conditional writes were tested; None if they were not tested yet.
+    `reserved`: the last generation in which an overwrite staged, even if the lake has not reached it (overwrite.py); 0 if
+    there was no overwrite. `unknown`: fields of a newer version, which are kept when this version writes the file.
+    """
 
     lake_id: str
     generation: int
@@ -40,32 +47,35 @@ class Identity:
     shards: int
     partition_columns: tuple[str, ...]
     uri: str | None
+    proven: str | None = None
     format: int = FORMAT
+    reserved: int = 0
+    unknown: Mapping[str, Any] = unknown_fields()
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self), indent=2).encode() + b"\n"
+        written = written_fields(asdict(self))
+        if not self.reserved:
+            del written["reserved"]  # older versions refuse a lake.json with an additional field
+        return json.dumps(written, indent=2).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         try:
             raw: dict[str, Any] = json.loads(data)
-            if raw["format"] != FORMAT:
-                raise Fatal(
-                    f"{LAKE_JSON} has format {raw['format']}, this version reads {FORMAT}: use a newer pcaplake"
-                )
-            return cls(**{**raw, "partition_columns": tuple(raw["partition_columns"])})
+            check_format(LAKE_JSON, raw["format"], FORMAT)
+            return cls(**{**read_fields(cls, raw), "partition_columns": tuple(raw["partition_columns"])})
         except (ValueError, KeyError, TypeError) as error:
-            raise Fatal(f"{LAKE_JSON} cannot be read ({error!r}): put back what was there") from error
+            raise Fatal(f"{LAKE_JSON} cannot be read ({error!r}): restore the file") from error
 
 
-async def read_identity(store: Store) -> tuple[Identity, str] | None:
-    """lake.json and its eTag, or None where there is no lake yet."""
+async def read_identity(store: Store) -> tuple[Identity, ObjectMeta] | None:
+    """The identity in lake.json and the metadata of the file, or None if there is no lake yet."""
     found = await store.get(LAKE_JSON)
-    return None if found is None else (Identity.from_json(found[0]), found[1].etag or "")
+    return None if found is None else (Identity.from_json(found[0]), found[1])
 
 
-async def refuse_locked(store: Store) -> None:
-    """Fatal for a lake whose versions are made under a lock table: whoever commits without it makes Spark lose commits."""
+async def refuse_lake_with_lock_table(store: Store) -> None:
+    """Raise Fatal for a lake with a lock table: commits without the lock table make Spark lose commits."""
     known = await read_identity(store)
     if known is not None and known[0].log_store != LOG_STORE:
         raise Fatal(
@@ -74,7 +84,7 @@ async def refuse_locked(store: Store) -> None:
         )
 
 
-async def open_lake(
+async def open_identity(
     store: Store,
     ledger: Ledger,
     *,
@@ -82,78 +92,125 @@ async def open_lake(
     shards: int = 1,
     log_store: str = LOG_STORE,
 ) -> Identity:
-    """Read lake.json, made first where there is none; Fatal when what was opened does not belong to it.
+    """Read lake.json, or create it. Raises Fatal if the ledger or the log store does not belong to the lake.
 
-    WrongChoice for a new lake inside another one, which would take its files for orphans.
+    Raises WrongChoice for a new lake inside another lake, which would treat its files as orphans. Raises Fatal for a store
+    that ignores conditions of writes; this is tested once for each lake.
 
-    `partition_columns` None means: as the lake has them, ("date",) for a new one. `shards`: of a new one.
-    `log_store`: the kind that was opened, and its lock table.
+    `partition_columns` None means those of the lake, or ("date",) for a new lake. `shards` is only for a new lake.
+    `log_store` is the kind of the log store, with its lock table.
     """
     mine = Identity(
         lake_id=uuid.uuid4().hex,
         generation=0,
         ledger_kind=ledger.kind,
         ledger_name=ledger.name,
-        ledger_id=await ledger.identity(),
+        ledger_id=await ledger.read_ledger_id(),
         log_store=log_store,
         shards=shards,
         partition_columns=("date",) if partition_columns is None else partition_columns,
-        uri=_spelling(store),
+        uri=recorded_uri(store),
     )
-    for _ in range(_TRIES):  # "there is one" may only mean that somebody else's is on its way
-        if (found := await read_identity(store)) is not None:
+    for _ in range(_TRIES):  # a failed conditional write may mean that another process is just writing the file
+        if (identity_object := await read_identity(store)) is not None:
             break
-        await _refuse_nested(store)
-        await store.put_if_absent(LAKE_JSON, mine.to_json())
+        await _refuse_nested_lake(store)
+        if store.unproven:
+            await require_conditional_writes(store)
+        proven = store.uri if store.unproven else None
+        await store.put_if_absent(LAKE_JSON, replace(mine, proven=proven).to_json())
     else:
-        raise Fatal(f"{LAKE_JSON} was written and is gone again: somebody else deletes from this lake")
-    lake = found[0]
-    _check(lake, replace(mine, partition_columns=partition_columns or lake.partition_columns))
-    await _bind(lake, ledger)
+        raise Fatal(f"{LAKE_JSON} was written and is gone again: something deletes files of this lake")
+    lake = identity_object[0]
+    _check_identity(lake, replace(mine, partition_columns=partition_columns or lake.partition_columns))
+    if store.unproven and lake.proven != store.uri:
+        await require_conditional_writes(store)
+        with suppress(Fatal):  # without the right to write, the next start tests again
+            await store.replace(LAKE_JSON, replace(lake, proven=store.uri).to_json(), identity_object[1])
+    await bind_ledger(lake, ledger)
+    await _enroll_lake(store, lake, ledger)
     return lake
 
 
-async def _refuse_nested(store: Store) -> None:
-    for outer in store.above():
+async def _enroll_lake(store: Store, lake: Identity, ledger: Ledger) -> None:
+    """Record the lake's generation and place in the ledger, before the ledger is used in this generation.
+
+    Raises Fatal if the ledger knows a later generation, or knows the lake at another place where it still exists.
+    """
+    mine = enrollment_of_lake(store, lake)
+    known = await ledger.enroll_lake(mine, moved=is_ledger_inside_lake(store, ledger.name))
+    if known.uri != mine.uri:
+        if await is_lake_still_at(store, known.uri, lake.lake_id):
+            raise Fatal(
+                f"{store.uri} is a copy of {known.uri} and would use its ledger: give the copy its own identity and "
+                "ledger with `pcaplake doctor --repair --adopt`"
+            )
+        known = await ledger.enroll_lake(mine, moved=True)
+    if known.generation > lake.generation:
+        raise Fatal(set_back_message(lake.generation, f"the ledger knows generation {known.generation}"))
+
+
+def is_ledger_inside_lake(store: Store, ledger_name: str) -> bool:
+    """True if the ledger is a file inside the lake, which is moved and copied with it."""
+    return store.local is not None and Path(ledger_name).is_relative_to(store.local)
+
+
+async def is_lake_still_at(store: Store, uri: str, lake_id: str) -> bool:
+    """True if a lake with this id exists at `uri`, and `uri` is not another name of `store`. Fatal if that is unknown."""
+    try:
+        other = store.open_other_store(uri)
+        other_identity = await other.get(LAKE_JSON)
+        if other_identity is None or json.loads(other_identity[0])["lake_id"] != lake_id:
+            return False
+        probe = f"_pcaplake/doctor/{uuid.uuid4().hex}"
+        await store.put(probe, b"")
         try:
-            found = await outer.head(LAKE_JSON)
+            return await other.head(probe) is None
+        finally:
+            await store.delete(probe)
+    except (Fatal, ValueError, KeyError, TypeError) as why:
+        raise Fatal(
+            f"whether {store.uri} is a copy of {uri} cannot be told ({why}): allow this role to read {uri}/{LAKE_JSON}, or, "
+            "if that lake is no longer used, delete this file"
+        ) from why
+
+
+def enrollment_of_lake(store: Store, lake: Identity) -> Enrollment:
+    """What the ledger records about a lake."""
+    return Enrollment(uri=store.uri, generation=lake.generation, shards=lake.shards)
+
+
+def set_back_message(generation: int, why: str) -> str:
+    """The error for a lake.json with an old generation: writing in that generation would duplicate or lose rows."""
+    return (
+        f"{LAKE_JSON} says generation {generation}, and {why}: it was set back to an older copy. Stop all processes on "
+        "this lake, then put the newest lake.json back, or raise its generation again with `pcaplake doctor --repair`"
+    )
+
+
+async def _refuse_nested_lake(store: Store) -> None:
+    for outer in store.parent_stores():
+        try:
+            outer_meta = await outer.head(LAKE_JSON)
         except Fatal:
-            continue  # rights may end at the lake itself
-        if found is not None:
-            raise WrongChoice(f"{store.uri}: {outer.uri} is a lake: name a place outside it for another one")
+            continue  # the role may only have rights inside the lake
+        if outer_meta is not None:
+            raise WrongChoice(f"{store.uri}: {outer.uri} is a lake: name a place outside it for the new lake")
 
 
-async def adopt(store: Store, ledger: Ledger) -> Identity:
-    """Make this ledger the lake's, whatever lake.json said; with all processes stopped and the ledger rebuilt."""
+async def restore_generation(store: Store, generation: int) -> Identity:
+    """Raise the generation in a lake.json that was set back to at least this one, without starting a new generation."""
     while True:
-        found = await read_identity(store)
-        if found is None:
-            raise Fatal("there is no lake here to adopt a ledger for: leave --adopt away")
-        lake = replace(
-            found[0],
-            ledger_kind=ledger.kind,
-            ledger_name=ledger.name,
-            ledger_id=await ledger.identity(),
-            uri=_spelling(store),
-        )
-        await _bind(lake, ledger)
-        if lake == found[0] or await store.replace(LAKE_JSON, lake.to_json(), found[1]):
+        identity_object = await read_identity(store)
+        if identity_object is None:
+            raise Fatal(f"{LAKE_JSON} is gone: restore the file")
+        lake = replace(identity_object[0], generation=max(generation, identity_object[0].generation))
+        if lake == identity_object[0] or await store.replace(LAKE_JSON, lake.to_json(), identity_object[1]):
             return lake
 
 
-async def raise_generation(store: Store) -> Identity:
-    """Begin a new generation: the next batch replaces everything that the lake shows."""
-    while True:
-        found = await read_identity(store)
-        if found is None:
-            raise Fatal(f"{LAKE_JSON} is gone: somebody else deletes from this lake")
-        lake = replace(found[0], generation=found[0].generation + 1)
-        if await store.replace(LAKE_JSON, lake.to_json(), found[1]):
-            return lake
-
-
-def _check(lake: Identity, mine: Identity) -> None:
-    said = {
+def _check_identity(lake: Identity, mine: Identity) -> None:
+    comparisons = {
         "the ledger": (
             f"{lake.ledger_kind} {lake.ledger_id} at {lake.ledger_name}",
             f"{mine.ledger_kind} {mine.ledger_id} at {mine.ledger_name}",
@@ -164,7 +221,7 @@ def _check(lake: Identity, mine: Identity) -> None:
             lake.log_store,
             mine.log_store,
             lake.log_store == mine.log_store,
-            "use the one the lake was set up with: two kinds on one table lose commits",
+            "use the one that the lake was created with: two kinds on one table lose commits",
         ),
         "the URI": (
             str(lake.uri),
@@ -176,64 +233,78 @@ def _check(lake: Identity, mine: Identity) -> None:
             ", ".join(lake.partition_columns),
             ", ".join(mine.partition_columns),
             lake.partition_columns == mine.partition_columns,
-            "leave them away: they are chosen once, when the lake is set up",
+            "do not pass them: they are chosen once, when the lake is created",
         ),
     }
-    for what, (theirs, ours, equal, advice) in said.items():
+    for what, (theirs, ours, equal, advice) in comparisons.items():
         if not equal:
             kind = WrongChoice if what == _CHOSEN else Fatal
             raise kind(f"this lake has {what} {theirs}, not {ours}; {advice}")
 
 
-async def _bind(lake: Identity, ledger: Ledger) -> None:
-    bound = await ledger.bind(lake.lake_id)
+async def bind_ledger(lake: Identity, ledger: Ledger) -> None:
+    """Bind the ledger to the lake. Raises Fatal if it belongs to another lake."""
+    bound = await ledger.bind_to_lake(lake.lake_id)
     if bound != lake.lake_id:
         raise Fatal(
-            f"the ledger {ledger.name} belongs to the lake {bound}, this lake is {lake.lake_id}: one ledger serves one "
-            "lake; name another one with --ledger"
+            f"the ledger {ledger.name} belongs to the lake {bound}, but this lake is {lake.lake_id}: one ledger serves one "
+            "lake; name another ledger with --ledger"
         )
 
 
-def _spelling(store: Store) -> str | None:
+def recorded_uri(store: Store) -> str | None:
     return store.uri.rstrip("/") if store.local is None else None
 
 
-def capture_id(uri: str, etag: str) -> str:
-    """The name of one capture: 32 hex digits of BLAKE2b (16 bytes) over uri, NUL, eTag without quotes."""
+def compute_capture_id(uri: str, etag: str) -> str:
+    """The id of a capture: 32 hex digits of BLAKE2b (16 bytes) over uri, NUL, eTag without quotes."""
     return hashlib.blake2b(f"{uri}\0{etag.strip(chr(34))}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
-def local_uri(path: Path) -> str:
+def local_file_uri(path: Path) -> str:
     """`file://` and the real path, not percent-encoded."""
     return f"file://{path.resolve()}"
 
 
-def local_etag(path: Path) -> str:
-    """32 hex digits of BLAKE3 (16 bytes) over the content, read once in bounded memory. OSError as `open` raises it."""
-    digest = blake3()
-    buffer = bytearray(_CHUNK)
-    view = memoryview(buffer)
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            digest.update(view[:count])
-    return digest.hexdigest(length=16)
+def require_same_lake(
+    opened: Identity, identity_object: tuple[Identity, ObjectMeta] | None
+) -> tuple[Identity, ObjectMeta]:
+    """Check the result of `read_identity`: Fatal unless it is the lake, ledger and log store that this process opened."""
+    if identity_object is None or identity_object[0].lake_id != opened.lake_id:
+        raise Fatal(
+            f"{LAKE_JSON} is gone or belongs to another lake: this lake was deleted while this process worked on it"
+        )
+    lake = identity_object[0]
+    for what, before, now in (
+        ("ledger", f"{opened.ledger_kind} {opened.ledger_id}", f"{lake.ledger_kind} {lake.ledger_id}"),
+        ("log store", opened.log_store, lake.log_store),
+    ):
+        if before != now:
+            raise Fatal(
+                f"the lake's {what} was {before}, and {LAKE_JSON} now names {now}: what this process writes now "
+                "would be lost. Restart it with the current settings of the lake"
+            )
+    return identity_object
 
 
-class Current:
-    """The lake's identity as this process last read it; `reload` when somebody may have raised the generation."""
+class CurrentIdentity:
+    """The lake's identity as this process last read it. Call `reload_generation` if the generation may have been raised."""
 
-    def __init__(self, store: Store, identity: Identity) -> None:
-        self._store = store
+    def __init__(self, store: Store, identity: Identity, ledger: Ledger) -> None:
+        self._store, self._ledger = store, ledger
         self.identity = identity
+        self._seen: ObjectMeta | None = None
 
     @property
     def generation(self) -> int:
         return self.identity.generation
 
-    async def reload(self) -> int:
-        """-> the generation now. Fatal when lake.json is gone."""
-        found = await read_identity(self._store)
-        if found is None or found[0].lake_id != self.identity.lake_id:
-            raise Fatal(f"{LAKE_JSON} is gone or of another lake: somebody deleted this lake while we worked on it")
-        self.identity = found[0]
-        return self.identity.generation
+    async def reload_generation(self) -> int:
+        """Read the current generation. Fatal if lake.json is gone, names another ledger, or was set back to an older copy."""
+        identity_object = await read_identity(self._store)
+        lake, meta = require_same_lake(self.identity, identity_object)
+        if meta != self._seen:  # an older copy has another time, but may have the same eTag
+            await _enroll_lake(self._store, lake, self._ledger)
+            self._seen = meta
+        self.identity = lake
+        return lake.generation

@@ -1,14 +1,11 @@
-"""A lake as its users see it: open it, fill windows, stage them, wait until all is in the tables.
+"""A lake: open it, fill windows, stage them, and wait until everything is in the tables.
 
-Puts the parts of this package together; knows no rule of theirs, no queue, no decoder and no environment.
+Puts the parts of this package together and leaves the rules to them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import random
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,60 +13,62 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
-from parser.tables import TABLES
+from pcaplake.worker import retry
+from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.worker.lake.commit.committer import FLUSH_POLL_SECONDS, Committer
+from pcaplake.worker.lake.commit.history import find_lost_tables
+from pcaplake.worker.lake.commit.overwrite import begin_generation, check_overwrite, reserve_generation
+from pcaplake.worker.lake.commit.source import Source
+from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
+from pcaplake.worker.lake.staging.window import NewSink, Window
+from pcaplake.worker.runtime import Runtime
 
-from ..errors import Fatal, Retryable, WrongChoice
-from ..meter import SILENT, Meter
-from . import identity
-from .committer import HURRY_SECONDS, Committer, Source
-from .delta.actions import AddFile
-from .delta.log import LogStore
-from .knobs import Knobs
-from .lease import Leadership
-from .ledger import COMMITTED, CaptureItem, Ledger
-from .ledger.sqlite import SqliteLedger
-from .manifest import Capture, Manifest, Stage, manifest_path
+from .commit import replaced
+from .config import LakeConfig
+from .ledger import COMMITTED, EVERYTHING, CaptureItem
+from .opening import open_lake_parts
 from .parquet import ParquetSink
-from .stage import NewSink, Window, partitions_of
-from .store import Store
+from .parts import LakeParts
+from .records import Capture, Stage, manifest_path
+from .services import Services
+from .tables import SCHEMAS, TableCounts, count_tables
 
-SCHEMAS: Mapping[str, pa.Schema] = {name: spec.schema for name, spec in TABLES.items()}
-DECODER_VERSION = "0.1.0"
 _T = TypeVar("_T")
+_REMEMBERED = 1_000  # stages of this process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What became of a stage's captures: `staged` now, had by others (`taken`), or to be decoded `again`."""
+    """What became of a stage's captures.
+
+    `staged` now; `already_staged` by another process; or neither, because the stage was refused as a whole: decode and stage
+    these again (`retry`).
+    """
 
     staged: tuple[Capture, ...] = ()
-    taken: tuple[Capture, ...] = ()
-    again: tuple[Capture, ...] = ()
+    already_staged: tuple[Capture, ...] = ()
+    retry: tuple[Capture, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableCounts:
-    """One table as its log has it: rows, files, bytes of Parquet, version."""
-
-    rows: int
-    files: int
-    bytes: int
-    version: int
+class LedgerTimeout(OutcomeUnknown):
+    """The ledger did not answer for `commit_timeout`. The request may have been carried out."""
 
 
-class NoSource:
-    """For who cannot read captures again: what must be, is told to somebody who can by `replays`."""
+class NullSource:
+    """A source that cannot read captures again. `replays` names those that must be ingested again."""
 
     def __init__(self) -> None:
         self.replays: list[Capture] = []
 
-    async def replay(self, captures: Sequence[Capture]) -> None:
+    async def replay_captures(self, captures: Sequence[Capture]) -> None:
         self.replays += captures
 
-    async def remake(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+    async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
+        return captures
+
+    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
         return None
 
 
@@ -78,111 +77,75 @@ class Lake:
 
     def __init__(
         self,
-        store: Store,
-        log_store: LogStore,
-        ledger: Ledger,
-        current: identity.Current,
+        parts: LakeParts,
         *,
-        knobs: Knobs,
+        lake_config: LakeConfig,
         schemas: Mapping[str, pa.Schema] = SCHEMAS,
         source: Source | None = None,
-        decoder_version: str = DECODER_VERSION,
         sink: NewSink = ParquetSink,
-        clock: Callable[[], float] = time.monotonic,
-        rng: random.Random | None = None,
-        lease_timeout: float = 2.0,
-        commits: bool = True,
-        meter: Meter = SILENT,
-        step: Callable[[str], None] = lambda name: None,
+        reserved: int | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
-        """`commits` False: what is staged here, others commit."""
-        self.store, self.log, self.ledger, self.knobs = store, log_store, ledger, knobs
-        self.commits, self._meter = commits, meter
-        self.source = source or NoSource()
-        self._current, self._schemas, self._decoder_version = current, schemas, decoder_version
-        self._sink, self._clock, self._step = sink, clock, step
-        self._rng = rng or random.Random()
+        """`reserved`: the generation of an overwrite, to stage in."""
+        self.store, self.log, self.ledger = parts.store, parts.log_store, parts.ledger
+        self.lake_config, self.commits = lake_config, lake_config.commits
+        self.source = source or NullSource()
+        self._runtime = runtime = runtime or Runtime()
+        self._clock, self._rng, self._meter, self._step = runtime.clock, runtime.rng, runtime.meter, runtime.step
+        self._current, self._schemas, self._sink = parts.current, schemas, sink
+        self._reserved, self._replacing = reserved, set[str]()
         self._own: dict[str, None] = {}  # staged here, the latest of them: others are asked for by the work list
         self._task: asyncio.Task[None] | None = None
-        self.committer = Committer(
-            store,
-            log_store,
-            ledger,
-            current,
-            self.source,
-            tables=schemas,
-            knobs=knobs,
-            leadership=Leadership(
-                ledger, owner=f"{self._rng.getrandbits(64):016x}", timeout=lease_timeout, clock=clock
-            ),
-            clock=clock,
-            rng=self._rng,
-            meter=meter,
-            step=step,
-        )
+        self.committer = Committer(parts, self.source, tables=schemas, lake_config=lake_config, runtime=runtime)
 
     @classmethod
     async def open(
         cls,
         uri: str | Path,
         *,
-        knobs: Knobs | None = None,
-        options: Mapping[str, str] | None = None,
-        ledger: Path | None = None,
-        auto_create: bool = True,
-        partition_columns: Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        lake_config: LakeConfig | None = None,
+        ledger: Path | Services | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        source: Source | None = None,
         overwrite: bool = False,
         adopt: bool = False,
-        source: Source | None = None,
-        decoder_version: str = DECODER_VERSION,
-        lease_timeout: float = 2.0,
-        commits: bool = True,
-        step: Callable[[str], None] = lambda name: None,
+        runtime: Runtime | None = None,
     ) -> Self:
-        """Open or set up a lake, with its tables.
+        """Open a lake. One that does not exist is created with its tables (see `Creation` in `lake_config`).
 
-        `options`: storage options. `ledger`: a state folder on this machine; None puts the ledger into a local lake.
-        `auto_create=False`: missing tables are Fatal. `partition_columns`, `properties`: for what is new.
-        `overwrite`: what is staged from now on replaces everything. `adopt`: make this ledger the lake's and rebuild
-        it from the manifests, with all processes stopped. `lease_timeout`: seconds until another process takes over
-        the committing from one that died. `commits` False: what is staged here, others commit. Fatal when something
-        does not belong together.
+        `ledger`: a folder on this machine for a SQLite file, or the DynamoDB tables of a fleet, which the caller closes.
+        None puts the SQLite file into the lake, which is a local one then. `storage_options`: of the object store.
+        `source` reads captures again when the committer needs that. `overwrite`: what is staged replaces everything, when
+        `replace_all` is called and not before. `adopt`: make this SQLite ledger the lake's and rebuild it from the
+        manifests; all other processes are stopped.
+
+        Raises Fatal when parts do not belong together; the message says what to do. A table that must not be written is
+        logged, and the others go on.
         """
-        knobs = knobs or Knobs()
-        store = Store.open(uri, options)
-        known = await identity.read_identity(store)
-        book = await SqliteLedger.open(_ledger_path(store, ledger), create=known is None or adopt)
-        try:
-            if adopt:
-                await rebuild(store, book)
-                await identity.adopt(store, book)
-            columns = None if partition_columns is None else tuple(partition_columns)
-            lake = await identity.open_lake(store, book, partition_columns=columns)
-            log_store = LogStore(store, properties=properties, commit_timeout=knobs.commit_timeout)
-            await create_tables(log_store, lake.partition_columns, auto_create)
-            if overwrite:
-                lake = await identity.raise_generation(store)
-        except BaseException:
-            await book.close()
-            raise
-        return cls(
-            store,
-            log_store,
-            book,
-            identity.Current(store, lake),
-            knobs=knobs,
-            source=source,
-            decoder_version=decoder_version,
-            lease_timeout=lease_timeout,
-            commits=commits,
-            step=step,
+        lake_config, runtime = lake_config or LakeConfig(), runtime or Runtime()
+        parts = await open_lake_parts(
+            uri,
+            lake_config=lake_config,
+            ledger=ledger,
+            storage_options=storage_options,
+            adopt=adopt,
+            runtime=runtime,
         )
+        try:
+            reserved = await reserve_generation(parts.store) if overwrite else None
+        except BaseException:
+            await parts.ledger.close()
+            raise
+        return cls(parts, lake_config=lake_config, source=source, reserved=reserved, runtime=runtime)
 
     async def __aenter__(self) -> Self:
+        if self._reserved is None:
+            self._start_committer()
+        return self
+
+    def _start_committer(self) -> None:
         if self.commits:
             self._task = asyncio.create_task(self.committer.run())
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
@@ -190,25 +153,68 @@ class Lake:
     async def close(self) -> None:
         """Stop the committer between two of its requests; what is staged stays for the next run.
 
-        A checkpoint under way has `committer.patience` to be finished.
+        A checkpoint under way has `committer.stop_timeout` seconds to finish.
         """
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self.ledger.close()
 
-    async def seen(self, capture_ids: Collection[str]) -> dict[str, str]:
-        """capture_id -> STAGED or COMMITTED in the lake's generation now, of those that need not be decoded."""
-        return {one: item.state for one, item in (await self.known(capture_ids)).items()}
+    async def capture_states(self, capture_ids: Collection[str]) -> dict[str, str]:
+        """capture_id -> STAGED or COMMITTED. A capture that is missing from the result must be decoded."""
+        found = await self.find_captures(capture_ids)
+        return {capture_id: item.state for capture_id, item in found.items()}
 
-    async def known(self, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
-        """What the ledger has in the lake's generation now, of those that need not be decoded."""
+    async def find_captures(self, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
+        """capture_id -> the ledger's item, of those that are staged or committed in the lake's current generation."""
+        if self._reserved is not None:
+            return await self._retry_until_timeout(partial(self.ledger.get_capture_items, self._reserved, capture_ids))
         generation = self._current.generation
         while True:  # the generation is read after the captures: then it is theirs
-            found = await self._persist(partial(self.ledger.captures, generation, capture_ids))
-            before, generation = generation, await self._persist(self._current.reload)
+            items = await self._retry_until_timeout(partial(self.ledger.get_capture_items, generation, capture_ids))
+            before = generation
+            # rule: captures are asked for in the generation that the lake has after it
+            generation = await self._retry_until_timeout(self._current.reload_generation)
             if generation == before:
-                return found
+                return items
+
+    async def uris_with_other_contents(self, captures: Collection[Capture]) -> set[str]:
+        """URIs of these captures of which the lake also has another content. Empty for a ledger in DynamoDB."""
+        ledger = self.ledger
+        if not isinstance(ledger, SqliteLedger):
+            return set()
+        uris = {capture.uri for capture in captures}
+        contents = await self._retry_until_timeout(lambda: ledger.find_contents_by_uri(self._current.generation, uris))
+        return {uri for uri, capture_ids in contents.items() if len(capture_ids) > 1}
+
+    async def remove_other_contents(self, current: Mapping[str, str]) -> set[str]:
+        """Remove the rows of every committed content of these URIs but the current one. Returns the URIs that had others.
+
+        `current`: uri -> capture_id. Call it when everything that is staged is in the tables. Fatal for a ledger in
+        DynamoDB.
+        """
+        ledger = self.ledger
+        if not isinstance(ledger, SqliteLedger):
+            raise Fatal("contents are replaced in a lake of one machine only: this one has its ledger in DynamoDB")
+        generation = await self._retry_until_timeout(self._current.reload_generation)
+        contents = await self._retry_until_timeout(lambda: ledger.find_contents_by_uri(generation, current))
+        several = {uri: set(capture_ids) for uri, capture_ids in contents.items() if len(capture_ids) > 1}
+        items_found = await self.find_captures([capture_id for ids in several.values() for capture_id in ids])
+        committed = {capture_id: item for capture_id, item in items_found.items() if item.state == COMMITTED}
+        items = [
+            committed[capture_id]
+            for uri, capture_ids in several.items()
+            for capture_id in committed.keys() & capture_ids - {current[uri]}
+            if current[uri] in committed
+        ]
+        if items:
+            self._step("before replaced")
+            await self._retry_until_timeout(lambda: replaced.record_replaced_captures(self.store, items))
+            self._step("after replaced")
+            await self._retry_until_timeout(
+                lambda: replaced.remove_replaced_rows(self.store, self.log, ledger, generation, self._step)
+            )
+        return {item.capture.uri for item in items}
 
     def window(self, *, tables: Collection[str] | None = None) -> Window:
         """A new merge window for one worker thread; `tables` limits it to rows of some."""
@@ -216,188 +222,186 @@ class Lake:
         return Window(
             self.store,
             schemas,
-            knobs=self.knobs,
-            generation=self._current.generation,
-            decoder_version=self._decoder_version,
+            lake_config=self.lake_config,
+            generation=self._current.generation if self._reserved is None else self._reserved,
             partition_columns=self._current.identity.partition_columns,
-            clock=self._clock,
-            new_id=lambda: f"{self._rng.getrandbits(128):032x}",
             sink=self._sink,
-            step=self._step,
+            runtime=self._runtime,
         )
 
     async def stage(self, stage: Stage) -> Staged:
-        """Hand a closed window over to the ledger. After it, `staged` captures are safe.
+        """Enter a closed window into the ledger: afterwards its captures will be in the tables, whatever dies.
 
-        Retryable when the ledger does not answer within `commit_timeout`: then it may be staged or not.
+        Raises LedgerTimeout when the ledger does not answer for `commit_timeout`: it may be staged or not.
         """
         self._step("before stage.5")
-        others = await self._persist(lambda: self.ledger.stage(stage))
+        others = await self._retry_until_timeout(lambda: self.ledger.put_stage_if_absent(stage))
         if not others:
             self._step("after stage.5")
-        overwritten = await self._persist(self._current.reload) != stage.generation
+        # rule: a stage counts only in the generation that the lake has after it
+        overwritten = stage.generation not in (
+            await self._retry_until_timeout(self._current.reload_generation),
+            self._reserved,
+        )
+        # rule: a stage is taken with all its captures, or not at all
         if others:
-            taken = tuple(c for c in stage.captures if c.capture_id in others and not overwritten)
-            return Staged(taken=taken, again=tuple(c for c in stage.captures if c not in taken))
+            already_staged = tuple(c for c in stage.captures if c.capture_id in others and not overwritten)
+            return Staged(
+                already_staged=already_staged, retry=tuple(c for c in stage.captures if c not in already_staged)
+            )
         for table, adds in stage.adds.items():
             self._meter.count("files_created", len(adds), table=table)
             self._meter.count("bytes_written", sum(add.size for add in adds), table=table)
         self._meter.observe("stage_bytes", stage.byte_count)
         if overwritten:
-            return Staged(again=stage.captures)
+            return Staged(retry=stage.captures)
+        if self._reserved is not None:
+            self._replacing.add(stage.stage_id)
         self._own[stage.stage_id] = None
         if len(self._own) > _REMEMBERED:
             del self._own[next(iter(self._own))]
-        self.committer.nudge()
+        self.committer.wake()
         self._step("after stage.6")
         return Staged(staged=stage.captures)
 
-    async def _persist(self, request: Callable[[], Awaitable[_T]]) -> _T:
-        deadline, pause = self._clock() + self.knobs.commit_timeout, 0.05
-        while True:
-            try:
-                return await request()
-            except Retryable:
-                self._meter.count("ledger_retries")
-                if self._clock() >= deadline:
-                    raise
-                await asyncio.sleep(self._rng.uniform(0, pause))
-                pause = min(pause * 2, 5.0)
+    @property
+    def generation(self) -> int:
+        """The generation of the lake, as this process last read it."""
+        return self._current.generation
 
-    def check(self) -> None:
-        """Raise what stopped the committer, if something did."""
+    @property
+    def is_overwrite(self) -> bool:
+        """Is this an overwrite that has not replaced anything yet?"""
+        return self._reserved is not None
+
+    async def replace_all(self) -> None:
+        """Replace everything in the lake by what was staged here, and start the committer.
+
+        Raises Fatal, and the lake keeps what it has, when nothing was staged, when a table cannot take the new rows, or
+        when a newer overwrite came first.
+        """
+        assert self._reserved is not None
+        number, mine = self._reserved, self._replacing
+        try:
+            stages = await self._retry_until_timeout(
+                partial(check_overwrite, self.store, self.log, self.ledger, number, mine, self._schemas)
+            )
+        except Fatal as error:
+            raise Fatal(f"nothing was replaced, and the lake stays as it is: {error}") from error
+        self._step("before overwrite")
+        await self._retry_until_timeout(partial(begin_generation, self.store, self._current.identity, number, stages))
+        self._step("after overwrite")
+        await self._retry_until_timeout(self._current.reload_generation)
+        self._reserved = None
+        self._start_committer()
+
+    async def _retry_until_timeout(self, request: Callable[[], Awaitable[_T]]) -> _T:
+        policy = retry.Policy(
+            stop=retry.after_seconds(self.lake_config.commit_timeout, self._clock),
+            first=0.05,
+            longest=5.0,
+            uniform=self._rng.uniform,
+            failed=lambda state: self._meter.count("ledger_retries"),
+        )
+        try:
+            return await policy.run(request)
+        except Retryable as error:
+            raise LedgerTimeout(str(error)) from error
+
+    def raise_if_stopped(self) -> None:
+        """Raise the error that ended the committer, if one did."""
         if self._task is not None and self._task.done():
             self._task.result()
 
     async def drain(self) -> None:
-        """Until all that is staged here, and all that waits in the lake now, is in every table.
+        """Wait until every table has what was staged here, and what was waiting in the lake before.
 
-        Fatal when a table is blocked or stages are held: everything else is in then, and they stay for the next run.
+        Raises Fatal when a table is blocked or stages are held: everything else is in the tables by then, and these wait
+        for the next run. Also when the committer keeps failing and has written nothing for `commit_timeout`, and when a
+        table was dropped or set back, even if nothing waits.
         """
-        self.committer.hurry = True
-        self.committer.nudge()
+        self.committer.flush_now = True
+        self.committer.wake()
         try:
-            waiting = {*self._own, *await self._persist(self._waiting)}
-            while await self._persist(lambda: self._unsettled(waiting)):
-                self.check()
-                if self.committer.stuck and await self._persist(lambda: self._in_batches(waiting)):
-                    raise Fatal("; ".join(f"{table}: {why}" for table, why in self.committer.blocked.items()))
-                await asyncio.sleep(HURRY_SECONDS)
-            held = await self._persist(lambda: self.ledger.held(self._current.generation))
+            waiting = {*self._own, *await self._retry_until_timeout(self._list_pending_stages)}
+            while await self._retry_until_timeout(lambda: self._has_uncommitted_stages(waiting)):
+                self.raise_if_stopped()
+                if self.committer.seconds_failing > self.lake_config.commit_timeout:
+                    raise Fatal(
+                        f"nothing could be committed for {self.lake_config.commit_timeout:g} s: {self.committer.failure}. What "
+                        "was read is staged and safe: mend this, and the next run commits it"
+                    )
+                if self.committer.is_stuck and await self._retry_until_timeout(
+                    lambda: self._are_all_in_batches(waiting)
+                ):
+                    raise _blocked_tables_error(self.committer.blocked)
+                await asyncio.sleep(FLUSH_POLL_SECONDS)
+            lost = await self._retry_until_timeout(lambda: find_lost_tables(self.store, self.log, self.ledger))
+            if lost and not await self._retry_until_timeout(
+                lambda: self._has_uncommitted_stages(waiting)
+            ):  # else the next batch may mend it
+                raise _blocked_tables_error(lost)
+            held = await self._retry_until_timeout(lambda: self.ledger.list_held_stages(self._current.generation))
             if held:
-                raise Fatal("; ".join(f"stage {one} is held: {why}" for one, why in held.items()))
+                raise Fatal("; ".join(f"stage {stage_id} is held: {why}" for stage_id, why in held.items()))
             self._own.clear()
         finally:
-            self.committer.hurry = False
+            self.committer.flush_now = False
 
-    async def _waiting(self) -> list[str]:
-        return await self.ledger.pending(await self._current.reload(), _EVERYTHING)
+    async def _list_pending_stages(self) -> list[str]:
+        return await self.ledger.list_pending_stages(await self._current.reload_generation(), EVERYTHING)
 
-    async def _unsettled(self, waiting: set[str]) -> bool:
-        """Is something not in all tables yet? Stages of an overwritten generation never will be.
+    async def _has_uncommitted_stages(self, waiting: set[str]) -> bool:
+        """Is one of these stages not in every table yet? Stages of an overwritten generation never will be.
 
-        What is settled leaves `waiting`, so that nobody asks for it again.
+        Removes the stages that are from `waiting`, so that the next call does not ask for them.
         """
-        generation = await self._current.reload()
-        head = await self.ledger.head()
-        held = await self.ledger.held(generation)
-        items = await self.ledger.stages(generation, waiting - held.keys())
-        waiting &= held.keys() | {one for one, item in items.items() if item.batch is None or item.batch > head}
+        generation = await self._current.reload_generation()
+        head = await self.ledger.read_head()
+        held = await self.ledger.list_held_stages(generation)
+        items = await self.ledger.get_stage_items(generation, waiting - held.keys())
+        waiting &= held.keys() | {
+            stage_id for stage_id, item in items.items() if item.batch is None or item.batch > head
+        }
         if waiting - held.keys():
             return True
-        if await self.store.head(manifest_path(head + 1)) is not None:
-            return True
-        found = await self.store.get(manifest_path(head)) if head >= 0 else None
-        return generation > (0 if found is None else Manifest.from_json(found[0]).generation)
+        return await self.store.head(manifest_path(head + 1)) is not None
 
-    async def _in_batches(self, waiting: set[str]) -> bool:
-        """Has all of it been composed that can be?"""
+    async def _are_all_in_batches(self, waiting: set[str]) -> bool:
+        """Is each of these stages in a batch, or held?"""
         generation = self._current.generation
-        held = await self.ledger.held(generation)
-        items = await self.ledger.stages(generation, waiting - held.keys())
+        held = await self.ledger.list_held_stages(generation)
+        items = await self.ledger.get_stage_items(generation, waiting - held.keys())
         return all(item.batch is not None for item in items.values())
 
-    async def committed(self, capture_ids: Collection[str]) -> set[str]:
-        """Those of the captures whose rows are in every table, or that the ledger does not know (any more)."""
-        items = await self.ledger.captures(self._current.generation, capture_ids)
-        return {one for one in capture_ids if one not in items or items[one].state == COMMITTED}
+    async def find_committed_captures(self, capture_ids: Collection[str]) -> set[str]:
+        """Those captures whose rows are in every table, and those that the ledger does not have."""
+        items = await self.ledger.get_capture_items(self._current.generation, capture_ids)
+        return {name for name in capture_ids if name not in items or items[name].state == COMMITTED}
 
-    async def finish(self, seconds: float) -> None:
-        """Commit what was staged here, if this process leads and as long as there is time; else the next leader does."""
+    async def finish_commits(self, seconds: float) -> None:
+        """Commit what was staged here, if this process leads and within the time; otherwise the next leader commits it."""
         deadline = self._clock() + seconds
-        self.committer.hurry = True
-        self.committer.nudge()
+        self.committer.flush_now = True
+        self.committer.wake()
         try:
             waiting = set(self._own)
-            while waiting and self.committer.leading and self._task is not None and not self._task.done():
-                if self._clock() >= deadline or not await self._unsettled(waiting):
+            while waiting and self.committer.is_leading and self._task is not None and not self._task.done():
+                if self._clock() >= deadline or not await self._has_uncommitted_stages(waiting):
                     return
-                if self.committer.stuck and await self._in_batches(waiting):  # other tables may have to get them yet
+                if self.committer.is_stuck and await self._are_all_in_batches(
+                    waiting
+                ):  # other tables may have to get them yet
                     return
-                await asyncio.sleep(HURRY_SECONDS)
+                await asyncio.sleep(FLUSH_POLL_SECONDS)
         finally:
-            self.committer.hurry = False
+            self.committer.flush_now = False
 
-    async def tables(self) -> dict[str, TableCounts]:
-        """Every table that is there, as `deltalake` reads it."""
+    async def read_table_counts(self) -> dict[str, TableCounts]:
+        """Rows, files, bytes and version of each table that exists, as `deltalake` reads them."""
         return await count_tables(self.store)
 
 
-_EVERYTHING = 1_000_000
-_REMEMBERED = 1_000
-
-
-async def rebuild(store: Store, ledger: Ledger) -> None:
-    """Teach a ledger everything above its head that the manifests say."""
-    batch = await ledger.head() + 1
-    while (found := await store.get(manifest_path(batch))) is not None:
-        await ledger.mark(Manifest.from_json(found[0]), rebuild=True)
-        batch += 1
-
-
-async def count_tables(store: Store) -> dict[str, TableCounts]:
-    """Rows, files, bytes and version of each table of a lake; none is missing because somebody else is writing."""
-
-    def count(name: str) -> TableCounts | None:
-        try:
-            table = DeltaTable(store.location(name), storage_options=store.options_now() or None)
-        except TableNotFoundError:
-            return None
-        adds = pa.table(table.get_add_actions(flatten=True))
-        rows = adds["num_records"]  # a file that somebody else added may have none
-        return TableCounts(
-            rows=table.to_pyarrow_dataset().count_rows() if rows.null_count else sum(rows.to_pylist()),
-            files=adds.num_rows,
-            bytes=sum(adds["size_bytes"].to_pylist()),
-            version=table.version(),
-        )
-
-    names = list(SCHEMAS)
-    counts = await asyncio.gather(*(asyncio.to_thread(count, name) for name in names))
-    return {name: one for name, one in zip(names, counts, strict=True) if one is not None}
-
-
-async def create_tables(log_store: LogStore, partition_columns: Sequence[str], auto_create: bool) -> None:
-    versions = await asyncio.gather(*(log_store.version(name) for name in SCHEMAS))
-    absent = [name for name, version in zip(SCHEMAS, versions, strict=True) if version < 0]
-    if absent and not auto_create:
-        raise WrongChoice(f"tables are missing: {', '.join(absent)}; make them, or let them be made (--create)")
-    await asyncio.gather(
-        *(
-            log_store.create(
-                name,
-                SCHEMAS[name],
-                partition_columns=partitions_of(SCHEMAS[name], partition_columns),
-            )
-            for name in absent
-        )
-    )
-
-
-def _ledger_path(store: Store, folder: Path | None) -> Path:
-    if folder is not None:
-        name = hashlib.blake2b(store.uri.encode(), digest_size=8).hexdigest()
-        return folder / f"ledger-{name}.sqlite"
-    if store.local is None:
-        raise Fatal(f"{store.uri} is not a local lake: name a folder on this machine for its ledger with --ledger")
-    return store.local / identity.LEDGER_FILE
+def _blocked_tables_error(tables: Mapping[str, str]) -> Fatal:
+    """`tables`: name -> why it is blocked."""
+    return Fatal("; ".join(f"table {table} is blocked: {why}" for table, why in tables.items()))

@@ -1,84 +1,101 @@
 """Compaction, checkpoint and VACUUM of a lake that nobody else locks, through `deltalake`.
 
 Safe beside a running ingest: compaction only replaces files by others with the same rows and leaves `txn` alone, and
-VACUUM takes nothing that is younger than `LEAST_RETENTION_DAYS`. A stage is committed or given back within five days.
-Knows no rule of the commit path.
+VACUUM takes nothing that is younger than `LEAST_RETENTION_DAYS`, nor what waits for a table, however old it is. Which
+files wait, the caller says: knows no rule of the commit path.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from parser.tables import TABLES
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.store.store import Store, is_nameable
 
-from ..errors import Fatal, Retryable
-from .knobs import Knobs
-from .store import Store
+from .config import LakeConfig
 
 LEAST_RETENTION_DAYS = 7
+_DELETES_AT_ONCE = 64
 _RISING = frozenset({"ts", "ts_ns", "bus_time_ns", "packet_no", "session_id"})
 """Columns of many values that differ little from their neighbours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maintained:
-    """What was done to one table: files compacted away, made, and deleted by VACUUM; its version now."""
+class MaintenanceResult:
+    """What was done to one table: files compacted away, made, and deleted by VACUUM (None: it did not run); its version now."""
 
     compacted: int
     made: int
-    deleted: int
+    deleted: int | None
     version: int
 
 
-def maintain(
+def maintain_each_table(
     store: Store,
     *,
     target_file_size: int,
+    waiting: Callable[[], Collection[str]] | None,
+    left_alone: Mapping[str, str] = MappingProxyType({}),
     retention_days: int = LEAST_RETENTION_DAYS,
     begin: Callable[[str], None] = lambda table: None,
-) -> Iterator[tuple[str, Maintained]]:
-    """Every table in turn -> (name, what was done). ValueError for a retention that is too short.
+) -> Iterator[tuple[str, MaintenanceResult | PcaplakeError]]:
+    """Every table in turn -> (name, what was done, or why nothing). ValueError for a retention that is too short.
 
-    Retryable when somebody else compacted at the same time; Fatal for what `deltalake` cannot do.
+    `waiting`: paths of all files, below the lake's root, that are staged and not in every table yet; it is asked before
+    each VACUUM. None where that cannot be known: then nothing is deleted. `left_alone`: tables that are not touched, and
+    why.
+
+    A table's problem is Retryable when somebody else compacted at the same time, Fatal for what `deltalake` cannot do.
     """
     if retention_days < LEAST_RETENTION_DAYS:
         raise ValueError(f"files are kept for {LEAST_RETENTION_DAYS} days at the least, not {retention_days}")
     for name in TABLES:
+        if name in left_alone:
+            yield name, Fatal(f"{name} was left alone: {left_alone[name]}")
+            continue
         begin(name)
-        if store.local is not None:
-            _refuse_closed(store.local / name)
+        done: MaintenanceResult | PcaplakeError
         try:
-            yield name, _maintain(store.location(name), store.options_now(), target_file_size, retention_days)
+            if store.local is not None:
+                _refuse_unwritable_folders(store.local / name)
+            done = _maintain_table(store, name, target_file_size, retention_days, waiting)
         except TableNotFoundError:
             continue
         except CommitFailedError as error:
-            raise Retryable(f"{name}: somebody else changed the same files; run it again: {error}") from error
+            done = Retryable(f"{name}: somebody else changed the same files; run it again: {error}")
         except (DeltaError, OSError) as error:
-            raise Fatal(f"{name}: {error}") from error
+            done = Fatal(f"{name}: {error}")
+        except PcaplakeError as error:
+            done = error
+        yield name, done
 
 
-def _refuse_closed(table: Path) -> None:
+def _refuse_unwritable_folders(table: Path) -> None:
     """Fatal for a folder where nothing may be written: `deltalake` panics there, and says so on stderr."""
     for folder, _, _ in os.walk(table):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise Fatal(f"{folder} cannot be written: run it as who owns the lake")
 
 
-def _properties(table: DeltaTable) -> WriterProperties:
+def writer_properties(table: DeltaTable) -> WriterProperties:
     """Nearest to our own encoder: with what `deltalake` does by itself a table grows up to threefold."""
     rising = ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED")
     plain = ColumnProperties(dictionary_enabled=False)
-    knobs, names = Knobs(), {field.name for field in table.schema().fields}
+    lake_config, names = LakeConfig(), {field.name for field in table.schema().fields}
     return WriterProperties(
         compression="ZSTD",
-        compression_level=knobs.compression_level,
-        max_row_group_size=knobs.row_group_rows,
+        compression_level=lake_config.compression_level,
+        max_row_group_size=lake_config.row_group_rows,
         column_properties={
             **dict.fromkeys(names & _RISING, rising),
             **dict.fromkeys(names & {"payload", "raw"}, plain),
@@ -86,13 +103,42 @@ def _properties(table: DeltaTable) -> WriterProperties:
     )
 
 
-def _maintain(uri: str, options: dict[str, str], target_file_size: int, retention_days: int) -> Maintained:
-    table = DeltaTable(uri, storage_options=options or None)
-    done = table.optimize.compact(target_size=target_file_size, writer_properties=_properties(table))
+def _maintain_table(
+    store: Store,
+    name: str,
+    target_file_size: int,
+    retention_days: int,
+    waiting: Callable[[], Collection[str]] | None,
+) -> MaintenanceResult:
+    table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
+    done = table.optimize.compact(target_size=target_file_size, writer_properties=writer_properties(table))
     table.create_checkpoint()
-    table.cleanup_metadata()
-    deleted = table.vacuum(retention_hours=24 * retention_days, dry_run=False, full=True)
+    asyncio.run(LogStore(store).clean(name))  # oldest first, which `deltalake` does not promise and commits rely on
+    deleted = None if waiting is None else _vacuum_table(store, name, table, retention_days, waiting)
     table.update_incremental()
-    return Maintained(
-        compacted=done["numFilesRemoved"], made=done["numFilesAdded"], deleted=len(deleted), version=table.version()
+    return MaintenanceResult(
+        compacted=done["numFilesRemoved"], made=done["numFilesAdded"], deleted=deleted, version=table.version()
     )
+
+
+def _vacuum_table(
+    store: Store, name: str, table: DeltaTable, retention_days: int, waiting: Callable[[], Collection[str]]
+) -> int:
+    """Delete what no version needs and nobody waits for -> how many files.
+
+    What waits is asked before the table is read, never after: a file that is committed in between is in the table then,
+    and one that is staged in between is younger than the retention.
+    """
+    kept = frozenset(waiting())
+    table.update_incremental()
+    unneeded = table.vacuum(retention_hours=24 * retention_days, dry_run=True, full=True)
+    paths = [
+        path for path in (f"{name}/{file_name}" for file_name in unneeded) if path not in kept and is_nameable(path)
+    ]
+    asyncio.run(_delete_objects(store, paths))
+    return len(paths)
+
+
+async def _delete_objects(store: Store, paths: list[str]) -> None:
+    for start in range(0, len(paths), _DELETES_AT_ONCE):
+        await asyncio.gather(*map(store.delete, paths[start : start + _DELETES_AT_ONCE]))

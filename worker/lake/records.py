@@ -1,7 +1,4 @@
-"""What is written down of captures, stages and batches, and how it becomes JSON and comes back.
-
-Knows the shape of the records. Knows neither where they are kept nor when: that is the ledger's and the committer's.
-"""
+"""The records of captures, stages and batches, and their JSON."""
 
 from __future__ import annotations
 
@@ -10,23 +7,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-from .delta.actions import AddFile, Json
+from pcaplake.worker.lake.delta.actions import AddFile, Json
 
-FORMAT = 1
+from .formats import check_format, read_fields, unknown_fields, written_fields
+
+FORMAT = 1  # of manifests
+STAGE_FORMAT = 1  # of stages; a stage without a format has this one
 FOLDER = "_pcaplake/batches"
 
 
 def manifest_path(batch: int) -> str:
-    """Where the manifest of a batch is, below the lake's root."""
+    """The path of a batch's manifest, below the lake's root."""
     return f"{FOLDER}/{batch:020d}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """One capture as the ledger knows it; `rows` is its rows over all tables, `outcome` is `ok` or `quarantined`.
+    """A capture: one content of one object. `rows`: in all tables; `outcome`: `ok` or `quarantined`.
 
-    `version_id`: where its content can still be read when its key is overwritten; None where nobody said. It is no
-    part of what a capture is: that is `uri` and `etag`.
+    `version_id`: the object version with this content, if known. It is not part of the identity, which is `uri` and `etag`.
     """
 
     capture_id: str
@@ -36,22 +35,22 @@ class Capture:
     rows: int = 0
     outcome: str = "ok"
     version_id: str | None = None
+    unknown: Mapping[str, Any] = unknown_fields()
 
     def to_dict(self) -> dict[str, Any]:
-        """Without what is not known."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """The fields that are not None."""
+        return written_fields({name: value for name, value in asdict(self).items() if value is not None})
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
-        """Names that nobody here knows are passed over: somebody newer wrote them."""
-        return cls(**{name: raw[name] for name in cls.__slots__ if name in raw})
+        return cls(**read_fields(cls, raw))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Parquet files that hold the rows of some captures, for all tables. `written_at`: the store's clock, epoch ms.
+    """Parquet files with the rows of some captures, for all tables. `written_at`: the store's time, epoch ms.
 
-    `schemas` are Delta structs by table, for every table in `adds`; paths in `adds` are relative to their table.
+    `schemas`: Delta struct of each table in `adds`. Paths in `adds` are relative to their table.
     """
 
     stage_id: str
@@ -61,10 +60,11 @@ class Stage:
     schemas: Mapping[str, Mapping[str, Any]]
     adds: Mapping[str, tuple[AddFile, ...]]
     written_at: int
+    unknown: Mapping[str, Any] = unknown_fields()
 
     @property
-    def paths(self) -> list[str]:
-        """Every file of the stage, below the lake's root."""
+    def file_paths(self) -> list[str]:
+        """The paths of all its files, below the lake's root."""
         return [f"{table}/{add.path}" for table, adds in self.adds.items() for add in adds]
 
     @property
@@ -77,15 +77,26 @@ class Stage:
         return sum(add.size for adds in self.adds.values() for add in adds)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "captures": [one.to_dict() for one in self.captures]}
+        return written_fields(
+            {
+                **asdict(replace(self, captures=(), adds={})),
+                "captures": [capture.to_dict() for capture in self.captures],
+                "adds": {table: [written_fields(asdict(add)) for add in adds] for table, adds in self.adds.items()},
+            }
+        )
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Raises Fatal for a stage of a newer major format."""
+        check_format(f"the stage {raw.get('stage_id')}", raw.get("format", STAGE_FORMAT), STAGE_FORMAT)
         return cls(
             **{
-                **raw,
+                **read_fields(cls, raw),
                 "captures": tuple(map(Capture.from_dict, raw["captures"])),
-                "adds": {table: tuple(AddFile(**add) for add in adds) for table, adds in raw["adds"].items()},
+                "adds": {
+                    table: tuple(AddFile(**read_fields(AddFile, add)) for add in adds)
+                    for table, adds in raw["adds"].items()
+                },
             }
         )
 
@@ -99,10 +110,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One batch: the stages committed together, and the stages whose captures are to be decoded again.
+    """One batch: the stages that are committed together, and the stages whose captures are decoded again (`returned`).
 
-    `opens`: the first of its generation; it removes everything live in each of `tables` before its own rows.
-    `tables`: every table that the lake has had up to here.
+    `opens`: it is the first of its generation and removes all live files of each of `tables`.
+    `tables`: all tables that the lake has had up to this batch. `last_batches`: table -> its last batch up to this one
+    (see `history`); None in manifests of older versions. `shows`: the generation whose rows the tables have after it, when
+    that is not its own: the batch only returns stages of a generation that no batch has opened yet. `head`: the ledger's
+    head when the batch was composed, or a lower one; None in manifests of older versions.
     """
 
     batch: int
@@ -112,42 +126,59 @@ class Manifest:
     stages: tuple[Stage, ...]
     returned: tuple[Stage, ...] = ()
     schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    last_batches: Mapping[str, int] | None = None
+    shows: int | None = None
+    head: int | None = None
 
     @property
-    def touched(self) -> frozenset[str]:
+    def shown_generation(self) -> int:
+        """The generation whose rows the tables have after this batch."""
+        return self.generation if self.shows is None else self.shows
+
+    @property
+    def touched_tables(self) -> frozenset[str]:
         """The tables in which this batch makes a commit."""
         return frozenset(self.tables if self.opens else (table for stage in self.stages for table in stage.adds))
 
     @property
-    def written(self) -> frozenset[str]:
-        """Those of which it has rows: a table that is opened empty may never have been made."""
+    def written_tables(self) -> frozenset[str]:
+        """The tables for which it has rows. A table that it only empties may not exist."""
         return frozenset(self.schemas).union(*(stage.adds for stage in self.stages))
 
     def to_json(self) -> bytes:
-        """Self-contained; schemas are kept once for all stages that agree."""
+        """The manifest as JSON; schemas that stages share are written once."""
         body = {
             "format": FORMAT,
             "batch": self.batch,
             "generation": self.generation,
             "opens": self.opens,
             "tables": self.tables,
+            **({} if self.last_batches is None else {"last_batches": self.last_batches}),
             "schemas": self.schemas,
             "stages": [stage.to_dict() for stage in self.stages],
             "returned": [replace(stage, adds={}, schemas={}).to_dict() for stage in self.returned],
         }
+        if self.shows is not None:
+            body["shows"] = self.shows
+        if self.head is not None:
+            body["head"] = self.head
         for stage in body["stages"]:  # type: ignore[attr-defined]
             stage["schemas"] = {t: s for t, s in stage["schemas"].items() if s != self.schemas.get(t)}
         return json.dumps(body, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
+        """Ignores unknown fields of newer versions: a manifest is never rewritten. Fatal for a newer major format."""
         raw = json.loads(data)
+        check_format(f"the manifest of batch {raw.get('batch')}", raw.get("format"), FORMAT)
         shared: dict[str, Json] = raw["schemas"]
 
-        def stages(items: Iterable[dict[str, Any]]) -> tuple[Stage, ...]:
+        def parse_stages(items: Iterable[dict[str, Any]]) -> tuple[Stage, ...]:
             return tuple(
-                Stage.from_dict({**one, "schemas": {t: one["schemas"].get(t, shared.get(t)) for t in one["adds"]}})
-                for one in items
+                Stage.from_dict(
+                    {**raw_stage, "schemas": {t: raw_stage["schemas"].get(t, shared.get(t)) for t in raw_stage["adds"]}}
+                )
+                for raw_stage in items
             )
 
         return cls(
@@ -155,7 +186,10 @@ class Manifest:
             generation=raw["generation"],
             opens=raw["opens"],
             tables=tuple(raw["tables"]),
-            stages=stages(raw["stages"]),
-            returned=stages(raw["returned"]),
+            stages=parse_stages(raw["stages"]),
+            returned=parse_stages(raw["returned"]),
             schemas=shared,
+            last_batches=raw.get("last_batches"),
+            shows=raw.get("shows"),
+            head=raw.get("head"),
         )

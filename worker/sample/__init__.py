@@ -1,13 +1,11 @@
-"""Captures to try things with: benchmark mixes and a believable drive, the same bytes for the same arguments.
+"""Generates captures: benchmark mixes and a realistic drive. The same arguments give the same bytes.
 
-    OUT/profile.yaml                                   the ports and buses to read them with
-    OUT/vehicle-001/2026-09-21-b.pcap                  a mix (a, b or c)
-    OUT/vehicle-001/2026-09-21-1.pcapng                a drive: the first recording
-    OUT/vehicle-001/2026-09-21-2.pcapng                across midnight UTC
-    OUT/vehicle-001/2026-09-22-3.pcapng.gz (or .zst)   compressed
-    OUT/vehicle-001/2026-09-22-4.pcapng                cut off at its end (of the first vehicle)
-
-Knows folders, names and compression; `drive` and `mixes` know the traffic.
+OUT/profile.yaml                                   the ports and buses to read them with
+OUT/vehicle-001/2026-09-21-b.pcap                  a mix (a, b or c)
+OUT/vehicle-001/2026-09-21-1.pcapng                a drive: the first recording
+OUT/vehicle-001/2026-09-21-2.pcapng                across midnight UTC
+OUT/vehicle-001/2026-09-22-3.pcapng.gz (or .zst)   compressed
+OUT/vehicle-001/2026-09-22-4.pcapng                cut off at its end (of the first vehicle)
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ APPLICATION = "pcaplake sample"
 _BUFFER = 1 << 20
 
 
-def make(
+def write_sample_captures(
     out: str | Path,
     mix: str,
     seconds: float,
@@ -41,10 +39,10 @@ def make(
     seed: int = 1,
     progress: Callable[[float], object] = lambda share: None,
 ) -> list[Path]:
-    """Write the captures of a mix (`a`, `b`, `c` or `drive`) into the folder `out`; their paths, and profile.yaml last.
+    """Write the captures of a mix (`a`, `b`, `c` or `drive`) into the folder `out`; return their paths, profile.yaml last.
 
-    `seconds` of traffic for each of `vehicles` (one in a mix, two in a drive, when not said). `progress` is told the
-    share that is done, from 0 to 1. `ValueError` for arguments that make no sense; files of the same name are replaced.
+    `seconds` of traffic for each of `vehicles` (by default one for a mix, two for a drive). `progress` is called with the
+    fraction done, 0 to 1. Files of the same name are replaced. Raises `ValueError` for arguments out of range.
     """
     if mix not in MIXES:
         raise ValueError(f"no mix {mix!r}; choose one of {', '.join(MIXES)}")
@@ -58,60 +56,64 @@ def make(
         vehicle = f"vehicle-{index + 1:03d}"
         (out / vehicle).mkdir(parents=True, exist_ok=True)
 
-        def done(share: float, index: int = index) -> None:
+        def report_progress(share: float, index: int = index) -> None:
             progress((index + share) / number)
 
         if mix == "drive":
-            paths += _drive(out / vehicle, seconds, seed, done, first=index == 0)
+            paths += _write_drive(out / vehicle, seconds, seed, report_progress, first=index == 0)
         else:
-            paths.append(_mix(out / vehicle, mix, seconds, seed, done))
-    (out / "profile.yaml").write_text(_profile(mix), encoding="utf-8")
+            paths.append(_write_mix(out / vehicle, mix, seconds, seed, report_progress))
+    (out / "profile.yaml").write_text(_profile_text(mix), encoding="utf-8")
     return [*paths, out / "profile.yaml"]
 
 
-def recordings(seconds: float) -> list[int]:
-    """When the recordings of a drive begin (ns), and when the last one ends; midnight is in the second."""
+def recording_boundaries(seconds: float) -> list[int]:
+    """When each recording of a drive begins, and when the last one ends (ns since 1970); midnight is in the second one."""
     length_ns = round(seconds * SECOND)
     start_ns = MIDNIGHT_NS - round(length_ns * 0.6)
     return [start_ns + round(length_ns * share) for share in (0.0, 0.4, 0.8, 0.9, 1.0)]
 
 
-def _date(time_ns: int) -> str:
+def _format_date(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(time_ns // SECOND, UTC):%Y-%m-%d}"
 
 
-def _mix(folder: Path, mix: str, seconds: float, seed: int, done: Callable[[float], object]) -> Path:
-    path = folder / f"{_date(MIX_START_NS)}-{mix}.{mixes.MIXES[mix].suffix}"
+def _write_mix(folder: Path, mix: str, seconds: float, seed: int, done: Callable[[float], object]) -> Path:
+    path = folder / f"{_format_date(MIX_START_NS)}-{mix}.{mixes.MIXES[mix].suffix}"
     with path.open("wb") as file:
-        for share, piece in mixes.stream(mix, seconds=seconds, seed=f"{seed}/{folder.name}", start_ns=MIX_START_NS):
+        for share, piece in mixes.generate_mix_blocks(
+            mix, seconds=seconds, seed=f"{seed}/{folder.name}", start_ns=MIX_START_NS
+        ):
             file.write(piece)
             done(share)
     return path
 
 
-def _drive(folder: Path, seconds: float, seed: int, done: Callable[[float], object], *, first: bool) -> list[Path]:
-    limits = recordings(seconds)
+def _write_drive(
+    folder: Path, seconds: float, seed: int, done: Callable[[float], object], *, first: bool
+) -> list[Path]:
+    limits = recording_boundaries(seconds)
     start_ns, end_ns = limits[0], limits[-1]
-    damaged = chain.from_iterable(damage.packets(*span) for span in pairwise(limits))
-    traffic = drive.packets(folder.name, seed, start_ns, damaged)
+    damaged = chain.from_iterable(damage.damaged_packets(*span) for span in pairwise(limits))
+    traffic = drive.generate_drive_packets(folder.name, seed, start_ns, damaged)
     suffixes = ("", "", ".gz" if first else ".zst", "")
     paths = []
     for n, recording in groupby(traffic, key=lambda packet: bisect_right(limits, packet.time_ns)):
         if n == len(limits):
             break
-        path = folder / f"{_date(limits[n - 1])}-{n}.pcapng{suffixes[n - 1]}"
+        path = folder / f"{_format_date(limits[n - 1])}-{n}.pcapng{suffixes[n - 1]}"
         power_lost = first and n == len(suffixes)
-        blocks = files.pcapng(recording, INTERFACES, APPLICATION, complete=not power_lost)
-        with _opened(path) as file:
-            for block in _power_lost(blocks) if power_lost else blocks:
+        blocks = files.generate_pcapng_blocks(recording, INTERFACES, APPLICATION, complete=not power_lost)
+        with _open_compressed(path) as file:
+            for block in _truncate_last_block(blocks) if power_lost else blocks:
                 file.write(block)
         paths.append(path)
         done((limits[n] - start_ns) / (end_ns - start_ns))
     return paths
 
 
-def _power_lost(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """All blocks, of the last one only half."""
+def _truncate_last_block(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """All blocks, but only half of the last one."""
     held = b""
     for block in blocks:
         yield held
@@ -120,8 +122,8 @@ def _power_lost(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The file to write into, compressed as its suffix says; nothing of the clock gets into it."""
+def _open_compressed(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write to. Its suffix selects the compression; the compressed file has no timestamp in it."""
     with path.open("wb", buffering=_BUFFER) as file:
         if path.suffix == ".gz":
             with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
@@ -133,7 +135,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             yield file
 
 
-def _profile(mix: str) -> str:
+def _profile_text(mix: str) -> str:
     lines = ["# How to read these captures.", "ports:", "  udp:", f"    {SOMEIP_PORT}: someip"]
     if mix == "drive":
         lines += [f"    {EVENT_PORT}: someip", "buses:", "  interfaces:"]

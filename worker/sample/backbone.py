@@ -1,6 +1,6 @@
-"""The Ethernet of a drive: SOME/IP with service discovery, a capture module, TCP, gPTP, ARP.
+"""The Ethernet traffic of a drive: SOME/IP with service discovery, a capture module, TCP, gPTP, ARP.
 
-Every function is one source of traffic: packets in the order of time, without end.
+Each function is one source of traffic and yields packets in time order, without end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from ipaddress import ip_address
 
 from . import frames
 from .files import INBOUND, OUTBOUND, Packet
-from .sources import BACKBONE, EVENT_PORT, LOGGER, SD_PORT, SOMEIP_PORT, Source, signals, ticks
+from .sources import (
+    BACKBONE,
+    EVENT_PORT,
+    LOGGER,
+    SD_PORT,
+    SOMEIP_PORT,
+    Source,
+    cyclic_timestamps,
+    signal_payload_generator,
+)
 
 _ECUS = {name: bytes((2, 0, 0, 0, 1, n)) for n, name in enumerate(("gateway", "camera", "cluster", "logger"), 1)}
 _IPV4 = {name: bytes((10, 0, 7, mac[5])) for name, mac in _ECUS.items()}
@@ -22,133 +31,161 @@ _EVENT_GROUP = {4: ip_address("239.192.255.251").packed, 6: ip_address("ff14::4:
 _ANY = 0xFFFFFFFF
 
 
-def _frame(sender: str, receiver: str | bytes, eth_type: int, payload: bytes, vlan: int | None = 10) -> bytes:
+def _ethernet_frame(sender: str, receiver: str | bytes, eth_type: int, payload: bytes, vlan: int | None = 10) -> bytes:
     dst = receiver if isinstance(receiver, bytes) else _ECUS[receiver]
-    return frames.ethernet(
+    return frames.build_ethernet_frame(
         dst, _ECUS[sender], eth_type, payload, [] if vlan is None else [(frames.VLAN, 3 << 13 | vlan)]
     )
 
 
-def _udp4(sender: str, receiver: str, ports: tuple[int, int], payload: bytes, vlan: int | None = 10) -> bytes:
-    packet = frames.ipv4(_IPV4[sender], _IPV4[receiver], frames.UDP, frames.udp(*ports, payload), dscp=34)
-    return _frame(sender, receiver, frames.IPV4, packet, vlan)
+def _udp_ipv4_frame(sender: str, receiver: str, ports: tuple[int, int], payload: bytes, vlan: int | None = 10) -> bytes:
+    packet = frames.build_ipv4_packet(
+        _IPV4[sender], _IPV4[receiver], frames.UDP, frames.build_udp_datagram(*ports, payload), dscp=34
+    )
+    return _ethernet_frame(sender, receiver, frames.IPV4, packet, vlan)
 
 
-def _udp6(sender: str, receiver: str, ports: tuple[int, int], payload: bytes) -> bytes:
+def _udp_ipv6_frame(sender: str, receiver: str, ports: tuple[int, int], payload: bytes) -> bytes:
     src, dst = _IPV6[sender], _IPV6[receiver]
-    packet = frames.ipv6(src, dst, frames.UDP, frames.udp_ipv6(src, dst, *ports, payload), dscp=34)
-    return _frame(sender, receiver, frames.IPV6, packet)
+    packet = frames.build_ipv6_packet(
+        src, dst, frames.UDP, frames.build_udp_ipv6_packet(src, dst, *ports, payload), dscp=34
+    )
+    return _ethernet_frame(sender, receiver, frames.IPV6, packet)
 
 
 def someip_events(rng: random.Random, start_ns: int, part: int) -> Source:
-    """A service's notifications, one to four in a datagram; each service behind other tags, every third over IPv6."""
-    services = [(0x1000 + part, 0x8001 + n, signals(rng, rng.choice((8, 16, 24, 48)))) for n in range(1 + part % 4)]
-    for session, time_ns in enumerate(ticks(rng, start_ns, (20, 50, 100)[part % 3])):
-        messages = (frames.someip(s, m, payload(time_ns), session=session % 0xFFFF + 1) for s, m, payload in services)
+    """Notifications of a service, one to four in a datagram; services differ in VLAN tags, every third uses IPv6."""
+    services = [
+        (0x1000 + part, 0x8001 + n, signal_payload_generator(rng, rng.choice((8, 16, 24, 48))))
+        for n in range(1 + part % 4)
+    ]
+    for session, time_ns in enumerate(cyclic_timestamps(rng, start_ns, (20, 50, 100)[part % 3])):
+        messages = (
+            frames.build_someip_message(s, m, payload(time_ns), session=session % 0xFFFF + 1)
+            for s, m, payload in services
+        )
         body, ports = b"".join(messages), (SOMEIP_PORT, 40000 + part)
         if part % 3 == 2:
-            yield Packet(time_ns, BACKBONE, _udp6("camera", "cluster", ports, body), INBOUND)
+            yield Packet(time_ns, BACKBONE, _udp_ipv6_frame("camera", "cluster", ports, body), INBOUND)
         elif part % 4 == 0:
-            packet = frames.ipv4(_IPV4["camera"], _IPV4["cluster"], frames.UDP, frames.udp(*ports, body))
+            packet = frames.build_ipv4_packet(
+                _IPV4["camera"], _IPV4["cluster"], frames.UDP, frames.build_udp_datagram(*ports, body)
+            )
             tags = [(frames.SERVICE_VLAN, 5 << 13 | 200), (frames.VLAN, 5 << 13 | 20)]
-            frame = frames.ethernet(_ECUS["cluster"], _ECUS["camera"], frames.IPV4, packet, tags)
+            frame = frames.build_ethernet_frame(_ECUS["cluster"], _ECUS["camera"], frames.IPV4, packet, tags)
             yield Packet(time_ns, BACKBONE, frame, INBOUND)
         else:
-            yield Packet(time_ns, BACKBONE, _udp4("camera", "cluster", ports, body, 10 if part % 2 else None), INBOUND)
+            yield Packet(
+                time_ns, BACKBONE, _udp_ipv4_frame("camera", "cluster", ports, body, 10 if part % 2 else None), INBOUND
+            )
 
 
 def someip_calls(rng: random.Random, start_ns: int, part: int) -> Source:
-    """Requests with their responses or errors, and requests that want none."""
-    ask, reply = signals(rng, 8), signals(rng, 20)
+    """Requests with their responses or errors, and requests without a response."""
+    ask, reply = signal_payload_generator(rng, 8), signal_payload_generator(rng, 20)
     ports = (40100 + part, SOMEIP_PORT)
-    for session, time_ns in enumerate(ticks(rng, start_ns, 40), 1):
+    for session, time_ns in enumerate(cyclic_timestamps(rng, start_ns, 40), 1):
         header = {"client": 0x0100 + part, "session": session % 0xFFFF + 1}
         kind = frames.REQUEST_NO_RETURN if session % 7 == 0 else frames.REQUEST
-        request = frames.someip(0x2000 + part, 0x0001, ask(time_ns), message_type=kind, **header)
-        yield Packet(time_ns, BACKBONE, _udp4("cluster", "gateway", ports, request), OUTBOUND)
+        request = frames.build_someip_message(0x2000 + part, 0x0001, ask(time_ns), message_type=kind, **header)
+        yield Packet(time_ns, BACKBONE, _udp_ipv4_frame("cluster", "gateway", ports, request), OUTBOUND)
         if kind == frames.REQUEST:
             failed = session % 11 == 0
-            answer = frames.someip(
+            answer = frames.build_someip_message(
                 0x2000 + part, 0x0001, b"" if failed else reply(time_ns), **header,
                 message_type=frames.ERROR if failed else frames.RESPONSE, return_code=4 if failed else 0,
             )  # fmt: skip
-            frame = _udp4("gateway", "cluster", (ports[1], ports[0]), answer)
+            frame = _udp_ipv4_frame("gateway", "cluster", (ports[1], ports[0]), answer)
             yield Packet(time_ns + 300_000 + int(rng.random() * 90_000), BACKBONE, frame, INBOUND)
 
 
 def someip_large(rng: random.Random, start_ns: int, kind: str) -> Source:
-    """What does not fit into a packet: SOME/IP-TP segments, and datagrams in IPv4 and IPv6 fragments."""
-    payload = signals(rng, 5000 if kind == "tp" else 3000)
-    for session, time_ns in enumerate(ticks(rng, start_ns, 400), 1):
+    """Messages longer than a packet: SOME/IP-TP segments, and datagrams in IPv4 and IPv6 fragments."""
+    payload = signal_payload_generator(rng, 5000 if kind == "tp" else 3000)
+    for session, time_ns in enumerate(cyclic_timestamps(rng, start_ns, 400), 1):
         data, ports = payload(time_ns), (SOMEIP_PORT, 40200)
-        datagram = frames.someip(0x3000, 0x8009, data, session=session & 0xFFFF)
+        datagram = frames.build_someip_message(0x3000, 0x8009, data, session=session & 0xFFFF)
         src, dst = ("camera", "cluster")
         if kind == "tp":
-            parts = [_udp4(src, dst, ports, p) for p in frames.someip_tp(0x3001, 0x8009, data, session & 0xFFFF, 1392)]
+            parts = [
+                _udp_ipv4_frame(src, dst, ports, p)
+                for p in frames.build_someip_tp_segments(0x3001, 0x8009, data, session & 0xFFFF, 1392)
+            ]
         elif kind == "ipv4":
-            whole = frames.udp(*ports, datagram)
-            cut = frames.ipv4_fragments(_IPV4[src], _IPV4[dst], frames.UDP, whole, session & 0xFFFF, 1480)
-            parts = [_frame(src, dst, frames.IPV4, p) for p in cut]
+            whole = frames.build_udp_datagram(*ports, datagram)
+            cut = frames.build_ipv4_fragments(_IPV4[src], _IPV4[dst], frames.UDP, whole, session & 0xFFFF, 1480)
+            parts = [_ethernet_frame(src, dst, frames.IPV4, p) for p in cut]
         else:
-            whole = frames.udp_ipv6(_IPV6[src], _IPV6[dst], *ports, datagram)
-            cut = frames.ipv6_fragments(_IPV6[src], _IPV6[dst], frames.UDP, whole, session, 1448)
-            parts = [_frame(src, dst, frames.IPV6, p) for p in cut]
+            whole = frames.build_udp_ipv6_packet(_IPV6[src], _IPV6[dst], *ports, datagram)
+            cut = frames.build_ipv6_fragments(_IPV6[src], _IPV6[dst], frames.UDP, whole, session, 1448)
+            parts = [_ethernet_frame(src, dst, frames.IPV6, p) for p in cut]
         for n, part in enumerate(parts):
             yield Packet(time_ns + n * 20_000, BACKBONE, part, INBOUND)
 
 
 def discovery(rng: random.Random, start_ns: int, version: int) -> Source:
-    """SOME/IP-SD over IPv4 or IPv6: find, offer, subscribe, acknowledge, refuse, stop, round and round."""
+    """SOME/IP-SD over IPv4 or IPv6: find, offer, subscribe, acknowledge, refuse and stop, repeatedly."""
     addresses, group, group_mac = (_IPV4, _SD_IPV4, _SD_MAC4) if version == 4 else (_IPV6, _SD_IPV6, _SD_MAC6)
     server, client = addresses["camera"], addresses["cluster"]
-    offered = [frames.sd_endpoint(server, SOMEIP_PORT), frames.sd_endpoint(server, 30503, frames.TCP)]
-    config = frames.sd_configuration({"hostname": "camera", "protocol": "1.1"})
-    wanted = [frames.sd_endpoint(client, 40000)]
-    events = [frames.sd_endpoint(_EVENT_GROUP[version], EVENT_PORT, multicast=True)]
-    service, event = frames.sd_service, frames.sd_eventgroup
+    offered = [
+        frames.build_sd_endpoint_option(server, SOMEIP_PORT),
+        frames.build_sd_endpoint_option(server, 30503, frames.TCP),
+    ]
+    config = frames.build_sd_configuration_option({"hostname": "camera", "protocol": "1.1"})
+    client_endpoint = [frames.build_sd_endpoint_option(client, 40000)]
+    events = [frames.build_sd_endpoint_option(_EVENT_GROUP[version], EVENT_PORT, multicast=True)]
+    service, event = frames.build_sd_service_entry, frames.build_sd_eventgroup_entry
     rounds: list[tuple[str, list[bytes], list[bytes]]] = [
         ("cluster", [service(frames.FIND, 0x1000, 0xFFFF, ttl=3, major=0xFF, minor=_ANY)], []),
         ("camera", [service(frames.OFFER, 0x1000 + n, 1, ttl=3, minor=n, options=(0, 2, 2, n % 2)) for n in range(3)],
          [*offered, config]),
         ("cluster", [event(frames.SUBSCRIBE, 0x1000, 1, 0x10, ttl=3, counter=2, options=(0, 0, 1, 0)),
-                     event(frames.SUBSCRIBE, 0x1001, 1, 0x11, ttl=3, options=(0, 0, 1, 0))], wanted),
+                     event(frames.SUBSCRIBE, 0x1001, 1, 0x11, ttl=3, options=(0, 0, 1, 0))], client_endpoint),
         ("camera", [event(frames.SUBSCRIBE_ACK, 0x1000, 1, 0x10, ttl=3, counter=2, options=(0, 0, 1, 0)),
                     event(frames.SUBSCRIBE_ACK, 0x1001, 1, 0x11, ttl=0)], events),
-        ("cluster", [event(frames.SUBSCRIBE, 0x1000, 1, 0x10, ttl=0, counter=2, options=(0, 0, 1, 0))], wanted),
+        ("cluster", [event(frames.SUBSCRIBE, 0x1000, 1, 0x10, ttl=0, counter=2, options=(0, 0, 1, 0))], client_endpoint),
         ("camera", [service(frames.OFFER, 0x1002, 1, ttl=0, minor=2, options=(0, 0, 1, 0))], offered[:1]),
     ]  # fmt: skip
-    for n, time_ns in enumerate(ticks(rng, start_ns, 100)):
+    for n, time_ns in enumerate(cyclic_timestamps(rng, start_ns, 100)):
         sender, entries, options = rounds[n % len(rounds)]
         session = n // len(rounds) % 0xFFFF + 1
-        body = frames.sd(entries, options, session=session, flags=0xC0 if n < 50 * len(rounds) else 0x40)
+        body = frames.build_sd_message(entries, options, session=session, flags=0xC0 if n < 50 * len(rounds) else 0x40)
         if version == 4:
-            ip = frames.ipv4(addresses[sender], group, frames.UDP, frames.udp(SD_PORT, SD_PORT, body))
+            ip = frames.build_ipv4_packet(
+                addresses[sender], group, frames.UDP, frames.build_udp_datagram(SD_PORT, SD_PORT, body)
+            )
         else:
-            datagram = frames.udp_ipv6(addresses[sender], group, SD_PORT, SD_PORT, body)
-            ip = frames.ipv6(addresses[sender], group, frames.UDP, datagram)
+            datagram = frames.build_udp_ipv6_packet(addresses[sender], group, SD_PORT, SD_PORT, body)
+            ip = frames.build_ipv6_packet(addresses[sender], group, frames.UDP, datagram)
         eth_type = frames.IPV4 if version == 4 else frames.IPV6
-        yield Packet(time_ns, BACKBONE, _frame(sender, group_mac, eth_type, ip), OUTBOUND)
+        yield Packet(time_ns, BACKBONE, _ethernet_frame(sender, group_mac, eth_type, ip), OUTBOUND)
 
 
 def capture_module(rng: random.Random, start_ns: int, kind: int) -> Source:
     """A TECMP capture module: CAN, CAN FD or LIN frames of the last milliseconds in one Ethernet frame."""
     lengths = {frames.TECMP_CAN: (8, 8, 6), frames.TECMP_CAN_FD: (12, 16, 32, 64), frames.TECMP_LIN: (8, 4, 2)}[kind]
-    senders = [(0x100 + 0x25 * n, signals(rng, rng.choice(lengths))) for n in range(12)]
+    senders = [(0x100 + 0x25 * n, signal_payload_generator(rng, rng.choice(lengths))) for n in range(12)]
     interface = {frames.TECMP_CAN: 16, frames.TECMP_CAN_FD: 17, frames.TECMP_LIN: 18}[kind]
     flags = 0x11 if kind == frames.TECMP_CAN_FD else 1
-    for counter, time_ns in enumerate(ticks(rng, start_ns, 10 if kind != frames.TECMP_LIN else 50)):
+    for counter, time_ns in enumerate(cyclic_timestamps(rng, start_ns, 10 if kind != frames.TECMP_LIN else 50)):
         entries, size = [], rng.choice((1, 3, 6, 10))
         for n in range(size):
             can_id, payload = senders[(counter + n) % len(senders)]
             bus_time = time_ns - (size - n) * 150_000
             if kind == frames.TECMP_LIN:
                 silent = (counter + n) % 50 == 49
-                data = frames.tecmp_lin(0x10 + can_id % 0x20, b"" if silent else payload(bus_time))
+                data = frames.build_tecmp_lin_data(0x10 + can_id % 0x20, b"" if silent else payload(bus_time))
             else:
-                data = frames.tecmp_can(can_id + 0x18DA0000 * (n % 5 == 4), payload(bus_time), extended=n % 5 == 4)
-            entries.append(frames.tecmp_entry(interface, bus_time, data, 0 if kind == frames.TECMP_LIN else flags))
-        frame = frames.tecmp(0x0040, counter, kind, entries)
-        yield Packet(time_ns, LOGGER, _frame("logger", b"\x01\0\x5e\0\0\0", frames.TECMP, frame, None), INBOUND)
+                data = frames.build_tecmp_can_data(
+                    can_id + 0x18DA0000 * (n % 5 == 4), payload(bus_time), extended=n % 5 == 4
+                )
+            entries.append(
+                frames.build_tecmp_entry(interface, bus_time, data, 0 if kind == frames.TECMP_LIN else flags)
+            )
+        frame = frames.build_tecmp_message(0x0040, counter, kind, entries)
+        yield Packet(
+            time_ns, LOGGER, _ethernet_frame("logger", b"\x01\0\x5e\0\0\0", frames.TECMP, frame, None), INBOUND
+        )
 
 
 def diagnostics(rng: random.Random, start_ns: int, _part: int) -> Source:
@@ -156,38 +193,43 @@ def diagnostics(rng: random.Random, start_ns: int, _part: int) -> Source:
     one, two = _IPV4["cluster"], _IPV4["gateway"]
     sequence = {one: rng.randrange(1 << 32), two: rng.randrange(1 << 32)}
     opening = [(one, 0x02), (two, 0x12), (one, 0x10)]
-    times, payload = ticks(rng, start_ns, 60), signals(rng, 200)
+    times, payload = cyclic_timestamps(rng, start_ns, 60), signal_payload_generator(rng, 200)
     for n, time_ns in enumerate(times):
         src, flags = opening[n] if n < 3 else ((one, two)[n % 2], 0x18)
         dst, ports = (two, (49200, 50000)) if src == one else (one, (50000, 49200))
         data = payload(time_ns) if n >= 3 else b""
-        segment = frames.tcp(src, dst, ports, sequence[src], sequence[dst] if n else 0, flags, data)
+        segment = frames.build_tcp_packet(src, dst, ports, sequence[src], sequence[dst] if n else 0, flags, data)
         sequence[src] += len(data) + (flags >> 1 & 1)
         names = ("cluster", "gateway") if src == one else ("gateway", "cluster")
         yield Packet(
-            time_ns, BACKBONE, _frame(*names, frames.IPV4, frames.ipv4(src, dst, frames.TCP, segment)), INBOUND
+            time_ns,
+            BACKBONE,
+            _ethernet_frame(*names, frames.IPV4, frames.build_ipv4_packet(src, dst, frames.TCP, segment)),
+            INBOUND,
         )
 
 
 def housekeeping(rng: random.Random, start_ns: int, kind: str) -> Source:
-    """gPTP, ARP, and UDP that nobody here understands."""
-    noise = signals(rng, 90)
-    for n, time_ns in enumerate(ticks(rng, start_ns, {"gptp": 125, "arp": 900, "udp": 30}[kind])):
+    """gPTP, ARP, and UDP of unknown content."""
+    noise = signal_payload_generator(rng, 90)
+    for n, time_ns in enumerate(cyclic_timestamps(rng, start_ns, {"gptp": 125, "arp": 900, "udp": 30}[kind])):
         if kind == "gptp":
             clock = 0x0200_00FF_FE00_0101
-            pair = (frames.gptp_sync(n & 0xFFFF, clock), frames.gptp_follow_up(n & 0xFFFF, clock, time_ns))
+            pair = (frames.build_gptp_sync(n & 0xFFFF, clock), frames.build_gptp_follow_up(n & 0xFFFF, clock, time_ns))
             for late, message in enumerate(pair):
-                frame = _frame("gateway", bytes.fromhex("0180c200000e"), frames.GPTP, message, None)
+                frame = _ethernet_frame("gateway", bytes.fromhex("0180c200000e"), frames.GPTP, message, None)
                 yield Packet(time_ns + late * 90_000, BACKBONE, frame, OUTBOUND)
         elif kind == "arp":
-            request = frames.arp_request(_ECUS["cluster"], _IPV4["cluster"], _IPV4["gateway"])
-            yield Packet(time_ns, BACKBONE, _frame("cluster", b"\xff" * 6, frames.ARP, request, None), INBOUND)
+            request = frames.build_arp_request(_ECUS["cluster"], _IPV4["cluster"], _IPV4["gateway"])
+            yield Packet(time_ns, BACKBONE, _ethernet_frame("cluster", b"\xff" * 6, frames.ARP, request, None), INBOUND)
         else:
-            yield Packet(time_ns, BACKBONE, _udp4("gateway", "logger", (42511, 42512), noise(time_ns), None), OUTBOUND)
+            yield Packet(
+                time_ns, BACKBONE, _udp_ipv4_frame("gateway", "logger", (42511, 42512), noise(time_ns), None), OUTBOUND
+            )
 
 
-def sources() -> Iterator[tuple[Callable[..., Source], object]]:
-    """Every source with the part it plays."""
+def backbone_sources() -> Iterator[tuple[Callable[..., Source], object]]:
+    """Every source with its argument `part`."""
     yield from ((someip_events, n) for n in range(12))
     yield from ((someip_calls, n) for n in range(2))
     yield from ((someip_large, kind) for kind in ("tp", "ipv4", "ipv6"))

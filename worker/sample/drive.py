@@ -1,7 +1,6 @@
-"""A believable drive of one vehicle: cyclic CAN with slow signals, an Ethernet backbone, a capture module.
+"""A realistic drive of one vehicle: cyclic CAN with slow signals, an Ethernet backbone, a capture module.
 
-Every source of traffic has random numbers of its own; a drive is their merge. Knows which sources there are. Must not
-know folders or compression.
+Each source of traffic has its own random numbers; a drive merges them by time.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from collections.abc import Callable, Iterable, Iterator
 
 from . import backbone, frames
 from .files import INBOUND, OUTBOUND, Packet
-from .sources import BODY, CHASSIS, POWERTRAIN, Source, signals, ticks
+from .sources import BODY, CHASSIS, POWERTRAIN, Source, cyclic_timestamps, signal_payload_generator
 
 _MESSAGES = {POWERTRAIN: 32, CHASSIS: 24, BODY: 16}
 _CYCLES_MS = (10, 10, 20, 20, 50, 100, 100, 1000)
 
 
-def packets(vehicle: str, seed: int, start_ns: int, extra: Iterable[Packet] = ()) -> Source:
-    """The endless traffic of a vehicle from `start_ns` (ns of the Unix epoch), in the order of time.
+def generate_drive_packets(vehicle: str, seed: int, start_ns: int, extra: Iterable[Packet] = ()) -> Source:
+    """The traffic of a vehicle from `start_ns` (ns since 1970), in time order and without end.
 
-    `extra` packets, in the order of time too, are merged in."""
+    `extra`: packets to merge in, in time order."""
     everything = [
         source(random.Random(f"{seed}/{vehicle}/{source.__name__}/{part}"), start_ns, part)
-        for source, part in (*_can_sources(), *backbone.sources())
+        for source, part in (*_can_sources(), *backbone.backbone_sources())
     ]
     return heapq.merge(*everything, extra, key=lambda packet: packet.time_ns)
 
@@ -40,21 +39,25 @@ def can_message(rng: random.Random, start_ns: int, part: tuple[int, int]) -> Sou
     bus, n = part
     fd, extended = bus == CHASSIS and n % 4 != 3, bus == BODY and n % 5 == 4
     can_id = 0x18FF0000 + n * 0x100 if extended else (0x80 + n * 37 + bus * 11) & 0x7FF
-    payload = signals(rng, rng.choice((12, 16, 24, 32, 48, 64)) if fd else rng.choice((8, 8, 8, 8, 6, 4, 2)))
+    payload = signal_payload_generator(
+        rng, rng.choice((12, 16, 24, 32, 48, 64)) if fd else rng.choice((8, 8, 8, 8, 6, 4, 2))
+    )
     direction = OUTBOUND if n == 0 else INBOUND
-    for time_ns in ticks(rng, start_ns, _CYCLES_MS[n % len(_CYCLES_MS)]):
+    for time_ns in cyclic_timestamps(rng, start_ns, _CYCLES_MS[n % len(_CYCLES_MS)]):
         data = payload(time_ns)
-        yield Packet(time_ns, bus, frames.socketcan(can_id, data, fd=fd, brs=fd, extended=extended), direction)
+        yield Packet(
+            time_ns, bus, frames.build_socketcan_frame(can_id, data, fd=fd, brs=fd, extended=extended), direction
+        )
 
 
 def can_errors(rng: random.Random, start_ns: int, bus: int) -> Source:
-    """Now and then an error frame: protocol errors, controller states, a missing acknowledge."""
+    """An occasional error frame: protocol errors, controller states, a missing acknowledge."""
     kinds = ((0x08, b"\0\0\x04\x08"), (0x04, b"\0\x0c"), (0x20, b""), (0x88, b"\0\0\x01\x0a"))
-    for time_ns in ticks(rng, start_ns, 700, jitter=0.4):
-        yield Packet(time_ns, bus, frames.socketcan_error(*rng.choice(kinds)), INBOUND)
+    for time_ns in cyclic_timestamps(rng, start_ns, 700, jitter=0.4):
+        yield Packet(time_ns, bus, frames.build_socketcan_error_frame(*rng.choice(kinds)), INBOUND)
 
 
 def can_remote(rng: random.Random, start_ns: int, bus: int) -> Source:
-    """A remote frame twice a second: it asks for data, so it has a length and nothing in it."""
-    for time_ns in ticks(rng, start_ns, 500):
-        yield Packet(time_ns, bus, frames.socketcan_remote(0x7A0, 4), OUTBOUND)
+    """A remote frame twice a second: it requests data, so it has a length and no data."""
+    for time_ns in cyclic_timestamps(rng, start_ns, 500):
+        yield Packet(time_ns, bus, frames.build_socketcan_remote_frame(0x7A0, 4), OUTBOUND)

@@ -1,6 +1,5 @@
 """Capture files: pcap and pcapng records around frames, little endian, streamed to disk.
 
-Knows the two file formats. Must not know what is in a frame.
 pcap: draft-ietf-opsawg-pcap; pcapng: draft-ietf-opsawg-pcapng (section header, interface description, enhanced packet
 and interface statistics blocks).
 """
@@ -18,7 +17,7 @@ INBOUND, OUTBOUND = 1, 2
 
 
 class Packet(NamedTuple):
-    """A captured packet. `original_len` None: nothing was cut; `direction` 0: not known."""
+    """A captured packet. original_len: None if nothing was cut off; direction: 0 if unknown."""
 
     time_ns: int
     interface: int
@@ -36,71 +35,75 @@ class Interface:
     resolution: int = 9
 
 
-def pcap_header(link_type: int) -> bytes:
+def build_pcap_header(link_type: int) -> bytes:
     """The 24 bytes at the start of a pcap file with microseconds."""
     return struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, SNAPLEN, link_type)
 
 
-def pcap_record(packet: Packet) -> bytes:
+def build_pcap_record(packet: Packet) -> bytes:
     """One pcap record; nanoseconds below the microsecond are lost."""
     microseconds, length = packet.time_ns // 1000, len(packet.data)
     original = length if packet.original_len is None else packet.original_len
     return struct.pack("<IIII", microseconds // 10**6, microseconds % 10**6, length, original) + packet.data
 
 
-def block(kind: int, body: bytes) -> bytes:
+def build_pcapng_block(kind: int, body: bytes) -> bytes:
     """A pcapng block around a body that is a multiple of four bytes long."""
     length = struct.pack("<I", 12 + len(body))
     return b"".join((struct.pack("<I", kind), length, body, length))
 
 
-def _option(code: int, value: bytes) -> bytes:
+def _build_pcapng_option(code: int, value: bytes) -> bytes:
     return struct.pack("<HH", code, len(value)) + value + bytes(-len(value) % 4)
 
 
-def section_header(application: str) -> bytes:
+def build_section_header(application: str) -> bytes:
     """A pcapng section of unknown length, with shb_userappl."""
     body = struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
-    return block(0x0A0D0D0A, body + _option(4, application.encode()) + bytes(4))
+    return build_pcapng_block(0x0A0D0D0A, body + _build_pcapng_option(4, application.encode()) + bytes(4))
 
 
-def interface_description(interface: Interface) -> bytes:
+def build_interface_description(interface: Interface) -> bytes:
     """if_name and if_tsresol of an interface."""
-    options = _option(2, interface.name.encode()) + _option(9, bytes([interface.resolution])) + bytes(4)
-    return block(1, struct.pack("<HHI", interface.link_type, 0, SNAPLEN) + options)
+    options = (
+        _build_pcapng_option(2, interface.name.encode())
+        + _build_pcapng_option(9, bytes([interface.resolution]))
+        + bytes(4)
+    )
+    return build_pcapng_block(1, struct.pack("<HHI", interface.link_type, 0, SNAPLEN) + options)
 
 
-def enhanced_packet(packet: Packet, resolution: int = 9) -> bytes:
+def build_enhanced_packet(packet: Packet, resolution: int = 9) -> bytes:
     """One packet, with epb_flags where the direction is known."""
     ticks, length = packet.time_ns // 10 ** (9 - resolution), len(packet.data)
     original = length if packet.original_len is None else packet.original_len
     head = struct.pack("<IIIII", packet.interface, ticks >> 32, ticks & 0xFFFFFFFF, length, original)
     options = struct.pack("<HHII", 2, 4, packet.direction, 0) if packet.direction else b""
-    return block(6, b"".join((head, packet.data, bytes(-length % 4), options)))
+    return build_pcapng_block(6, b"".join((head, packet.data, bytes(-length % 4), options)))
 
 
-def interface_statistics(interface: int, time_ns: int, received: int, resolution: int = 9) -> bytes:
+def build_interface_statistics(interface: int, time_ns: int, received: int, resolution: int = 9) -> bytes:
     """isb_ifrecv of an interface: readers skip it."""
     ticks = time_ns // 10 ** (9 - resolution)
     body = struct.pack("<III", interface, ticks >> 32, ticks & 0xFFFFFFFF)
-    return block(5, body + _option(4, struct.pack("<Q", received)) + bytes(4))
+    return build_pcapng_block(5, body + _build_pcapng_option(4, struct.pack("<Q", received)) + bytes(4))
 
 
-def pcapng(
+def generate_pcapng_blocks(
     packets: Iterable[Packet], interfaces: Sequence[Interface], application: str, *, complete: bool = True
 ) -> Iterator[bytes]:
     """A pcapng file block by block: interfaces are declared just before their first packet, statistics come last.
 
-    Without `complete` there are no statistics: the recorder never came to write them."""
-    yield section_header(application)
+    Without `complete` there are no statistics, as if the recorder had stopped before it wrote them."""
+    yield build_section_header(application)
     received: list[int] = []
     time_ns = 0
     for packet in packets:
         while len(received) <= packet.interface:
-            yield interface_description(interfaces[len(received)])
+            yield build_interface_description(interfaces[len(received)])
             received.append(0)
         received[packet.interface] += 1
         time_ns = packet.time_ns
-        yield enhanced_packet(packet, interfaces[packet.interface].resolution)
+        yield build_enhanced_packet(packet, interfaces[packet.interface].resolution)
     for interface, packet_count in enumerate(received if complete else ()):
-        yield interface_statistics(interface, time_ns, packet_count, interfaces[interface].resolution)
+        yield build_interface_statistics(interface, time_ns, packet_count, interfaces[interface].resolution)

@@ -1,7 +1,7 @@
-"""Frames byte by byte: Ethernet to SOME/IP-SD, CAN and TECMP, as a device on the network would send them.
+"""Builds frames byte by byte: Ethernet to SOME/IP-SD, CAN and TECMP, as a device on the network sends them.
 
-Knows wire layouts. Must not know vehicles, clocks or files, nor share a declaration with `parser`: a sample built from
-the decoder's own headers could not show a wrong one. All integers are big endian unless said.
+This module knows wire layouts, but not vehicles, clocks or files. It shares no declaration with `parser`: a sample built from
+the decoder's own headers could not reveal a wrong one. All integers are big endian unless noted.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ FIND, OFFER, SUBSCRIBE, SUBSCRIBE_ACK = 0x00, 0x01, 0x06, 0x07
 TECMP_CAN, TECMP_CAN_FD, TECMP_LIN = 2, 3, 4
 
 
-def ethernet(dst: bytes, src: bytes, eth_type: int, payload: bytes, tags: Sequence[tuple[int, int]] = ()) -> bytes:
+def build_ethernet_frame(
+    dst: bytes, src: bytes, eth_type: int, payload: bytes, tags: Sequence[tuple[int, int]] = ()
+) -> bytes:
     """IEEE 802.3 without FCS; `tags` are (TPID, TCI), outermost first."""
     stack = b"".join(struct.pack(">HH", tpid, tci) for tpid, tci in tags)
     return b"".join((dst, src, stack, struct.pack(">H", eth_type), payload))
 
 
-def arp_request(sender_mac: bytes, sender: bytes, target: bytes) -> bytes:
-    """RFC 826, padded to the 46 bytes that Ethernet wants."""
+def build_arp_request(sender_mac: bytes, sender: bytes, target: bytes) -> bytes:
+    """RFC 826, padded to the 46 bytes that Ethernet requires."""
     return struct.pack(">HHBBH6s4s6s4s18x", 1, IPV4, 6, 4, 1, sender_mac, sender, bytes(6), target)
 
 
-def gptp_sync(sequence: int, clock: int, domain: int = 0) -> bytes:
+def build_gptp_sync(sequence: int, clock: int, domain: int = 0) -> bytes:
     """IEEE 802.1AS two-step Sync: 34 bytes of header and 10 reserved."""
     flags, control, log_interval = 0x0208, 0, -3
     head = struct.pack(
@@ -38,14 +40,14 @@ def gptp_sync(sequence: int, clock: int, domain: int = 0) -> bytes:
     return head + bytes(10)
 
 
-def gptp_follow_up(sequence: int, clock: int, time_ns: int, domain: int = 0) -> bytes:
+def build_gptp_follow_up(sequence: int, clock: int, time_ns: int, domain: int = 0) -> bytes:
     """IEEE 802.1AS Follow_Up with its information TLV (31 bytes without type and length: 28)."""
     head = struct.pack(">BBHBBHqIQHHBb", 0x18, 0x02, 76, domain, 0, 0x0008, 0, 0, clock, 1, sequence, 2, -3)
     origin = struct.pack(">HII", time_ns // 10**9 >> 32, time_ns // 10**9 & 0xFFFFFFFF, time_ns % 10**9)
     return head + origin + struct.pack(">HH3s3siH12xi", 3, 28, b"\x00\x80\xc2", b"\x00\x00\x01", 0, 0, 0)
 
 
-def checksum(data: bytes) -> int:
+def internet_checksum(data: bytes) -> int:
     """The Internet checksum (RFC 1071) over a whole number of 16-bit words; an odd byte is padded with zero."""
     data += bytes(len(data) % 2)
     total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
@@ -54,7 +56,7 @@ def checksum(data: bytes) -> int:
     return total ^ 0xFFFF
 
 
-def ipv4(
+def build_ipv4_packet(
     src: bytes,
     dst: bytes,
     protocol: int,
@@ -67,90 +69,96 @@ def ipv4(
     """RFC 791 without options; `fragment` is flags and offset as they stand in the header (0x4000: don't fragment)."""
     layout, length = ">BBHHHBBH4s4s", 20 + len(payload)
     head = struct.pack(layout, 0x45, dscp << 2, length, identification, fragment, 64, protocol, 0, src, dst)
-    return b"".join((head[:10], checksum(head).to_bytes(2, "big"), head[12:], payload))
+    return b"".join((head[:10], internet_checksum(head).to_bytes(2, "big"), head[12:], payload))
 
 
-def ipv4_fragments(
+def build_ipv4_fragments(
     src: bytes, dst: bytes, protocol: int, payload: bytes, identification: int, size: int
 ) -> list[bytes]:
     """The payload in IPv4 fragments of `size` bytes (a multiple of 8)."""
     return [
-        ipv4(src, dst, protocol, payload[at : at + size], identification=identification,
+        build_ipv4_packet(src, dst, protocol, payload[at : at + size], identification=identification,
              fragment=(0x2000 if at + size < len(payload) else 0) | at // 8)
         for at in range(0, len(payload), size)
     ]  # fmt: skip
 
 
-def ipv6(src: bytes, dst: bytes, next_header: int, payload: bytes, dscp: int = 0) -> bytes:
+def build_ipv6_packet(src: bytes, dst: bytes, next_header: int, payload: bytes, dscp: int = 0) -> bytes:
     """RFC 8200, the fixed header."""
     return struct.pack(">IHBB16s16s", 6 << 28 | dscp << 22, len(payload), next_header, 64, src, dst) + payload
 
 
-def ipv6_fragments(
+def build_ipv6_fragments(
     src: bytes, dst: bytes, protocol: int, payload: bytes, identification: int, size: int
 ) -> list[bytes]:
     """The payload in IPv6 packets with a Fragment header (RFC 8200 section 4.5) each."""
     fragments = []
     for at in range(0, len(payload), size):
         header = struct.pack(">BBHI", protocol, 0, at | (at + size < len(payload)), identification)
-        fragments.append(ipv6(src, dst, IPV6_FRAGMENT, header + payload[at : at + size]))
+        fragments.append(build_ipv6_packet(src, dst, IPV6_FRAGMENT, header + payload[at : at + size]))
     return fragments
 
 
-def udp(src_port: int, dst_port: int, payload: bytes) -> bytes:
+def build_udp_datagram(src_port: int, dst_port: int, payload: bytes) -> bytes:
     """RFC 768; no checksum, which IPv4 allows."""
     return struct.pack(">HHHH", src_port, dst_port, 8 + len(payload), 0) + payload
 
 
-def udp_ipv6(src: bytes, dst: bytes, src_port: int, dst_port: int, payload: bytes) -> bytes:
+def build_udp_ipv6_packet(src: bytes, dst: bytes, src_port: int, dst_port: int, payload: bytes) -> bytes:
     """RFC 768 with the checksum that IPv6 demands (RFC 8200 section 8.1)."""
     head = struct.pack(">HHH", src_port, dst_port, 8 + len(payload))
-    value = checksum(src + dst + struct.pack(">II", 8 + len(payload), UDP) + head + b"\0\0" + payload) or 0xFFFF
+    value = (
+        internet_checksum(src + dst + struct.pack(">II", 8 + len(payload), UDP) + head + b"\0\0" + payload) or 0xFFFF
+    )
     return head + value.to_bytes(2, "big") + payload
 
 
-def tcp(src: bytes, dst: bytes, ports: tuple[int, int], seq: int, ack: int, flags: int, payload: bytes = b"") -> bytes:
+def build_tcp_packet(
+    src: bytes, dst: bytes, ports: tuple[int, int], seq: int, ack: int, flags: int, payload: bytes = b""
+) -> bytes:
     """RFC 9293 over IPv4, without options."""
     head = struct.pack(">HHIIBBHHH", *ports, seq & 0xFFFFFFFF, ack & 0xFFFFFFFF, 0x50, flags, 8192, 0, 0)
-    value = checksum(src + dst + struct.pack(">HH", TCP, len(head) + len(payload)) + head + payload)
+    value = internet_checksum(src + dst + struct.pack(">HH", TCP, len(head) + len(payload)) + head + payload)
     return b"".join((head[:16], value.to_bytes(2, "big"), head[18:], payload))
 
 
-def someip(
-    service: int, method: int, payload: bytes, *, client: int = 0, session: int = 0, interface_version: int = 1,
+def build_someip_message(
+    service: int, method: int, payload: bytes, *, client: int = 0, session: int = 0,
     message_type: int = NOTIFICATION, return_code: int = 0, length: int | None = None,
 ) -> bytes:  # fmt: skip
-    """AUTOSAR PRS_SOMEIPProtocol section 4.1.2; `length` may be a lie."""
+    """AUTOSAR PRS_SOMEIPProtocol section 4.1.2; `length` replaces the true length."""
     counted = 8 + len(payload) if length is None else length
-    head = (service, method, counted, client, session, 1, interface_version, message_type, return_code)
+    head = (service, method, counted, client, session, 1, 1, message_type, return_code)
     return struct.pack(">HHIHHBBBB", *head) + payload
 
 
-def someip_tp(service: int, method: int, payload: bytes, session: int, size: int) -> list[bytes]:
+def build_someip_tp_segments(service: int, method: int, payload: bytes, session: int, size: int) -> list[bytes]:
     """A notification in SOME/IP-TP segments of `size` payload bytes (a multiple of 16); PRS_SOMEIPProtocol 4.2.1.4."""
     return [
-        someip(service, method, struct.pack(">I", at | (at + size < len(payload))) + payload[at : at + size],
+        build_someip_message(service, method, struct.pack(">I", at | (at + size < len(payload))) + payload[at : at + size],
                session=session, message_type=NOTIFICATION | TP)
         for at in range(0, len(payload), size)
     ]  # fmt: skip
 
 
-def sd(entries: Iterable[bytes], options: Iterable[bytes] = (), *, session: int = 1, flags: int = 0xC0) -> bytes:
+def build_sd_message(
+    entries: Iterable[bytes], options: Iterable[bytes] = (), *, session: int = 1, flags: int = 0xC0
+) -> bytes:
     """AUTOSAR PRS_SOMEIPServiceDiscovery section 5.1.2, in its SOME/IP message."""
     entries_array, options_array = b"".join(entries), b"".join(options)
     body = struct.pack(">B3xI", flags, len(entries_array)) + entries_array + struct.pack(">I", len(options_array))
-    return someip(0xFFFF, 0x8100, body + options_array, session=session)
+    return build_someip_message(0xFFFF, 0x8100, body + options_array, session=session)
 
 
-def sd_service(kind: int, service: int, instance: int, *, ttl: int, options: tuple[int, int, int, int] = (0, 0, 0, 0),
+def build_sd_service_entry(kind: int, service: int, instance: int, *, ttl: int, options: tuple[int, int, int, int] = (0, 0, 0, 0),
                major: int = 1, minor: int = 0) -> bytes:  # fmt: skip
-    """A service entry; `options` are first index, second index, first count, second count. Minor 0xFFFFFFFF is any."""
+    """A service entry; `options` are first index, second index, first count, second count. Minor 0xFFFFFFFF means any."""
     first, second, count1, count2 = options
     versions = struct.pack(">II", major << 24 | ttl, minor)
     return struct.pack(">BBBBHH", kind, first, second, count1 << 4 | count2, service, instance) + versions
 
 
-def sd_eventgroup(kind: int, service: int, instance: int, eventgroup: int, *, ttl: int, counter: int = 0,
+def build_sd_eventgroup_entry(kind: int, service: int, instance: int, eventgroup: int, *, ttl: int, counter: int = 0,
                   options: tuple[int, int, int, int] = (0, 0, 0, 0), major: int = 1) -> bytes:  # fmt: skip
     """An eventgroup entry."""
     first, second, count1, count2 = options
@@ -158,57 +166,59 @@ def sd_eventgroup(kind: int, service: int, instance: int, eventgroup: int, *, tt
     return struct.pack(">BBBBHH", kind, first, second, count1 << 4 | count2, service, instance) + rest
 
 
-def sd_endpoint(address: bytes, port: int, transport: int = UDP, *, multicast: bool = False) -> bytes:
+def build_sd_endpoint_option(address: bytes, port: int, transport: int = UDP, *, multicast: bool = False) -> bytes:
     """An IPv4 (4 bytes) or IPv6 (16 bytes) endpoint option, or the multicast one of the same family."""
     kind = (0x04 if len(address) == 4 else 0x06) | (0x10 if multicast else 0)
     return struct.pack(">HBB", len(address) + 5, kind, 0) + address + struct.pack(">BBH", 0, transport, port)
 
 
-def sd_configuration(items: Mapping[str, str]) -> bytes:
+def build_sd_configuration_option(items: Mapping[str, str]) -> bytes:
     """A configuration option: length-prefixed `key=value` strings, ended by a zero length."""
     texts = [f"{key}={value}".encode() for key, value in items.items()]
     body = b"".join(bytes([len(text)]) + text for text in texts) + b"\0"
     return struct.pack(">HBB", 1 + len(body), 0x01, 0) + body
 
 
-def socketcan(can_id: int, data: bytes, *, fd: bool = False, brs: bool = False, extended: bool = False) -> bytes:
+def build_socketcan_frame(
+    can_id: int, data: bytes, *, fd: bool = False, brs: bool = False, extended: bool = False
+) -> bytes:
     """LINKTYPE_CAN_SOCKETCAN, libpcap pcap/can_socketcan.h: id word, length, FD flags, two reserved bytes, data."""
     flags = (0x04 | brs) if fd else 0
     return struct.pack(">IBBH", can_id | extended << 31, len(data), flags, 0) + data
 
 
-def socketcan_remote(can_id: int, length: int) -> bytes:
-    """A remote frame: bit 30 set, the length of the data that it asks for; Linux records the unused 8 bytes with it."""
+def build_socketcan_remote_frame(can_id: int, length: int) -> bytes:
+    """A remote frame: bit 30 set, the length of the data that it requests; Linux records the unused 8 bytes with it."""
     return struct.pack(">IB11x", 1 << 30 | can_id, length)
 
 
-def socketcan_error(error_class: int, data: bytes) -> bytes:
+def build_socketcan_error_frame(error_class: int, data: bytes) -> bytes:
     """A SocketCAN error frame (linux/can/error.h): bit 29 set, the class in the low bits, 8 bytes of detail."""
     return struct.pack(">IBBH8s", 1 << 29 | error_class, 8, 0, 0, data)
 
 
-def tecmp(device: int, counter: int, data_type: int, entries: Iterable[bytes]) -> bytes:
+def build_tecmp_message(device: int, counter: int, data_type: int, entries: Iterable[bytes]) -> bytes:
     """A TECMP version 3 log message (type 3), start and end of segment set; Wireshark packet-tecmp.c, libtecmp."""
     return struct.pack(">HHBBHHH", device, counter & 0xFFFF, 3, 3, data_type, 0, 3) + b"".join(entries)
 
 
-def tecmp_entry(interface: int, time_ns: int, data: bytes, flags: int = 1) -> bytes:
+def build_tecmp_entry(interface: int, time_ns: int, data: bytes, flags: int = 1) -> bytes:
     """One entry: interface id, time (bit 63 not set: in sync), length, flags (CAN: 1 ACK, 2 RTR or ESI, 4 extended)."""
     return struct.pack(">IQHH", interface, time_ns, len(data), flags) + data
 
 
-def tecmp_can(can_id: int, data: bytes, *, extended: bool = False) -> bytes:
+def build_tecmp_can_data(can_id: int, data: bytes, *, extended: bool = False) -> bytes:
     """The data of a CAN or CAN FD entry; the CRC is left out."""
     return struct.pack(">IB", can_id | extended << 31, len(data)) + data
 
 
-def tecmp_lin(lin_id: int, data: bytes) -> bytes:
-    """The data of a LIN entry: protected id, length, data and (where there are data) the enhanced checksum."""
-    pid = protected_id(lin_id)
-    return bytes((pid, len(data))) + data + (lin_checksum(pid, data) if data else b"")
+def build_tecmp_lin_data(lin_id: int, data: bytes) -> bytes:
+    """The data of a LIN entry: protected id, length, data and (if there is data) the enhanced checksum."""
+    pid = lin_protected_id(lin_id)
+    return bytes((pid, len(data))) + data + (lin_enhanced_checksum(pid, data) if data else b"")
 
 
-def protected_id(lin_id: int) -> int:
+def lin_protected_id(lin_id: int) -> int:
     """ISO 17987-3: the six bits of the id and two of parity."""
     bit = [lin_id >> n & 1 for n in range(6)]
     p0 = bit[0] ^ bit[1] ^ bit[2] ^ bit[4]
@@ -216,7 +226,7 @@ def protected_id(lin_id: int) -> int:
     return lin_id | p0 << 6 | p1 << 7
 
 
-def lin_checksum(pid: int, data: bytes) -> bytes:
+def lin_enhanced_checksum(pid: int, data: bytes) -> bytes:
     """ISO 17987-3 enhanced checksum: inverted sum with carry over the protected id and the data."""
     total = pid + sum(data)
     while total > 0xFF:

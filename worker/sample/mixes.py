@@ -1,14 +1,14 @@
-"""The three mixes that benchmarks are measured on: unlimited streams of packets with fixed statistics.
+"""The three mixes of the benchmarks: unlimited streams of packets with fixed statistics.
 
     a   pcapng, 4 CAN interfaces (link type 227), 20 % CAN FD                                          51 B/packet
     b   pcap, Ethernet: 75 % VLAN, IPv4, UDP, 2.7 SOME/IP messages in a datagram                       160 B/packet
     c   pcap, Ethernet: 45 % TECMP (1-16 CAN, CAN FD or LIN entries), 30 % as b, TCP, UDP, gPTP, ARP   238 B/packet
 
 All send about 10 000 packets a second. The first 100 000 packets are made one by one; longer files repeat that block
-with the clocks (records, TECMP entries) running on, so that gigabytes cost little more than writing them. Hence N
-seconds are always the beginning of 2 N seconds.
+while the clocks (records, TECMP entries) run on, so that making gigabytes takes little longer than writing them. So N
+seconds of a mix are always the beginning of 2 N seconds.
 
-Knows frames and the bytes of a record. Must not know folders, vehicles or profiles.
+This module knows frames and the bytes of a record, but not folders, vehicles or profiles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GAP_NS = (1_000, 200_000)  # the shortest and the longest time between two packe
 _HEAD, _TIME_AT = {"pcap": 16, "pcapng": 28}, {"pcap": 0, "pcapng": 12}
 
 
-class Traffic:
+class TrafficGenerator:
     """Draws packets. Payloads are mostly zeros and a few favourite values, so that they compress like signals."""
 
     def __init__(self, seed: str) -> None:
@@ -38,8 +38,8 @@ class Traffic:
         self.counter = 0
         self.bus_times: list[int] = []
 
-    def payload(self, length: int) -> bytes:
-        """3/7 zeros, 1/7 each of 1, 64, 255 and anything."""
+    def draw_payload(self, length: int) -> bytes:
+        """Random bytes: 3/7 are 0, 1/7 each are 1, 64 and 255, and 1/7 have any value."""
         if self.noise_at + length > len(self.noise):
             kind, value = np.frombuffer(self.random.randbytes(1 << 18), np.uint8).reshape(2, -1)
             favourites = np.repeat(np.array([0, 1, 64, 255], np.uint8), [110, 37, 36, 73])
@@ -47,73 +47,86 @@ class Traffic:
         self.noise_at += length
         return self.noise[self.noise_at - length : self.noise_at]
 
-    def can_id(self) -> int:
+    def draw_can_id(self) -> int:
         return int(self.random.random() * 119 + 1) * 13 & 0x7FF
 
-    def pick(self, *values: int) -> int:
+    def pick_value(self, *values: int) -> int:
         return values[int(self.random.random() * len(values))]
 
-    def can(self) -> bytes:
+    def draw_can_frame(self) -> bytes:
         if self.random.random() < 0.2:
-            return frames.socketcan(self.can_id(), self.payload(self.pick(12, 16, 24, 32, 64)), fd=True)
-        return frames.socketcan(self.can_id(), self.payload(self.pick(8, 8, 8, 8, 8, 6, 4, 2)))
+            return frames.build_socketcan_frame(
+                self.draw_can_id(), self.draw_payload(self.pick_value(12, 16, 24, 32, 64)), fd=True
+            )
+        return frames.build_socketcan_frame(
+            self.draw_can_id(), self.draw_payload(self.pick_value(8, 8, 8, 8, 8, 6, 4, 2))
+        )
 
-    def ethernet(self, eth_type: int, payload: bytes, vlan: int = 0) -> bytes:
-        dst, src = (b"\x02\0\0\0" + bytes((side, self.pick(*range(24)))) for side in (0, 1))
-        return frames.ethernet(dst, src, eth_type, payload, [(frames.VLAN, vlan)] if vlan else ())
+    def draw_ethernet_frame(self, eth_type: int, payload: bytes, vlan: int = 0) -> bytes:
+        dst, src = (b"\x02\0\0\0" + bytes((side, self.pick_value(*range(24)))) for side in (0, 1))
+        return frames.build_ethernet_frame(dst, src, eth_type, payload, [(frames.VLAN, vlan)] if vlan else ())
 
-    def ipv4(self, protocol: int, payload: bytes, vlan: int = 0) -> bytes:
-        src, dst = (bytes((10, 0, side, self.pick(*range(40)))) for side in (0, 1))
+    def draw_ipv4_frame(self, protocol: int, payload: bytes, vlan: int = 0) -> bytes:
+        src, dst = (bytes((10, 0, side, self.pick_value(*range(40)))) for side in (0, 1))
         identification = int(self.random.random() * 65536)
-        return self.ethernet(frames.IPV4, frames.ipv4(src, dst, protocol, payload, identification=identification), vlan)
+        return self.draw_ethernet_frame(
+            frames.IPV4, frames.build_ipv4_packet(src, dst, protocol, payload, identification=identification), vlan
+        )
 
-    def someip(self) -> bytes:
+    def draw_someip_datagram(self) -> bytes:
         """One datagram of SOME/IP notifications, three in four behind a VLAN tag."""
         messages = [
-            frames.someip(
+            frames.build_someip_message(
                 0x1000 + int(self.random.random() * 60),
                 0x8000 + int(self.random.random() * 30),
-                self.payload(self.pick(8, 8, 16, 24, 48)),
+                self.draw_payload(self.pick_value(8, 8, 16, 24, 48)),
                 session=int(self.random.random() * 65536),
             )
-            for _ in range(self.pick(1, 1, 2, 2, 3, 4, 6))
+            for _ in range(self.pick_value(1, 1, 2, 2, 3, 4, 6))
         ]
-        datagram = frames.udp(30000 + int(self.random.random() * 64), SOMEIP_PORT, b"".join(messages))
-        return self.ipv4(frames.UDP, datagram, self.pick(0, 5, 10, 10))
+        datagram = frames.build_udp_datagram(30000 + int(self.random.random() * 64), SOMEIP_PORT, b"".join(messages))
+        return self.draw_ipv4_frame(frames.UDP, datagram, self.pick_value(0, 5, 10, 10))
 
-    def tecmp(self, time_ns: int) -> bytes:
+    def draw_tecmp_frame(self, time_ns: int) -> bytes:
         """One frame of a capture module: entries of one kind, each stamped a little before the frame was sent."""
-        kind = self.pick(frames.TECMP_CAN, frames.TECMP_CAN, frames.TECMP_CAN_FD, frames.TECMP_LIN)
-        count, entries = self.pick(1, 4, 8, 12, 16), []
+        kind = self.pick_value(frames.TECMP_CAN, frames.TECMP_CAN, frames.TECMP_CAN_FD, frames.TECMP_LIN)
+        count, entries = self.pick_value(1, 4, 8, 12, 16), []
         for left in range(count, 0, -1):
             if kind == frames.TECMP_LIN:
-                data = frames.tecmp_lin(int(self.random.random() * 60), self.payload(8))
+                data = frames.build_tecmp_lin_data(int(self.random.random() * 60), self.draw_payload(8))
             else:
-                length = self.pick(8, 8, 8, 16, 32) if kind == frames.TECMP_CAN_FD else 8
-                data = frames.tecmp_can(self.can_id(), self.payload(length))
+                length = self.pick_value(8, 8, 8, 16, 32) if kind == frames.TECMP_CAN_FD else 8
+                data = frames.build_tecmp_can_data(self.draw_can_id(), self.draw_payload(length))
             bus_time = time_ns - left * 5000 - int(self.random.random() * 5000)
-            entries.append(frames.tecmp_entry(0x10 + self.pick(0, 1, 2, 3), bus_time, data))
+            entries.append(frames.build_tecmp_entry(0x10 + self.pick_value(0, 1, 2, 3), bus_time, data))
             self.bus_times.append(bus_time)
         self.counter += 1
-        return self.ethernet(frames.TECMP, frames.tecmp(0x40, self.counter, kind, entries))
+        return self.draw_ethernet_frame(frames.TECMP, frames.build_tecmp_message(0x40, self.counter, kind, entries))
 
-    def mixed(self, time_ns: int) -> bytes:
+    def draw_mixed_frame(self, time_ns: int) -> bytes:
         share = self.random.random()
         if share < 0.45:
-            return self.tecmp(time_ns)
+            return self.draw_tecmp_frame(time_ns)
         if share < 0.75:
-            return self.someip()
+            return self.draw_someip_datagram()
         if share < 0.80:
-            return self.ipv4(frames.UDP, frames.udp(30000 + self.pick(*range(64)), 42512, self.payload(120)))
+            return self.draw_ipv4_frame(
+                frames.UDP,
+                frames.build_udp_datagram(30000 + self.pick_value(*range(64)), 42512, self.draw_payload(120)),
+            )
         if share < 0.92:
-            src, dst = bytes((10, 0, 0, self.pick(*range(40)))), bytes((10, 0, 1, self.pick(*range(40))))
-            segment = frames.tcp(src, dst, (49200, 50000), self.counter * 300, 1, 0x18, self.payload(300))
-            return self.ethernet(frames.IPV4, frames.ipv4(src, dst, frames.TCP, segment), 10)
+            src, dst = bytes((10, 0, 0, self.pick_value(*range(40)))), bytes((10, 0, 1, self.pick_value(*range(40))))
+            segment = frames.build_tcp_packet(
+                src, dst, (49200, 50000), self.counter * 300, 1, 0x18, self.draw_payload(300)
+            )
+            return self.draw_ethernet_frame(frames.IPV4, frames.build_ipv4_packet(src, dst, frames.TCP, segment), 10)
         if share < 0.97:
-            return self.ethernet(frames.GPTP, frames.gptp_sync(self.counter & 0xFFFF, 0x0200_00FF_FE00_0001))
-        mac = b"\x02\0\0\0\x01" + bytes([self.pick(*range(24))])
-        return frames.ethernet(
-            b"\xff" * 6, mac, frames.ARP, frames.arp_request(mac, b"\x0a\0\0" + mac[5:], b"\x0a\0\x01\x01")
+            return self.draw_ethernet_frame(
+                frames.GPTP, frames.build_gptp_sync(self.counter & 0xFFFF, 0x0200_00FF_FE00_0001)
+            )
+        mac = b"\x02\0\0\0\x01" + bytes([self.pick_value(*range(24))])
+        return frames.build_ethernet_frame(
+            b"\xff" * 6, mac, frames.ARP, frames.build_arp_request(mac, b"\x0a\0\0" + mac[5:], b"\x0a\0\x01\x01")
         )
 
 
@@ -122,27 +135,29 @@ class Mix:
     """How a mix is drawn and written."""
 
     suffix: str
-    draw: Callable[[Traffic, int], bytes]
+    draw: Callable[[TrafficGenerator, int], bytes]
     header: bytes
     interfaces: int = 1
 
 
 _CAN_INTERFACES = [files.Interface(name=f"can{n}", link_type=files.CAN_SOCKETCAN) for n in range(4)]
-_CAN_HEADER = files.section_header("pcaplake sample") + b"".join(map(files.interface_description, _CAN_INTERFACES))
+_CAN_HEADER = files.build_section_header("pcaplake sample") + b"".join(
+    map(files.build_interface_description, _CAN_INTERFACES)
+)
 MIXES = {
-    "a": Mix(suffix="pcapng", draw=lambda traffic, _: traffic.can(), header=_CAN_HEADER, interfaces=4),
-    "b": Mix(suffix="pcap", draw=lambda traffic, _: traffic.someip(), header=files.pcap_header(1)),
-    "c": Mix(suffix="pcap", draw=Traffic.mixed, header=files.pcap_header(1)),
+    "a": Mix(suffix="pcapng", draw=lambda traffic, _: traffic.draw_can_frame(), header=_CAN_HEADER, interfaces=4),
+    "b": Mix(suffix="pcap", draw=lambda traffic, _: traffic.draw_someip_datagram(), header=files.build_pcap_header(1)),
+    "c": Mix(suffix="pcap", draw=TrafficGenerator.draw_mixed_frame, header=files.build_pcap_header(1)),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Records of at most BLOCK_PACKETS packets, and where their clocks stand.
+    """Records of at most BLOCK_PACKETS packets, and the offsets of their clocks.
 
     `starts` (int64, one more than packets) are offsets of records, `times` (int64) their times, `bus_at` offsets of
-    TECMP's u64 clocks, `bus_times` what they say; all times are ns of the Unix epoch. `period` is the time after which
-    the block may follow itself.
+    TECMP's u64 clocks, `bus_times` their values; all times are ns of the Unix epoch. `period` is the time after which
+    the block may be repeated.
     """
 
     data: NDArray[np.uint8]
@@ -153,22 +168,22 @@ class _Block:
     period: int
 
 
-def stream(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[tuple[float, bytes]]:
-    """A capture file of a mix in pieces of at most one block (about 25 MB), each with the share that is then done."""
+def generate_mix_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[tuple[float, bytes]]:
+    """A capture file of a mix in pieces of at most one block (about 25 MB), each with the fraction that is done after it."""
     mix = MIXES[name]
     end_ns = start_ns + round(seconds * 1e9)
-    block = _draw(mix, seed, start_ns, end_ns)
+    block = _draw_block(mix, seed, start_ns, end_ns)
     yield 0.0, mix.header
     shift = 0
     while start_ns + shift < end_ns:
         count = int(np.searchsorted(block.times, end_ns - shift))
-        piece = _at(mix, block, shift)[: block.starts[count]].tobytes()
+        piece = _shift_block_clocks(mix, block, shift)[: block.starts[count]].tobytes()
         shift += block.period
         yield min(1.0, shift / (end_ns - start_ns)), piece
 
 
-def _draw(mix: Mix, seed: str, start_ns: int, end_ns: int) -> _Block:
-    traffic, (low, high) = Traffic(seed), GAP_NS
+def _draw_block(mix: Mix, seed: str, start_ns: int, end_ns: int) -> _Block:
+    traffic, (low, high) = TrafficGenerator(seed), GAP_NS
     tick = 1 if mix.suffix == "pcapng" else 1000
     records: list[bytes] = []
     times: list[int] = []
@@ -181,9 +196,9 @@ def _draw(mix: Mix, seed: str, start_ns: int, end_ns: int) -> _Block:
         interface = int(traffic.random.random() * mix.interfaces)
         known = len(traffic.bus_times)
         packet = files.Packet(time_ns, interface, mix.draw(traffic, time_ns))
-        record = files.enhanced_packet(packet) if mix.suffix == "pcapng" else files.pcap_record(packet)
+        record = files.build_enhanced_packet(packet) if mix.suffix == "pcapng" else files.build_pcap_record(packet)
         if len(traffic.bus_times) > known:
-            bus_at.extend(_entry_clocks(packet.data, size + _HEAD[mix.suffix]))
+            bus_at.extend(_entry_clock_offsets(packet.data, size + _HEAD[mix.suffix]))
         records.append(record)
         times.append(time_ns)
         size += len(record)
@@ -197,15 +212,15 @@ def _draw(mix: Mix, seed: str, start_ns: int, end_ns: int) -> _Block:
     )
 
 
-def _entry_clocks(frame: bytes, at: int) -> Iterator[int]:
-    """Offsets of the entries' clocks in an untagged TECMP frame that stands at `at`."""
+def _entry_clock_offsets(frame: bytes, at: int) -> Iterator[int]:
+    """Offsets of the entries' clocks in an untagged TECMP frame that begins at `at`."""
     entry = 14 + 12
     while entry < len(frame):
         yield at + entry + 4
         entry += 16 + struct.unpack_from(">H", frame, entry + 12)[0]
 
 
-def _at(mix: Mix, block: _Block, shift: int) -> NDArray[np.uint8]:
+def _shift_block_clocks(mix: Mix, block: _Block, shift: int) -> NDArray[np.uint8]:
     """The block with all clocks `shift` ns later."""
     if not shift:
         return block.data

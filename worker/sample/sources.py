@@ -1,6 +1,6 @@
-"""What the sources of a drive share: where they send, when, and payloads that look like signals.
+"""What the sources of a drive have in common: addresses, times, and payloads that look like signals.
 
-Knows a vehicle's interfaces and addresses. Must not know which messages there are.
+This module knows a vehicle's interfaces and addresses, but not its messages.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ SOMEIP_PORT, SD_PORT, EVENT_PORT = 30501, 30490, 30502
 Source = Iterator[Packet]
 
 
-def ticks(rng: random.Random, start_ns: int, cycle_ms: float, jitter: float = 0.02) -> Iterator[int]:
-    """The times (ns) of something cyclic: a phase of its own, and each time a little off."""
+def cyclic_timestamps(rng: random.Random, start_ns: int, cycle_ms: float, jitter: float = 0.02) -> Iterator[int]:
+    """The times (ns) of a cyclic event, with a random phase and jitter."""
     cycle = round(cycle_ms * 1e6)
     phase = start_ns + int(rng.random() * cycle * 0.9)
     for n in count():
         yield phase + n * cycle + int(rng.random() * jitter * cycle)
 
 
-def signals(rng: random.Random, length: int) -> Callable[[int], bytes]:
+def signal_payload_generator(rng: random.Random, length: int) -> Callable[[int], bytes]:
     """Payloads of `length` bytes over time: a 4-bit counter, two slow 16-bit values, status that rarely changes."""
     base = bytearray(rng.choice((0, 0, 0, 0, 1, 0x40, 0xFF)) for _ in range(length))
     period, swing, number = rng.uniform(3, 40) * SECOND, rng.randrange(200, 20_000), count()
     offset, slow = rng.randrange(20_000, 40_000), length >= 6
 
-    def payload(time_ns: int) -> bytes:
+    def signal_payload(time_ns: int) -> bytes:
         n = next(number)
         base[0] = base[0] & 0xF0 | n & 0x0F
         if slow:
@@ -53,4 +53,4 @@ def signals(rng: random.Random, length: int) -> Callable[[int], bytes]:
             base[-1] ^= 1
         return bytes(base)
 
-    return payload
+    return signal_payload

@@ -12,10 +12,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .errors import Retryable
-from .lake.lake import Lake
-from .meter import SILENT, Meter
-from .source import ObjectRef, capture
+from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.meter import SILENT, Meter
 
 MOST = 100  # stages that are followed at once: a sample is enough
 EVERY = 0.5
@@ -44,11 +44,11 @@ class Lag:
         self._meter, self._now, self._sleep = meter, now, sleep
         self._open: dict[Lake, dict[str, _Followed]] = {lake: {} for lake in lakes.values()}
 
-    def staged(self, lake: Lake, stage_id: str, ref: ObjectRef) -> None:
+    def follow_stage(self, lake: Lake, stage_id: str, ref: ObjectRef) -> None:
         """A capture is in this stage now."""
         followed = self._open[lake]
         if ref.event_time is not None and (stage_id in followed or len(followed) < MOST):
-            stage = followed.setdefault(stage_id, _Followed(capture(ref).capture_id))
+            stage = followed.setdefault(stage_id, _Followed(capture_from_reference(ref).capture_id))
             stage.uploaded.append(ref.event_time.timestamp())
 
     async def run(self) -> None:
@@ -56,20 +56,20 @@ class Lag:
             await self._sleep(EVERY)
             for lake in self._open:
                 try:
-                    await self.look(lake)
+                    await self.measure_landed_stages(lake)
                 except Retryable as error:
                     log.debug("%s", error)
 
-    async def look(self, lake: Lake) -> None:
+    async def measure_landed_stages(self, lake: Lake) -> None:
         """Those whose batch is in every table are measured, and forgotten."""
         followed = self._open[lake]
         if not followed:
             return
-        landed = await lake.committed({stage.capture_id for stage in followed.values()})
-        for stage_id in [one for one, stage in followed.items() if stage.capture_id in landed]:
-            self._observe(followed.pop(stage_id).uploaded)
+        landed = await lake.find_committed_captures({stage.capture_id for stage in followed.values()})
+        for stage_id in [followed_id for followed_id, stage in followed.items() if stage.capture_id in landed]:
+            self._observe_lag(followed.pop(stage_id).uploaded)
 
-    def _observe(self, uploaded: Iterable[float]) -> None:
+    def _observe_lag(self, uploaded: Iterable[float]) -> None:
         now = self._now()
         for time_ in uploaded:
             self._meter.observe("lag_seconds", max(0.0, now - time_))

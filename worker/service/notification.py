@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
-from .errors import PcaplakeError
-from .source import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.errors import PcaplakeError
 
 CREATED = "ObjectCreated:"
 CREATED_BY_EVENTBRIDGE = "Object Created"
 FOLDER = "folder marker"
 TEST_EVENT = "s3:TestEvent"
+OWED = "pcaplake"  # field of a record, ours alone
 _SHOWN = 200
 
 
@@ -43,23 +44,27 @@ class Notification:
     bad: BadNotification | None = None
 
 
-def parse(body: str) -> Notification:
+def parse_notification(body: str) -> Notification:
     """What a message says. BadNotification, with a short reason, when nothing in it can be read."""
-    message = _object(_json(body, "the body"), "the body")
+    message = _require_object(_parse_json(body, "the body"), "the body")
     if message.get("Type") == "Notification" and "Message" in message:
-        text = _text(message, "Message", "the SNS notification")
-        message = _object(_json(text, "the SNS message"), "the SNS message")
+        text = _require_text(message, "Message", "the SNS notification")
+        message = _require_object(_parse_json(text, "the SNS message"), "the SNS message")
     if "Records" in message:
-        return _records(message["Records"])
+        return _parse_records(message["Records"])
     if "detail-type" in message:
-        return _eventbridge(message)
+        return _parse_eventbridge_event(message)
     if message.get("Event") == TEST_EVENT:
         return Notification(ignored={TEST_EVENT: 1})
-    raise BadNotification(f"neither an S3 event nor one of SNS or EventBridge: it has the keys {_shown(list(message))}")
+    raise BadNotification(
+        f"neither an S3 event nor one of SNS or EventBridge: it has the keys {_shorten_for_display(list(message))}"
+    )
 
 
-def event(ref: ObjectRef) -> str:
+def build_s3_event(ref: ObjectRef) -> str:
     """The event that S3 sends for a creation, of one that was not announced, or is once more; `parse` reads it back.
+
+    `owed_to` goes with it in a field that S3 does not use: the routes may be others when it is read.
 
     ValueError for what is in no bucket.
     """
@@ -67,7 +72,7 @@ def event(ref: ObjectRef) -> str:
     bucket, _, key = path.partition("/")
     if scheme != "s3" or not bucket or not key:
         raise ValueError(f"{ref.uri} is no object of S3")
-    said = {
+    object_fields = {
         "key": quote_plus(key, safe="/"),
         "size": None if ref.size == UNKNOWN_SIZE else ref.size,
         "eTag": ref.etag,
@@ -82,23 +87,25 @@ def event(ref: ObjectRef) -> str:
         "s3": {
             "s3SchemaVersion": "1.0",
             "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
-            "object": {name: value for name, value in said.items() if value is not None},
+            "object": {name: value for name, value in object_fields.items() if value is not None},
         },
     }
+    if ref.owed_to is not None:
+        record[OWED] = {"lake": ref.owed_to}
     if ref.event_time is not None:
         record["eventTime"] = ref.event_time.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return json.dumps({"Records": [record]})
 
 
-def _records(records: Any) -> Notification:
+def _parse_records(records: Any) -> Notification:
     if not isinstance(records, list) or not records:
         raise BadNotification("Records is no list, or an empty one")
     objects: list[ObjectRef] = []
     ignored: Counter[str] = Counter()
     bad: BadNotification | None = None
-    for number, each in enumerate(records):
+    for number, raw_record in enumerate(records):
         try:
-            _record(each, f"record {number}", objects, ignored)
+            _parse_record(raw_record, f"record {number}", objects, ignored)
         except BadNotification as error:
             bad = bad or error
     if bad is not None and not objects and not ignored:
@@ -106,44 +113,50 @@ def _records(records: Any) -> Notification:
     return Notification(objects=tuple(objects), ignored=dict(ignored), bad=bad)
 
 
-def _record(each: Any, where: str, objects: list[ObjectRef], ignored: Counter[str]) -> None:
-    record = _object(each, where)
+def _parse_record(raw_record: Any, where: str, objects: list[ObjectRef], ignored: Counter[str]) -> None:
+    record = _require_object(raw_record, where)
     version = str(record.get("eventVersion", "2"))
     if version.partition(".")[0] != "2":  # S3 promises: what breaks readers raises the major version
-        raise BadNotification(f"{where} has the event version {_shown(version)}, not 2.x")
-    name = _text(record, "eventName", where).removeprefix("s3:")
+        raise BadNotification(f"{where} has the event version {_shorten_for_display(version)}, not 2.x")
+    name = _require_text(record, "eventName", where).removeprefix("s3:")
     if not name.startswith(CREATED):
         ignored[name] += 1
         return
-    s3 = _object(record.get("s3"), f"{where}: s3")
-    raw = _object(s3.get("object"), f"{where}: s3.object")
-    bucket = _text(_object(s3.get("bucket"), f"{where}: s3.bucket"), "name", f"{where}: s3.bucket")
-    ref = _ref(
+    s3 = _require_object(record.get("s3"), f"{where}: s3")
+    raw = _require_object(s3.get("object"), f"{where}: s3.object")
+    bucket = _require_text(_require_object(s3.get("bucket"), f"{where}: s3.bucket"), "name", f"{where}: s3.bucket")
+    ref = _build_reference(
         where,
         bucket=bucket,
-        key=_decoded(_text(raw, "key", f"{where}: s3.object"), where),
+        key=_decode_key(_require_text(raw, "key", f"{where}: s3.object"), where),
         raw=raw,
         etag=raw.get("eTag"),
         version_id=raw.get("versionId"),
         time=record.get("eventTime"),
+        owed_to=_optional_text(
+            _require_object(record.get(OWED, {}), f"{where}: {OWED}").get("lake"), f"{where}: {OWED}.lake"
+        )
+        or None,
     )
-    _sort(ref, objects, ignored)
+    _append_unless_folder(ref, objects, ignored)
 
 
-def _eventbridge(event: Mapping[str, Any]) -> Notification:
+def _parse_eventbridge_event(event: Mapping[str, Any]) -> Notification:
     where = "the EventBridge event"
-    kind = _text(event, "detail-type", where)
+    kind = _require_text(event, "detail-type", where)
     if event.get("source") != "aws.s3":
-        raise BadNotification(f"{where} is from {_shown(event.get('source'))}, not from aws.s3")
+        raise BadNotification(f"{where} is from {_shorten_for_display(event.get('source'))}, not from aws.s3")
     if kind != CREATED_BY_EVENTBRIDGE:
         return Notification(ignored={kind: 1})
-    detail = _object(event.get("detail"), f"{where}: detail")
-    raw = _object(detail.get("object"), f"{where}: detail.object")
-    bucket = _text(_object(detail.get("bucket"), f"{where}: detail.bucket"), "name", f"{where}: detail.bucket")
-    ref = _ref(
+    detail = _require_object(event.get("detail"), f"{where}: detail")
+    raw = _require_object(detail.get("object"), f"{where}: detail.object")
+    bucket = _require_text(
+        _require_object(detail.get("bucket"), f"{where}: detail.bucket"), "name", f"{where}: detail.bucket"
+    )
+    ref = _build_reference(
         where,
         bucket=bucket,
-        key=_text(raw, "key", f"{where}: detail.object"),
+        key=_require_text(raw, "key", f"{where}: detail.object"),
         raw=raw,
         etag=raw.get("etag"),
         version_id=raw.get("version-id"),
@@ -151,11 +164,11 @@ def _eventbridge(event: Mapping[str, Any]) -> Notification:
     )
     objects: list[ObjectRef] = []
     ignored: Counter[str] = Counter()
-    _sort(ref, objects, ignored)
+    _append_unless_folder(ref, objects, ignored)
     return Notification(objects=tuple(objects), ignored=dict(ignored))
 
 
-def _sort(ref: ObjectRef, objects: list[ObjectRef], ignored: Counter[str]) -> None:
+def _append_unless_folder(ref: ObjectRef, objects: list[ObjectRef], ignored: Counter[str]) -> None:
     """An empty object named like a folder is what consoles and file managers leave: no capture."""
     if ref.uri.endswith("/") and ref.size == 0:
         ignored[FOLDER] += 1
@@ -163,38 +176,50 @@ def _sort(ref: ObjectRef, objects: list[ObjectRef], ignored: Counter[str]) -> No
         objects.append(ref)
 
 
-def _ref(
-    where: str, *, bucket: str, key: str, raw: Mapping[str, Any], etag: Any, version_id: Any, time: Any
+def _build_reference(
+    where: str,
+    *,
+    bucket: str,
+    key: str,
+    raw: Mapping[str, Any],
+    etag: Any,
+    version_id: Any,
+    time: Any,
+    owed_to: str | None = None,
 ) -> ObjectRef:
     size = raw.get("size")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-        raise BadNotification(f"{where} has the size {_shown(size)}")
+        raise BadNotification(f"{where} has the size {_shorten_for_display(size)}")
     if "/" in bucket:
-        raise BadNotification(f"{where} has the bucket {_shown(bucket)}")
+        raise BadNotification(f"{where} has the bucket {_shorten_for_display(bucket)}")
     uri = f"s3://{bucket}/{key}"
-    etag, version_id = _optional(etag, f"{where}: etag").strip('"'), _optional(version_id, f"{where}: version")
+    etag, version_id = (
+        _optional_text(etag, f"{where}: etag").strip('"'),
+        _optional_text(version_id, f"{where}: version"),
+    )
     for name in (uri, etag, version_id):
         if any("\ud800" <= letter <= "\udfff" for letter in name):  # JSON can say half a letter, no store can
-            raise BadNotification(f"{where} has a name that is no Unicode: {_shown(name)}")
+            raise BadNotification(f"{where} has a name that is no Unicode: {_shorten_for_display(name)}")
     return ObjectRef(
         uri=uri,
         size=UNKNOWN_SIZE if size is None else size,
         explicit=True,
         etag=etag or None,
         version_id=version_id or None,
-        sequencer=_optional(raw.get("sequencer"), f"{where}: sequencer") or None,
-        event_time=_time(time),
+        sequencer=_optional_text(raw.get("sequencer"), f"{where}: sequencer") or None,
+        event_time=_parse_event_time(time),
+        owed_to=owed_to,
     )
 
 
-def _decoded(key: str, where: str) -> str:
+def _decode_key(key: str, where: str) -> str:
     try:
         return unquote_plus(key, errors="strict")
     except UnicodeDecodeError as error:
-        raise BadNotification(f"{where} has a key that is no UTF-8: {_shown(key)}") from error
+        raise BadNotification(f"{where} has a key that is no UTF-8: {_shorten_for_display(key)}") from error
 
 
-def _time(value: Any) -> datetime | None:
+def _parse_event_time(value: Any) -> datetime | None:
     """Only for measuring the lag: no event is refused for its time."""
     try:
         time = datetime.fromisoformat(value)
@@ -203,32 +228,32 @@ def _time(value: Any) -> datetime | None:
         return None
 
 
-def _json(text: str, what: str) -> Any:
+def _parse_json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadNotification(f"{what} is no JSON: {_shown(text)}") from error
+        raise BadNotification(f"{what} is no JSON: {_shorten_for_display(text)}") from error
 
 
-def _object(value: Any, what: str) -> Mapping[str, Any]:
+def _require_object(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise BadNotification(f"{what} is no JSON object: {_shown(value)}")
+        raise BadNotification(f"{what} is no JSON object: {_shorten_for_display(value)}")
     return value
 
 
-def _text(raw: Mapping[str, Any], name: str, where: str) -> str:
+def _require_text(raw: Mapping[str, Any], name: str, where: str) -> str:
     value = raw.get(name)
     if not isinstance(value, str) or not value:
-        raise BadNotification(f"{where}: {name} is {_shown(value)}, not a text")
+        raise BadNotification(f"{where}: {name} is {_shorten_for_display(value)}, not a text")
     return value
 
 
-def _optional(value: Any, what: str) -> str:
+def _optional_text(value: Any, what: str) -> str:
     if not isinstance(value, str | None):
-        raise BadNotification(f"{what} is {_shown(value)}, not a text")
+        raise BadNotification(f"{what} is {_shorten_for_display(value)}, not a text")
     return value or ""
 
 
-def _shown(value: Any) -> str:
+def _shorten_for_display(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import signal
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
@@ -17,31 +15,33 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from parser.tables import TABLES
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker import VERSION
+from pcaplake.worker.captures.range_reader import Budget, FetchConfig
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.config.routes import Routes
+from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
+from pcaplake.worker.config.settings import read_pod_identity
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.lake.commit.lease import LONGEST_LOOK
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.services import Services
+from pcaplake.worker.meter import Meter
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.service.queue.sqs import SqsQueue
+from pcaplake.worker.stop_signals import on_stop_signals
+from pcaplake.worker.telemetry.logs import configured_logging
+from pcaplake.worker.telemetry.loop import LoopDelay
+from pcaplake.worker.telemetry.prometheus import PrometheusMeter
+from pcaplake.worker.telemetry.server import Server
+from pcaplake.worker.telemetry.traces import exported_traces
 
-from . import VERSION
-from .errors import Fatal
-from .fetch import Budget, Fetching
-from .fleet_settings import FleetSettings, misspelt
-from .lake.fleet import Services, open_lake
-from .lake.lake import Lake
-from .meter import Meter
-from .pipeline import Reader
+from .announce import create_queue_source
 from .queue import Queue
-from .queue.sqs import SqsQueue
-from .replay import Replays
-from .routes import Routes
 from .service import Service
-from .settings import pod
-from .source import Sources
-from .telemetry.logs import configured
-from .telemetry.loop import LoopDelay
-from .telemetry.metrics import PrometheusMeter
-from .telemetry.server import Server
-from .telemetry.traces import exported
 
 log = logging.getLogger(__name__)
-SECOND_SIGNAL = 130
 LATE = 30.0  # seconds: the event loop hangs
 TURNS = 10  # times `commit_timeout`: the committer hangs
 
@@ -59,9 +59,9 @@ class Parts:
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
+async def open_service_parts(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
     """Everything opened, and closed again. WrongSetting and Fatal as they come."""
-    routes, name = settings.load_routes(), settings.the_queue()
+    routes, name = settings.load_routes(), settings.require_queue_name()
     readers = {
         route.name: Reader(profile=route.profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
         for route in routes.routes
@@ -72,31 +72,25 @@ async def opened(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
         services = await Services.open(settings.ledger_table, locks, region=settings.region, meter=meter)
         await stack.enter_async_context(services)
-        sources, budget = Sources(settings.storage), Budget(settings.max_inflight_bytes)
+        sources, budget = Sources(settings.storage_options_for), Budget(settings.max_inflight_bytes)
         lakes: dict[str, Lake] = {}
-        stack.push_async_callback(_close, lakes)
-        for uri in routes.lakes:
-            replays = Replays(queue, routes, readers, sources, budget=budget)
-            lake = await open_lake(
+        stack.push_async_callback(_close_lakes, lakes)
+        for uri in routes.lake_uris:
+            source = create_queue_source(queue, routes, readers, sources, uri, budget=budget)
+            lake = await Lake.open(
                 uri,
-                services,
-                source=replays,
-                knobs=settings.knobs,
-                options=settings.storage(uri),
-                create=settings.create,
-                partition_columns=settings.partition_by,
-                properties=settings.table_property,
-                shards=settings.shards,
-                decoder_version=VERSION,
-                lease_timeout=settings.lease_timeout,
-                commits=settings.role != "worker",
-                meter=meter,
+                lake_config=settings.lake_config,
+                ledger=services,
+                storage_options=settings.storage_options_for(uri),
+                source=source,
+                runtime=Runtime(meter=meter),
             )
-            replays.lake = lakes[uri] = await lake.__aenter__()
+            source.lake = lake
+            lakes[uri] = await lake.__aenter__()
         yield Parts(queue=queue, routes=routes, lakes=lakes, readers=readers, sources=sources, budget=budget)
 
 
-async def _close(lakes: Mapping[str, Lake]) -> None:
+async def _close_lakes(lakes: Mapping[str, Lake]) -> None:
     """All at once: each may take what is left of the drain time."""
     ends = await asyncio.gather(*(lake.close() for lake in lakes.values()), return_exceptions=True)
     for end in ends:
@@ -104,25 +98,25 @@ async def _close(lakes: Mapping[str, Lake]) -> None:
             raise end
 
 
-async def serve(settings: FleetSettings) -> int:
+async def run_service(settings: FleetSettings) -> int:
     """The whole run -> exit code."""
     registry = CollectorRegistry()
     meter, server = PrometheusMeter(registry), Server(registry, host=settings.http_host, port=settings.http_port)
     meter.begin(table=TABLES)
     delay = LoopDelay(meter)
-    server.health["event loop"] = lambda: f"{delay.late:.0f} s late" if delay.late > LATE else None
+    server.health["event loop"] = lambda: f"{delay.seconds_late:.0f} s late" if delay.seconds_late > LATE else None
     server.ready["service"] = lambda: "it has not begun"
-    with configured(settings.log_format, settings.log_level), exported(settings.traces_endpoint):
-        if line := misspelt():
+    with configured_logging(settings.log_format, settings.log_level), exported_traces(settings.traces_endpoint):
+        if line := describe_unknown_variables():
             log.warning("%s", line)
-        async with server, _beside(delay.run()), opened(settings, meter) as parts:
-            await _serve(settings, parts, meter, server)
+        async with server, _run_in_background(delay.run()), open_service_parts(settings, meter) as parts:
+            await _run_until_stopped(settings, parts, meter, server)
     return 0
 
 
-async def _serve(settings: FleetSettings, parts: Parts, meter: Meter, server: Server) -> None:
+async def _run_until_stopped(settings: FleetSettings, parts: Parts, meter: Meter, server: Server) -> None:
     for uri, lake in parts.lakes.items():
-        server.health[f"committer of {uri}"] = lambda lake=lake: _stuck(lake, settings)  # type: ignore[misc]
+        server.health[f"committer of {uri}"] = lambda lake=lake: _describe_hang(lake, settings)  # type: ignore[misc]
     service = Service(
         parts.queue,
         parts.routes,
@@ -138,30 +132,39 @@ async def _serve(settings: FleetSettings, parts: Parts, meter: Meter, server: Se
         retry_first=settings.retry_first,
         retry_most=settings.retry_most,
         drain_timeout=settings.drain_timeout,
-        fetching=Fetching(meter=meter),
+        fetch_config=FetchConfig(meter=meter),
         meter=meter,
     )
-    _stop_on_signals(service)
-    server.ready["service"] = lambda: "it stops" if service.stopping else None
+
+    def request_stop() -> None:
+        log.info("stopping: what has begun is finished; a second signal stops at once, and loses nothing either")
+        service.stop()
+
+    on_stop_signals(request_stop)
+    server.ready["service"] = lambda: "it stops" if service.is_stopping else None
     log.info("running as %s; the lakes are %s", settings.role, ", ".join(parts.lakes))
-    async with _costed(settings, service, meter):
+    async with _follow_deletion_cost(settings, service, meter):
         await service.run()
     log.info("stopped: %s", dict(service.tally))
 
 
-def _costed(settings: FleetSettings, service: Service, meter: Meter) -> contextlib.AbstractAsyncContextManager[None]:
+def _follow_deletion_cost(
+    settings: FleetSettings, service: Service, meter: Meter
+) -> contextlib.AbstractAsyncContextManager[None]:
     """The pod's deletion cost follows the work. Fatal without the extra."""
     if not settings.deletion_cost or settings.role == "committer":  # one committer has nothing in flight to go by
         return contextlib.nullcontext()
     try:
-        from .cluster.deletion_cost import following  # the extra is only for those who turn it on
+        from pcaplake.worker.kubernetes.deletion_cost import following  # the extra is only for those who turn it on
     except ImportError as error:
         raise Fatal(f"deletion_cost needs the extra `cluster`: pip install 'pcaplake[cluster]' ({error})") from error
-    return following(lambda: service.in_flight, pod(), interval=settings.deletion_cost_interval, meter=meter)
+    return following(
+        lambda: service.messages_in_flight, read_pod_identity(), interval=settings.deletion_cost_interval, meter=meter
+    )
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def _run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     task = asyncio.create_task(work)
     try:
         yield
@@ -170,22 +173,10 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _stuck(lake: Lake, settings: FleetSettings) -> str | None:
-    """A turn may try for `commit_timeout` at several places; one that takes many times as long hangs."""
-    still = lake.committer.still
-    return f"no turn for {still:.0f} s" if lake.commits and still > TURNS * settings.commit_timeout else None
-
-
-def _stop_on_signals(service: Service) -> None:
-    stopping = False
-
-    def stop() -> None:
-        nonlocal stopping
-        if stopping:
-            os._exit(SECOND_SIGNAL)
-        stopping = True
-        log.info("stopping: what has begun is finished; a second signal stops at once, and loses nothing either")
-        service.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+def _describe_hang(lake: Lake, settings: FleetSettings) -> str | None:
+    """A turn may try for `commit_timeout` at several places, and a follower waits for its next look at the lease."""
+    seconds, most = (
+        lake.committer.seconds_since_turn,
+        TURNS * settings.commit_timeout + LONGEST_LOOK * settings.lease_timeout,
+    )
+    return f"no turn of the committer for {seconds:.0f} s" if lake.commits and seconds > most else None

@@ -13,12 +13,14 @@ from typing import Literal, TextIO
 
 import structlog
 
+from pcaplake.worker.plain_text import to_json, visible
+
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CHATTY = ("aiobotocore", "aiohttp", "asyncio", "botocore", "opentelemetry", "urllib3")
 """Below `warning` they tell of every request, with its signature."""
 
 
-def bound(**ids: str) -> AbstractContextManager[None]:
+def bound_log_context(**ids: str) -> AbstractContextManager[None]:
     """Within it, and in the tasks that begin there, every line has these: `with bound(message_id=..., capture_id=...)`.
 
     A thread of an executor has its own; `asyncio.to_thread` takes them along.
@@ -26,13 +28,13 @@ def bound(**ids: str) -> AbstractContextManager[None]:
     return structlog.contextvars.bound_contextvars(**ids)
 
 
-def bind(**ids: str) -> None:
+def bind_log_context(**ids: str) -> None:
     """As `bound`, to the end of this task."""
     structlog.contextvars.bind_contextvars(**ids)
 
 
 @contextmanager
-def configured(
+def configured_logging(
     format: Literal["json", "text"] = "json",
     level: Literal["debug", "info", "warning", "error"] = "info",
     stream: TextIO | None = None,
@@ -40,7 +42,7 @@ def configured(
     """Everything that is logged goes to `stream` (stderr by default); as before at the end."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_formatter(format, colors=stream.isatty()))
+    handler.setFormatter(_create_formatter(format, colors=stream.isatty()))
     root = logging.getLogger()
     handlers, old_level = root.handlers[:], root.level
     quiet = {name: logging.getLogger(name).level for name in _CHATTY}
@@ -58,7 +60,17 @@ def configured(
             logging.getLogger(name).setLevel(old)
 
 
-def _formatter(format: str, *, colors: bool) -> logging.Formatter:
+def _escape_log_values(
+    logger: structlog.typing.WrappedLogger, method: str, event_dict: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """What is logged names files and keys of strangers. The renderer shows values that are no texts as Python does."""
+    return {
+        name: visible(value, keep="\n" if name == "exception" else "") if isinstance(value, str) else value
+        for name, value in event_dict.items()
+    }
+
+
+def _create_formatter(format: str, *, colors: bool) -> logging.Formatter:
     about: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -69,13 +81,17 @@ def _formatter(format: str, *, colors: bool) -> logging.Formatter:
         about.append(structlog.processors.TimeStamper(fmt="iso", utc=True))
         shown: list[structlog.typing.Processor] = [
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
+            structlog.processors.JSONRenderer(serializer=to_json, default=str, ensure_ascii=False),
         ]
     else:
         about.append(structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False))
         # the default shows the locals of every frame: hundreds of lines, in which settings and secrets stand
         plain = structlog.dev.plain_traceback
-        shown = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+        shown = [
+            structlog.processors.format_exc_info,
+            _escape_log_values,
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain),
+        ]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=about,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shown],

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from ..meter import Meter
+from pcaplake.worker.meter import Meter
 
 INTERVAL = 0.5
 _REMEMBERED = 60
@@ -35,10 +35,10 @@ class LoopDelay:
         while True:
             self._awake = self._clock()
             await self._sleep(INTERVAL)
-            self._delays.append(self.late)
+            self._delays.append(self.seconds_late)
             self._meter.set("event_loop_delay_seconds", max(self._delays))
 
     @property
-    def late(self) -> float:
+    def seconds_late(self) -> float:
         """Seconds by which the loop is late now."""
         return max(0.0, self._clock() - self._awake - INTERVAL)

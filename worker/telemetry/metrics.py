@@ -1,24 +1,13 @@
-"""Every metric there is, in one table, and the meter that fills them in for Prometheus.
+"""The table of all metrics: names, units, labels and what each tells an operator.
 
-Knows names, units and what each figure tells an operator; docs/metrics.md is made from the table. Must not know who
-counts: the parts see the port in worker/meter.py, and name a metric by its key here.
+docs/metrics.md is made from it. Code that counts sees only the port in worker/meter.py and names a metric by its key here.
 """
 
 from __future__ import annotations
 
-import itertools
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any, Literal
-
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
-
-log = logging.getLogger(__name__)
+from typing import Literal
 
 Kind = Literal["counter", "gauge", "histogram"]
 _STEPS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -29,14 +18,15 @@ _FILES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 
 
 
 Label = str | Mapping[str, str]
-"""What its values are, in words; or all of them, each with a note or with none."""
+"""A label's values: described in words, or each of them with a note (empty: none)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """`name` as it is exposed, `labels` with the values they take. `of`: the histogram of which this is an extreme.
+    """A metric that Prometheus scrapes, under `name`.
 
-    `beside`: another counter with these labels; where that one has a series, this one has it too, from 0 on.
+    `of` and `pick`: the histogram whose smallest or largest value this gauge holds. `beside`: a counter with the same
+    labels; for each of its series this counter has one, too, which begins at 0.
     """
 
     name: str
@@ -49,19 +39,19 @@ class Metric:
     beside: str | None = None
 
 
-def _counter(name: str, help: str, *, beside: str | None = None, **labels: Label) -> Metric:
+def _counter_metric(name: str, help: str, *, beside: str | None = None, **labels: Label) -> Metric:
     return Metric(name=name, kind="counter", help=help, labels=labels, beside=beside)
 
 
-def _gauge(name: str, help: str, **labels: Label) -> Metric:
+def _gauge_metric(name: str, help: str, **labels: Label) -> Metric:
     return Metric(name=name, kind="gauge", help=help, labels=labels)
 
 
-def _histogram(name: str, buckets: tuple[float, ...], help: str, **labels: Label) -> Metric:
+def _histogram_metric(name: str, buckets: tuple[float, ...], help: str, **labels: Label) -> Metric:
     return Metric(name=name, kind="histogram", help=help, labels=labels, buckets=buckets)
 
 
-def _extreme(name: str, of: str, pick: Callable[[float, float], float], help: str) -> Metric:
+def _extreme_gauge_metric(name: str, of: str, pick: Callable[[float, float], float], help: str) -> Metric:
     return Metric(name=name, kind="gauge", help=help, of=of, pick=pick)
 
 
@@ -69,68 +59,75 @@ _TABLE = "table of the lake"
 _LAKE = "URI of the lake"
 _FAULTS = (  # as in the column `reason` of `faults`; a test compares them with the parser's
     *("short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time"),
-    *("truncated", "unreadable", "broken_compression", "too_many_interfaces", "too_many_dates"),
+    *("truncated", "unreadable", "broken_compression", "too_many_interfaces", "too_many_dates", "too_much_repeated"),
 )
 
 METRICS: Mapping[str, Metric] = {
     # messages
-    "messages": _counter(
+    "messages": _counter_metric(
         "pcaplake_messages_total",
-        "Messages of the queue, by what became of them.",
+        "Messages received from the queue, by outcome.",
         outcome={
-            "deleted": "",
-            "undeleted": "it may come again, and is known then",
-            "released": "they come again",
-            "bad": "cannot be read",
-            "lost": "hidden no longer",
+            "deleted": "all its captures are staged",
+            "delete_failed": "the message may be delivered again, and finds its captures staged",
+            "released": "its visibility timeout was ended early, so it is delivered again",
+            "unreadable": "not an event notification",
+            "receipt_expired": "it is visible to other workers again",
         },
     ),
-    "notifications_ignored": _counter(
+    "notifications_ignored": _counter_metric(
         "pcaplake_notifications_ignored_total",
-        "Notifications that announce no capture of ours; other events than these are counted by their names.",
-        kind={"s3:TestEvent": "", "folder marker": "", "no route": ""},
+        "Notifications that do not announce a capture. Other event types are counted under their names.",
+        kind={"s3:TestEvent": "", "folder marker": "", "no route": "the object matches no route"},
     ),
-    "heartbeats": _counter(
+    "heartbeats": _counter_metric(
         "pcaplake_heartbeats_total",
-        "Messages whose visibility timeout was to be extended.",
-        outcome={"done": "", "lost": "the receipt is worth nothing any more", "failed": "tried again"},
+        "Attempts to extend the visibility timeout of a message.",
+        outcome={"extended": "", "receipt_expired": "the receipt handle has expired", "failed": "tried again"},
     ),
-    "messages_in_flight": _gauge(
-        "pcaplake_messages_in_flight", "Messages that were received and neither deleted nor given back."
+    "messages_in_flight": _gauge_metric(
+        "pcaplake_messages_in_flight", "Messages that this process has received and neither deleted nor released."
     ),
-    "queue_messages": _gauge(
-        "pcaplake_queue_messages", "Messages in the queue, about.", state="visible, in_flight, delayed"
+    "queue_messages": _gauge_metric(
+        "pcaplake_queue_messages",
+        "Approximate number of messages in the queue. Only the leader of the first lake in the routes reports it.",
+        state="visible, in_flight, delayed",
     ),
-    "queue_oldest_age_seconds": _gauge(
-        "pcaplake_queue_oldest_age_seconds",
-        "Age of the oldest message that this process received in the last 5 s; if it received none: 0 where none is "
-        "visible, else as before.",
+    "queue_oldest_message_age_seconds": _gauge_metric(
+        "pcaplake_queue_oldest_message_age_seconds",
+        "Age of the oldest message that this process received in the last 5 s. 0 when the queue was empty; unchanged while "
+        "the process does not poll.",
     ),
     # captures
-    "captures": _counter(
+    "returned_captures_unreadable": _counter_metric(
+        "pcaplake_returned_captures_unreadable_total",
+        "Messages of returned captures whose rows the lake lacks and that cannot be read again. They become dead letters.",
+        reason={"no route": "no route leads to that lake", "gone": "the object was deleted"},
+    ),
+    "captures": _counter_metric(
         "pcaplake_captures_total",
-        "Captures that need nothing more, by what became of them.",
+        "Captures that are done, by outcome.",
         outcome={
             "staged": "",
-            "quarantined": "no capture",
-            "known": "staged before",
-            "gone": "deleted or replaced",
+            "quarantined": "not a capture file; staged as a row of `quarantine`",
+            "already_staged": "",
+            "gone": "the object was deleted or replaced",
         },
     ),
-    "bytes_read": _counter("pcaplake_read_bytes_total", "Bytes of captures that were read and staged."),
-    "rows": _counter("pcaplake_rows_total", "Records written: rows that were staged.", table=_TABLE),
-    "faults": _counter(
+    "bytes_read": _counter_metric("pcaplake_read_bytes_total", "Bytes of captures that were read and staged."),
+    "rows": _counter_metric("pcaplake_rows_total", "Rows that were staged.", table=_TABLE),
+    "faults": _counter_metric(
         "pcaplake_faults_total",
-        "Records failed: packets and regions that are damaged.",
+        "Damaged packets and regions of captures, by the column `reason` of the table `faults`.",
         kind=dict.fromkeys(_FAULTS, ""),
     ),
-    "quarantined": _counter("pcaplake_quarantined_total", "Captures that were staged as rows of `quarantine`."),
-    "bytes_in_flight": _gauge("pcaplake_in_flight_bytes", "Memory that is reserved for captures now."),
-    "fetch_retries": _counter("pcaplake_fetch_retries_total", "Ranges of captures that were asked for once more."),
-    "lag_seconds": _histogram(
-        "pcaplake_lag_seconds", _LAGS, "From the upload of a capture (event time) to its rows being queryable."
+    "quarantined": _counter_metric("pcaplake_quarantined_total", "Captures that were staged as rows of `quarantine`."),
+    "bytes_in_flight": _gauge_metric("pcaplake_in_flight_bytes", "Memory that is reserved for captures in progress."),
+    "fetch_retries": _counter_metric("pcaplake_fetch_retries_total", "Ranged reads of captures that were retried."),
+    "lag_seconds": _histogram_metric(
+        "pcaplake_lag_seconds", _LAGS, "Time from the upload of a capture (event time) until its rows can be queried."
     ),
-    "step_seconds": _histogram(
+    "step_seconds": _histogram_metric(
         "pcaplake_step_seconds",
         _STEPS,
         "Duration of one step.",
@@ -138,269 +135,178 @@ METRICS: Mapping[str, Metric] = {
             "fetch": "",
             "decode": "",
             "stage": "",
-            "recover": "from here on of the committer",
+            "recover": "this and the following are steps of the committer, see exactly-once.md",
             **dict.fromkeys(("compose", "manifest", "mark", "commit", "flag", "advance"), ""),
         },
     ),
     # stages
-    "stages": _counter("pcaplake_stages_total", "Merge windows that were flushed into a stage."),
-    "files_created": _counter("pcaplake_files_created_total", "Parquet files of stages.", table=_TABLE),
-    "bytes_written": _counter("pcaplake_written_bytes_total", "Bytes of Parquet files of stages.", table=_TABLE),
-    "stage_bytes": _histogram("pcaplake_stage_bytes", _SIZES, "Bytes of Parquet in one stage."),
-    "stage_smallest_bytes": _extreme(
-        "pcaplake_stage_smallest_bytes", "stage_bytes", min, "Bytes of the smallest stage since the start."
+    "stages": _counter_metric("pcaplake_stages_total", "Stages that were written."),
+    "files_created": _counter_metric("pcaplake_files_created_total", "Parquet files that were written.", table=_TABLE),
+    "bytes_written": _counter_metric(
+        "pcaplake_written_bytes_total", "Bytes of Parquet that were written.", table=_TABLE
     ),
-    "stage_largest_bytes": _extreme(
-        "pcaplake_stage_largest_bytes", "stage_bytes", max, "Bytes of the largest stage since the start."
+    "stage_bytes": _histogram_metric("pcaplake_stage_bytes", _SIZES, "Bytes of Parquet in one stage."),
+    "stage_smallest_bytes": _extreme_gauge_metric(
+        "pcaplake_stage_smallest_bytes", "stage_bytes", min, "Bytes of the smallest stage since the process started."
+    ),
+    "stage_largest_bytes": _extreme_gauge_metric(
+        "pcaplake_stage_largest_bytes", "stage_bytes", max, "Bytes of the largest stage since the process started."
     ),
     # batches and commits
-    "leading": _gauge("pcaplake_leading", "1 where this process leads the committing, else 0.", lake=_LAKE),
-    "pending_oldest_age_seconds": _gauge(
-        "pcaplake_pending_oldest_age_seconds",
-        "Since when the oldest pending stage waits for a batch, as the leader has seen it; 0 where none does.",
+    "leader": _gauge_metric(
+        "pcaplake_leader", "1 if this process is the lake's leader and commits its stages, else 0.", lake=_LAKE
+    ),
+    "oldest_pending_stage_age_seconds": _gauge_metric(
+        "pcaplake_oldest_pending_stage_age_seconds",
+        "How long the oldest pending stage has waited for a batch, as the leader sees it; 0 when no stage is pending.",
         lake=_LAKE,
     ),
-    "batches_open": _gauge("pcaplake_batches_open", "Batches that are not in all their tables yet.", lake=_LAKE),
-    "tables_blocked": _gauge(
+    "batches_open": _gauge_metric(
+        "pcaplake_batches_open", "Batches that are not yet committed to every table.", lake=_LAKE
+    ),
+    "tables_blocked": _gauge_metric(
         "pcaplake_tables_blocked",
-        "Tables that cannot be written until somebody frees them; the log says how.",
+        "Tables that cannot be written until an operator acts; the log says what to do.",
         lake=_LAKE,
     ),
-    "stages_held": _gauge(
-        "pcaplake_stages_held", "Stages that no table can take as they are; they wait for a person.", lake=_LAKE
+    "stages_held": _gauge_metric(
+        "pcaplake_stages_held",
+        "Stages that cannot be committed as they are and wait for an operator; the log says why.",
+        lake=_LAKE,
     ),
-    "captures_returned": _counter(
-        "pcaplake_captures_returned_total", "Captures that are read again because their stage was too old."
+    "captures_returned": _counter_metric(
+        "pcaplake_captures_returned_total", "Captures that are read again because files of their stage are gone."
     ),
-    "committer_failures": _counter(
-        "pcaplake_committer_failures_total", "Turns of a committer that failed and were tried again."
+    "committer_failures": _counter_metric(
+        "pcaplake_committer_failures_total", "Rounds of the committer that failed and were retried."
     ),
-    "batch_bytes": _histogram("pcaplake_batch_bytes", _SIZES, "Bytes of Parquet in one batch."),
-    "batch_smallest_bytes": _extreme(
-        "pcaplake_batch_smallest_bytes", "batch_bytes", min, "Bytes of the smallest batch since the start."
+    "batch_bytes": _histogram_metric("pcaplake_batch_bytes", _SIZES, "Bytes of Parquet in one batch."),
+    "batch_smallest_bytes": _extreme_gauge_metric(
+        "pcaplake_batch_smallest_bytes", "batch_bytes", min, "Bytes of the smallest batch since the process started."
     ),
-    "batch_largest_bytes": _extreme(
-        "pcaplake_batch_largest_bytes", "batch_bytes", max, "Bytes of the largest batch since the start."
+    "batch_largest_bytes": _extreme_gauge_metric(
+        "pcaplake_batch_largest_bytes", "batch_bytes", max, "Bytes of the largest batch since the process started."
     ),
-    "stage_age_seconds": _histogram(
-        "pcaplake_stage_age_seconds", _AGES, "Age of a stage when it comes into a batch, by the store's clock."
+    "stage_age_seconds": _histogram_metric(
+        "pcaplake_stage_age_seconds", _AGES, "Age of a stage when it becomes part of a batch, by the store's clock."
     ),
-    "commits": _counter(
+    "commits": _counter_metric(
         "pcaplake_commits_total",
-        "Commits to tables.",
+        "Delta commits.",
         table=_TABLE,
-        outcome={"made": "", "already": "it was in the table before it was asked for"},
+        outcome={"committed": "", "already_committed": "the table's `txn` had the transaction already"},
     ),
-    "commit_files": _histogram("pcaplake_commit_files", _FILES, "Files in one commit that was made."),
-    "commit_failures": _counter(
+    "commit_files": _histogram_metric("pcaplake_commit_files", _FILES, "Files added by one Delta commit."),
+    "commit_failures": _counter_metric(
         "pcaplake_commit_failures_total",
-        "Commits that were given up.",
+        "Delta commits that failed after all retries.",
         table=_TABLE,
         reason={
-            **dict.fromkeys(("TableBlocked", "SchemaConflict", "FilesMissing"), ""),
-            "SetBack": "its log was, or a checkpoint dropped our `txn`",
-            "OutcomeUnknown": "",
-            "Hidden": "by a checkpoint",
-            "Retryable": "out of time",
+            "TableBlocked": "the table cannot be written until an operator acts",
+            "SchemaConflict": "the files do not fit the table's schema",
+            "FilesMissing": "files of a stage are gone",
+            "SetBack": "the table was dropped or set back, or a checkpoint lost its `txn`",
+            "OutcomeUnknown": "the commit may have happened; the next attempt finds out",
+            "Hidden": "a checkpoint hides whether it happened",
+            "Retryable": "timed out",
             "Fatal": "",
         },
     ),
-    "log_retries": _counter(
+    "log_retries": _counter_metric(
         "pcaplake_log_retries_total",
-        "Requests on a table's log, reads and commits, that were tried again.",
+        "Reads of a Delta log and commits to it that were retried.",
         table=_TABLE,
     ),
-    "commit_conflicts": _counter(
+    "commit_conflicts": _counter_metric(
         "pcaplake_commit_conflicts_total",
-        "Versions that somebody else made first; the next one was tried.",
+        "Commits that lost their version to another writer and tried the next one.",
         table=_TABLE,
     ),
-    "commit_unknown_resolved": _counter(
-        "pcaplake_commit_unknown_resolved_total",
-        "Commits whose outcome was unknown for a while and was found out from the log.",
+    "commit_outcomes_resolved": _counter_metric(
+        "pcaplake_commit_outcomes_resolved_total",
+        "Commits whose answer was lost and whose outcome was then read from the Delta log.",
         table=_TABLE,
     ),
-    "log_repairs": _counter(
-        "pcaplake_log_repairs_total",
-        "Versions of others that were finished because they had been left half done.",
+    "log_versions_completed": _counter_metric(
+        "pcaplake_log_versions_completed_total",
+        "Versions that another writer left incomplete in the lock table and that this process completed.",
         table=_TABLE,
     ),
-    "checkpoints": _counter(
+    "checkpoints": _counter_metric(
         "pcaplake_checkpoints_total",
-        "Checkpoints with clean-up of the log.",
+        "Delta checkpoints, each followed by a clean-up of the log.",
         table=_TABLE,
-        outcome={"made": "", "failed": ""},
+        outcome={"created": "", "failed": ""},
     ),
     # services
-    "requests": _counter(
+    "requests": _counter_metric(
         "pcaplake_requests_total",
-        "Requests as pcaplake makes them; what a client repeats by itself counts once.",
+        "Requests to services. Retries inside a client library are not counted.",
         service="dynamodb, sqs, objects (captures and the lake)",
-        operation="as the service names it; of objects get, head, list, put, delete, upload",
+        operation="as the service names it; for objects: get, head, list, put, delete, upload",
     ),
-    "request_failures": _counter(
+    "request_failures": _counter_metric(
         "pcaplake_request_failures_total",
-        "Requests that got no answer, or one that is worth another try.",
+        "Requests that got no answer or an error that may be retried.",
         beside="requests",
         service="as above",
         operation="as above",
     ),
-    "ledger_retries": _counter(
+    "ledger_retries": _counter_metric(
         "pcaplake_ledger_retries_total",
-        "Requests of the ledger that were made again: it was busy or did not answer, or others were at its items.",
+        "Requests to the ledger that were retried: it was busy, it did not answer, or a transaction conflicted.",
     ),
     # Kubernetes
-    "deletion_cost_updates": _counter(
+    "deletion_cost_updates": _counter_metric(
         "pcaplake_deletion_cost_updates_total",
-        "Times that the pod's deletion cost was to be written (setting `deletion_cost`).",
-        outcome={"done": "", "failed": "tried again later"},
+        "Attempts to write the pod's deletion cost (setting `deletion_cost`).",
+        outcome={"written": "", "failed": "tried again later"},
     ),
-    "operator_leading": _gauge("pcaplake_operator_leading", "1 where this `pcaplake operator` leads, else 0."),
-    "operator_jobs": _counter(
+    "operator_leader": _gauge_metric(
+        "pcaplake_operator_leader", "1 if this `pcaplake operator` is the leader, else 0."
+    ),
+    "operator_jobs": _counter_metric(
         "pcaplake_operator_jobs_total",
         "Jobs of `pcaplake operator`.",
-        job="as the plan names it",
+        job="the job's name in the plan",
         outcome={
             **dict.fromkeys(("launched", "succeeded", "failed"), ""),
-            "overlap": "due while the last one ran",
+            "overlap": "skipped because the previous Job still ran",
             "refused": "the template is not valid",
         },
     ),
     # this process
-    "event_loop_delay_seconds": _gauge(
-        "pcaplake_event_loop_delay_seconds", "Longest delay of the event loop in the last half minute."
+    "event_loop_delay_seconds": _gauge_metric(
+        "pcaplake_event_loop_delay_seconds", "Longest delay of the event loop in the last 30 s."
     ),
 }
 
 
-class _Gauges(Collector):
-    """Gauges that are not there before they are set: a 0 that nobody measured would be a lie."""
-
-    def __init__(self, metrics: Mapping[str, Metric]) -> None:
-        self._metrics = metrics
-        self._values: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in metrics}
-        self._lock = Lock()
-
-    def set(self, name: str, labels: tuple[str, ...], value: float) -> None:
-        with self._lock:
-            self._values[name][labels] = value
-
-    def pick(self, name: str, labels: tuple[str, ...], value: float) -> None:
-        with self._lock:
-            values = self._values[name]
-            values[labels] = self._metrics[name].pick(values.get(labels, value), value)
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        for name, metric in self._metrics.items():
-            family = GaugeMetricFamily(metric.name, metric.help, labels=list(metric.labels))
-            with self._lock:
-                values = list(self._values[name].items())
-            for labels, value in values:
-                family.add_metric(labels, value)
-            yield family
-
-
-class PrometheusMeter:
-    """The `Meter` over one registry, of any thread. `strict` raises KeyError or ValueError for a call that does not fit
-
-    the table; otherwise it is logged, once for each name, and nothing is counted.
-    """
-
-    def __init__(self, registry: CollectorRegistry, *, strict: bool = False) -> None:
-        self._strict = strict
-        self._told: set[str] = set()
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter is two series
-        self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
-        self._extremes: dict[str, list[str]] = {}
-        self._beside = {metric.beside: name for name, metric in METRICS.items() if metric.beside is not None}
-        for name, metric in METRICS.items():
-            if metric.kind == "counter":
-                self._counters[name] = Counter(metric.name, metric.help, list(metric.labels), registry=registry)
-            elif metric.kind == "histogram":
-                self._histograms[name] = Histogram(
-                    metric.name, metric.help, list(metric.labels), registry=registry, buckets=metric.buckets
-                )
-            elif metric.of is not None:
-                self._extremes.setdefault(metric.of, []).append(name)
-        self._gauges = _Gauges({name: metric for name, metric in METRICS.items() if metric.kind == "gauge"})
-        registry.register(self._gauges)
-        ProcessCollector(registry=registry)
-
-    def begin(self, names: Iterable[str] = METRICS, **known: Iterable[str]) -> None:
-        """Have the series of counters and histograms whose labels are known: without a 0 before it, nobody sees the
-
-        first event. Known are the values in the table, and those of the labels in `known`.
-        """
-        for name in names:
-            metric = self._counters.get(name) or self._histograms.get(name)
-            labels = METRICS[name].labels
-            if metric is None or not labels:
-                continue
-            values = [label if isinstance(label, Mapping) else known.get(key, ()) for key, label in labels.items()]
-            for series in itertools.product(*values):
-                metric.labels(*series)
-
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
-        try:
-            metric = self._counters[name]
-            (metric.labels(**labels) if labels or METRICS[name].labels else metric).inc(by)
-            if name in self._beside:
-                self._counters[self._beside[name]].labels(**labels)
-        except (KeyError, ValueError) as error:
-            self._wrong("count", name, labels, error)
-
-    def observe(self, name: str, value: float, **labels: str) -> None:
-        try:
-            metric = self._histograms[name]
-            (metric.labels(**labels) if labels or METRICS[name].labels else metric).observe(value)
-            for extreme in self._extremes.get(name, ()):
-                self._gauges.pick(extreme, (), value)
-        except (KeyError, ValueError) as error:
-            self._wrong("observe", name, labels, error)
-
-    def set(self, name: str, value: float, **labels: str) -> None:
-        try:
-            metric = METRICS[name]
-            if metric.kind != "gauge" or metric.of is not None or labels.keys() != metric.labels.keys():
-                raise ValueError(f"the metric {name} cannot be set like this")
-            self._gauges.set(name, tuple(labels[label] for label in metric.labels), float(value))
-        except (KeyError, ValueError) as error:
-            self._wrong("set", name, labels, error)
-
-    def _wrong(self, call: str, name: str, labels: Mapping[str, Any], error: Exception) -> None:
-        if self._strict:
-            raise error
-        if name not in self._told:
-            self._told.add(name)
-            log.error("metrics: %s(%r, %s) does not fit worker/telemetry/metrics.py: %r", call, name, labels, error)
-
-
-def markdown() -> str:
-    """docs/metrics.md."""
+def render_markdown() -> str:
+    """The content of docs/metrics.md."""
     lines = [
         "# Metrics",
         "",
-        "Made by `python -m worker.telemetry.metrics` from the table in that module; a test keeps it true. `pcaplake run`",
-        "exposes them on `/metrics` (setting `http_port`), beside the usual `process_...` of the process itself.",
+        "Made by `python -m pcaplake.worker.telemetry.metrics` from the table in that module; a test keeps it true.",
+        "`pcaplake run` serves them on `/metrics` (setting `http_port`), with the usual `process_...` metrics of the process.",
         "",
-        "A gauge is not there until it has been measured. A counter begins at 0 for every value of its labels that is known",
-        "at the start: those below, and the tables. Of a histogram there are `_bucket`, `_sum` and `_count`.",
+        "A gauge appears when it is first measured. A counter starts at 0 for each label value that is known when the process",
+        "starts: the values below, and the tables. A histogram has `_bucket`, `_sum` and `_count`.",
         "",
-        "| metric | type | what it tells | labels |",
+        "| metric | type | meaning | labels |",
         "|---|---|---|---|",
     ]
     for metric in METRICS.values():
-        labels = "<br>".join(f"`{label}`: {_in_words(values)}" for label, values in metric.labels.items())
+        labels = "<br>".join(f"`{label}`: {_describe_label(values)}" for label, values in metric.labels.items())
         lines.append(f"| `{metric.name}` | {metric.kind} | {metric.help} | {labels} |")
     return "\n".join(lines) + "\n"
 
 
-def _in_words(label: Label) -> str:
+def _describe_label(label: Label) -> str:
     if isinstance(label, str):
         return label
     return ", ".join(f"{value} ({note})" if note else value for value, note in label.items())
 
 
 if __name__ == "__main__":
-    print(markdown(), end="")
+    print(render_markdown(), end="")

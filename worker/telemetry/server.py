@@ -17,7 +17,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from ..errors import Fatal
+from pcaplake.worker.errors import Fatal
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class Server:
     async def start(self) -> None:
         """Fatal when nobody may listen there, or somebody does."""
         app = web.Application()
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/healthz", _answer(self.health))
-        app.router.add_get("/readyz", _answer(self.ready))
+        app.router.add_get("/metrics", self._serve_metrics)
+        app.router.add_get("/healthz", _create_check_handler(self.health))
+        app.router.add_get("/readyz", _create_check_handler(self.ready))
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         try:
@@ -73,22 +73,22 @@ class Server:
     ) -> None:
         await self.close()
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
 
-def _answer(checks: Mapping[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(request: web.Request) -> web.Response:
-        found: dict[str, Any] = {name: _said(check) for name, check in checks.items()}
-        bad = [name for name, reason in found.items() if reason is not None]
-        body = {"ok": not bad, "checks": {name: reason or "ok" for name, reason in found.items()}}
+def _create_check_handler(checks: Mapping[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer_checks(request: web.Request) -> web.Response:
+        reasons: dict[str, Any] = {name: _run_check(check) for name, check in checks.items()}
+        bad = [name for name, reason in reasons.items() if reason is not None]
+        body = {"ok": not bad, "checks": {name: reason or "ok" for name, reason in reasons.items()}}
         return web.json_response(body, status=503 if bad else 200)
 
-    return answer
+    return answer_checks
 
 
-def _said(check: Check) -> str | None:
+def _run_check(check: Check) -> str | None:
     try:
         return check()
     except Exception as error:  # noqa: BLE001 -- whatever it is, it is not well

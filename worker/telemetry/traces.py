@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from .. import VERSION
+from pcaplake.worker import VERSION
 
 log = logging.getLogger(__name__)
 
 _QUEUED = 2048  # spans; one request takes them all, so that the end waits for few
-_tracer: Any = None  # of the process, as long as `exported`
+_tracer: Any = None  # of the process, as long as `exported_traces`
 
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[object]:
@@ -25,13 +25,13 @@ def span(name: str, **attributes: str | int | float | bool) -> AbstractContextMa
 
 
 @contextmanager
-def exported(endpoint: str | None, *, timeout: float = 5.0) -> Iterator[None]:
+def exported_traces(endpoint: str | None, *, timeout: float = 5.0) -> Iterator[None]:
     """Within it, spans go to `endpoint`, the whole URL; None: nowhere. What is left is sent at the end, which blocks.
 
     `timeout`: seconds of one request with its repeats. Who cannot be reached costs spans and a line in the log.
     """
     global _tracer
-    provider = None if endpoint is None else _provider(endpoint, timeout)
+    provider = None if endpoint is None else _create_provider(endpoint, timeout)
     if provider is None:
         yield
         return
@@ -43,7 +43,7 @@ def exported(endpoint: str | None, *, timeout: float = 5.0) -> Iterator[None]:
         provider.shutdown()
 
 
-def _provider(endpoint: str, timeout: float) -> Any:
+def _create_provider(endpoint: str, timeout: float) -> Any:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource

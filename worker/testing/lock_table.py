@@ -1,4 +1,4 @@
-"""The arbiter in memory, of equal rank with the real one, and a bucket in memory to go with it.
+"""The lock table in memory, of equal rank with the real one, and a bucket in memory to go with it.
 
 Every operation goes through `Faults`, as those of `MemoryStore`. Nothing here reads the environment, and nothing
 outside the tests needs it.
@@ -10,112 +10,114 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from .lake.delta.arbiter import Entry, TablePath, is_version
-from .testing import Faults, MemoryStore
+from pcaplake.worker.lake.delta.lock_table import Entry, TablePath, is_version_file_name
+
+from .faults import Faults
+from .memory_store import MemoryStore
 
 T = TypeVar("T")
 
 
-class MemoryBucket(MemoryStore):
-    """A `MemoryStore` that says it is on S3: only there a table has an arbiter."""
+class MemoryS3Store(MemoryStore):
+    """A `MemoryStore` that says it is on S3: only there a table has a lock table."""
 
     def __init__(self, faults: Faults | None = None, clock: Callable[[], float] = lambda: 0.0) -> None:
         super().__init__(faults, clock)
         self.uri = "s3://bucket/lake"
 
-    def as_process(self, faults: Faults) -> MemoryBucket:
-        other = MemoryBucket(faults, self._clock)
-        other.objects = self.objects
+    def as_process(self, faults: Faults) -> MemoryS3Store:
+        other = MemoryS3Store(faults, self._clock)
+        other.uri, other.objects, other.places = self.uri, self.objects, self.places
         return other
 
 
 @dataclass(slots=True)
-class _LockTable:
+class _LockItems:
     """Items as Java writes them, by tablePath and fileName."""
 
     items: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
 
-class MemoryArbiter:
-    """The lock table in a dict. `clock`: its time, epoch seconds. Points: `arbiter.put t 7`, `arbiter.newest t`, ..."""
+class MemoryLockTable:
+    """The lock table in a dict. `clock`: its time, epoch seconds. Points: `lock_table.put t 7`, `lock_table.newest t`, ..."""
 
     def __init__(
         self,
         faults: Faults | None = None,
         clock: Callable[[], float] = lambda: 0.0,
-        shared: _LockTable | None = None,
+        shared: _LockItems | None = None,
     ) -> None:
-        self._faults, self._clock, self._shared = faults or Faults(), clock, shared or _LockTable()
+        self._faults, self._clock, self._shared = faults or Faults(), clock, shared or _LockItems()
 
-    def as_process(self, faults: Faults) -> MemoryArbiter:
+    def as_process(self, faults: Faults) -> MemoryLockTable:
         """The same items, seen by a process that has faults of its own."""
-        return MemoryArbiter(faults, self._clock, self._shared)
+        return MemoryLockTable(faults, self._clock, self._shared)
 
     @property
     def items(self) -> dict[tuple[str, str], dict[str, Any]]:
         """To be looked at and changed past all faults."""
         return self._shared.items
 
-    def write(self, item: dict[str, Any]) -> None:
+    def put_item(self, item: dict[str, Any]) -> None:
         """Put an item whole at once, as Java does."""
         self.items[item["tablePath"], item["fileName"]] = dict(item)
 
-    def expire(self) -> None:
+    def delete_expired_items(self) -> None:
         """What TTL deletes at this time."""
         for key in [key for key, item in self.items.items() if item.get("expireTime", self._clock()) < self._clock()]:
             del self.items[key]
 
-    def _found(self, uri: str) -> list[dict[str, Any]]:
-        keys = sorted(key for key in self.items if key[0] == uri and is_version(key[1]))
+    def _entry_items(self, uri: str) -> list[dict[str, Any]]:
+        keys = sorted(key for key in self.items if key[0] == uri and is_version_file_name(key[1]))
         return [self.items[key] for key in keys]
 
-    async def _do(self, point: str, effect: Callable[[], T]) -> T:
-        return await self._faults.around(f"arbiter.{point}", effect)
+    async def _run_operation(self, point: str, effect: Callable[[], T]) -> T:
+        return await self._faults.run_with_faults(f"lock_table.{point}", effect)
 
-    async def newest(self, table: TablePath) -> Entry | None:
-        def effect() -> Entry | None:
-            found = self._found(table.uri)
+    async def get_newest_entry(self, table: TablePath) -> Entry | None:
+        def read_newest() -> Entry | None:
+            found = self._entry_items(table.uri)
             return Entry.from_item(found[-1]) if found else None
 
-        return await self._do(f"newest {_name(table)}", effect)
+        return await self._run_operation(f"newest {_table_name(table)}", read_newest)
 
-    async def put(self, entry: Entry) -> Entry | None:
-        def effect() -> Entry | None:
+    async def put_entry_if_absent(self, entry: Entry) -> Entry | None:
+        def put_if_absent() -> Entry | None:
             there = self.items.get((entry.table.uri, entry.file_name))
             if there is None:
-                self.write(entry.to_item())
+                self.put_item(entry.to_item())
             return None if there is None else Entry.from_item(there)
 
-        return await self._do(f"put {_name(entry.table)} {entry.version}", effect)
+        return await self._run_operation(f"put {_table_name(entry.table)} {entry.version}", put_if_absent)
 
-    async def complete(self, entry: Entry) -> Entry | None:
-        def effect() -> Entry | None:
+    async def complete_entry(self, entry: Entry) -> Entry | None:
+        def complete_if_ours() -> Entry | None:
             there = self.items.get((entry.table.uri, entry.file_name))
             if there is None:
                 return None
             if there["tempPath"] != entry.temp_path:
                 return Entry.from_item(there)
-            self.write(there | entry.to_item())
+            self.put_item(there | entry.to_item())
             return None
 
-        return await self._do(f"complete {_name(entry.table)} {entry.version}", effect)
+        return await self._run_operation(f"complete {_table_name(entry.table)} {entry.version}", complete_if_ours)
 
-    async def incomplete(self, table: TablePath, *, above: int = -1) -> Sequence[Entry]:
-        def effect() -> list[Entry]:
-            found = map(Entry.from_item, self._found(table.uri))
+    async def list_incomplete_entries(self, table: TablePath, *, above: int = -1) -> Sequence[Entry]:
+        def read_incomplete() -> list[Entry]:
+            found = map(Entry.from_item, self._entry_items(table.uri))
             return [entry for entry in found if not entry.complete and entry.version > above]
 
-        return await self._do(f"incomplete {_name(table)}", effect)
+        return await self._run_operation(f"incomplete {_table_name(table)}", read_incomplete)
 
-    async def knows(self, spelling: str) -> bool:
-        return bool(await self._do(f"knows {spelling}", lambda: self._found(spelling)))
+    async def has_entries_for(self, spelling: str) -> bool:
+        return bool(await self._run_operation(f"knows {spelling}", lambda: self._entry_items(spelling)))
 
-    async def verify(self) -> float | None:
-        return await self._do("verify", self._clock)
+    async def verify_and_read_clock(self) -> float | None:
+        return await self._run_operation("verify", self._clock)
 
     async def close(self) -> None:
         """Nothing to close."""
 
 
-def _name(table: TablePath) -> str:
+def _table_name(table: TablePath) -> str:
     return table.uri.rpartition("/")[2]

@@ -1,6 +1,6 @@
 """Adapters in memory of what lies before the decoder, of equal rank with SQS and S3: a queue and a bucket.
 
-As in worker/testing.py every operation is a named point where a fault can be put. Time stands still until a test moves
+As in worker/testing/faults.py every operation is a named point where a fault can be put. Time stands still until a test moves
 it: `FakeClock` is the clock of the queue, and the clock and the sleep of everything that is tested with it.
 
     queue.receive, queue.send (a batch), queue.delete <message id>, queue.extend <message id>, queue.attributes
@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote_plus
 
-from .errors import OutcomeUnknown, Retryable
-from .objects import Changed, Content, Gone
-from .queue import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
-from .testing import Faults
+from pcaplake.worker.captures.objects import Changed, Content, Gone
+from pcaplake.worker.errors import OutcomeUnknown, Retryable
+from pcaplake.worker.service.queue import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
+
+from .faults import Faults
 
 
 class FakeClock:
@@ -35,27 +36,27 @@ class FakeClock:
     def time(self) -> float:
         return self.now
 
-    def advance(self, seconds: float) -> None:
+    def advance_time(self, seconds: float) -> None:
         """Everybody whose time has come goes on when the event loop has its next turn."""
         self.now += seconds
-        self.changed()
+        self.wake_waiters()
 
-    def changed(self) -> None:
+    def wake_waiters(self) -> None:
         """Something that somebody may be waiting for has happened."""
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
-    async def change(self) -> None:
-        """Until the time moves, or `changed` is called."""
+    async def wait_for_change(self) -> None:
+        """Until the time moves, or `wake_waiters` is called."""
         self._waiting.append(asyncio.get_running_loop().create_future())
         await self._waiting[-1]
 
     async def sleep(self, seconds: float) -> None:
         until = self.now + seconds
         while self.now < until:
-            await self.change()
+            await self.wait_for_change()
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ class _Message:
     received_at: float = 0.0
 
     @property
-    def handle(self) -> str:
+    def receipt_handle(self) -> str:
         """Of its latest receipt; every other one is worthless."""
         return f"{self.message_id}/{self.received}"
 
@@ -105,19 +106,19 @@ class MemoryQueue(Queue):
         other._messages, other.dead, other._numbers = self._messages, self.dead, self._numbers
         return other
 
-    def put(self, body: str, delay: float = 0.0) -> str:
+    def put_message(self, body: str, delay: float = 0.0) -> str:
         """As if somebody else had sent it -> the message id."""
         message = _Message(f"m{next(self._numbers)}", body, self._clock.now, self._clock.now + delay)
         self._messages[message.message_id] = message
-        self._clock.changed()
+        self._clock.wake_waiters()
         return message.message_id
 
-    def redrive(self) -> None:
+    def redrive_dead_letters(self) -> None:
         """The dead letters come back, as new messages."""
         bodies = list(self.dead)
         self.dead.clear()
         for body in bodies:
-            self.put(body)
+            self.put_message(body)
 
     def __len__(self) -> int:
         """Messages that are not deleted, without the dead letters."""
@@ -125,65 +126,69 @@ class MemoryQueue(Queue):
 
     async def receive(self, limit: int, wait: float) -> list[Delivery]:
         until = self._clock.now + wait
-        while not self._visible() and self._clock.now < until:
-            await self._clock.change()
-        return await self._faults.around("queue.receive", lambda: self._deliver(limit))
+        while not self._visible_messages() and self._clock.now < until:
+            await self._clock.wait_for_change()
+        return await self._faults.run_with_faults("queue.receive", lambda: self._deliver_messages(limit))
 
-    def _visible(self) -> list[_Message]:
+    def _visible_messages(self) -> list[_Message]:
         return [one for one in self._messages.values() if one.visible_at <= self._clock.now]
 
-    def _deliver(self, limit: int) -> list[Delivery]:
-        found: list[Delivery] = []
-        for message in self._visible():
+    def _deliver_messages(self, limit: int) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for message in self._visible_messages():
             if self._max_receives is not None and message.received >= self._max_receives:
                 self.dead.append(self._messages.pop(message.message_id).body)
-            elif len(found) < min(limit, 10):
+            elif len(deliveries) < min(limit, 10):
                 message.received += 1
                 message.received_at = self._clock.now
                 message.visible_at = self._clock.now + self.visibility_timeout
-                found.append(
+                deliveries.append(
                     Delivery(
                         message_id=message.message_id,
-                        receipt_handle=message.handle,
+                        receipt_handle=message.receipt_handle,
                         receive_count=message.received,
                         sent_at=message.sent_at,
                         body=message.body,
                     )
                 )
-        return found
+        return deliveries
 
     async def send(self, bodies: Sequence[str]) -> None:
-        def effect(part: Sequence[str]) -> None:
+        def put_messages(part: Sequence[str]) -> None:
             for body in part:
-                self.put(body)
+                self.put_message(body)
 
         for at in range(0, len(bodies), 10):
-            await self._faults.around("queue.send", partial(effect, bodies[at : at + 10]))
+            await self._faults.run_with_faults("queue.send", partial(put_messages, bodies[at : at + 10]))
 
     async def delete(self, deliveries: Sequence[Delivery]) -> BatchResult:
-        def effect(delivery: Delivery) -> bool:
+        def delete_message(delivery: Delivery) -> bool:
             message = self._messages.get(delivery.message_id)
-            if message is not None and message.handle != delivery.receipt_handle:
+            if message is not None and message.receipt_handle != delivery.receipt_handle:
                 return False
             self._messages.pop(delivery.message_id, None)  # what is gone can be deleted, as in SQS
             return True
 
-        return await self._each("queue.delete", deliveries, effect)
+        return await self._apply_to_each("queue.delete", deliveries, delete_message)
 
-    async def extend(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
-        def effect(delivery: Delivery) -> bool:
+    async def change_visibility_timeout(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
+        def extend_visibility(delivery: Delivery) -> bool:
             message = self._messages.get(delivery.message_id)
-            if message is None or message.handle != delivery.receipt_handle or message.visible_at <= self._clock.now:
+            if (
+                message is None
+                or message.receipt_handle != delivery.receipt_handle
+                or message.visible_at <= self._clock.now
+            ):
                 return False
             if self._clock.now + seconds > message.received_at + LONGEST_VISIBILITY:
                 return False
             message.visible_at = self._clock.now + seconds
-            self._clock.changed()
+            self._clock.wake_waiters()
             return True
 
-        return await self._each("queue.extend", deliveries, effect)
+        return await self._apply_to_each("queue.extend", deliveries, extend_visibility)
 
-    async def _each(
+    async def _apply_to_each(
         self, point: str, deliveries: Sequence[Delivery], effect: Callable[[Delivery], bool]
     ) -> BatchResult:
         done: list[Delivery] = []
@@ -191,16 +196,16 @@ class MemoryQueue(Queue):
         failed: list[Delivery] = []
         for delivery in deliveries:
             try:
-                mine = await self._faults.around(f"{point} {delivery.message_id}", partial(effect, delivery))
+                mine = await self._faults.run_with_faults(f"{point} {delivery.message_id}", partial(effect, delivery))
             except Retryable:
                 failed.append(delivery)
             else:
                 (done if mine else lost).append(delivery)
         return BatchResult(done=tuple(done), lost=tuple(lost), failed=tuple(failed))
 
-    async def attributes(self) -> Attributes:
-        def effect() -> Attributes:
-            visible = self._visible()
+    async def read_attributes(self) -> Attributes:
+        def count_messages() -> Attributes:
+            visible = self._visible_messages()
             hidden = [one for one in self._messages.values() if one.visible_at > self._clock.now]
             return Attributes(
                 visible=len(visible),
@@ -208,14 +213,14 @@ class MemoryQueue(Queue):
                 delayed=sum(one.received == 0 for one in hidden),
             )
 
-        return await self._faults.around("queue.attributes", effect)
+        return await self._faults.run_with_faults("queue.attributes", count_messages)
 
     async def close(self) -> None:
         """Nothing to close."""
 
 
 class MemoryBucket:
-    """A versioned bucket; `worker.objects.Objects` over a dict. An answer that is lost is cut off half-way."""
+    """A versioned bucket; `pcaplake.worker.captures.objects.Objects` over a dict. An answer that is lost is cut off half-way."""
 
     def __init__(self, name: str = "raw", faults: Faults | None = None) -> None:
         self.name = name
@@ -229,7 +234,7 @@ class MemoryBucket:
         other.versions, other._numbers = self.versions, self._numbers
         return other
 
-    def put(self, key: str, data: bytes) -> str:
+    def put_object(self, key: str, data: bytes) -> str:
         """A new version -> the message that S3 would send."""
         number = next(self._numbers)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
@@ -240,34 +245,34 @@ class MemoryBucket:
         record = {"eventVersion": "2.6", "eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": s3}
         return json.dumps({"Records": [record]})
 
-    def delete(self, key: str) -> None:
+    def delete_object(self, key: str) -> None:
         """All of its versions."""
         self.versions.pop(key, None)
 
-    def _find(self, key: str, version_id: str | None) -> tuple[Content, bytes]:
+    def _find_version(self, key: str, version_id: str | None) -> tuple[Content, bytes]:
         for content, data in reversed(self.versions.get(key, [])):
             if version_id in (None, content.version_id):
                 return content, data
-        raise Gone(f"{self.name}/{key} is not there (any more)")
+        raise Gone(f"{self.name}/{key} does not exist (any more)")
 
-    async def head(self, key: str, version_id: str | None = None) -> Content:
-        return await self._faults.around(f"bucket.head {key}", lambda: self._find(key, version_id)[0])
+    async def head_object(self, key: str, version_id: str | None = None) -> Content:
+        return await self._faults.run_with_faults(f"bucket.head {key}", lambda: self._find_version(key, version_id)[0])
 
-    async def read(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
+    async def read_range(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
         """In parts of a third; each is a turn of the event loop."""
 
-        def effect() -> bytes:
-            found, data = self._find(content.key, content.version_id)
-            if found.etag != content.etag:
+        def read_version() -> bytes:
+            current, data = self._find_version(content.key, content.version_id)
+            if current.etag != content.etag:
                 raise Changed(f"{self.name}/{content.key} was replaced")
             return data[start:end]
 
         held: deque[bytes] = deque()
         cut: OutcomeUnknown | None = None
         try:
-            data = await self._faults.around(f"bucket.read {content.key} {start}", effect)
+            data = await self._faults.run_with_faults(f"bucket.read {content.key} {start}", read_version)
         except OutcomeUnknown as error:
-            data, cut = effect()[: (end - start) // 2], error
+            data, cut = read_version()[: (end - start) // 2], error
         third = max(len(data) // 3, 1)
         held.extend(data[at : at + third] for at in range(0, len(data), third))
         while held:

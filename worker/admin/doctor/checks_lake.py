@@ -1,6 +1,6 @@
 """Do the parts belong together: lake.json, the ledger, the lock table and what is written in it.
 
-Knows who is whose. Must not know batches or files. What is found wrong with the ledger is repaired in `rebuild`.
+Knows who is whose. Must not know batches or files. What is found wrong with the ledger is repaired in `rebuild_ledger`.
 """
 
 from __future__ import annotations
@@ -9,84 +9,122 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import Fatal
-from ..lake.delta.arbiter import Arbiter, Entry, TablePath
-from ..lake.delta.errors import TableBlocked
-from ..lake.delta.publish import Arbitrated
-from ..lake.delta.tail import json_versions, last_checkpoint, log_path, version_path
-from ..lake.dynamo import Dynamo
-from ..lake.identity import LAKE_JSON, LEDGER_FILE, Identity, read_identity
-from .checks_common import Case, Finding, NotExamined, Repair, batches_from, error, ok, warning
-from .rebuild import rebuild
+from pcaplake.worker.admin.case import Case, ForeignLedger, NotExamined, list_batches_from
+from pcaplake.worker.errors import Fatal, NotAllowed
+from pcaplake.worker.lake.delta.errors import TableBlocked
+from pcaplake.worker.lake.delta.lock_table import Entry, LockTable, TablePath
+from pcaplake.worker.lake.delta.log_state import (
+    delta_log_path,
+    is_covered_by_checkpoint,
+    json_versions,
+    version_file_path,
+)
+from pcaplake.worker.lake.delta.publish import LockTablePublisher
+from pcaplake.worker.lake.dynamodb_table import DynamoClient
+from pcaplake.worker.lake.identity import LAKE_JSON, LEDGER_FILE, Identity, recorded_uri, restore_generation
+
+from .findings import Finding, Repair, error, ok, warning
+from .rebuild_ledger import rebuild_lake_ledger
 
 _SETTLES = 1.0  # seconds that a commit which is under way gets
-_PUT_BACK = "put back what was there: a copy, or the version before it where the bucket keeps versions"
+_PUT_BACK = "restore the file from a backup, or from the bucket's object versions"
 
 
-async def lake_json(case: Case) -> list[Finding]:
-    """Sets `case.identity`."""
+async def check_lake_json(case: Case) -> list[Finding]:
+    """Sets `case.identity` and `case.copy_of`."""
     try:
-        found = await read_identity(case.store)
+        lake = await case.read_identity()
     except Fatal as damaged:
         return [error(str(damaged), _PUT_BACK)]
-    if found is None:
-        if await batches_from(case.store, 0):
-            return [error(f"{LAKE_JSON} is gone, and there are manifests of its batches", _PUT_BACK)]
-        return [warning("there is no lake yet", "`pcaplake setup`, or the first worker or ingest, makes it")]
-    lake = case.identity = found[0]
-    wrong = list(_differences(case, lake))
+    if lake is None:
+        if await list_batches_from(case.store, 0):
+            return [error(f"{LAKE_JSON} is missing, but manifests of its batches exist", _PUT_BACK)]
+        return [
+            warning("the lake does not exist yet", "`pcaplake setup`, the first worker or the first ingest creates it")
+        ]
+    wrong = list(_find_differences(case, lake))
     return wrong or [ok(f"lake {lake.lake_id}, generation {lake.generation}, {lake.log_store}")]
 
 
-def _differences(case: Case, lake: Identity) -> Sequence[Finding]:
-    found = []
+def _find_differences(case: Case, lake: Identity) -> Sequence[Finding]:
+    findings = []
     if lake.log_store != case.log_store:
-        found.append(
+        findings.append(
             error(
-                f"the lake's log store is {lake.log_store}, what was opened is {case.log_store}: two kinds on one table "
-                "lose commits",
-                "set `log_store` and `lock_table` as the lake has them",
+                f"the lake uses the log store {lake.log_store}, but the settings say {case.log_store}: two kinds of log "
+                "stores on one table lose commits",
+                "set `log_store` and `lock_table` as they are in the lake",
             )
         )
-    spelling = case.store.uri.rstrip("/") if case.store.local is None else None
-    if lake.uri != spelling:
-        found.append(
+    here = recorded_uri(case.store)
+    if case.copy_of is not None:
+        findings.append(
             error(
-                f"the lake calls itself {lake.uri}, and was opened as {spelling}: captures and lock entries of two "
-                "spellings do not know each other",
-                "spell it as the lake does; if it was moved, stop everything and run this with --repair --adopt",
-                repair=_repair(case, lake) if case.adopt else None,
+                f"this lake is a copy of {case.copy_of}, and the original still exists: both would use the same ledger, and "
+                "lose and duplicate each other's rows",
+                "use the original, or give the copy its own identity and ledger with --repair --adopt",
+                repair=_build_ledger_repair(case, lake) if case.adopt else None,
             )
         )
-    return found
+    elif lake.uri != here:
+        findings.append(
+            error(
+                f"lake.json says that the lake is at {lake.uri}, but it was opened as {here}: captures and lock table entries "
+                "depend on the spelling of the URI",
+                "use the URI in lake.json; if the lake was moved, stop all processes that use it and run --repair --adopt",
+                repair=_build_ledger_repair(case, lake) if case.adopt else None,
+            )
+        )
+    return findings
 
 
-async def ledger(case: Case) -> list[Finding]:
+async def check_ledger(case: Case) -> list[Finding]:
     """Sets `case.ledger`, if it is the lake's."""
     if case.identity is None:
         raise NotExamined("there is no lake.json")
     lake = case.identity
+    if case.copy_of is not None:
+        raise NotExamined(f"the ledger belongs to {case.copy_of}")
     try:
-        book = await case.ledger_of(lake, False)
-        mine = await book.identity()
+        book = await case.open_ledger()
+    except ForeignLedger as problem:
+        return [error(str(problem), "name the ledger of this lake")]
     except Fatal as problem:
-        return [error(str(problem), _rebuilt(case, lake), repair=_repair(case, lake))]
-    if (book.kind, mine) != (lake.ledger_kind, lake.ledger_id):
-        what = (
-            f"the lake's ledger is {lake.ledger_kind} {lake.ledger_id} at {lake.ledger_name}, what was opened is "
-            f"{book.kind} {mine} at {book.name}"
+        return [error(str(problem), _advise_ledger_rebuild(case, lake), repair=_build_ledger_repair(case, lake))]
+    try:
+        set_back = await _check_generation(case, lake)
+    except NotAllowed as why:  # a worker beside a committer of its own may not read head
+        set_back = [
+            warning(
+                f"not examined: whether {LAKE_JSON} is an older copy: {why}", "run the doctor with the policy doctor"
+            )
+        ]
+    return [*(set_back or [ok(f"{book.kind} at {book.name}")]), *await _check_time_to_live(case.ledger_table)]
+
+
+async def _check_generation(case: Case, lake: Identity) -> list[Finding]:
+    """Is a later generation in use than lake.json says?"""
+    generation = await case.generation_in_use()
+    if generation <= lake.generation:
+        return []
+
+    async def raise_generation() -> str:
+        return f"{LAKE_JSON} says generation {(await restore_generation(case.store, generation)).generation}"
+
+    what = f"raise the generation in {LAKE_JSON} of {case.store.uri} from {lake.generation} to {generation}"
+    return [
+        error(
+            f"{LAKE_JSON} says generation {lake.generation}, but generation {generation} is in use: the file was restored "
+            "from an older copy, and every process refuses this lake until that is fixed",
+            "stop all processes that use this lake; then restore the newest lake.json or run --repair",
+            repair=Repair(what=what, make=raise_generation),
         )
-        return [error(what, _rebuilt(case, lake), repair=_repair(case, lake))]
-    bound = await book.bind(lake.lake_id)
-    if bound != lake.lake_id:
-        return [error(f"the ledger {book.name} belongs to the lake {bound}", "name the ledger of this lake")]
-    case.ledger = book
-    return [ok(f"{book.kind} at {book.name}"), *await _expires(case.ledger_table)]
+    ]
 
 
-def _own_place(case: Case, lake: Identity) -> bool:
+def _is_recorded_place(case: Case, lake: Identity) -> bool:
     """What was named is where the lake's ledger was: so that one is lost, or was put back from a copy."""
-    name = case.place.name(lake)
+    name = case.place.ledger_name(lake)
     if case.place.kind != lake.ledger_kind or name == lake.ledger_name:
         return case.place.kind == lake.ledger_kind
     inside = None if case.store.local is None else case.store.local / LEDGER_FILE
@@ -94,146 +132,153 @@ def _own_place(case: Case, lake: Identity) -> bool:
     return inside is not None and Path(name) == inside and moved  # together with the lake
 
 
-def _rebuilt(case: Case, lake: Identity) -> str:
-    if _own_place(case, lake) or case.adopt:
-        return "put the ledger back; if it is lost, stop everything on this lake and rebuild it with --repair"
+def _advise_ledger_rebuild(case: Case, lake: Identity) -> str:
+    if _is_recorded_place(case, lake) or case.adopt:
+        return "restore the ledger; if it is lost, stop all processes that use this lake and rebuild it with --repair"
     return (
-        f"name the ledger of this lake, {lake.ledger_name}; if it was moved or is lost, stop everything on this lake and "
-        "make this one the lake's with --repair --adopt"
+        f"name the ledger of this lake, {lake.ledger_name}; if it was moved or lost, stop all processes that use this lake "
+        "and make this ledger the lake's with --repair --adopt"
     )
 
 
-def _repair(case: Case, lake: Identity) -> Repair | None:
-    if not (_own_place(case, lake) or case.adopt):
+def _build_ledger_repair(case: Case, lake: Identity) -> Repair | None:
+    if not (_is_recorded_place(case, lake) or case.adopt):
         return None
+    if case.copy_of is not None:
+        return Repair(
+            what=f"give {case.store.uri}, a copy of {case.copy_of}, its own identity and a ledger rebuilt from its manifests",
+            make=lambda: rebuild_lake_ledger(case, adopt=True),
+        )
     return Repair(
-        what=f"rebuild the ledger of {case.store.uri} at {case.place.name(lake)} from the manifests and make it the lake's",
-        make=lambda: rebuild(case, adopt=True),
+        what=f"rebuild the ledger of {case.store.uri} at {case.place.ledger_name(lake)} from the manifests "
+        "and make it the lake's",
+        make=lambda: rebuild_lake_ledger(case, adopt=True),
     )
 
 
-async def _expires(table: Dynamo | None) -> list[Finding]:
+async def _check_time_to_live(table: DynamoClient | None) -> list[Finding]:
     """What has expired must go: only DynamoDB deletes it."""
     if table is None:
         return []
     try:
-        said = await table.call("DescribeTimeToLive")
+        answer = await table.call_operation("DescribeTimeToLive")
     except Fatal as refusal:
-        return [warning(f"whether what has expired is deleted cannot be told: {refusal}", "it does no harm")]
-    described = said.get("TimeToLiveDescription", {})
+        return [warning(f"not known whether expired items are deleted: {refusal}", "this does no harm")]
+    described = answer.get("TimeToLiveDescription", {})
     on = described.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
     if on and described.get("AttributeName") == "expireTime":
         return []
     return [
         warning(
-            f"the DynamoDB table {table.table} does not delete what has expired, and grows for ever",
-            "set its time-to-live attribute to expireTime; `pcaplake setup` does",
+            f"the DynamoDB table {table.table} does not delete expired items, so it keeps growing",
+            "set its time-to-live attribute to expireTime, as `pcaplake setup` does",
         )
     ]
 
 
-async def lock_table(case: Case) -> list[Finding]:
+async def check_lock_table(case: Case) -> list[Finding]:
     """Its shape, and entries of other spellings."""
-    if case.arbiter is None:
+    if case.lock_table is None:
         return []
     try:
-        await case.arbiter.verify()
+        await case.lock_table.verify_and_read_clock()
     except Fatal as problem:
         return [error(str(problem), "")]
-    found = await _expires(case.lock_table)
+    findings = await _check_time_to_live(case.lock_dynamo)
     for table in sorted(case.schemas):
-        mine = TablePath.of(case.store.uri, table)
-        others = list(mine.misspelled())
-        known = await asyncio.gather(*map(case.arbiter.knows, others))
-        found += [
+        mine = TablePath.for_table(case.store.uri, table)
+        others = list(mine.other_spellings())
+        known = await asyncio.gather(*map(case.lock_table.has_entries_for, others))
+        findings += [
             error(
-                f"there are entries of {other}, which is {mine} here: who writes by the other spelling does not see our "
-                "locks, nor we theirs",
-                f"let all writers use {mine}; when nobody commits by the other, delete its entries",
+                f"the lock table has entries for {other}, which is {mine} in this lake: writers that use different "
+                "spellings do not see each other's locks",
+                f"make all writers use {mine}; when no writer uses the other spelling, delete its entries",
                 table=table,
             )
             for other, there in zip(others, known, strict=True)
             if there
         ]
-    return found or [ok("of the right shape, one spelling")]
+    return findings or [ok("the key schema is right, and every table has one spelling")]
 
 
-async def entries(case: Case) -> list[Finding]:
+async def check_lock_entries(case: Case) -> list[Finding]:
     """Incomplete ones that nobody is working on, and versions that were made without one."""
-    if case.arbiter is None:
+    if case.lock_table is None:
         return []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for table in sorted(case.schemas):
         try:
-            found += await _incomplete(case, case.arbiter, table)
-            found += await _unlocked(case, case.arbiter, table)
+            findings += await _check_incomplete_entries(case, case.lock_table, table)
+            findings += await _check_unlocked_versions(case, case.lock_table, table)
         except TableBlocked as problem:
-            found.append(error(str(problem), "", table=table))
-    return found or [ok("all are complete")]
+            findings.append(error(str(problem), "", table=table))
+    return findings or [ok("all entries are complete")]
 
 
-async def _incomplete(case: Case, arbiter: Arbiter, table: str) -> list[Finding]:
-    path = TablePath.of(case.store.uri, table)
-    before = await arbiter.incomplete(path)
+async def _check_incomplete_entries(case: Case, lock_table: LockTable, table: str) -> list[Finding]:
+    path = TablePath.for_table(case.store.uri, table)
+    before = await lock_table.list_incomplete_entries(path)
     if not before:
         return []
     await case.sleep(_SETTLES)
-    still = [entry for entry in await arbiter.incomplete(path) if entry in before]
+    still = [entry for entry in await lock_table.list_incomplete_entries(path) if entry in before]
     if not still:
         return []
     repair = Repair(
-        what=f"finish the incomplete entries of {path}: {', '.join(str(entry.version) for entry in still)}",
-        make=lambda: _finish(case, arbiter, table),
+        what=f"complete the incomplete entries of {path}: {', '.join(str(entry.version) for entry in still)}",
+        make=lambda: _complete_entries(case, lock_table, table),
     )
-    return [await _left(case, table, entry, repair) for entry in still]
+    return [await _report_incomplete_entry(case, table, entry, repair) for entry in still]
 
 
-async def _left(case: Case, table: str, entry: Entry, repair: Repair) -> Finding:
+async def _report_incomplete_entry(case: Case, table: str, entry: Entry, repair: Repair) -> Finding:
     what = f"the entry of version {entry.version} is incomplete"
-    do = "--repair finishes it; so do clean-up, and whoever reads the table with Spark's log store if it is the newest"
-    last = await last_checkpoint(case.store, table)
-    if await case.store.head(version_path(table, entry.version)) is not None:
-        return warning(f"{what}, and {entry.file_name} is there", do, table=table, repair=repair)
-    if last is not None and last.version >= entry.version:
-        return warning(f"{what}, and a checkpoint holds the version", do, table=table, repair=repair)
-    if await case.store.head(log_path(table, entry.temp_path)) is None:
+    do = "--repair completes it; so does log clean-up and, if it is the newest entry, any reader with Spark's log store"
+    if await case.store.head(version_file_path(table, entry.version)) is not None:
+        return warning(f"{what}, but {entry.file_name} exists", do, table=table, repair=repair)
+    if await is_covered_by_checkpoint(case.store, table, entry.version):
+        return warning(f"{what}, but a checkpoint contains the version", do, table=table, repair=repair)
+    if await case.store.head(delta_log_path(table, entry.temp_path)) is None:
         return error(
-            f"{what}, and neither {entry.file_name} nor {entry.temp_path} is there: nobody can commit",
-            f"restore one of them in {log_path(table)}; if both are lost, delete the item with tablePath {entry.table} "
-            f"and fileName {entry.file_name}: that commit never was",
+            f"{what}, and neither {entry.file_name} nor {entry.temp_path} exists: no writer can commit",
+            f"restore one of them in {delta_log_path(table)}; if both are lost, delete the item with tablePath {entry.table} "
+            f"and fileName {entry.file_name}: that commit never happened",
             table=table,
         )
-    newest = await case.arbiter.newest(entry.table) if case.arbiter is not None else None
+    newest = await case.lock_table.get_newest_entry(entry.table) if case.lock_table is not None else None
     if newest is not None and newest.version > entry.version:
         return error(
-            f"{what}, {entry.file_name} is not there, and version {newest.version} was begun after it",
-            f"restore {entry.file_name} in {log_path(table)}; its content is in {entry.temp_path} there",
+            f"{what}, {entry.file_name} does not exist, and version {newest.version} was started after it",
+            f"restore {entry.file_name} in {delta_log_path(table)}; its content is in {entry.temp_path} there",
             table=table,
         )
-    return warning(f"{what}: its writer died before {entry.file_name} was made", do, table=table, repair=repair)
+    return warning(f"{what}: its writer died before it created {entry.file_name}", do, table=table, repair=repair)
 
 
-async def _finish(case: Case, arbiter: Arbiter, table: str) -> str:
+async def _complete_entries(case: Case, lock_table: LockTable, table: str) -> str:
     """As every writer does who meets such an entry."""
-    publisher = Arbitrated(case.store, arbiter, sleep=case.sleep, now=case.now)
-    newest = await publisher.newest(table)
-    settled = await publisher.settle(table)
-    left = [entry.version for entry in await arbiter.incomplete(TablePath.of(case.store.uri, table))]
+    publisher = LockTablePublisher(case.store, lock_table, sleep=case.sleep, now=case.now)
+    newest = await publisher.find_newest_version(table)
+    settled = await publisher.settle_versions(table)
+    left = [
+        entry.version for entry in await lock_table.list_incomplete_entries(TablePath.for_table(case.store.uri, table))
+    ]
     done = f"{table}: version {newest} and {settled} older entries are complete"
     return f"{done}; still incomplete: {left}" if left else done
 
 
-async def _unlocked(case: Case, arbiter: Arbiter, table: str) -> list[Finding]:
+async def _check_unlocked_versions(case: Case, lock_table: LockTable, table: str) -> list[Finding]:
     """A version above the newest entry, when that one has not expired: somebody does not ask the lock table."""
-    versions = json_versions(await case.store.list(log_path(table)))
-    newest = await arbiter.newest(TablePath.of(case.store.uri, table))
+    versions = json_versions(await case.store.list(delta_log_path(table)))
+    newest = await lock_table.get_newest_entry(TablePath.for_table(case.store.uri, table))
     if newest is None or not versions:
         return []
     if newest.complete and newest.version > versions[-1]:
         return [
             error(
-                f"the lock table says that version {newest.version} was made, and the log ends at {versions[-1]}",
-                "restore the N.json that were deleted; if the table was deleted or made anew, delete its items from the "
+                f"the lock table says that version {newest.version} exists, but the log ends at {versions[-1]}",
+                "restore the deleted N.json files; if the table was deleted or created again, delete its items from the "
                 "lock table",
                 table=table,
             )
@@ -243,9 +288,9 @@ async def _unlocked(case: Case, arbiter: Arbiter, table: str) -> list[Finding]:
         return []
     return [
         warning(
-            f"version {versions[-1]} was made without the lock table, whose newest entry is {newest.version}: somebody "
-            "writes without it, and Spark loses commits beside such a writer",
-            "let every writer of this table use the lock table",
+            f"version {versions[-1]} was written without the lock table, whose newest entry is {newest.version}: Spark "
+            "loses commits beside a writer that does not use the lock table",
+            "make every writer of this table use the lock table",
             table=table,
         )
     ]

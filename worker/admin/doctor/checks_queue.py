@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..errors import Fatal, NotAllowed, PcaplakeError
-from . import queues
-from .checks_common import Finding, error, ok, warning
-from .clients import Clients, code, errors
+from pcaplake.worker.admin.aws_clients import Clients, error_code, translate_errors
+from pcaplake.worker.admin.setup import queues
+from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError
+
+from .findings import Finding, error, ok, warning
 
 LEAST_VISIBILITY = 30  # seconds; heartbeats come in a third of it
 LEAST_RECEIVES = 3
@@ -52,50 +53,52 @@ class QueueFacts:
         return self.visible + self.in_flight + self.delayed
 
 
-class Queues(Clients):
+class QueueClients(Clients):
     """Questions about queues; they block no event loop. Raises Fatal and Retryable."""
 
     @property
     def cloudwatch(self) -> Any:
-        return self._client("cloudwatch")
+        return self._get_client("cloudwatch")
 
-    async def look(self, name: str, *, age: bool = True) -> QueueFacts:
+    async def read_queue_facts(self, name: str, *, age: bool = True) -> QueueFacts:
         """The queue and the one of its dead letters; `age`: also how old the oldest message is."""
-        return await asyncio.to_thread(self._look, name, age)
+        return await asyncio.to_thread(self._read_queue_facts, name, age)
 
-    async def refused(self, name: str) -> list[str]:
+    async def find_refused_operations(self, name: str) -> list[str]:
         """Which of the operations that a worker needs are not allowed. Nothing is received, changed or deleted."""
-        return await asyncio.to_thread(self._refused, name)
+        return await asyncio.to_thread(self._find_refused_operations, name)
 
-    def _find(self, name: str) -> queues.Found:
+    def _find_queue(self, name: str) -> queues.Found:
         found = queues.find(self.sqs, name)
         if found is None:
-            raise Fatal(f"there is no queue {name}: make it with `pcaplake setup`, or name the right queue and region")
+            raise Fatal(
+                f"the queue {name} does not exist: create it with `pcaplake setup`, or correct the queue or the region"
+            )
         return found
 
-    def _look(self, name: str, age: bool) -> QueueFacts:
-        found = self._find(name)
-        policy = json.loads(found.attributes.get("RedrivePolicy") or "{}")
+    def _read_queue_facts(self, name: str, age: bool) -> QueueFacts:
+        queue_found = self._find_queue(name)
+        policy = json.loads(queue_found.attributes.get("RedrivePolicy") or "{}")
         dead, not_allowed = None, None
-        if found.dead_letters is not None:
+        if queue_found.dead_letters is not None:
             try:
-                dead = _facts(self._find(found.dead_letters.name))
+                dead = _build_queue_facts(self._find_queue(queue_found.dead_letters.name))
             except NotAllowed as why:
                 not_allowed = why.what
-        waits = int(found.attributes["ApproximateNumberOfMessages"]) > 0
-        return _facts(
-            found,
-            oldest_age=0.0 if not waits else self._age(name) if age else None,
+        waits = int(queue_found.attributes["ApproximateNumberOfMessages"]) > 0
+        return _build_queue_facts(
+            queue_found,
+            oldest_age=0.0 if not waits else self._read_oldest_age(name) if age else None,
             max_receives=int(policy["maxReceiveCount"]) if policy else None,
             dead_letters=dead,
             not_allowed=not_allowed,
         )
 
-    def _age(self, name: str) -> float | None:
+    def _read_oldest_age(self, name: str) -> float | None:
         """Only CloudWatch knows it, and not everybody may ask it: None then."""
         now = time.time()
         try:
-            with errors("CloudWatch"):
+            with translate_errors("CloudWatch"):
                 points = self.cloudwatch.get_metric_statistics(
                     Namespace="AWS/SQS",
                     MetricName="ApproximateAgeOfOldestMessage",
@@ -110,92 +113,96 @@ class Queues(Clients):
         newest = max(points, key=lambda point: point["Timestamp"], default=None)
         return None if newest is None else float(newest["Maximum"])
 
-    def _refused(self, name: str) -> list[str]:
-        url, sqs = self._find(name).url, self.sqs
+    def _find_refused_operations(self, name: str) -> list[str]:
+        url, sqs = self._find_queue(name).url, self.sqs
         probes: Mapping[str, Callable[[], Any]] = {
             "DeleteMessage": lambda: sqs.delete_message(QueueUrl=url, ReceiptHandle=_WORTHLESS),
             "ChangeMessageVisibility": lambda: sqs.change_message_visibility(
                 QueueUrl=url, ReceiptHandle=_WORTHLESS, VisibilityTimeout=0
             ),
         }
-        found = []
+        refusals = []
         for operation, probe in probes.items():
-            with errors(f"SQS {operation} on {name}"):
+            with translate_errors(f"SQS {operation} on {name}"):
                 try:
                     probe()
                 except sqs.exceptions.ClientError as answer:
-                    if answer.response["ResponseMetadata"]["HTTPStatusCode"] == 403 or "Denied" in code(answer):
-                        found.append(f"SQS {operation} on {name} is not allowed: {answer}")
-        return found
+                    if answer.response["ResponseMetadata"]["HTTPStatusCode"] == 403 or "Denied" in error_code(answer):
+                        refusals.append(f"SQS {operation} on {name} is not allowed: {answer}")
+        return refusals
 
 
-def _facts(found: queues.Found, **more: Any) -> QueueFacts:
-    said: Mapping[str, str] = found.attributes
-    visible, in_flight, delayed = (int(said.get(f"ApproximateNumberOfMessages{which}", 0)) for which in _COUNTS)
+def _build_queue_facts(queue_found: queues.Found, **more: Any) -> QueueFacts:
+    attributes: Mapping[str, str] = queue_found.attributes
+    visible, in_flight, delayed = (int(attributes.get(f"ApproximateNumberOfMessages{which}", 0)) for which in _COUNTS)
     return QueueFacts(
-        name=found.arn.name,
+        name=queue_found.arn.name,
         visible=visible,
         in_flight=in_flight,
         delayed=delayed,
-        visibility_timeout=int(said["VisibilityTimeout"]),
-        retention=int(said["MessageRetentionPeriod"]),
+        visibility_timeout=int(attributes["VisibilityTimeout"]),
+        retention=int(attributes["MessageRetentionPeriod"]),
         **more,
     )
 
 
-def judge(queue: QueueFacts) -> list[Finding]:
+def judge_queue_facts(queue: QueueFacts) -> list[Finding]:
     """What is wrong with a queue, from what it says of itself."""
-    return [*_attributes(queue), *_dead_letters(queue)]
+    return [*_judge_attributes(queue), *_judge_dead_letters(queue)]
 
 
-def _attributes(queue: QueueFacts) -> Iterator[Finding]:
+def _judge_attributes(queue: QueueFacts) -> Iterator[Finding]:
     yield ok(f"{queue.name}: {queue.visible} waiting, {queue.in_flight} in flight, {queue.delayed} delayed")
     if queue.visibility_timeout < LEAST_VISIBILITY:
         yield warning(
-            f"{queue.name} has a visibility timeout of {queue.visibility_timeout} s: a worker that is held up for that "
-            "long gets its messages taken away, and the work is done twice",
-            f"set VisibilityTimeout to 60 s or more; {LEAST_VISIBILITY} s is the least",
+            f"{queue.name} has a visibility timeout of {queue.visibility_timeout} s: if a worker is delayed for that "
+            "long, its messages are delivered again and the work is done twice",
+            f"set VisibilityTimeout to 60 s or more; the minimum is {LEAST_VISIBILITY} s",
         )
 
 
-def _dead_letters(queue: QueueFacts) -> Iterator[Finding]:
+def _judge_dead_letters(queue: QueueFacts) -> Iterator[Finding]:
     if queue.not_allowed is not None:
         yield error(
-            f"the dead letters are not known: {queue.not_allowed} is not allowed",
-            "a worker needs no right on them; the policies `doctor` and `operator` have it (`pcaplake setup --policies`)",
+            f"the number of dead letters is not known: {queue.not_allowed} is not allowed",
+            "workers do not need this right; the policies `doctor` and `operator` have it (`pcaplake setup --policies`)",
         )
         return
     if queue.dead_letters is None or queue.max_receives is None:
         yield error(
-            f"{queue.name} has no redrive policy: a message that always fails is tried again until it is "
-            f"{queue.retention // 3600} h old, and then it is gone",
-            "make a dead-letter queue with `pcaplake setup`",
+            f"{queue.name} has no redrive policy: a message that always fails is retried until it is "
+            f"{queue.retention // 3600} h old and is then lost",
+            "create a dead-letter queue with `pcaplake setup`",
         )
         return
     dead = queue.dead_letters
     if queue.max_receives < LEAST_RECEIVES:
         yield warning(
-            f"{queue.name} gives a message up after {queue.max_receives} receipts: a worker that is killed counts as one",
+            f"{queue.name} moves a message to the dead-letter queue after {queue.max_receives} receives: each killed "
+            "worker counts as one",
             f"set maxReceiveCount to {LEAST_RECEIVES} or more",
         )
     if dead.retention <= queue.retention:
         yield warning(
-            f"{dead.name} keeps messages for {dead.retention // 3600} h since they were first sent, {queue.name} for "
-            f"{queue.retention // 3600} h: dead letters may be gone before anybody has looked at them",
+            f"{dead.name} keeps messages for {dead.retention // 3600} h after they were first sent, and {queue.name} for "
+            f"{queue.retention // 3600} h: dead letters may expire before anyone looks at them",
             f"set MessageRetentionPeriod of {dead.name} to 14 days",
         )
     if dead.depth:
         yield warning(
             f"{dead.name} has {dead.depth} dead letters: captures that failed {queue.max_receives} times",
-            "look at the logs of the workers, mend what is wrong, and bring them back with `pcaplake redrive`",
+            "find the reason in the workers' logs, fix it, and move them back with `pcaplake redrive`",
         )
 
 
-async def queue(name: str, region: str | None) -> list[Finding]:
+async def check_queue(name: str, region: str | None) -> list[Finding]:
     """The queue, its dead letters, and what we may do with it."""
     try:
-        with closing(Queues(region=region)) as asked:
-            refused = [error(why, "allow it: `pcaplake setup` prints the policy") for why in await asked.refused(name)]
-            return [*judge(await asked.look(name, age=False)), *refused]
+        with closing(QueueClients(region=region)) as asked:
+            refused = [
+                error(why, "allow it: `pcaplake setup` prints the policy")
+                for why in await asked.find_refused_operations(name)
+            ]
+            return [*judge_queue_facts(await asked.read_queue_facts(name, age=False)), *refused]
     except PcaplakeError as problem:
         return [error(str(problem), "")]

@@ -10,88 +10,83 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
-from ..errors import Fatal, PcaplakeError
-from ..lake.delta.check import FAR_OFF
-from ..lake.dynamo import Canceled, ConditionLost, Dynamo, item
-from ..lake.ledger.dynamodb import waiting
-from ..objects import Gone
-from ..source import Sources
-from .checks_common import Case, Finding, NotExamined, error, ok, warning
-from .places import Place
+from pcaplake.worker.admin.case import Case, NotExamined
+from pcaplake.worker.admin.setup.policies import PROBE_ENTRIES, PROBE_ITEMS
+from pcaplake.worker.captures.objects import Gone
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.config.s3_prefixes import Place
+from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.lake.delta.preflight import FAR_OFF
+from pcaplake.worker.lake.dynamodb_table import Canceled, ConditionLost, DynamoClient, to_attribute_values
+from pcaplake.worker.lake.ledger.dynamodb import find_lakes_with_pending_stages
+from pcaplake.worker.lake.store.conditional import ADVICE, PROBES, find_ignored_condition
 
-PROBES = "_pcaplake/doctor"  # objects
-PROBE_ITEMS, PROBE_ENTRIES = (
-    "doctor#",
-    "pcaplake doctor ",
-)  # what the keys of items begin with; none of them is ever made
+from .findings import Finding, error, ok, warning
+
 _ALLOW = "allow it: `pcaplake setup` prints the policies that are needed"
 _OFF = 60.0  # seconds between two clocks that are worth a word
 
 
-async def storage(case: Case) -> list[Finding]:
-    """Make, find, read, list and delete an object; whether a second put of it is refused; the store's clock."""
+async def check_object_store(case: Case) -> list[Finding]:
+    """Make, find, read, list and delete an object; whether conditions of writes are kept; the store's clock."""
     path = f"{PROBES}/{uuid.uuid4().hex}"
-    found: list[Finding] = []
-    for probe in (_written, _removed):
+    findings: list[Finding] = []
+    for probe in (_probe_write_and_read, _probe_deletion):
         try:
-            found += await probe(case, path)
+            findings += await probe(case, path)
         except Fatal as refusal:
-            found.append(error(str(refusal), _ALLOW))
-    return found or [ok("objects can be made once, read, listed and deleted")]
+            findings.append(error(str(refusal), _ALLOW))
+    return findings or [ok("objects can be created if absent, read, listed and deleted")]
 
 
-async def _written(case: Case, path: str) -> list[Finding]:
+async def _probe_write_and_read(case: Case, path: str) -> list[Finding]:
     store, data = case.store, b"pcaplake doctor"
-    found: list[Finding] = []
+    problem = await find_ignored_condition(store)
+    findings = [] if problem is None else [error(problem, ADVICE)]
     await store.put_if_absent(path, data)
-    if await store.put_if_absent(path, data):
-        found.append(
-            error(
-                f"{store.uri} takes an object twice: it ignores If-None-Match, so of two writers of one version both "
-                "win and rows are lost",
-                "use a store with conditional puts, as S3, GCS and Azure are",
-            )
-        )
     meta, read = await store.head(path), await store.get(path)
-    listed = [each.path for each in await store.list(PROBES)]
+    listed = [meta_listed.path for meta_listed in await store.list(PROBES)]
     if meta is None or read is None or read[0] != data or path not in listed:
-        return [*found, error(f"{store.uri} does not find what was just written", "use a store that is consistent")]
+        return [
+            *findings,
+            error(f"{store.uri} does not return an object that was just written", "use a consistent object store"),
+        ]
     case.store_now = round(meta.last_modified.timestamp() * 1000)
-    return found
+    return findings
 
 
-async def _removed(case: Case, path: str) -> list[Finding]:
+async def _probe_deletion(case: Case, path: str) -> list[Finding]:
     await case.store.delete(path)
     return []
 
 
-async def unserved(ledger: Dynamo, uris: Collection[str]) -> list[Finding]:
+async def check_unserved_lakes(ledger: DynamoClient, uris: Collection[str]) -> list[Finding]:
     """Lakes of the ledger that are not among `uris`, which routes name, where stages wait: nothing else tells of them."""
-    found = [
+    findings = [
         warning(
-            f"stages wait in {uri}, which no route names",
-            f"unless another fleet serves it, take it into the routes again, or commit them by `PCAPLAKE_LAKE={uri} "
-            "pcaplake run --role committer` with these settings and no routes, until this is gone",
+            f"stages are waiting in {uri}, which no route names",
+            f"unless another fleet serves this lake, add its route again, or run `PCAPLAKE_LAKE={uri} "
+            "pcaplake run --role committer` with these settings and without routes until this warning is gone",
         )
-        for uri in await waiting(ledger, uris)
+        for uri in await find_lakes_with_pending_stages(ledger, uris)
     ]
-    return found or [ok("no stage waits in a lake that no route names")]
+    return findings or [ok("no stage is waiting in a lake that no route names")]
 
 
-async def tables_of_dynamodb(case: Case) -> list[Finding]:
+async def check_dynamodb_tables(case: Case) -> list[Finding]:
     """Reading and writing of the ledger and the lock table."""
     if case.ledger_table is None:
         return []
-    refused = await _refused(
+    refused = await _find_refused_operations(
         case.ledger_table, {"pk": f"{PROBE_ITEMS}{uuid.uuid4().hex}", "sk": "-"}, transactions=True
     )
-    if case.lock_table is not None:
+    if case.lock_dynamo is not None:
         key = {"tablePath": f"{PROBE_ENTRIES}{uuid.uuid4().hex}", "fileName": "-"}
-        refused += await _refused(case.lock_table, key, transactions=False)
+        refused += await _find_refused_operations(case.lock_dynamo, key, transactions=False)
     return [error(why, "") for why in refused] or [ok("items can be read and written")]
 
 
-async def _refused(table: Dynamo, key: dict[str, str], *, transactions: bool) -> list[str]:
+async def _find_refused_operations(table: DynamoClient, key: dict[str, str], *, transactions: bool) -> list[str]:
     name, value = next(iter(key.items()))
     there: dict[str, Any] = {
         "ConditionExpression": "attribute_exists(#key)",
@@ -99,29 +94,33 @@ async def _refused(table: Dynamo, key: dict[str, str], *, transactions: bool) ->
     }
     asked = {
         "ExpressionAttributeNames": {"#key": name},
-        "ExpressionAttributeValues": item({":value": value}),
+        "ExpressionAttributeValues": to_attribute_values({":value": value}),
         "KeyConditionExpression": "#key = :value",
         "Limit": 1,
     }
     probes: dict[str, dict[str, Any]] = {
         "Query": asked,
-        "PutItem": {"Item": item(key), **there},
-        "UpdateItem": {"Key": item(key), **there},
+        "PutItem": {"Item": to_attribute_values(key), **there},
+        "UpdateItem": {"Key": to_attribute_values(key), **there},
     }
     if transactions:
-        check = {"TableName": table.table, "Key": item(key), **there}
+        check = {"TableName": table.table, "Key": to_attribute_values(key), **there}
         probes |= {
-            "GetItem": {"Key": item(key)},
-            "BatchGetItem": {"RequestItems": {table.table: {"Keys": [item(key)]}}},
-            "DeleteItem": {"Key": item(key), **there},
+            "GetItem": {"Key": to_attribute_values(key)},
+            "BatchGetItem": {"RequestItems": {table.table: {"Keys": [to_attribute_values(key)]}}},
+            "DeleteItem": {"Key": to_attribute_values(key), **there},
             "TransactWriteItems": {"TransactItems": [{"ConditionCheck": check}]},
         }
-    return [why for operation, given in probes.items() if (why := await _probe(table, operation, given)) is not None]
+    return [
+        why
+        for operation, arguments in probes.items()
+        if (why := await _probe_operation(table, operation, arguments)) is not None
+    ]
 
 
-async def _probe(table: Dynamo, operation: str, given: dict[str, Any]) -> str | None:
+async def _probe_operation(table: DynamoClient, operation: str, given: dict[str, Any]) -> str | None:
     try:
-        await table.call(operation, **given)
+        await table.call_operation(operation, **given)
     except (ConditionLost, Canceled):
         return None
     except Fatal as refusal:
@@ -129,50 +128,53 @@ async def _probe(table: Dynamo, operation: str, given: dict[str, Any]) -> str | 
     return None
 
 
-async def clocks(case: Case) -> list[Finding]:
+async def check_clocks(case: Case) -> list[Finding]:
     """Of this machine beside those of the services; nothing rests on it but TTL, signatures and timestamps."""
     theirs: dict[str, float] = {}
     if case.store.local is None:
         if case.store_now is None:
-            raise NotExamined("the store did not say its time, see above")
+            raise NotExamined("the time of the object store is not known, see above")
         theirs["the object store"] = case.store_now / 1000
-    if case.arbiter is not None and (time := await _or_none(case.arbiter.verify)) is not None:
+    if (
+        case.lock_table is not None
+        and (time := await _none_if_refused(case.lock_table.verify_and_read_clock)) is not None
+    ):
         theirs["the lock table"] = time
-    return list(_off(case.now(), theirs.items())) or [ok("the clocks agree")]
+    return list(_compare_clocks(case.now(), theirs.items())) or [ok("the clocks agree")]
 
 
-async def _or_none(ask: Callable[[], Awaitable[float | None]]) -> float | None:
+async def _none_if_refused(ask: Callable[[], Awaitable[float | None]]) -> float | None:
     try:
         return await ask()
     except Fatal:
         return None  # told where the lock table is looked at
 
 
-def _off(now: float, theirs: Iterable[tuple[str, float]]) -> Iterable[Finding]:
+def _compare_clocks(now: float, theirs: Iterable[tuple[str, float]]) -> Iterable[Finding]:
     for whose, time in theirs:
         off = now - time
-        what, do = f"the clock of this machine is {off:+.0f} s from that of {whose}", "set it (NTP)"
+        what, do = f"the clock of this machine differs from that of {whose} by {off:+.0f} s", "synchronize it (NTP)"
         if abs(off) > FAR_OFF:
-            yield error(f"{what}: entries of the lock table would expire at the wrong time, requests be refused", do)
+            yield error(f"{what}: lock table entries would expire at the wrong time, and requests may be refused", do)
         elif abs(off) > _OFF:
             yield warning(what, do)
 
 
-async def captures(sources: Sources, places: Iterable[Place]) -> list[Finding]:
+async def check_capture_access(sources: Sources, places: Iterable[Place]) -> list[Finding]:
     """Can captures be read where they lie? Asked for an object that is not there: who may read one prefix only, may."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for place in places:
         uri = f"{place.uri}{PROBES}"
         try:
-            objects, key = sources.objects(uri)
-            await objects.head(key)
+            objects, key = sources.open_objects(uri)
+            await objects.head_object(key)
         except Gone:
             continue
         except PcaplakeError as problem:
-            found.append(
+            findings.append(
                 warning(
                     f"captures may not be readable at {place.uri}: {problem}",
-                    f"{_ALLOW}; without leave to list a bucket S3 refuses what is not there, which does no harm",
+                    f'{_ALLOW}; without s3:ListBucket, S3 answers "forbidden" for a missing object, which does no harm',
                 )
             )
-    return found
+    return findings

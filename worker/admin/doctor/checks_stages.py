@@ -7,152 +7,188 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..lake.files import CHECK_AFTER_MS, Files
-from ..lake.ledger import StageItem
-from ..lake.manifest import Stage
-from .checks_common import Case, Finding, NotExamined, Repair, error, manifests, ok, warning
-from .rebuild import lacks, rebuild
+from pcaplake.worker.admin.case import Case, NotExamined, iterate_manifests
+from pcaplake.worker.lake.commit.losses import is_loss_accepted
+from pcaplake.worker.lake.commit.replaced import read_replaced_batches
+from pcaplake.worker.lake.ledger import StageItem
+from pcaplake.worker.lake.records import Stage
+from pcaplake.worker.lake.staging.stage_files import CHECK_AFTER_MS, StageFiles
+
+from .accept_loss import build_file_loss_repair, count_lost_rows
+from .findings import Finding, Repair, error, ok, warning
+from .rebuild_ledger import find_forgotten_stages, rebuild_lake_ledger
 
 OLD_MS = 10 * 60_000  # a stage that waits for longer is worth a word
 _LOOKED_AT = 1_000  # of the waiting stages, the oldest
 _BATCHES = 10  # above head, whose files are looked for
 
 
-async def held(case: Case) -> list[Finding]:
+async def check_held_stages(case: Case) -> list[Finding]:
     """Stages whose rows cannot be written, with the reason."""
-    lake, ledger = case.known()
-    found = await ledger.held(lake.generation)
-    if not found:
+    lake, ledger = case.require_identity_and_ledger()
+    reasons = await ledger.list_held_stages(lake.generation)
+    if not reasons:
         return [ok("no stage is held")]
 
-    async def release() -> str:
-        await ledger.release(lake.generation)
-        return f"{len(found)} stages wait for the next batch again"
+    async def release_stages() -> str:
+        await ledger.release_held_stages(lake.generation)
+        return f"{len(reasons)} stages are waiting for the next batch again"
 
-    repair = Repair(what=f"put {len(found)} held stages of {case.store.uri} back on the work list", make=release)
+    repair = Repair(
+        what=f"put {len(reasons)} held stages of {case.store.uri} back on the work list", make=release_stages
+    )
     return [
         error(
             f"stage {stage_id} is held: {why}",
-            "mend the table; then --repair, or the next committer that takes over, tries it again",
+            "correct the table; then --repair, or the next committer that takes over, tries the stage again",
             repair=repair,
         )
-        for stage_id, why in sorted(found.items())
+        for stage_id, why in sorted(reasons.items())
     ]
 
 
-async def pending(case: Case) -> list[Finding]:
+async def check_pending_stages(case: Case) -> list[Finding]:
     """Stages that wait for long, and those that wait for files that are not there any more."""
-    lake, ledger = case.known()
-    waiting = await ledger.pending(lake.generation, _LOOKED_AT)
-    aside = await ledger.held(lake.generation)
-    items = await ledger.stages(lake.generation, [*waiting, *aside])
+    lake, ledger = case.require_identity_and_ledger()
+    waiting = await ledger.list_pending_stages(lake.generation, _LOOKED_AT)
+    aside = await ledger.list_held_stages(lake.generation)
+    items = await ledger.get_stage_items(lake.generation, [*waiting, *aside])
     stages = [item.stage for item in items.values() if item.batch is None and item.stage is not None]
-    found = [
-        *_forgotten(waiting, items),
-        *_emptied(items),
-        *_old(case, [one for one in stages if one.stage_id not in aside]),
+    findings = [
+        *_check_forgotten_stages(waiting, items),
+        *_check_stage_objects(items),
+        *_check_stage_ages(case, [stage_waiting for stage_waiting in stages if stage_waiting.stage_id not in aside]),
     ]
-    files = Files(case.store)
-    found += [_incomplete(stage, gone) for stage in stages if (gone := await files.missing(stage.paths))]
-    found += await _uncommitted(case, files)
+    files = StageFiles(case.store)
+    for stage in stages:
+        if gone := await files.find_missing(stage.file_paths):
+            findings += await _check_missing_files(case, stage, gone)
+    findings += await _check_uncommitted_files(case, files)
     most = " or more" if len(waiting) == _LOOKED_AT else ""
-    return found or [ok(f"{len(waiting)}{most} stages wait, all files are there")]
+    return findings or [ok(f"{len(waiting)}{most} stages are waiting, and all their files exist")]
 
 
-def _forgotten(waiting: Iterable[str], items: Mapping[str, StageItem]) -> list[Finding]:
-    gone = [one for one in waiting if one not in items]
+def _check_forgotten_stages(waiting: Iterable[str], items: Mapping[str, StageItem]) -> list[Finding]:
+    gone = [stage_id for stage_id in waiting if stage_id not in items]
     if not gone:
         return []
     return [
         error(
-            f"{len(gone)} stages are on the work list and not in the ledger: {', '.join(gone[:5])}",
-            "the ledger has lost items: put back a copy, or rebuild it with --repair when it says what is missing; "
-            "captures that were only staged are read again with `pcaplake replay`",
+            f"{len(gone)} stages are on the work list but not in the ledger: {', '.join(gone[:5])}",
+            "the ledger has lost items: restore it from a backup, or rebuild it with --repair if that is offered; "
+            "read captures again that were only staged with `pcaplake replay`",
         )
     ]
 
 
-def _emptied(items: Mapping[str, StageItem]) -> list[Finding]:
-    gone = [one for one, item in items.items() if item.batch is None and item.stage is None]
+def _check_stage_objects(items: Mapping[str, StageItem]) -> list[Finding]:
+    gone = [stage_id for stage_id, item in items.items() if item.batch is None and item.stage is None]
     if not gone:
         return []
     return [
         error(
-            f"{len(gone)} stages wait whose objects in _pcaplake/stages are gone: {', '.join(gone[:5])}",
-            "somebody else deletes from this lake: put them back (a version of the bucket, a copy); until then they are held",
+            f"the objects in _pcaplake/stages of {len(gone)} waiting stages are missing: {', '.join(gone[:5])}",
+            "someone deletes objects of this lake: restore them from object versions or a backup; until then the stages are held",
         )
     ]
 
 
-def _old(case: Case, stages: Iterable[Stage]) -> list[Finding]:
+def _check_stage_ages(case: Case, stages: Iterable[Stage]) -> list[Finding]:
     if case.store_now is None:
-        raise NotExamined("the store did not say its time, see above")
+        raise NotExamined("the time of the object store is not known, see above")
     now = case.store_now
     ages = sorted((now - stage.written_at for stage in stages), reverse=True)
     old = [age for age in ages if age > OLD_MS]
     if not old:
         return []
-    what = f"{len(old)} stages wait for more than {OLD_MS // 60_000} minutes, the oldest for {_hours(old[0])}"
-    do = "is a committer running, and are tables blocked? `pcaplake status` shows both"
+    what = f"{len(old)} stages have waited for more than {OLD_MS // 60_000} minutes, the oldest for {_format_duration(old[0])}"
+    do = "run `pcaplake status`: it shows whether a committer runs and whether tables are blocked"
     return [(error if old[0] > CHECK_AFTER_MS else warning)(what, do)]
 
 
-def _hours(ms: int) -> str:
+def _format_duration(ms: int) -> str:
     return f"{ms / 3_600_000:.1f} h" if ms >= 3_600_000 else f"{ms // 60_000} minutes"
 
 
-def _incomplete(stage: Stage, gone: list[str]) -> Finding:
+async def _check_missing_files(case: Case, stage: Stage, gone: list[str], batch: int | None = None) -> list[Finding]:
+    """By table; `batch`: the one that the stage is in, where it is in a manifest."""
+    tables: dict[str, list[str]] = {}
+    for path in gone:
+        tables.setdefault(path.partition("/")[0], []).append(path)
+    return [
+        _report_missing_files(case, stage, table, paths, batch)
+        for table, paths in tables.items()
+        if not await is_loss_accepted(case.store, stage.stage_id, table)
+    ]
+
+
+def _report_missing_files(case: Case, stage: Stage, table: str, gone: list[str], batch: int | None) -> Finding:
+    uris = ", ".join(capture.uri for capture in stage.captures[:3])
+    where = f"stage {stage.stage_id}" if batch is None else f"batch {batch}, stage {stage.stage_id},"
+    then = (
+        "when the stage is older than a day, the committer reads its captures again, or holds it if they are gone too"
+        if batch is None
+        else "when the stage is older than a day, the committer rebuilds them from its captures, and blocks the table if "
+        "the captures are gone too"
+    )
     return error(
-        f"stage {stage.stage_id} waits, and {len(gone)} of its files are gone: {', '.join(gone[:3])}",
-        "put them back before it is committed, or readers fail; one that is older than a day is given back by the "
-        f"committer, and read again: {', '.join(capture.uri for capture in stage.captures[:3])}",
+        f"{where} is waiting, but {len(gone)} of its files with {count_lost_rows(stage, table, gone)} rows are missing: "
+        f"{', '.join(gone[:3])}",
+        f"restore them; {then}: {uris}. To give up these rows: --repair --accept-loss {table}",
+        table=table,
+        repair=build_file_loss_repair(case, stage, table, gone) if case.accept_loss == table else None,
     )
 
 
-async def _uncommitted(case: Case, files: Files) -> list[Finding]:
+async def _check_uncommitted_files(case: Case, files: StageFiles) -> list[Finding]:
     """Files of the batches that are next, of tables that have not got them yet."""
-    books = await case.books()
-    found = []
-    async for batch, manifest in manifests(case.store, [one for one in books.batches if one > books.head][:_BATCHES]):
-        done = {table: books.txn(table) for table in books.logs}
-        paths = [
-            f"{table}/{add.path}"
-            for stage in (() if manifest is None else manifest.stages)
-            for table, adds in stage.adds.items()
-            for add in adds
-            if (last := done.get(table)) is None or last < batch
-        ]
-        if gone := await files.missing(paths):
-            found.append(
-                error(
-                    f"batch {batch} waits, and {len(gone)} of its files are gone: {', '.join(gone[:3])}",
-                    "put them back before it is committed; the committer makes those of a stage that is older than a day "
-                    "anew, from its captures",
-                )
-            )
-    return found
+    batch_state = await case.read_batch_state()
+    findings = []
+    async for batch, manifest in iterate_manifests(
+        case.store, [number for number in batch_state.batches if number > batch_state.head][:_BATCHES]
+    ):
+        done = {table: batch_state.last_batch_in_table(table) for table in batch_state.logs}
+        for stage in () if manifest is None else manifest.stages:
+            paths = [
+                f"{table}/{add.path}"
+                for table, adds in stage.adds.items()
+                for add in adds
+                if (last := done.get(table)) is None or last < batch
+            ]
+            if gone := await files.find_missing(paths):
+                findings += await _check_missing_files(case, stage, gone, batch)
+    return findings
 
 
-async def memory(case: Case) -> list[Finding]:
+async def check_ledger_contents(case: Case) -> list[Finding]:
     """Does the ledger know what the manifests say: stages above head, captures of the last batches up to it?"""
-    books = await case.books()
-    _, ledger = case.known()
+    batch_state = await case.read_batch_state()
+    _, ledger = case.require_identity_and_ledger()
     forgotten: dict[int, int] = {}
-    async for batch, manifest in manifests(case.store, books.batches):
-        if manifest is not None and (lost := await lacks(ledger, manifest, above_head=batch > books.head)):
+    replaced = await read_replaced_batches(case.store)
+    async for batch, manifest in iterate_manifests(case.store, batch_state.batches):
+        if manifest is None:
+            continue
+        if lost := await find_forgotten_stages(
+            ledger, manifest, above_head=batch > batch_state.head, replaced=replaced
+        ):
             forgotten[batch] = len(lost)
     if not forgotten:
         return [
-            ok(f"it knows all of the batches {books.batches[0]} to {books.last}" if books.batches else "no batch yet")
+            ok(
+                f"the ledger has all of batches {batch_state.batches[0]} to {batch_state.last_batch_number}"
+                if batch_state.batches
+                else "no batch yet"
+            )
         ]
     return [
         error(
             f"manifests name {sum(forgotten.values())} stages that the ledger has lost, in {len(forgotten)} batches "
             f"from {min(forgotten)} to {max(forgotten)}: their captures would be read and written again",
-            "stop everything on this lake; put the ledger back from a copy, or rebuild it with --repair",
+            "stop all processes that use this lake; restore the ledger from a backup, or rebuild it with --repair",
             repair=Repair(
-                what=f"rebuild what the ledger of {case.store.uri} has lost from the manifests",
-                make=lambda: rebuild(case, adopt=False),
+                what=f"restore the lost items of the ledger of {case.store.uri} from the manifests",
+                make=lambda: rebuild_lake_ledger(case, adopt=False),
             ),
         )
     ]

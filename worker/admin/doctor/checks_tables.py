@@ -8,184 +8,297 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from ..lake.delta.actions import Metadata, raw_lines
-from ..lake.delta.arbiter import TablePath
-from ..lake.delta.errors import SchemaConflict, TableBlocked
-from ..lake.delta.guard import refusal
-from ..lake.delta.schema import evolve, to_delta
-from ..lake.delta.tail import Checkpoint, Tail, json_versions, log_path, newest_checkpoint, version_path
-from ..lake.manifest import manifest_path
-from ..lake.stage import partitions_of
-from ..lake.store import Store
-from .alter import statements, undroppable
-from .checks_common import Books, Case, Finding, beats, error, manifests, ok, warning
+from pcaplake.worker.admin.case import BatchState, Case, is_lease_renewed, iterate_manifests
+from pcaplake.worker.lake.delta.actions import Metadata, parse_json_lines
+from pcaplake.worker.lake.delta.checkpoint import repair_last_checkpoint_hint
+from pcaplake.worker.lake.delta.errors import SchemaConflict, TableBlocked
+from pcaplake.worker.lake.delta.lock_table import TablePath
+from pcaplake.worker.lake.delta.log_state import (
+    Checkpoint,
+    LogState,
+    delta_log_path,
+    json_versions,
+    newest_complete_checkpoint,
+    read_last_checkpoint_hint,
+    version_file_path,
+)
+from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
+from pcaplake.worker.lake.delta.write_support import unsupported_reason
+from pcaplake.worker.lake.records import Manifest, manifest_path
+from pcaplake.worker.lake.staging.window import table_partition_columns
+from pcaplake.worker.lake.store.store import Store
+
+from .accept_loss import build_table_loss_repair
+from .findings import Finding, Repair, error, ok, warning
+from .unblock_sql import build_unblock_statements, list_undroppable_features
 
 _RESTORE = "spark.databricks.delta.restore.protocolDowngradeAllowed"
 
 
-async def versions(case: Case) -> list[Finding]:
+async def check_log_versions(case: Case) -> list[Finding]:
     """Is every log there and without gaps?"""
-    logs = await case.logs()
-    found: list[Finding] = []
+    logs = await case.get_table_logs()
+    had = (await case.read_batch_state()).last_batches if case.ledger is not None else {}
+    findings: list[Finding] = []
     for table, tail in logs.items():
-        found += [error(str(tail), "", table=table)] if isinstance(tail, TableBlocked) else []
-        found += [] if isinstance(tail, TableBlocked) else await _gaps(case.store, table, tail)
-    return found or [ok(f"no gap in {len(logs)} logs")]
+        if table in had and isinstance(tail, LogState) and tail.version < 0:
+            continue  # dropped: `transactions` tells of it
+        findings += [error(str(tail), "", table=table)] if isinstance(tail, TableBlocked) else []
+        findings += [] if isinstance(tail, TableBlocked) else await _check_version_gaps(case.store, table, tail)
+    return findings or [ok(f"no gap in {len(logs)} logs")]
 
 
-async def _gaps(store: Store, table: str, tail: Tail) -> list[Finding]:
+async def _check_version_gaps(store: Store, table: str, tail: LogState) -> list[Finding]:
     if tail.version < 0:
-        return [warning("the table is not there", "it is made at the next start", table=table)]
-    numbers = json_versions(await store.list(log_path(table)))
+        return [warning("the table does not exist", "the next start of a process creates it", table=table)]
+    findings, numbers = (
+        await _check_checkpoint_hint(store, table, tail),
+        json_versions(await store.list(delta_log_path(table))),
+    )
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
     if not missing:
+        return findings
+    what = f"versions {_format_numbers(missing)} are missing in its log"
+    if missing[-1] > tail.checkpoint_version:
+        return [
+            *findings,
+            error(what, f"restore them in {delta_log_path(table)}: readers stop at the gap", table=table),
+        ]
+    below = f"{what}, below its checkpoint {tail.checkpoint_version}"
+    return [*findings, warning(below, "only older versions are unreadable", table=table)]
+
+
+async def _check_checkpoint_hint(store: Store, table: str, tail: LogState) -> list[Finding]:
+    hint = await read_last_checkpoint_hint(store, table)
+    if hint is None or hint.version >= tail.checkpoint_version:
         return []
-    what = f"versions {_numbers(missing)} are missing in its log"
-    if missing[-1] > tail.base:
-        return [error(what, f"restore them in {log_path(table)}: readers stop there", table=table)]
-    return [warning(f"{what}, below its checkpoint {tail.base}", "only older versions cannot be read", table=table)]
+    return [
+        warning(
+            f"_last_checkpoint names checkpoint {hint.version}, but checkpoint {tail.checkpoint_version} exists: a slow writer "
+            "overwrote it, and readers that rely on it get an old version or an error",
+            "--repair corrects it; so does the next checkpoint",
+            table=table,
+            repair=Repair(
+                what=f"name the newest checkpoint in {delta_log_path(table, '_last_checkpoint')}",
+                make=lambda: _repair_checkpoint_hint(store, table),
+            ),
+        )
+    ]
 
 
-def _numbers(numbers: list[int]) -> str:
+async def _repair_checkpoint_hint(store: Store, table: str) -> str:
+    mended = await repair_last_checkpoint_hint(store, table)
+    return f"{table}: _last_checkpoint {'names the newest checkpoint now' if mended else 'was right already'}"
+
+
+def _format_numbers(numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:5]))
     return f"{shown}, ... ({len(numbers)})" if len(numbers) > 5 else shown
 
 
-async def transactions(case: Case) -> list[Finding]:
+async def check_transactions(case: Case) -> list[Finding]:
     """`txn` of every table against the head of the ledger and the manifests."""
-    books = await case.books()
-    found = [*_of_manifests(books), *_ahead(books), *await _behind(case, books)]
-    if found:
-        return found
-    _, ledger = case.known()
-    above = books.last - books.head
+    batch_state = await case.read_batch_state()
+    findings = [
+        *_check_manifests(batch_state),
+        *_check_tables_ahead(batch_state),
+        *await _check_tables_behind(case, batch_state),
+    ]
+    if findings:
+        return findings
+    _, ledger = case.require_identity_and_ledger()
+    above = batch_state.last_batch_number - batch_state.head
     if above > 0:
-        lease = await ledger.lease()
-        if not (lease.owner and await beats(ledger, lease, case.patience, case.sleep)):
+        lease = await ledger.read_lease()
+        if not (lease.owner and await is_lease_renewed(ledger, lease, case.patience, case.sleep)):
             return [
                 warning(
-                    f"{above} batches above head {books.head} are not in every table, and nobody commits",
-                    "start a worker or a committer, or run `pcaplake ingest`: it begins with them",
+                    f"{above} batches above head {batch_state.head} are not in every table, and no process commits",
+                    "start a worker or a committer, or run `pcaplake ingest`, which commits them first",
                 )
             ]
-    return [ok(f"head {books.head}, last batch {books.last}")]
+    return [ok(f"head {batch_state.head}, last batch {batch_state.last_batch_number}")]
 
 
-def _of_manifests(books: Books) -> Iterator[Finding]:
-    lost = "put the manifests back, from a copy or where the bucket keeps versions; nothing is committed until then"
-    if books.head >= 0 and books.head not in books.batches:
-        yield error(f"head is {books.head}, and {manifest_path(books.head)} is gone", lost)
-    numbers = [batch for batch in books.batches if batch >= books.head]
-    missing = sorted(set(range(books.head + 1, books.last)) - set(numbers))
+def _check_manifests(batch_state: BatchState) -> Iterator[Finding]:
+    lost = "restore the manifests from a backup or from the bucket's object versions; nothing is committed until then"
+    if batch_state.head >= 0 and batch_state.head not in batch_state.batches:
+        yield error(f"head is {batch_state.head}, but {manifest_path(batch_state.head)} is missing", lost)
+    numbers = [batch for batch in batch_state.batches if batch >= batch_state.head]
+    missing = sorted(set(range(batch_state.head + 1, batch_state.last_batch_number)) - set(numbers))
     if missing:
-        yield error(f"the manifests {_numbers(missing)} are missing, and {books.last} is there", lost)
-    if books.marked > books.last:
-        yield error(f"batch {books.marked} was marked in the ledger, and the last manifest is {books.last}", lost)
+        yield error(
+            f"the manifests {_format_numbers(missing)} are missing, but {batch_state.last_batch_number} exists", lost
+        )
+    if batch_state.marked > batch_state.last_batch_number:
+        yield error(
+            f"the ledger names batch {batch_state.marked}, but the last manifest is {batch_state.last_batch_number}",
+            lost,
+        )
 
 
-def _ahead(books: Books) -> Iterator[Finding]:
-    for table in sorted(books.logs):
-        done = books.txn(table)
-        if done is not None and done > books.last:
+def _check_tables_ahead(batch_state: BatchState) -> Iterator[Finding]:
+    for table in sorted(batch_state.logs):
+        done = batch_state.last_batch_in_table(table)
+        if done is not None and done > batch_state.last_batch_number:
             yield error(
-                f"batch {done} is in it, and the last manifest is {books.last}: manifests and perhaps the ledger were "
-                "lost, or are an old copy",
-                "stop everything on this lake and put the manifests back; a ledger can be rebuilt, they cannot",
+                f"the table has batch {done}, but the last manifest is {batch_state.last_batch_number}: manifests, "
+                "and perhaps the ledger, were lost or restored from an older copy",
+                "stop all processes that use this lake and restore the manifests; a ledger can be rebuilt, manifests cannot",
                 table=table,
             )
 
 
-async def _behind(case: Case, books: Books) -> list[Finding]:
-    """A batch up to head touches the table, and is not in it."""
-    done = {table: txn for table in books.logs if (txn := books.txn(table)) is not None}
-    lowest = max(books.first, min(done.values(), default=books.head) + 1)
-    lacking: dict[str, list[int]] = {}
-    async for batch, manifest in manifests(case.store, range(lowest, books.head + 1)):
-        for table in () if manifest is None else manifest.written & done.keys():
-            if done[table] < batch:
-                lacking.setdefault(table, []).append(batch)
+@dataclass(slots=True, kw_only=True)
+class _LostBatches:
+    """What a table lacks of the batches up to head. `captures`: ids of those whose rows these are."""
+
+    batches: list[int] = field(default_factory=list)
+    rows: int = 0
+    captures: set[str] = field(default_factory=set)
+
+    def add_manifest(self, manifest: Manifest, table: str) -> None:
+        if manifest.opens:  # it removed all rows of the batches before
+            self.batches, self.rows, self.captures = [], 0, set()
+        for stage in manifest.stages:
+            if adds := stage.adds.get(table):
+                self.rows += sum(add.num_records or 0 for add in adds)
+                self.captures |= {one.capture_id for one in stage.captures}
+        self.batches.append(manifest.batch)
+
+
+async def _check_tables_behind(case: Case, batch_state: BatchState) -> list[Finding]:
+    """Batches up to head must be in a table, and are not. The manifests of all of them are read."""
+    last, lost = batch_state.last_batches, dict[str, _LostBatches]()
+    for table in batch_state.logs:
+        if table in last and (done := batch_state.last_batch_in_table(table)) is not None and done < last[table]:
+            lost[table] = _LostBatches()
+    lowest = min(((batch_state.last_batch_in_table(table) or 0) + 1 for table in lost), default=batch_state.head + 1)
+    async for batch, manifest in iterate_manifests(case.store, range(lowest, batch_state.head + 1)):
+        if manifest is None:  # nobody knows which tables it was for
+            continue
+        for table in lost:
+            touched = manifest.opens or table in manifest.written_tables
+            if batch > (batch_state.last_batch_in_table(table) or 0) and batch <= last[table] and touched:
+                lost[table].add_manifest(manifest, table)
     return [
-        error(
-            f"batches {_numbers(batches)} are not in it, and head is {books.head}: its log was set back, or it was made "
-            "anew",
-            "stop everything on this lake and restore its log; else ingest the captures of these batches anew, in "
-            "another lake or with --mode overwrite",
-            table=table,
-        )
-        for table, batches in sorted(lacking.items())
+        _report_lost_batches(case, table, lost_batches, batch_state) for table, lost_batches in sorted(lost.items())
     ]
 
 
-async def blocked(case: Case) -> list[Finding]:
+def _report_lost_batches(case: Case, table: str, lost: _LostBatches, batch_state: BatchState) -> Finding:
+    last, tail = batch_state.last_batches[table], batch_state.logs[table]
+    rows = f"{lost.rows:,} rows of {len(lost.captures):,} captures"
+    repair = build_table_loss_repair(case, table, last, rows) if case.accept_loss == table else None
+    numbers = _format_numbers(lost.batches or [last])
+    accept = (
+        f"give up the lost rows with --repair --accept-loss {table}; afterwards you can read captures that still exist "
+        "again: with `pcaplake-spark replace`, or all captures with `pcaplake ingest --mode overwrite`"
+    )
+    if isinstance(tail, LogState) and tail.version < 0:
+        return error(
+            f"the table was dropped, with the batches {numbers} ({rows} when they were committed)",
+            "stop all processes that use this lake and restore the table (_delta_log and files) from a backup or from the "
+            f"bucket's object versions; or {accept}",
+            table=table,
+            repair=repair,
+        )
+    return error(
+        f"the table lacks the batches {numbers} ({rows} when they were committed), although head is {batch_state.head}: its log "
+        "was restored from an older copy, or the table was dropped and created again, or a checkpoint dropped its txn of "
+        "pcaplake",
+        "stop all processes that use this lake and restore the table's log; or, if all rows are there, record the last batch "
+        f"that the table has with an empty write with txnAppId=pcaplake and txnVersion=BATCH; or {accept}",
+        table=table,
+        repair=repair,
+    )
+
+
+async def check_blocked_tables(case: Case) -> list[Finding]:
     """Tables that we may not write, and what frees each."""
     found: list[Finding] = []
-    for table, tail in (await case.logs()).items():
+    for table, tail in (await case.get_table_logs()).items():
         if not isinstance(tail, TableBlocked) and tail.metadata is not None:
-            found += await _blocked(case, table, tail, tail.metadata)
-    return found or [ok("every table may be written")]
+            found += await _check_blocked_table(case, table, tail, tail.metadata)
+    return found or [ok("every table can be written")]
 
 
-async def _blocked(case: Case, table: str, tail: Tail, metadata: Metadata) -> list[Finding]:
-    wanted = to_delta(case.schemas[table], table)
-    reason = refusal(table, tail, None) or _conflict(table, metadata, wanted) or _partitions(case, table, metadata)
+async def _check_blocked_table(case: Case, table: str, tail: LogState, metadata: Metadata) -> list[Finding]:
+    struct = to_delta_struct(case.schemas[table], table)
+    reason = (
+        unsupported_reason(table, tail, None)
+        or _find_schema_conflict(table, metadata, struct)
+        or _find_partition_conflict(case, table, metadata)
+    )
     if reason is None:
         return []
-    protocol, version = await _protocol(case.store, table, tail)
-    location = _location(case, table)
-    freeing = statements(location, metadata, protocol, wanted)
-    for name in undroppable(protocol):
-        freeing.append(f"-- no ALTER TABLE drops {name}")
-    if undroppable(protocol) and version:
+    protocol, version = await _read_protocol(case.store, table, tail)
+    location = _location_for_spark(case, table)
+    freeing = build_unblock_statements(location, metadata, protocol, struct)
+    for name in list_undroppable_features(protocol):
+        freeing.append(f"-- no ALTER TABLE statement drops {name}")
+    if list_undroppable_features(protocol) and version:
         freeing.append(
-            f"-- what others wrote since is lost by:  SET {_RESTORE} = true;  "
+            f"-- this loses what other writers wrote since:  SET {_RESTORE} = true;  "
             f"RESTORE TABLE delta.`{location}` TO VERSION AS OF {version - 1};"
         )
     return [error(reason.removeprefix(f"{table}: "), "\n".join(freeing), table=table)]
 
 
-def _conflict(table: str, metadata: Metadata, wanted: Mapping[str, Any]) -> str | None:
+def _find_schema_conflict(table: str, metadata: Metadata, wanted: Mapping[str, Any]) -> str | None:
     try:
-        evolve(table, metadata.schema, wanted)
+        evolve_schema(table, metadata.schema, wanted)
     except SchemaConflict as conflict:
         return str(conflict)
     return None
 
 
-def _partitions(case: Case, table: str, metadata: Metadata) -> str | None:
+def _find_partition_conflict(case: Case, table: str, metadata: Metadata) -> str | None:
     if case.identity is None:
         return None
     have, expected = (
         list(metadata.partition_columns),
-        list(partitions_of(case.schemas[table], case.identity.partition_columns)),
+        list(table_partition_columns(case.schemas[table], case.identity.partition_columns)),
     )
-    return None if have == expected else f"it is partitioned by {have}, the lake by {expected}: partition it as before"
+    return (
+        None
+        if have == expected
+        else f"the table is partitioned by {have}, but the lake by {expected}: restore the partitioning"
+    )
 
 
-def _location(case: Case, table: str) -> str:
+def _location_for_spark(case: Case, table: str) -> str:
     """As Spark names it."""
-    return TablePath.of(case.store.uri, table).uri if case.arbiter is not None else case.store.location(table)
+    return (
+        TablePath.for_table(case.store.uri, table).uri
+        if case.lock_table is not None
+        else case.store.external_location(table)
+    )
 
 
-async def _protocol(store: Store, table: str, tail: Tail) -> tuple[Mapping[str, Any], int | None]:
+async def _read_protocol(store: Store, table: str, tail: LogState) -> tuple[Mapping[str, Any], int | None]:
     """The protocol action with its features, and the version it came with; None: it is in the checkpoint."""
-    for version in range(tail.version, tail.base, -1):
-        found = await store.get(version_path(table, version))
-        for line in raw_lines(found[0]) if found is not None else ():
+    for version in range(tail.version, tail.checkpoint_version, -1):
+        version_object = await store.get(version_file_path(table, version))
+        for line in parse_json_lines(version_object[0]) if version_object is not None else ():
             if "protocol" in line:
                 return line["protocol"], version
-    checkpoint = newest_checkpoint(table, await store.list(log_path(table)), at_most=tail.base)
-    return await _of_checkpoint(store, table, checkpoint) if checkpoint else {}, None
+    checkpoint = newest_complete_checkpoint(
+        table, await store.list(delta_log_path(table)), at_most=tail.checkpoint_version
+    )
+    return await _read_checkpoint_protocol(store, table, checkpoint) if checkpoint else {}, None
 
 
-async def _of_checkpoint(store: Store, table: str, checkpoint: Checkpoint) -> Mapping[str, Any]:
-    for path in checkpoint.paths(table):
-        found = await store.get(path)
-        if found is not None:
-            file = pq.ParquetFile(io.BytesIO(found[0]))
+async def _read_checkpoint_protocol(store: Store, table: str, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    for path in checkpoint.part_paths(table):
+        checkpoint_object = await store.get(path)
+        if checkpoint_object is not None:
+            file = pq.ParquetFile(io.BytesIO(checkpoint_object[0]))
             column = (await asyncio.to_thread(file.read, ["protocol"], use_threads=False)).column("protocol")
             for value in column.filter(column.is_valid()).to_pylist():
                 if value.get("minReaderVersion") is not None:

@@ -1,4 +1,4 @@
-"""`pcaplake doctor`: every check of a fleet or of one lake, and the repairs that they offer.
+"""`pcaplake doctor`: runs every check of a fleet or of one lake, and the repairs that the checks offer.
 
 Knows which checks there are, in which order, and how what is to be examined is opened. Each check is a function that
 changes nothing and returns findings; a check that fails is a finding too. See docs/doctor.md.
@@ -6,176 +6,94 @@ changes nothing and returns findings; a check that fails is a finding too. See d
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from ..errors import Fatal, PcaplakeError
-from ..fleet_settings import FleetSettings
-from ..lake.delta.arbiter import TablePath
-from ..lake.delta.dynamodb import DynamoArbiter
-from ..lake.dynamo import Dynamo
-from ..lake.fleet import Services
-from ..lake.identity import LEDGER_FILE, Identity
-from ..lake.ledger import Ledger
-from ..lake.ledger.dynamodb import DynamoLedger
-from ..lake.ledger.sqlite import SqliteLedger
-from ..lake.store import Store
-from ..source import Sources
-from .checks_common import Case, Finding, Level, NotExamined, Repair, error, ok, warning
-from .checks_files import files
-from .checks_lake import entries, lake_json, ledger, lock_table
-from .checks_queue import queue
-from .checks_services import captures, clocks, storage, tables_of_dynamodb, unserved
-from .checks_stages import held, memory, pending
-from .checks_tables import blocked, transactions, versions
-from .places import fixed_places
+from pcaplake.worker.admin.case import Case, NotExamined
+from pcaplake.worker.admin.open_case import Subject, open_case
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.config.s3_prefixes import places_in_named_buckets
+from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.lake.services import Services
+
+from .checks_files import check_files
+from .checks_lake import check_lake_json, check_ledger, check_lock_entries, check_lock_table
+from .checks_queue import check_queue
+from .checks_replaced import check_replaced_contents
+from .checks_returned import check_returned_captures
+from .checks_services import (
+    check_capture_access,
+    check_clocks,
+    check_dynamodb_tables,
+    check_object_store,
+    check_unserved_lakes,
+)
+from .checks_stages import check_held_stages, check_ledger_contents, check_pending_stages
+from .checks_tables import check_blocked_tables, check_log_versions, check_transactions
+from .findings import Finding, Level, Repair, error, ok, warning
 
 Check = Callable[[Case], Awaitable[Sequence[Finding]]]
 CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
-    "storage": storage,
-    "lake.json": lake_json,
-    "ledger": ledger,
-    "dynamodb": tables_of_dynamodb,
-    "clocks": clocks,
-    "lock table": lock_table,
-    "entries": entries,
-    "versions": versions,
-    "transactions": transactions,
-    "memory": memory,
-    "blocked": blocked,
-    "held": held,
-    "pending": pending,
-    "files": files,
+    "storage": check_object_store,
+    "lake.json": check_lake_json,
+    "ledger": check_ledger,
+    "dynamodb": check_dynamodb_tables,
+    "clocks": check_clocks,
+    "lock table": check_lock_table,
+    "entries": check_lock_entries,
+    "versions": check_log_versions,
+    "transactions": check_transactions,
+    "memory": check_ledger_contents,
+    "blocked": check_blocked_tables,
+    "held": check_held_stages,
+    "returned": check_returned_captures,
+    "replaced": check_replaced_contents,
+    "pending": check_pending_stages,
+    "files": check_files,
 }
 _CONSISTENCY = frozenset({"lake.json", "ledger", "versions", "transactions", "memory"})
-LOCAL_PATIENCE, FLEET_PATIENCE = 2.0, 6.0  # seconds; several beats of who leads
+_FINDS_LOSSES = frozenset({"transactions", "held", "pending"})
 
 
-async def examine(case: Case, begin: Callable[[str], None] = lambda check: None) -> list[Finding]:
+async def examine_lake(case: Case, begin: Callable[[str], None] = lambda check: None) -> list[Finding]:
     """Every check of one lake; `begin` is told of each."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name, check in CHECKS.items():
         begin(name)
-        for finding in await _checked(check, case):
-            found.append(replace(finding, check=name, lake=case.store.uri))
+        for finding in await _run_check(check, case):
+            findings.append(replace(finding, check=name, lake=case.store.uri))
             case.doubtful = case.doubtful or (finding.level == "error" and name in _CONSISTENCY)
-    return found
+    return findings
 
 
-async def _checked(check: Check, case: Case) -> Sequence[Finding]:
+async def _run_check(check: Check, case: Case) -> Sequence[Finding]:
     try:
         return await check(case)
     except NotExamined as why:
-        return [warning(f"not examined: {why}", "mend that first")]
+        return [replace(warning(f"not examined: {why}", "fix that first"), not_examined=True)]
     except Fatal as problem:
-        return [error(str(problem), "")]
+        return [replace(error(str(problem), ""), not_examined=True)]
     except PcaplakeError as problem:
-        return [error(f"could not be examined: {problem}", "run it again")]
+        return [replace(error(f"could not be examined: {problem}", "run the doctor again"), not_examined=True)]
 
 
-def repairs(findings: Iterable[Finding]) -> list[Repair]:
-    """Each once, in the order of the findings."""
+def collect_repairs(findings: Iterable[Finding]) -> list[Repair]:
+    """The repairs that the findings offer, without duplicates, in the order of the findings."""
     return list({one.repair.what: one.repair for one in findings if one.repair is not None}.values())
 
 
-async def repair(wanted: Iterable[Repair], begin: Callable[[str], None] = lambda what: None) -> list[str]:
-    """Make them one after the other -> what came of each; one that fails does not stop the others."""
+async def apply_repairs(
+    offered_repairs: Iterable[Repair], begin: Callable[[str], None] = lambda what: None
+) -> list[str]:
+    """Run the repairs one after the other; return the result of each. A failed repair does not stop the others."""
     done = []
-    for one in wanted:
-        begin(one.what)
+    for offered_repair in offered_repairs:
+        begin(offered_repair.what)
         try:
-            done.append(await one.make())
+            done.append(await offered_repair.make())
         except PcaplakeError as problem:
-            done.append(f"failed: {one.what}: {problem}")
+            done.append(f"failed: {offered_repair.what}: {problem}")
     return done
-
-
-# -- what is opened ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqlitePlace:
-    """The ledger of a lake of one machine: within a local lake, or in the folder or file `given` (as --ledger).
-
-    Where nothing was given, lake.json says where it is.
-    """
-
-    store: Store
-    given: Path | None = None
-    kind: str = "sqlite"
-
-    def path(self, lake: Identity) -> Path:
-        recorded = Path(lake.ledger_name)
-        if self.given is not None:
-            return self.given if self.given.suffix == ".sqlite" else self.given / recorded.name
-        if self.store.local is not None and recorded.name == Path(LEDGER_FILE).name:
-            return self.store.local / LEDGER_FILE  # it moves with the lake
-        return recorded
-
-    def name(self, lake: Identity) -> str:
-        return str(self.path(lake))
-
-    async def open(self, lake: Identity, *, create: bool) -> Ledger:
-        if lake.ledger_kind != self.kind and not create:
-            raise Fatal(f"the lake's ledger is {lake.ledger_kind} at {lake.ledger_name}, not a SQLite file")
-        return await SqliteLedger.open(self.path(lake), create=create)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DynamoPlace:
-    """The ledger in a table of DynamoDB, whose client is somebody else's."""
-
-    store: Store
-    table: Dynamo
-    kind: str = "dynamodb"
-
-    def name(self, lake: Identity) -> str:
-        return f"{self.table.region}/{self.table.table}"
-
-    async def open(self, lake: Identity, *, create: bool) -> Ledger:
-        return DynamoLedger(self.table, self.store, lake_id=lake.lake_id, shards=lake.shards)
-
-
-def local_case(store: Store, given: Path | None = None, *, adopt: bool = False) -> Case:
-    """A lake whose ledger is a SQLite file; closed by the caller."""
-    return Case(store=store, place=SqlitePlace(store=store, given=given), adopt=adopt, patience=LOCAL_PATIENCE)
-
-
-def fleet_case(store: Store, services: Services, *, adopt: bool = False, lease_timeout: float = 10.0) -> Case:
-    """A lake of the fleet; closed by the caller, and so are `services`. Fatal for a URI that has two spellings."""
-    arbiter = None
-    if services.locks is not None:
-        TablePath.of(store.uri, "table")
-        arbiter = DynamoArbiter(services.locks)
-    return Case(
-        store=store,
-        place=DynamoPlace(store=store, table=services.ledger),
-        log_store=services.log_store,
-        arbiter=arbiter,
-        ledger_table=services.ledger,
-        lock_table=services.locks,
-        adopt=adopt,
-        patience=max(FLEET_PATIENCE, 0.6 * lease_timeout),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is to be examined. `lake`: only this one; `ledger`: where it is, of a lake of one machine (SQLite)."""
-
-    settings: FleetSettings
-    lake: str | None = None
-    ledger: Path | None = None
-    adopt: bool = False
-
-    def lakes(self) -> tuple[str, ...]:
-        """WrongSetting when none is named, or the routes cannot be used."""
-        return (self.lake,) if self.lake is not None else self.settings.load_routes().lakes
-
-    def store(self, uri: str) -> Store:
-        return Store.open(uri, self.settings.storage(uri))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,78 +104,78 @@ class Report:
     offered: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
 
-    def count(self, level: Level) -> int:
+    def count_findings(self, level: Level) -> int:
         return sum(one.level == level for one in self.findings)
 
     @property
     def well(self) -> bool:
-        return self.count("ok") == len(self.findings)
+        return self.count_findings("ok") == len(self.findings)
 
 
-async def treat(subject: Subject, *, make: bool = False, begin: Callable[[str], None] = lambda what: None) -> Report:
+async def examine_and_repair(
+    subject: Subject, *, make: bool = False, begin: Callable[[str], None] = lambda what: None
+) -> Report:
     """Examine everything, lake by lake; `make`: carry out what is offered, and examine again. WrongSetting."""
     report = Report()
-    uris = subject.lakes()
+    uris = subject.find_lake_uris()
     if subject.lake is None:
         begin("settings and queue")
-        report.findings += await _around(subject, uris)
+        report.findings += await _check_surroundings(subject, uris)
     for uri in uris:
         try:
-            await _treat(report, subject, uri, make, begin)
+            await _examine_and_repair_lake(report, subject, uri, make, begin)
         except PcaplakeError as problem:
             report.findings.append(replace(error(str(problem), ""), check="settings", lake=uri))
     return report
 
 
-async def _treat(report: Report, subject: Subject, uri: str, make: bool, begin: Callable[[str], None]) -> None:
-    def say(check: str) -> None:
+async def _examine_and_repair_lake(
+    report: Report, subject: Subject, uri: str, make: bool, begin: Callable[[str], None]
+) -> None:
+    def report_progress(check: str) -> None:
         begin(f"{uri}: {check}")
 
-    async with opened(subject, uri) as case:
-        found = await examine(case, say)
-        wanted = repairs(found)
-        report.offered += [one.what for one in wanted]
-        if make and wanted:
-            report.done += await repair(wanted, say)
-    if make and wanted:
-        async with opened(subject, uri) as case:
-            found = await examine(case, say)
-    report.findings += found
+    async with open_case(subject, uri) as case:
+        findings = await examine_lake(case, report_progress)
+        offered_repairs = collect_repairs(findings)
+        asked = _report_nothing_to_accept(case, findings, offered_repairs)
+        report.offered += [offered_repair.what for offered_repair in offered_repairs]
+        if make and offered_repairs:
+            report.done += await apply_repairs(offered_repairs, report_progress)
+    if make and offered_repairs:
+        async with open_case(subject, uri) as case:
+            findings = await examine_lake(case, report_progress)
+    report.findings += findings + asked
 
 
-async def _around(subject: Subject, uris: Sequence[str]) -> list[Finding]:
+def _report_nothing_to_accept(case: Case, found: Iterable[Finding], wanted: Iterable[Repair]) -> list[Finding]:
+    """Said where a loss was to be accepted and no repair is about one."""
+    if case.accept_loss is None or any(one.accepts_loss for one in wanted):
+        return []
+    said = ok(f"{case.accept_loss} has lost no rows, so there is nothing to accept")
+    if any(one.not_examined and one.check in _FINDS_LOSSES for one in found):
+        said = warning(f"not examined: whether {case.accept_loss} has lost rows", "fix the problems above first")
+    return [replace(said, check="accept loss", table=case.accept_loss, lake=case.store.uri)]
+
+
+async def _check_surroundings(subject: Subject, uris: Sequence[str]) -> list[Finding]:
     """What is not of one lake."""
     settings = subject.settings
-    found = [replace(ok(f"{len(uris)} lakes"), check="settings")]
-    if all(subject.store(uri).local is not None for uri in uris):
-        return found
+    findings = [replace(ok(f"{len(uris)} lakes"), check="settings")]
+    if all(subject.open_store(uri).local is not None for uri in uris):
+        return findings
     if settings.queue is None:
-        unset = warning("no queue is set, so it was not examined", "set `queue`, as for `pcaplake run`")
-        found.append(replace(unset, check="queue"))
+        unset = warning("no queue is set, so no queue was examined", "set `queue`, as for `pcaplake run`")
+        findings.append(replace(unset, check="queue"))
     else:
-        found += [replace(one, check="queue") for one in await queue(settings.queue, settings.region)]
-    readable = await captures(Sources(settings.storage), fixed_places(settings.load_routes()))
-    found += [replace(one, check="captures") for one in readable]
+        findings += [replace(one, check="queue") for one in await check_queue(settings.queue, settings.region)]
+    readable = await check_capture_access(
+        Sources(settings.storage_options_for), places_in_named_buckets(settings.load_routes())
+    )
+    findings += [replace(one, check="captures") for one in readable]
     try:
         async with await Services.open(settings.ledger_table, None, region=settings.region) as services:
-            others = await unserved(services.ledger, [subject.store(uri).uri for uri in uris])
+            others = await check_unserved_lakes(services.ledger, [subject.open_store(uri).uri for uri in uris])
     except PcaplakeError as problem:
         others = [error(str(problem), "")]
-    return [*found, *(replace(one, check="lakes") for one in others)]
-
-
-@asynccontextmanager
-async def opened(subject: Subject, uri: str) -> AsyncIterator[Case]:
-    """One lake of the subject, as its settings say."""
-    settings, store = subject.settings, subject.store(uri)
-    async with AsyncExitStack() as stack:
-        if store.local is not None or subject.ledger is not None:
-            case = local_case(store, subject.ledger, adopt=subject.adopt)
-        else:
-            locks = settings.lock_table if settings.log_store == "dynamodb" else None
-            services = await stack.enter_async_context(
-                await Services.open(settings.ledger_table, locks, region=settings.region)
-            )
-            case = fleet_case(store, services, adopt=subject.adopt, lease_timeout=settings.lease_timeout)
-        stack.push_async_callback(case.close)
-        yield case
+    return [*findings, *(replace(one, check="lakes") for one in others)]

@@ -6,46 +6,74 @@ or by `pcaplake replay`. Everything that is in a table is in a manifest.
 
 from __future__ import annotations
 
-from ..errors import Fatal
-from ..lake import identity
-from ..lake import lake as lakes
-from ..lake.ledger import Ledger
-from ..lake.manifest import Manifest
-from .checks_common import Case, batches_from, beats, manifests
+from collections.abc import Mapping
+
+from pcaplake.worker.admin.case import Case, is_lease_renewed, iterate_manifests, list_batches_from
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake import adoption, identity
+from pcaplake.worker.lake.commit import rebuild_ledger as from_manifests
+from pcaplake.worker.lake.commit.replaced import read_replaced_batches
+from pcaplake.worker.lake.ledger import Ledger
+from pcaplake.worker.lake.ledger.sqlite_file import LedgerDamaged
+from pcaplake.worker.lake.records import Manifest
 
 
-async def lacks(ledger: Ledger, manifest: Manifest, *, above_head: bool) -> list[str]:
-    """Stages of a manifest that the ledger has forgotten: above head the stage itself, below it its captures."""
+async def find_forgotten_stages(
+    ledger: Ledger, manifest: Manifest, *, above_head: bool, replaced: Mapping[str, int]
+) -> list[str]:
+    """Stages of a manifest that the ledger has forgotten: above head the stage itself, below it its captures.
+
+    `replaced`: see pcaplake.worker.lake.commit.replaced.read_replaced_batches; the ledger must have forgotten these.
+    """
     if above_head:
         ids = [stage.stage_id for stage in (*manifest.stages, *manifest.returned)]
-        known = await ledger.stages(manifest.generation, ids)
+        known = await ledger.get_stage_items(manifest.generation, ids)
         return [one for one in ids if one not in known]
-    captures = {one.capture_id: stage.stage_id for stage in manifest.stages for one in stage.captures}
-    there = await ledger.captures(manifest.generation, captures)
+    captures = {
+        one.capture_id: stage.stage_id
+        for stage in manifest.stages
+        for one in stage.captures
+        if manifest.batch > replaced.get(one.capture_id, -1)
+    }
+    there = await ledger.get_capture_items(manifest.generation, captures)
     return list(dict.fromkeys(stage_id for one, stage_id in captures.items() if one not in there))
 
 
-async def rebuild(case: Case, *, adopt: bool) -> str:
-    """May be done again. `adopt`: the ledger is made the lake's. Fatal while somebody leads, or where it is another's."""
-    if case.identity is None:
+async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
+    """May be done again; a damaged file is kept under another name. Fatal while somebody leads, or where it is another's.
+
+    `adopt`: the ledger is made the lake's; a lake that is a copy gets an id of its own, and a ledger under it.
+    """
+    identity_object = await identity.read_identity(case.store)
+    if identity_object is None:
         raise Fatal("there is no lake.json to rebuild a ledger for")
-    lake = case.identity
-    ledger = await case.ledger_of(lake, True)
-    bound = await ledger.bind(lake.lake_id)
-    if bound != lake.lake_id:
-        raise Fatal(f"the ledger {ledger.name} belongs to the lake {bound}: name another one")
-    lease = await ledger.lease()
-    if lease.owner and await beats(ledger, lease, case.patience, case.sleep):
-        raise Fatal(f"{lease.owner} is committing: stop everything on this lake before its ledger is rebuilt")
-    head, restored = await ledger.head(), 0
-    batches = await batches_from(case.store, 0)
-    async for _, manifest in manifests(case.store, [one for one in batches if one <= head]):
-        if manifest is not None and await lacks(ledger, manifest, above_head=False):
-            await ledger.mark(manifest, rebuild=True)
-            await ledger.flag(manifest)
-            restored += 1
-    await lakes.rebuild(case.store, ledger)
+    lake = identity_object[0]
+    kept = ""
+    try:
+        ledger = await case.open_named_ledger(lake, True)
+    except LedgerDamaged as damaged:
+        kept = f"the damaged file is now {damaged.move_aside()}; "
+        ledger = await case.open_named_ledger(lake, True)
     if adopt:
-        await identity.adopt(case.store, ledger)
+        mine = await adoption.identity_to_adopt(case.store, lake, ledger)
+        if mine.lake_id != lake.lake_id:
+            ledger = await case.open_named_ledger(mine, True)
+        lake = mine
+    await identity.bind_ledger(lake, ledger)
+    lease = await ledger.read_lease()
+    if lease.owner and await is_lease_renewed(ledger, lease, case.patience, case.sleep):
+        raise Fatal(f"{lease.owner} is committing: stop all processes that use this lake before you rebuild its ledger")
+    head, restored = await ledger.read_head(), 0
+    batches, replaced = await list_batches_from(case.store, 0), await read_replaced_batches(case.store)
+    async for _, manifest in iterate_manifests(case.store, [number for number in batches if number <= head]):
+        if manifest is not None and await find_forgotten_stages(ledger, manifest, above_head=False, replaced=replaced):
+            await ledger.mark_batch_stages(manifest, rebuild=True)
+            await ledger.flag_batch_committed(manifest)
+            restored += 1
+    await from_manifests.rebuild_from_manifests(case.store, ledger)
+    if adopt:
+        await adoption.adopt_ledger(case.store, ledger, lake.lake_id)
+    known, head = head, await ledger.read_head()
+    restored += head - known
     above = sum(batch > head for batch in batches)
-    return f"{restored} batches up to {head} were restored, {above} above it are known; the next committer drives them"
+    return f"{kept}{restored} batches up to head {head} were restored; the next committer commits {above} batches above head"

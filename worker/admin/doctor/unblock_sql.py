@@ -1,6 +1,6 @@
 """The statements that make a table one that we write again. Pure: knows the Delta protocol and Spark's SQL for it.
 
-What blocks a table is decided in worker/lake/delta/guard.py; here is what takes it back. Which features ALTER TABLE can
+What blocks a table is decided in worker/lake/delta/write_support.py; here is what takes it back. Which features ALTER TABLE can
 drop is as of Delta 4.0. A feature that readers must know too leaves its traces in old versions: they are given up with
 it (TRUNCATE HISTORY), which Delta does a day after the first try.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..lake.delta.actions import Metadata
-from ..lake.delta.guard import READER, TXN_RETENTION, WRITER
+from pcaplake.worker.lake.delta.actions import Metadata
+from pcaplake.worker.lake.delta.write_support import READER, TXN_RETENTION, WRITER
 
 _CONSTRAINT = "delta.constraints."
 _MAPPING = "delta.columnMapping.mode"
@@ -30,19 +30,21 @@ _LAST = "checkpointProtection"  # left by dropping others
 _MAY_DROP = _OF_WRITERS | _OF_READERS | {_LAST}
 
 
-def statements(location: str, metadata: Metadata, protocol: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def build_unblock_statements(
+    location: str, metadata: Metadata, protocol: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> list[str]:
     """In their order. `protocol`: the action as it is in the log; `wanted`: the struct of the rows we write."""
     table = f"delta.`{location}`"
-    changes = [*_of_metadata(metadata), *_of_columns(metadata.schema, wanted), *_of_protocol(protocol)]
+    changes = [*_metadata_changes(metadata), *_column_changes(metadata.schema, wanted), *_protocol_changes(protocol)]
     return [f"ALTER TABLE {table} {change};" for change in changes]
 
 
-def undroppable(protocol: Mapping[str, Any]) -> list[str]:
+def list_undroppable_features(protocol: Mapping[str, Any]) -> list[str]:
     """Features that no ALTER TABLE takes away."""
-    return [name for name in features(protocol) if name not in _MAY_DROP]
+    return [name for name in list_unsupported_features(protocol) if name not in _MAY_DROP]
 
 
-def features(protocol: Mapping[str, Any]) -> list[str]:
+def list_unsupported_features(protocol: Mapping[str, Any]) -> list[str]:
     """Those that we do not write, listed in a protocol action or implied by its version."""
     reader, writer = protocol.get("minReaderVersion", READER), protocol.get("minWriterVersion", WRITER)
     listed = [*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())]
@@ -52,7 +54,7 @@ def features(protocol: Mapping[str, Any]) -> list[str]:
     return sorted(set(listed or implied) - _OURS)
 
 
-def _of_metadata(metadata: Metadata) -> Iterator[str]:
+def _metadata_changes(metadata: Metadata) -> Iterator[str]:
     for key in metadata.configuration:
         if key.startswith(_CONSTRAINT):
             yield f"DROP CONSTRAINT {key.removeprefix(_CONSTRAINT)}"
@@ -62,7 +64,7 @@ def _of_metadata(metadata: Metadata) -> Iterator[str]:
         yield f"SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
 
 
-def _of_columns(have: Mapping[str, Any], want: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _column_changes(have: Mapping[str, Any], want: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Columns that may be null in our rows and not in the table, structs within structs too."""
     nullable = {field["name"]: field for field in want["fields"] if field["nullable"]}
     for field in have["fields"]:
@@ -73,20 +75,20 @@ def _of_columns(have: Mapping[str, Any], want: Mapping[str, Any], prefix: str = 
             yield f"ALTER COLUMN {prefix}`{name}` DROP NOT NULL"
         inner, ours = field["type"], nullable[name]["type"]
         if isinstance(inner, Mapping) and isinstance(ours, Mapping) and inner["type"] == ours["type"] == "struct":
-            yield from _of_columns(inner, ours, f"{prefix}`{name}`.")
+            yield from _column_changes(inner, ours, f"{prefix}`{name}`.")
 
 
-def _of_protocol(protocol: Mapping[str, Any]) -> Iterator[str]:
-    names = features(protocol)
+def _protocol_changes(protocol: Mapping[str, Any]) -> Iterator[str]:
+    names = list_unsupported_features(protocol)
     for name in names:
         if name in _OF_WRITERS:
-            yield f"DROP FEATURE {_quoted(name)}"
+            yield f"DROP FEATURE {_quote_feature_name(name)}"
     for name in names:
         if name in _OF_READERS:
-            yield f"DROP FEATURE {_quoted(name)} TRUNCATE HISTORY"
+            yield f"DROP FEATURE {_quote_feature_name(name)} TRUNCATE HISTORY"
     if _LAST in names:
         yield f"DROP FEATURE {_LAST} TRUNCATE HISTORY"
 
 
-def _quoted(name: str) -> str:
+def _quote_feature_name(name: str) -> str:
     return f"`{name}`" if "-" in name else name

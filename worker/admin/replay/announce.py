@@ -1,7 +1,6 @@
-"""Captures that lie there are announced to the queue as if they had been uploaded now, or only looked for.
+"""Announces captures that no lake has to the queue, as if they had just been uploaded, or only lists them.
 
-Knows pages of objects, what the ledgers know, and a queue that must not be flooded. Must not know where any of them is.
-Announcing twice does no harm: the ledger finds it out.
+Limits the number of messages in the queue. Announcing a capture twice does no harm, because the ledger knows its captures.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from ..errors import Retryable
-from ..notification import event
-from ..queue import Queue
-from ..source import ObjectRef
-from .known import Known, Standing
+from pcaplake.worker.admin.capture_status import CaptureStatusReader, Standing
+from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.retry import outlast_outage
+from pcaplake.worker.service.notification import build_s3_event
+from pcaplake.worker.service.queue import Queue
+
 from .listing import Found, Page
 
 log = logging.getLogger(__name__)
 
 WAVE = 5_000
-SETTLE = 5.0  # seconds: SQS counts late what was just sent
-_AT_ONCE = 500  # messages after which it is known how far it came
-_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds, before what failed is asked for again: a long replay outlives a blip
+SETTLE = 5.0  # seconds: SQS counts new messages with a delay
+_AT_ONCE = 500  # messages between two updates of the tally
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[object]]
@@ -33,7 +32,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """How many objects were listed, and what they were. `last_key`: all up to it are dealt with."""
+    """Counts of the listed objects by kind. All objects up to `last_key` are handled."""
 
     listed: int = 0
     filtered: int = 0
@@ -53,19 +52,8 @@ class Tally:
         self.committed += standings.count("committed")
 
 
-async def patiently(request: Callable[[], Awaitable[T]], sleep: Sleep) -> T:
-    """Its answer; what is Retryable is tried some times."""
-    for pause in _PAUSES:
-        try:
-            return await request()
-        except Retryable as error:
-            log.warning("%s; trying again in %.0f s", error, pause)
-        await sleep(pause)
-    return await request()
-
-
 class Announcer:
-    """Sends while fewer than `wave` messages are in the queue, waiting or worked on; else it waits."""
+    """Sends messages while fewer than `wave` are in the queue, visible, in flight or delayed; otherwise it waits."""
 
     def __init__(
         self,
@@ -80,14 +68,14 @@ class Announcer:
         self._asked = False
 
     async def send(self, refs: Sequence[ObjectRef]) -> AsyncIterator[int]:
-        """How many were sent, part by part. Retryable, Fatal as the queue raises them."""
+        """Sends all, and yields the size of each part sent. Raises Retryable and Fatal from the queue."""
         at = 0
         while at < len(refs):
             while self._room <= 0:
                 await self._look()
             part = refs[at : at + min(self._room, _AT_ONCE)]
-            bodies = [event(ref) for ref in part]
-            await patiently(partial(self._queue.send, bodies), self._sleep)
+            bodies = [build_s3_event(ref) for ref in part]
+            await outlast_outage(partial(self._queue.send, bodies), self._sleep)
             self._room -= len(part)
             at += len(part)
             yield len(part)
@@ -96,13 +84,13 @@ class Announcer:
         if self._asked:
             await self._sleep(self._settle)
         self._asked = True
-        there = await patiently(self._queue.attributes, self._sleep)
+        there = await outlast_outage(self._queue.read_attributes, self._sleep)
         self._room = self._wave - there.visible - there.in_flight - there.delayed
 
 
 async def go_through(
     pages: AsyncIterator[Page],
-    known: Known,
+    known: CaptureStatusReader,
     tally: Tally,
     *,
     wanted: Callable[[Found], bool],
@@ -110,14 +98,14 @@ async def go_through(
     absent: Callable[[ObjectRef], None] = lambda ref: None,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Every page; what no lake has had is told to `absent` and, with an `announcer`, announced.
+    """Go through all pages. Captures that no lake has are passed to `absent` and, with an `announcer`, announced.
 
-    `tally` says at any time how far it is, also when this is cancelled or raises.
+    `tally` is up to date at any time, also if this is cancelled or raises.
     """
     async for page in pages:
         tally.listed += len(page)
         chosen = [one for one in page if _chosen(one, wanted, tally)]
-        standings = await patiently(partial(known.standing, [one.ref for one in chosen]), sleep)
+        standings = await outlast_outage(partial(known.find_standings, [one.ref for one in chosen]), sleep)
         missing = [one for one, standing in zip(chosen, standings, strict=True) if standing == "absent"]
         tally.add(standings)
         for one in missing:

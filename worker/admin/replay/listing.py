@@ -1,6 +1,6 @@
-"""Captures that lie in a bucket, page by page in the order of their keys. Knows S3's listing; asks for nothing else.
+"""Lists the objects of a bucket, page by page in the order of their keys.
 
-Keys come as they are: obstore would read `a//b` as `a/b`, and a prefix as a folder.
+Uses S3's own listing, which returns keys unchanged: obstore would read `a//b` as `a/b`, and a prefix as a folder.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from ..errors import Retryable
-from ..source import ObjectRef
-from .clients import errors
-from .places import Place
+from pcaplake.worker.admin.aws_clients import translate_errors
+from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.config.s3_prefixes import Place
+from pcaplake.worker.errors import Retryable
 
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """An object. `age`: seconds since it was made, by the store's clock. `archived`: it must be restored to be read."""
+    """An object. `age` is in seconds by the store's clock. An `archived` object must be restored before it can be read."""
 
     ref: ObjectRef
     key: str
@@ -31,7 +31,7 @@ class Found:
 
     @property
     def folder(self) -> bool:
-        """A folder marker of a console or a file manager."""
+        """True for the folder marker of a console or a file manager."""
         return self.key.endswith("/") and self.ref.size == 0
 
 
@@ -39,7 +39,7 @@ Page = tuple[Found, ...]
 
 
 async def pages(client: Any, place: Place, *, start_after: str = "") -> AsyncIterator[Page]:
-    """Up to 1,000 objects at a time, of keys above `start_after`. Fatal where there is no such bucket; Retryable."""
+    """Pages of up to 1,000 objects with keys after `start_after`. Fatal if the bucket does not exist; Retryable."""
     asked: dict[str, Any] = {
         "Bucket": place.bucket,
         "Prefix": place.prefix,
@@ -57,7 +57,7 @@ async def pages(client: Any, place: Place, *, start_after: str = "") -> AsyncIte
 
 
 def _list(client: Any, place: Place, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    with errors(f"listing {place.uri}"):
+    with translate_errors(f"listing {place.uri}"):
         answer: Mapping[str, Any] = client.list_objects_v2(**asked)
     return answer
 
@@ -78,4 +78,4 @@ def _date(place: Place, answer: Mapping[str, Any]) -> datetime:
     try:
         return parsedate_to_datetime(said)
     except ValueError as error:
-        raise Retryable(f"listing {place.uri}: the store does not say what time it is: {said!r}") from error
+        raise Retryable(f"listing {place.uri}: the store's answer has no valid date: {said!r}") from error

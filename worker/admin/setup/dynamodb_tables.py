@@ -1,6 +1,6 @@
 """The two DynamoDB tables: the ledger, and the lock table of Spark's S3DynamoDBLogStore.
 
-Knows how a table is made and kept safe. Whether one that is there has the right shape is found out by who opens it.
+Creates the tables and protects them from loss. The code that opens an existing table checks its keys.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Fatal, Retryable
-from .clients import code, errors
-from .steps import Steps
+from pcaplake.worker.admin.aws_clients import error_code, translate_errors
+from pcaplake.worker.errors import Fatal, Retryable
+
+from .setup_plan import Steps
 
 EXPIRES = "expireTime"
-_POLL, _POLLS = 1.0, 120  # seconds; a new table takes some ten
+_POLL, _POLLS = 1.0, 120  # seconds; a new table is active after about ten
 _UNSUPPORTED = frozenset(
     {"UnknownOperationException", "UnknownOperation", "UnsupportedOperation", "InvalidAction", "NotImplemented"}
 )
@@ -24,7 +25,7 @@ _UNSUPPORTED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a table is for, and its two keys, both strings."""
+    """The purpose of a table, and its two keys, which are strings."""
 
     what: str
     hash_key: str
@@ -36,14 +37,14 @@ LOCKS = Shape(what="lock table", hash_key="tablePath", range_key="fileName")
 
 
 def ensure(client: Any, name: str, shape: Shape, steps: Steps, *, sleep: Callable[[float], None] = time.sleep) -> None:
-    """The table is there and active, its items expire, and it is hard to lose.
+    """Make sure that the table exists and is active, that its items expire, and that it is protected from loss.
 
-    Fatal when its items expire by another attribute, or as the service refuses; Retryable as it does not answer.
+    Raises Fatal if its items expire by another attribute or DynamoDB refuses a request, and Retryable if there is no answer.
     """
     table = _describe(client, name)
     if table is None:
         steps.act("made", shape.what, name, lambda: _make(client, name, shape, sleep), "on demand")
-        if steps.rehearsal:
+        if steps.dry_run:
             return
         table = _describe(client, name) or {}
     else:
@@ -54,13 +55,13 @@ def ensure(client: Any, name: str, shape: Shape, steps: Steps, *, sleep: Callabl
 
 
 def arn_of(client: Any, name: str) -> str | None:
-    """None: there is no such table."""
+    """The table's ARN, or None if it does not exist."""
     table = _describe(client, name)
     return None if table is None else str(table["TableArn"])
 
 
 def _describe(client: Any, name: str) -> Mapping[str, Any] | None:
-    with errors(f"DynamoDB table {name}"):
+    with translate_errors(f"DynamoDB table {name}"):
         try:
             found: Mapping[str, Any] = client.describe_table(TableName=name)["Table"]
         except client.exceptions.ResourceNotFoundException:
@@ -70,8 +71,8 @@ def _describe(client: Any, name: str) -> Mapping[str, Any] | None:
 
 def _make(client: Any, name: str, shape: Shape, sleep: Callable[[float], None]) -> None:
     keys = {shape.hash_key: "HASH", shape.range_key: "RANGE"}
-    made_meanwhile = contextlib.suppress(client.exceptions.ResourceInUseException)  # by somebody else
-    with errors(f"DynamoDB table {name}"), made_meanwhile:
+    made_meanwhile = contextlib.suppress(client.exceptions.ResourceInUseException)  # by another process
+    with translate_errors(f"DynamoDB table {name}"), made_meanwhile:
         client.create_table(
             TableName=name,
             BillingMode="PAY_PER_REQUEST",
@@ -84,18 +85,18 @@ def _make(client: Any, name: str, shape: Shape, sleep: Callable[[float], None]) 
         if table is not None and table["TableStatus"] == "ACTIVE":
             return
         sleep(_POLL)
-    raise Retryable(f"the DynamoDB table {name} is still being made; run it again")
+    raise Retryable(f"the DynamoDB table {name} is still being created; run this again")
 
 
 def _time_to_live(client: Any, name: str, steps: Steps) -> None:
     what = "time to live"
-    with errors(f"DynamoDB table {name}: {what}"):
+    with translate_errors(f"DynamoDB table {name}: {what}"):
         said = client.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
         if said["TimeToLiveStatus"] in ("ENABLED", "ENABLING"):
             if said.get("AttributeName") != EXPIRES:
                 raise Fatal(
                     f"the items of the DynamoDB table {name} expire by {said.get('AttributeName')}, not by {EXPIRES}: "
-                    "switch that off and run this again, or use another table"
+                    "disable that and run this again, or use another table"
                 )
             steps.there(what, name, EXPIRES)
             return
@@ -111,11 +112,11 @@ def _time_to_live(client: Any, name: str, steps: Steps) -> None:
 
 def _point_in_time_recovery(client: Any, name: str, steps: Steps, sleep: Callable[[float], None]) -> None:
     what = "point-in-time recovery"
-    with errors(f"DynamoDB table {name}: {what}"):
+    with translate_errors(f"DynamoDB table {name}: {what}"):
         try:
             said = client.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
         except client.exceptions.ClientError as error:
-            if code(error) not in _UNSUPPORTED:
+            if error_code(error) not in _UNSUPPORTED:
                 raise
             steps.unsupported(what, name)
             return
@@ -132,10 +133,10 @@ def _switch_on_recovery(client: Any, name: str, sleep: Callable[[float], None]) 
                 TableName=name, PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True}
             )
         except client.exceptions.ContinuousBackupsUnavailableException:
-            sleep(_POLL)  # of a table that has just been made
+            sleep(_POLL)  # the table is new
         else:
             return
-    raise Retryable(f"the DynamoDB table {name} has no backups yet; run it again")
+    raise Retryable(f"the DynamoDB table {name} has no backups yet; run this again")
 
 
 def _deletion_protection(client: Any, name: str, table: Mapping[str, Any], steps: Steps) -> None:
@@ -148,7 +149,7 @@ def _deletion_protection(client: Any, name: str, table: Mapping[str, Any], steps
         return
 
     def switch_on() -> None:
-        with errors(f"DynamoDB table {name}: {what}"):
+        with translate_errors(f"DynamoDB table {name}: {what}"):
             client.update_table(TableName=name, DeletionProtectionEnabled=True)
 
     steps.act("changed", what, name, switch_on)

@@ -1,8 +1,8 @@
-"""What a bucket announces, and to whom: ours is added, everybody else's is kept. Knows S3's rules; asks nobody.
+"""Adds the fleet's rules to the notification configuration of a bucket, and keeps all other rules. Makes no requests.
 
-S3 sends one event to one receiver: it refuses two rules whose events, prefixes and suffixes overlap. Who else wants the
-same events must share them, behind an SNS topic or by EventBridge. Nothing is ever taken away here: another setup may
-rely on it, and what nobody routes costs a message.
+S3 sends an event to one receiver: it refuses two rules whose events, prefixes and suffixes overlap. Several receivers of
+the same events must share them through an SNS topic or EventBridge. Nothing is removed here, because another setup may rely
+on it; a capture without a route costs only a message.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Fatal
-from .places import Place, smallest
+from pcaplake.worker.config.s3_prefixes import Place, remove_covered_places
+from pcaplake.worker.errors import Fatal
 
 EVENTS = "s3:ObjectCreated:*"
 _MARK = "pcaplake-"
@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9!_.'()/-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Events of keys with this prefix and suffix go to `receiver`, an ARN."""
+    """Sends events of keys with this prefix and suffix to `receiver`, an ARN."""
 
     id: str
     receiver: str
@@ -37,17 +37,17 @@ class Rule:
     suffix: str
 
     def overlaps(self, prefix: str) -> bool:
-        """Would S3 refuse this one beside ours for `prefix`?"""
+        """True if S3 would refuse a rule of ours for `prefix` beside this one."""
         created = any(event.startswith(EVENTS.removesuffix("*")) for event in self.events)
         return created and (self.prefix.startswith(prefix) or prefix.startswith(self.prefix))
 
     def serves(self, queue: str) -> bool:
-        """Does it send every creation below its prefix to this queue?"""
+        """True if the rule sends every created object below its prefix to this queue."""
         return same_queue(self.receiver, queue) and EVENTS in self.events and not self.suffix
 
 
 def same_queue(receiver: str, queue: str) -> bool:
-    """Is this ARN the queue's? One without an account is of a queue that is not there yet: any account's may be it."""
+    """True if this is the queue's ARN. A queue that does not exist yet has no account in its ARN; then any account matches."""
     if receiver == queue:
         return True
     (_, _, service, region, account, name), theirs = queue.split(":", 5), receiver.split(":", 5)
@@ -55,7 +55,7 @@ def same_queue(receiver: str, queue: str) -> bool:
 
 
 def rules(configuration: Mapping[str, Any]) -> Iterator[Rule]:
-    """What GetBucketNotificationConfiguration says, without EventBridge, which is in nobody's way."""
+    """The rules in the answer of GetBucketNotificationConfiguration, without EventBridge, which conflicts with no rule."""
     for kind, receiver in _RECEIVERS.items():
         for raw in configuration.get(kind, ()):
             filters = raw.get("Filter", {}).get("Key", {}).get("FilterRules", ())
@@ -70,8 +70,8 @@ def rules(configuration: Mapping[str, Any]) -> Iterator[Rule]:
 
 
 def filter_of(prefix: str) -> str:
-    """A prefix as S3's filters take it. Where a character would have to be encoded it ends before that one: the routes
-    sort out what comes too much."""
+    """A prefix for a filter of S3. It ends before the first character that needs encoding; the routes ignore captures
+    that this adds."""
     found = _PLAIN.match(prefix)
     assert found is not None
     return found[0]
@@ -80,11 +80,11 @@ def filter_of(prefix: str) -> str:
 def merged(
     bucket: str, configuration: Mapping[str, Any], queue: str, prefixes: Collection[str]
 ) -> dict[str, Any] | None:
-    """The configuration with every creation below the prefixes sent to `queue`, an ARN; None: it is so already.
+    """The configuration that sends all created objects below the prefixes to `queue`, an ARN; None if nothing must change.
 
-    While there is no such queue its ARN has no account, and what this makes is only to be looked at.
+    If the queue does not exist yet, its ARN has no account, and the result is only for display.
 
-    Fatal when S3 would refuse it: somebody else gets these events.
+    Raises Fatal if S3 would refuse the configuration, because another receiver gets these events.
     """
     there = list(rules(configuration))
     mine = {one.id: one for one in there if one.id.startswith(_MARK) and one.serves(queue)}
@@ -92,7 +92,9 @@ def merged(
     needed = {filter_of(prefix) for prefix in prefixes}
     needed -= {prefix for prefix in needed for one in others if one.serves(queue) and prefix.startswith(one.prefix)}
     had = {one.prefix for one in mine.values()}
-    wanted = {place.prefix for place in smallest(Place(bucket=bucket, prefix=prefix) for prefix in had | needed)}
+    wanted = {
+        place.prefix for place in remove_covered_places(Place(bucket=bucket, prefix=prefix) for prefix in had | needed)
+    }
     if wanted == had:
         return None
     for prefix in sorted(wanted):
@@ -121,7 +123,7 @@ def _refusal(bucket: str, prefix: str, clash: Rule) -> str:
     )
     return (
         f"the bucket {bucket} sends {', '.join(sorted(clash.events))} of {which} to {clash.receiver} (rule "
-        f"{clash.id!r}), and S3 sends one event to one receiver: it would refuse ours for keys {prefix!r}... {earlier}"
-        "Let that rule go to an SNS topic that both subscribe to, or use EventBridge, and run this with "
-        "--no-notifications (docs/setup.md says how); or give the routes another prefix"
+        f"{clash.id!r}), and S3 sends an event to only one receiver: it would refuse a rule for keys {prefix!r}... {earlier}"
+        "Change that rule to an SNS topic with both as subscribers, or use EventBridge, and run this with "
+        "--no-notifications (docs/setup.md explains how); or give the routes another prefix"
     )

@@ -1,7 +1,7 @@
-"""Least-privilege IAM policies, one for each role. Knows which requests each makes, and asks nobody.
+"""Least-privilege IAM policies, one for each role. Makes no requests.
 
-`s3:ListBucket` has no condition on a prefix: without the right to list, a missing object is "forbidden" to S3, and
-Delta logs, and captures that vanished, are known by what is missing. It shows names, and nothing that is in them.
+`s3:ListBucket` has no condition on a prefix: without this right, S3 answers "forbidden" for a missing object, and pcaplake
+must recognise missing versions of a Delta log and deleted captures. The right shows names of objects, but no contents.
 A test compares these lists with the requests that the code makes.
 """
 
@@ -12,21 +12,30 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..lake.identity import LAKE_JSON
-from ..lake.manifest import FOLDER as BATCHES
-from .checks_services import PROBE_ENTRIES, PROBE_ITEMS, PROBES
-from .places import Place
+from pcaplake.worker.config.s3_prefixes import Place
+from pcaplake.worker.lake.commit.losses import FOLDER as LOSSES
+from pcaplake.worker.lake.commit.overwrite import FOLDER as OVERWRITES
+from pcaplake.worker.lake.commit.replaced import FOLDER as REPLACED
+from pcaplake.worker.lake.identity import LAKE_JSON
+from pcaplake.worker.lake.records import FOLDER as BATCHES
+from pcaplake.worker.lake.store.conditional import PROBES
+
 from .queues import Arn
 
 Role = Literal["worker", "committer", "spark", "operator", "doctor"]
 Document = dict[str, Any]
-LONGEST = 6144  # characters, without white space, of a managed policy
+LONGEST = 6144  # characters of a managed policy, without white space
 
 QUEUE: Mapping[Role, tuple[str, ...]] = {
     "worker": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
     "committer": ("GetQueueAttributes", "GetQueueUrl", "SendMessage"),
     "operator": ("GetQueueAttributes", "GetQueueUrl", "SendMessage"),
-    "doctor": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"),  # and receives nothing
+    "doctor": (
+        "ChangeMessageVisibility",
+        "DeleteMessage",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+    ),  # but receives no messages
 }
 DEAD_LETTERS: Mapping[Role, tuple[str, ...]] = {
     "operator": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
@@ -44,16 +53,23 @@ LEDGER: Mapping[Role, tuple[str, ...]] = {
         "Query",
         "UpdateItem",
     ),
-    "operator": ("BatchGetItem", "DescribeTable"),
-    "spark": ("BatchGetItem", "DescribeTable", "GetItem", "Query"),  # whose ledger, and what waits, before a VACUUM
+    "operator": ("BatchGetItem", "DescribeTable", "GetItem"),  # the ledger's generation
+    "spark": (
+        "BatchGetItem",
+        "DescribeTable",
+        "GetItem",
+        "Query",
+    ),  # before a VACUUM: whose ledger it is, and which stages wait
     "doctor": ("BatchGetItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "Query"),
 }
 LOCKS: Mapping[Role, tuple[str, ...]] = {
-    "worker": ("DescribeTable", "Query", "UpdateItem"),  # it looks, and completes what it finds begun
+    "worker": ("DescribeTable", "Query", "UpdateItem"),  # it reads, and completes commits that others started
     "committer": ("DescribeTable", "PutItem", "Query", "UpdateItem"),
     "spark": ("DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"),
     "doctor": ("DescribeTable", "DescribeTimeToLive", "Query"),
 }
+PROBE_ITEMS, PROBE_ENTRIES = "doctor#", "pcaplake doctor "
+"""Prefixes of the keys in the doctor's test requests, in the ledger and in the lock table. No such item is created."""
 PROBED_LEDGER = ("ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
 PROBED_LOCKS = ("PutItem", "UpdateItem")
 """What the doctor tries on items of its own that are never there; other items it may only read."""
@@ -61,7 +77,7 @@ PROBED_LOCKS = ("PutItem", "UpdateItem")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What the policies are about. `lakes`: URIs of S3; `lock_table` None: the lakes have none."""
+    """The resources of the policies. `lakes` are S3 URIs; `lock_table` is None if the lakes have no lock table."""
 
     queue: Arn
     dead_letters: str
@@ -77,7 +93,7 @@ class Scope:
         return f"arn:{self.queue.partition}:s3:::{name}"
 
     def inside(self, pattern: str) -> list[str]:
-        """Objects of every lake; `pattern` is of IAM."""
+        """Objects of all lakes that match an IAM pattern."""
         return [f"{self.bucket(_literal(lake.partition('://')[2]))}/{pattern}" for lake in self.lakes]
 
     @property
@@ -85,7 +101,7 @@ class Scope:
         return self.below("*")
 
     def below(self, pattern: str) -> list[str]:
-        """Objects of every place; `pattern` is of IAM."""
+        """Objects of all places that match an IAM pattern."""
         return [f"{self.bucket(place.bucket)}/{_literal(place.prefix)}{pattern}" for place in self.places]
 
     @property
@@ -98,10 +114,10 @@ class Scope:
 
 
 def policies(scope: Scope) -> dict[Role, Document]:
-    """By role; a process that does both needs both. Spark's is for jobs that read and write tables.
+    """The policies by role. A process with two roles needs both. Spark's policy is for jobs that read and write tables.
 
-    What Spark's denies is denied together with any other, too: it names only what no job of Spark's touches. A backfill
-    that commits by itself does, so it is a worker and a committer, and not this.
+    A deny statement also applies beside other policies, so Spark's policy denies only what no such job needs. A backfill
+    that commits needs it: give it the policies of worker and committer instead.
     """
     return {
         "worker": _document(
@@ -124,7 +140,7 @@ def policies(scope: Scope) -> dict[Role, Document]:
                 "Tables", "s3", ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"), scope.inside("*")
             ),
             _allow("Names", "s3", ("GetBucketLocation", "ListBucket"), scope.lake_buckets),
-            _deny("Manifests", "s3", ("DeleteObject", "PutObject"), _manifests(scope)),
+            _deny("Records", "s3", ("DeleteObject", "PutObject"), _records(scope)),
             _deny("Stages", "s3", ("DeleteObject",), scope.inside("_pcaplake/stages/*")),
             *_of_tables(scope, "spark"),
         ),
@@ -138,7 +154,7 @@ def policies(scope: Scope) -> dict[Role, Document]:
         "doctor": _document(
             _allow("Queue", "sqs", QUEUE["doctor"], [str(scope.queue)]),
             _allow("DeadLetters", "sqs", DEAD_LETTERS["doctor"], [f"{_beside(scope.queue)}:{scope.dead_letters}"]),
-            _allow("Captures", "s3", ("GetObject",), scope.below(PROBES)),  # which is not there
+            _allow("Captures", "s3", ("GetObject",), scope.below(PROBES)),  # an object that does not exist
             _allow("Lakes", "s3", ("GetObject",), scope.inside("*")),
             _allow("Probes", "s3", ("DeleteObject", "PutObject"), scope.inside(f"{PROBES}/*")),
             _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
@@ -149,7 +165,7 @@ def policies(scope: Scope) -> dict[Role, Document]:
 
 
 def too_long(documents: Mapping[Role, Document]) -> list[Role]:
-    """Those that IAM does not take as one managed policy."""
+    """The roles whose policy is too long for one managed policy of IAM."""
 
     return [role for role, one in documents.items() if len(json.dumps(one, separators=(",", ":"))) > LONGEST]
 
@@ -164,7 +180,7 @@ def _of_tables(scope: Scope, role: Role) -> list[Document]:
 
 
 def _probes_of_tables(scope: Scope) -> list[Document]:
-    """Writes on the doctor's own items, known by what their keys begin with."""
+    """Writes to the doctor's own items, selected by the prefix of their keys."""
     ledger = _allow("LedgerProbes", "dynamodb", PROBED_LEDGER, [scope.table(scope.ledger_table)])
     found = [_of_keys(ledger, PROBE_ITEMS)]
     if scope.lock_table is not None:
@@ -177,9 +193,10 @@ def _of_keys(statement: Document, prefix: str) -> Document:
     return {**statement, "Condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]}}}
 
 
-def _manifests(scope: Scope) -> list[str]:
-    """What says whose the lake is, and which batches there are: nothing can make it again."""
-    return [one for pattern in (LAKE_JSON, f"{BATCHES}/*") for one in scope.inside(pattern)]
+def _records(scope: Scope) -> list[str]:
+    """Records of the lake's identity and of the committer's work. If they are lost, nothing can rebuild them."""
+    folders = (BATCHES, LOSSES, OVERWRITES, REPLACED)
+    return [one for pattern in (LAKE_JSON, *(f"{folder}/*" for folder in folders)) for one in scope.inside(pattern)]
 
 
 def _beside(queue: Arn) -> str:
@@ -187,7 +204,7 @@ def _beside(queue: Arn) -> str:
 
 
 def _literal(text: str) -> str:
-    """IAM reads `*`, `?` and `${` as patterns; `${$}` and its like are these letters."""
+    """Escape `*`, `?` and `$`, which IAM reads as patterns, as in `${$}`."""
     return "".join(f"${{{letter}}}" if letter in "$*?" else letter for letter in text)
 
 

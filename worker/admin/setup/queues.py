@@ -1,4 +1,4 @@
-"""The queue of notifications in SQS, its dead letters, and who may send to it. Knows attributes, and no message."""
+"""The SQS queue of notifications, its dead-letter queue, and its policy. Handles attributes, not messages."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Fatal
-from .clients import errors
-from .steps import State, Steps
+from pcaplake.worker.admin.aws_clients import translate_errors
+from pcaplake.worker.errors import Fatal
+
+from .setup_plan import State, Steps
 
 LONGEST_VISIBILITY = 12 * 3600  # seconds
 MAX_RECEIVES = 5
-VISIBILITY_TIMEOUT = 120  # seconds; heartbeats renew it, so it is only what a worker's death costs
-RETENTION = 7 * 86_400  # seconds; the age of a dead letter counts from its first sending, so theirs is longer
-DEAD_RETENTION = 14 * 86_400  # the longest there is
+VISIBILITY_TIMEOUT = 120  # seconds; heartbeats renew it, so only a killed worker's message waits this long
+RETENTION = (
+    7 * 86_400
+)  # seconds; the age of a dead letter starts when it was first sent, so dead letters are kept longer
+DEAD_RETENTION = 14 * 86_400  # the longest that SQS allows
 _SID = "PcaplakeBuckets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arn:
-    """Of a queue: `arn:aws:sqs:eu-central-1:123456789012:captures`."""
+    """The ARN of a queue: `arn:aws:sqs:eu-central-1:123456789012:captures`."""
 
     partition: str
     region: str
@@ -39,7 +42,7 @@ class Arn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A queue that is there."""
+    """An existing queue."""
 
     arn: Arn
     url: str
@@ -47,19 +50,19 @@ class Found:
 
     @property
     def dead_letters(self) -> Arn | None:
-        """Where its redrive policy sends what was received too often."""
+        """The dead-letter queue in the redrive policy, or None."""
         policy = json.loads(self.attributes.get("RedrivePolicy") or "{}")
         return Arn.parse(policy["deadLetterTargetArn"]) if policy else None
 
 
 def dead_letters_of(name: str) -> str:
-    """What the queue of a queue's dead letters is called, where nobody says otherwise."""
+    """The default name of the dead-letter queue."""
     return f"{name}-dead"
 
 
 def find(client: Any, name: str) -> Found | None:
-    """None: there is no such queue."""
-    with errors(f"SQS queue {name}"):
+    """The queue, or None if it does not exist."""
+    with translate_errors(f"SQS queue {name}"):
         try:
             url = client.get_queue_url(QueueName=name)["QueueUrl"]
             attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
@@ -71,13 +74,13 @@ def find(client: Any, name: str) -> Found | None:
 def ensure(
     client: Any, name: str, steps: Steps, *, dead_letters: str | None = None, visibility_timeout: int | None = None
 ) -> Found | None:
-    """The queue and its dead letters are there; None in a rehearsal in which the queue would be made.
+    """Make sure that the queue and its dead-letter queue exist. Returns None in a dry run that would create the queue.
 
-    What is there keeps its settings, but for what is given and for a redrive policy where there is none.
-    `dead_letters`: a name, by default the queue's with `-dead`. Fatal for a FIFO queue, which S3 cannot send to.
+    Existing queues keep their settings, except for the arguments and a missing redrive policy. `dead_letters` is a name,
+    by default the queue's name with `-dead`. Raises Fatal for a FIFO queue, because S3 cannot send to it.
     """
     if name.endswith(".fifo"):
-        raise Fatal(f"the queue {name} is a FIFO queue, and S3 sends to none: name a standard queue")
+        raise Fatal(f"the queue {name} is a FIFO queue, and S3 cannot send to it: name a standard queue")
     queue = find(client, name)
     if queue is None:
         given = {
@@ -86,7 +89,7 @@ def ensure(
         }
         detail = f"visibility timeout {given['VisibilityTimeout']} s"
         steps.act("made", "queue", name, lambda: _make(client, name, given), detail)
-        queue = None if steps.rehearsal else _found(client, name)
+        queue = None if steps.dry_run else _found(client, name)
     else:
         detail = f"visibility timeout {queue.attributes['VisibilityTimeout']} s"
         steps.there("queue", name, detail)
@@ -95,7 +98,7 @@ def ensure(
             url = queue.url
             steps.act("changed", "queue", name, lambda: _set(client, name, url, wanted), f"{visibility_timeout} s")
     _dead_letters(client, name, queue, dead_letters, steps)
-    return find(client, name) if steps.rehearsal else _found(client, name)
+    return find(client, name) if steps.dry_run else _found(client, name)
 
 
 def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None, steps: Steps) -> None:
@@ -103,7 +106,7 @@ def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None
     if known is not None:
         if given not in (None, known.name):
             raise Fatal(
-                f"the dead letters of the queue {name} are in {known.name}: leave --dead-letters away, or change the "
+                f"the dead letters of the queue {name} are in {known.name}: do not pass --dead-letters, or change the "
                 "redrive policy by hand"
             )
         steps.there("dead letters", known.name)
@@ -114,7 +117,7 @@ def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None
     if dead is None:
         kept = {"MessageRetentionPeriod": str(DEAD_RETENTION)}
         steps.act("made", "dead letters", dead_name, lambda: _make(client, dead_name, kept), "kept for 14 days")
-        dead = None if steps.rehearsal else _found(client, dead_name)
+        dead = None if steps.dry_run else _found(client, dead_name)
     else:
         steps.there("dead letters", dead_name)
 
@@ -128,9 +131,9 @@ def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None
 
 
 def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: Steps) -> None:
-    """S3 may send to the queue on behalf of these buckets, of the queue's account; nothing else of its policy changes.
+    """Allow S3 to send to the queue for these buckets of the queue's account. Nothing else in the policy changes.
 
-    Buckets that might before still may: they may be another setup's.
+    Buckets that are already allowed stay allowed, because another setup may use them.
     """
     name = queue.arn.name
     policy = json.loads(queue.attributes.get("Policy") or "{}") or {"Version": "2012-10-17", "Statement": []}
@@ -161,7 +164,7 @@ def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: St
 
 
 def _unlisted(value: Any) -> Any:
-    """A policy may say one thing as itself or as a list."""
+    """Replace lists of one element by the element: a policy may use either form."""
     if isinstance(value, dict):
         return {name: _unlisted(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -170,17 +173,19 @@ def _unlisted(value: Any) -> Any:
 
 
 def _make(client: Any, name: str, attributes: Mapping[str, str]) -> None:
-    with errors(f"SQS queue {name}"):
+    with translate_errors(f"SQS queue {name}"):
         client.create_queue(QueueName=name, Attributes=dict(attributes))
 
 
 def _set(client: Any, name: str, url: str, attributes: Mapping[str, str]) -> None:
-    with errors(f"SQS queue {name}"):
+    with translate_errors(f"SQS queue {name}"):
         client.set_queue_attributes(QueueUrl=url, Attributes=dict(attributes))
 
 
 def _found(client: Any, name: str) -> Found:
     queue = find(client, name)
     if queue is None:
-        raise Fatal(f"the SQS queue {name} was made and is gone again: somebody deletes it; wait a minute, as SQS asks")
+        raise Fatal(
+            f"the SQS queue {name} was created, but is gone again: something deletes it; wait a minute, as SQS requires"
+        )
     return queue

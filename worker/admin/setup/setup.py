@@ -1,31 +1,50 @@
-"""Everything that a fleet needs in an account, made where it is not there: tables, queue, lakes, notifications.
+"""Creates what a fleet needs in an account and does not have yet: tables, queue, lakes, notifications.
 
-Run again it changes nothing. Nothing that is there is taken away or made less. Buckets are not made: who may read them,
-how they are encrypted and when their objects expire is not for pcaplake to say.
+A second run changes nothing, and no run removes or restricts anything. Buckets are not created, because pcaplake should
+not decide who may read them, how they are encrypted and when their objects expire.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import Fatal, Retryable
-from ..fleet_settings import FleetSettings
-from ..lake.fleet import Services, open_lake
-from ..lake.identity import read_identity
-from ..lake.store import Store
-from . import notifications, queues, tables
-from .clients import Clients, code, errors
-from .places import Place
-from .steps import Steps
+from tenacity import retry_if_exception
 
-_PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)  # seconds; a queue's policy holds within a minute
+from pcaplake.worker import retry
+from pcaplake.worker.admin.aws_clients import Clients, error_code, translate_errors
+from pcaplake.worker.config.s3_prefixes import Place
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.store.store import Store
+
+from . import dynamodb_tables as tables
+from . import notifications, queues
+from .setup_plan import Steps
+
+
+def _refuses_the_queue(error: BaseException) -> bool:
+    from botocore.exceptions import ClientError
+
+    return isinstance(error, ClientError) and error_code(error) == "InvalidArgument"
+
+
+_UNTIL_POLICY_HOLDS = retry.Policy(  # a queue's policy takes effect within a minute; these pauses add up to that
+    stop=retry.after_attempts(7),
+    first=1.0,
+    longest=30.0,
+    uniform=retry.no_jitter,
+    on=retry_if_exception(_refuses_the_queue),
+)
 
 
 def prefixes(places: Collection[Place]) -> dict[str, list[str]]:
-    """By bucket."""
+    """The prefixes of each bucket."""
     found: dict[str, list[str]] = {}
     for place in places:
         found.setdefault(place.bucket, []).append(place.prefix)
@@ -33,10 +52,10 @@ def prefixes(places: Collection[Place]) -> dict[str, list[str]]:
 
 
 def announced_in_vain(places: Collection[Place], lakes: Collection[str]) -> list[str]:
-    """What to know about lakes that lie where captures are looked for."""
+    """Notes about lakes below a prefix whose objects are announced as captures."""
     return [
-        f"the lake {lake} lies below {place.uri}, so each of its files is announced and then thrown away: give the "
-        "routes a key that begins otherwise, such as captures/*"
+        f"the lake {lake} is below {place.uri}, so each of its files is announced and then ignored: give the "
+        "routes a key with another prefix, such as captures/*"
         for lake in lakes
         for place in places
         if f"{lake}/".startswith(place.uri)
@@ -50,10 +69,10 @@ def make_tables(clients: Clients, settings: FleetSettings, steps: Steps) -> None
 
 
 async def make_lakes(settings: FleetSettings, lakes: Sequence[str], steps: Steps) -> None:
-    """lake.json and the tables of each lake. Fatal and Retryable as `open_lake`."""
-    if steps.rehearsal:
+    """lake.json and the tables of each lake. Fatal and Retryable as `Lake.open`."""
+    if steps.dry_run:
         for uri in lakes:
-            if await read_identity(Store.open(uri, settings.storage(uri))) is None:
+            if await read_identity(Store.open(uri, settings.storage_options_for(uri))) is None:
                 steps.act("made", "lake", uri, lambda: None)
             else:
                 steps.there("lake", uri)
@@ -61,7 +80,7 @@ async def make_lakes(settings: FleetSettings, lakes: Sequence[str], steps: Steps
     locks = settings.lock_table if settings.log_store == "dynamodb" else None
     async with await Services.open(settings.ledger_table, locks, region=settings.region) as services:
         for uri in lakes:
-            known = await read_identity(Store.open(uri, settings.storage(uri)))
+            known = await read_identity(Store.open(uri, settings.storage_options_for(uri)))
             if known is not None and await _whole(settings, services, uri):
                 steps.there("lake", uri)
                 continue
@@ -73,27 +92,23 @@ async def _whole(settings: FleetSettings, services: Services, uri: str) -> bool:
     try:
         await _open(settings, services, uri, create=False)
     except Fatal:
-        return False  # what else may be wrong is said when it is opened to be made whole
+        return False  # opening the lake to complete it reports other problems
     return True
 
 
 async def _open(settings: FleetSettings, services: Services, uri: str, *, create: bool) -> None:
-    await open_lake(
+    config = settings.lake_config
+    await Lake.open(
         uri,
-        services,
-        knobs=settings.knobs,
-        options=settings.storage(uri),
-        create=create,
-        partition_columns=settings.partition_by,
-        properties=settings.table_property,
-        shards=settings.shards,
-        commits=False,
+        lake_config=replace(config, commits=False, creation=replace(config.creation, allowed=create)),
+        ledger=services,
+        storage_options=settings.storage_options_for(uri),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcements:
-    """What a bucket announces `now`, and what it is to announce; `wanted` None: it does so already."""
+    """The notification configuration of a bucket `now`, and the `wanted` one; None if nothing must change."""
 
     bucket: str
     prefixes: list[str]
@@ -102,10 +117,10 @@ class Announcements:
 
 
 def announcements(clients: Clients, places: Collection[Place], queue: queues.Arn) -> list[Announcements]:
-    """By bucket. Fatal where there is no such bucket, or somebody else gets these events."""
+    """One for each bucket. Fatal if a bucket does not exist, or another receiver gets these events."""
     found = []
     for bucket, below in prefixes(places).items():
-        with errors(f"bucket {bucket}"):
+        with translate_errors(f"bucket {bucket}"):
             answer = clients.s3.get_bucket_notification_configuration(Bucket=bucket)
         now = {name: value for name, value in answer.items() if name != "ResponseMetadata"}
         wanted = notifications.merged(bucket, now, str(queue), below)
@@ -114,8 +129,8 @@ def announcements(clients: Clients, places: Collection[Place], queue: queues.Arn
 
 
 def arn_of(clients: Clients, name: str, queue: queues.Found | None) -> queues.Arn:
-    """The queue's, or one without an account, which nobody knows of a queue that is not there yet."""
-    return queue.arn if queue else queues.Arn(partition="aws", region=clients.region, account="", name=name)
+    """The queue's ARN. If the queue does not exist yet, the ARN has no account."""
+    return queue.arn if queue else queues.Arn(partition="aws", region=clients.region_name, account="", name=name)
 
 
 def make_notifications(
@@ -127,9 +142,9 @@ def make_notifications(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Each bucket may send to the queue `name`, and announces what is created at its places.
+    """Allow each bucket to send to the queue `name`, and make it announce objects created at its places.
 
-    `queue` None: it would have been made, in a rehearsal. Fatal when somebody else gets these events.
+    `queue` is None in a dry run that would create the queue. Raises Fatal if another receiver gets these events.
     """
     arn = arn_of(clients, name, queue)
     found = announcements(clients, places, arn)
@@ -148,7 +163,7 @@ def make_notifications(
 
 
 class _Notify:
-    """S3 tries to send before it believes; a queue's policy takes a while to hold."""
+    """Sets the configuration. S3 tests the queue's policy first, which takes a while to come into effect, so it is retried."""
 
     def __init__(
         self, client: Any, bucket: str, configuration: Mapping[str, Any], sleep: Callable[[float], None]
@@ -156,34 +171,30 @@ class _Notify:
         self._client, self._bucket, self._configuration, self._sleep = client, bucket, configuration, sleep
 
     def __call__(self) -> None:
-        where = f"bucket {self._bucket}: notification"
-        for pause in (*_PAUSES, None):
-            with errors(where):
-                try:
-                    self._client.put_bucket_notification_configuration(
-                        Bucket=self._bucket, NotificationConfiguration=self._configuration
-                    )
-                    return
-                except self._client.exceptions.ClientError as error:
-                    if code(error) != "InvalidArgument" or pause is None:
-                        raise
-            self._sleep(pause)
-        raise Retryable(where)
+        def put() -> None:
+            self._client.put_bucket_notification_configuration(
+                Bucket=self._bucket, NotificationConfiguration=self._configuration
+            )
+
+        with translate_errors(f"bucket {self._bucket}: notification"):
+            _UNTIL_POLICY_HOLDS.run_blocking(put, self._sleep)
 
 
 def account_of(clients: Clients, queue: queues.Found | None, name: str, given: str | None) -> queues.Arn:
-    """The queue's ARN, also of one that is not there yet. Fatal when nobody says which account it is."""
+    """The queue's ARN, even if the queue does not exist yet. Fatal if the account is not known."""
     if queue is not None:
         return queue.arn
     if given is not None:
-        return queues.Arn(partition=_partition(clients.region), region=clients.region, account=given, name=name)
+        return queues.Arn(
+            partition=_partition(clients.region_name), region=clients.region_name, account=given, name=name
+        )
     try:
-        with errors("STS GetCallerIdentity"):
+        with translate_errors("STS GetCallerIdentity"):
             answer = clients.sts.get_caller_identity()
     except (Fatal, Retryable) as error:
-        raise Fatal(f"{error}; name the account, 12 digits, with --account") from error
+        raise Fatal(f"{error}; pass the account, 12 digits, with --account") from error
     partition = answer["Arn"].split(":")[1]
-    return queues.Arn(partition=partition, region=clients.region, account=answer["Account"], name=name)
+    return queues.Arn(partition=partition, region=clients.region_name, account=answer["Account"], name=name)
 
 
 def _partition(region: str) -> str:

@@ -1,4 +1,4 @@
-"""What a setup finds, makes and changes, told one by one; a rehearsal does nothing. Knows no service."""
+"""Records each step of a setup: what exists, is created or is changed. A dry run only records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ State = Literal["there", "made", "changed", "not supported here"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing: a `queue` of some name, the `time to live` of a table. In a rehearsal: what would become of it."""
+    """One resource, such as a `queue` or the `time to live` of a table, and what was done with it, or would be in a dry run."""
 
     what: str
     name: str
@@ -20,10 +20,10 @@ class Step:
 
 
 class Steps:
-    """The steps so far. `rehearsal`: acts are told and not done; `show` is called with each."""
+    """The steps so far. With `dry_run`, changes are recorded but not made. `show` is called with each step."""
 
-    def __init__(self, *, rehearsal: bool = False, show: Callable[[Step], None] = lambda step: None) -> None:
-        self.rehearsal = rehearsal
+    def __init__(self, *, dry_run: bool = False, show: Callable[[Step], None] = lambda step: None) -> None:
+        self.dry_run = dry_run
         self.done: list[Step] = []
         self._show = show
 
@@ -31,8 +31,8 @@ class Steps:
         self._add(what, name, "there", detail)
 
     def act(self, state: State, what: str, name: str, act: Callable[[], object], detail: str = "") -> None:
-        """Do it, and then tell; what `act` raises is raised, and nothing is told."""
-        if not self.rehearsal:
+        """Make the change, then record it. If `act` raises, nothing is recorded."""
+        if not self.dry_run:
             act()
         self._add(what, name, state, detail)
 

@@ -1,164 +1,277 @@
-"""Step 2 of the committer: which of the waiting stages make the next batch, which are held, which are given back.
+"""Step 2 of the committer: chooses the stages of the next batch, and which stages are held or returned.
 
-Knows the work list, ages and schemas. Writes nothing but what moves a stage off the work list.
+It writes nothing but changes of the work list.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from ..errors import Retryable
-from ..meter import SILENT, Meter
-from .delta.errors import SchemaConflict, TableBlocked
-from .delta.log import LogStore
-from .delta.schema import evolve
-from .files import RETURN_AFTER_MS, Files
-from .identity import Current
-from .knobs import Knobs
-from .ledger import Ledger
-from .manifest import Manifest, Stage
+import pyarrow as pa
+
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta.errors import SchemaConflict, TableBlocked
+from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
+from pcaplake.worker.lake.identity import set_back_message
+from pcaplake.worker.lake.ledger import EVERYTHING
+from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.records import Capture, Manifest, Stage, manifest_path
+from pcaplake.worker.lake.staging.stage_files import StageFiles
+from pcaplake.worker.runtime import Runtime
+
+from .losses import is_loss_accepted
+from .overwrite import restore_recorded_stages
 
 _STAGES_AT_ONCE = 100
-_ASIDE_SECONDS = 60.0  # between two looks at the held stages
+_SHOWN = 5
+_COUNT_HELD_SECONDS = 60.0  # between two counts of the held stages
 log = logging.getLogger(__name__)
 
 
 class Composer:
-    """`at` brackets the step for who watches steps."""
+    """Composes batches. `schemas`: of the tables that the lake creates; `unreadable`: `Source.find_unreadable`; `timed_step`: a
+    context for the step.
+    """
 
     def __init__(
         self,
-        log_store: LogStore,
-        ledger: Ledger,
-        current: Current,
-        files: Files,
+        parts: LakeParts,
+        files: StageFiles,
+        unreadable: Callable[[Sequence[Capture]], Awaitable[Sequence[Capture]]],
         *,
-        knobs: Knobs,
-        clock: Callable[[], float],
-        at: Callable[[str], AbstractContextManager[None]],
-        meter: Meter = SILENT,
+        schemas: Mapping[str, pa.Schema],
+        lake_config: LakeConfig,
+        timed_step: Callable[[str], AbstractContextManager[None]],
+        runtime: Runtime,
     ) -> None:
-        self._log, self._ledger, self._current, self._files = log_store, ledger, current, files
-        self._knobs, self._clock, self._at, self._meter = knobs, clock, at, meter
-        self.waits = False
-        """Did the last look find stages that wait?"""
+        self._log, self._ledger, self._current = parts.log_store, parts.ledger, parts.current
+        self._files, self._unreadable, self._schemas = files, unreadable, schemas
+        self._lake_config, self._timed_step = lake_config, timed_step
+        self._clock, self._meter = runtime.clock, runtime.meter
+        self.has_waiting_stages = False
+        """Did the last poll find stages that wait?"""
+        self._recorded: tuple[int, frozenset[str]] = (
+            0,
+            frozenset(),
+        )  # a generation that no batch has opened, and the stages in its record
         self._first_seen: dict[str, float] = {}
         self._reloaded_at = self._counted_at = float("-inf")
         self.held = 0
-        """Held stages of the lake, as `count_held` has last seen them."""
+        """Number of held stages, as `count_held_stages` last saw it."""
 
     @property
-    def oldest_wait(self) -> float:
-        """Seconds since it first saw the oldest stage that waits; 0 when none does."""
-        return self._clock() - min(self._first_seen.values()) if self.waits else 0.0
+    def oldest_wait_seconds(self) -> float:
+        """Seconds since this process first saw the oldest waiting stage; 0 when none waits."""
+        return self._clock() - min(self._first_seen.values()) if self.has_waiting_stages else 0.0
 
-    async def compose(self, *, after: int, generation: int, tables: frozenset[str], hurry: bool) -> Manifest | None:
-        """The batch that follows `after`, or None: nothing waits, or more may come.
+    async def compose_batch(
+        self, *, after: int, generation: int, tables: frozenset[str], flush_now: bool
+    ) -> Manifest | None:
+        """The batch after batch `after`; None when nothing waits or the batch may still grow.
 
-        `generation` is that of the batch before, `tables` every table up to it. Every stage of the batches up to
-        `after` is marked.
+        `generation`: whose rows the tables have after batch `after`; `tables`: all that the lake has had up to it. All
+        stages of the batches up to `after` must be marked.
         """
         last_generation = generation
-        generation = await self._generation_now(last_generation, hurry)
-        waiting = await self._ledger.pending(generation, self._knobs.max_batch_adds)
-        opens = generation > last_generation
-        closes = self._closes(waiting, tables, hurry) if waiting else opens and hurry
-        self.waits = bool(waiting)
-        if not closes:
+        generation = await self._read_generation(last_generation, flush_now)
+        new = generation > last_generation
+        most = (
+            EVERYTHING if new else self._lake_config.max_batch_adds
+        )  # readers must never see only a part of the new rows
+        recorded = await self._read_recorded_stages(generation, after) if new else frozenset()
+        waiting = await self._ledger.list_pending_stages(generation, most)
+        waiting.sort(key=lambda one: one not in recorded)
+        self.has_waiting_stages = bool(waiting)
+        if not waiting:
+            await self._require_recorded_stages(recorded, generation, after)
+        if not waiting or not self._should_close_batch(waiting, tables, flush_now):
             return None
-        with self._at("commit.2"):
+        with self._timed_step("commit.2"):
             stages: list[Stage] = []
             returned: list[Stage] = []
             schemas: dict[str, Mapping[str, Any]] = {}
-            now = await self._files.now()
+            now = await self._files.read_store_clock()
             adds = 0
-            while waiting and adds < self._knobs.max_batch_adds:
+            while waiting and adds < most:
                 chunk, waiting = waiting[:_STAGES_AT_ONCE], waiting[_STAGES_AT_ONCE:]
-                for stage, displaced in await self._unmarked(generation, chunk):
-                    if adds >= self._knobs.max_batch_adds:
+                for stage, displaced in await self._select_unmarked_stages(generation, chunk):
+                    if adds >= most:
                         break
-                    if displaced or await self._too_old(stage, now):
-                        returned.append(stage)
-                    elif await self._fits(stage, schemas):
+                    of_record = stage.stage_id in recorded
+                    if (
+                        # rule: a stage that lost a capture to a manifest is returned
+                        displaced or await self._has_missing_files(stage, now, of_record)
+                    ):
+                        if not await self._can_be_read_again(stage, displaced):
+                            continue
+                        if displaced or not of_record:
+                            returned.append(stage)
+                            continue
+                    if await self._fits_table_schemas(stage, schemas):
                         stages.append(stage)
                         adds += stage.add_count
                         self._meter.observe("stage_age_seconds", (now - stage.written_at) / 1000)
-            if not (stages or returned or opens):
+            await self._require_recorded_stages(recorded - {one.stage_id for one in stages}, generation, after)
+            if not (stages or returned):
                 return None
+            opens = (
+                new
+                # rule: old rows go in the transactions that bring new ones
+                and bool(stages)
+            )
             return Manifest(
                 batch=after + 1,
                 generation=generation,
                 opens=opens,
+                # rule: an overwrite replaces tables that it has no rows for, too
                 tables=tuple(sorted(tables.union(schemas))),
                 stages=tuple(stages),
                 returned=tuple(returned),
                 schemas=schemas,
+                shows=last_generation if new and not opens else None,
             )
 
-    async def count_held(self) -> None:
-        """Ask the ledger, now and then: `doctor --repair` and other committers change it, too. Telling is no reason to fail."""
-        if self._clock() - self._counted_at < _ASIDE_SECONDS:
+    async def _read_recorded_stages(self, generation: int, after: int) -> frozenset[str]:
+        """The stages in the record of an overwrite. Read once: the record is put before the overwrite begins."""
+        if self._recorded[0] != generation:
+            stage_ids = await restore_recorded_stages(self._files.store, self._ledger, generation, after=after)
+            self._recorded = generation, stage_ids
+        return self._recorded[1]
+
+    async def _require_recorded_stages(self, absent: frozenset[str], generation: int, after: int) -> None:
+        """Raises Fatal when recorded stages of an overwrite are absent: a batch without them would lose their rows."""
+        # rule: a generation opens with all that its overwrite recorded
+        if not absent:
+            return
+        if await self._files.store.head(manifest_path(after + 1)) is not None:
+            raise Retryable(f"batch {after + 1} exists already: another process leads, too")
+        if await self._current.reload_generation() > generation:
+            raise Retryable(f"overwrite {generation} is superseded: a newer one has begun")
+        held = await self._ledger.list_held_stages(generation)
+        first = min(absent)
+        raise Fatal(
+            f"overwrite {generation} has begun, and {len(absent)} of its stages cannot be committed, for example {first} "
+            f"({held.get(first, 'it, or a file of it, is gone')}). Nothing was removed: the tables keep the old rows. "
+            "Repeat the overwrite with all its captures, or restore the newest ledger and the files"
+        )
+
+    async def count_held_stages(self) -> None:
+        """Count the held stages once a minute for the gauge: `doctor --repair` and other committers change them, too."""
+        if self._clock() - self._counted_at < _COUNT_HELD_SECONDS:
             return
         self._counted_at = self._clock()
         with suppress(Retryable):
-            self.held = len(await self._ledger.held(self._current.generation))
+            self.held = len(await self._ledger.list_held_stages(self._current.generation))
 
-    async def _unmarked(self, generation: int, stage_ids: Sequence[str]) -> list[tuple[Stage, bool]]:
-        """Those of these stages that are in no batch yet, and whether displaced; the others leave the work list."""
-        items = await self._ledger.stages(generation, stage_ids)
-        found = [(one, items.get(one)) for one in stage_ids]
-        gone = [one for one, item in found if item is None or item.batch is not None]
+    async def _select_unmarked_stages(self, generation: int, stage_ids: Sequence[str]) -> list[tuple[Stage, bool]]:
+        """The stages that are in no batch, and whether they are displaced; the others leave the work list."""
+        items = await self._ledger.get_stage_items(generation, stage_ids)
+        pairs = [(one, items.get(one)) for one in stage_ids]
+        gone = [one for one, item in pairs if item is None or item.batch is not None]
         if gone:
-            await self._ledger.unpend(generation, gone)
-        for one, item in found:
+            await self._ledger.remove_pending_stages(generation, gone)
+        for one, item in pairs:
             if item and item.batch is None and item.stage is None:
-                await self._hold(generation, one, "its object in _pcaplake/stages is gone: put it back")
-        return [(item.stage, item.displaced) for _, item in found if item and item.batch is None and item.stage]
+                await self._hold_stage(generation, one, "its object in _pcaplake/stages is gone: restore it")
+        return [
+            (item.stage, item.displaced)
+            for _, item in pairs
+            if item
+            and item.stage
+            # rule: a stage is in one batch
+            and item.batch is None
+        ]
 
-    async def _generation_now(self, last: int, hurry: bool) -> int:
-        """The lake's, never lower than that of the batch before."""
-        if hurry or last > self._current.generation or self._clock() - self._reloaded_at >= self._knobs.max_batch_age:
-            await self._current.reload()
+    async def _read_generation(self, last: int, flush_now: bool) -> int:
+        """The lake's generation. Fatal when it is lower than that of the previous batch."""
+        if (
+            flush_now
+            or last > self._current.generation
+            or self._clock() - self._reloaded_at >= self._lake_config.max_batch_age
+        ):
+            await self._current.reload_generation()
             self._reloaded_at = self._clock()
+        if self._current.generation < last:
+            raise Fatal(set_back_message(self._current.generation, f"the last batch is of generation {last}"))
+        # rule: stages of an overwrite wait until it has begun
         return self._current.generation
 
-    def _closes(self, waiting: Sequence[str], tables: frozenset[str], hurry: bool) -> bool:
-        """Nothing more came since the last look, or the oldest waits long enough, or it is enough."""
+    def _should_close_batch(self, waiting: Sequence[str], tables: frozenset[str], flush_now: bool) -> bool:
+        """Is the batch to be closed: nothing came since the last poll, the oldest stage waited long enough, or it is full?"""
         now = self._clock()
         grown = any(one not in self._first_seen for one in waiting)
         self._first_seen = {one: self._first_seen.get(one, now) for one in waiting}
         oldest = min(self._first_seen.values())
-        full = len(waiting) * len(tables) >= self._knobs.max_batch_adds
-        return hurry or full or not grown or now - oldest >= self._knobs.max_batch_age
+        full = len(waiting) * len(tables) >= self._lake_config.max_batch_adds
+        return flush_now or full or not grown or now - oldest >= self._lake_config.max_batch_age
 
-    async def _too_old(self, stage: Stage, now: int) -> bool:
-        if now - stage.written_at > RETURN_AFTER_MS:
-            return True
-        return self._files.to_check(stage, now) and bool(await self._files.missing(stage.paths))
+    async def _has_missing_files(self, stage: Stage, now: int, of_record: bool) -> bool:
+        """Does the stage lack files whose loss was not accepted? Files of recorded stages are looked for at any age."""
+        missing = (
+            await self._files.find_missing(stage.file_paths)
+            if of_record or self._files.needs_existence_check(stage, now)
+            else ()
+        )
+        tables = {path.partition("/")[0] for path in missing}
+        # rule: a stage is returned only when it lacks files
+        return not all([await is_loss_accepted(self._files.store, stage.stage_id, table) for table in tables])
 
-    async def _fits(self, stage: Stage, schemas: dict[str, Mapping[str, Any]]) -> bool:
-        """Its schemas can be written, on top of those of the batch, which then grow; else it is held."""
+    async def _can_be_read_again(self, stage: Stage, displaced: bool) -> bool:
+        """Can all captures that only this stage has be read again? If not, it is held: returned, its rows would be lost."""
+        others = await self._ledger.get_capture_items(stage.generation, [one.capture_id for one in stage.captures])
+        own = [
+            one
+            for one in stage.captures
+            if (item := others.get(one.capture_id)) is None or item.stage_id == stage.stage_id
+        ]
+        detail = ""
+        try:
+            lost = await self._unreadable(own) if own else ()
+        except Exception as error:  # noqa: BLE001 -- an error of a capture holds this stage only
+            lost, detail = own, f" ({str(error) or repr(error)})"
+        # rule: a stage is returned only when its captures can be read again
+        if lost:
+            why = "a capture of it is in a batch" if displaced else "files of it are gone"
+            await self._hold_stage(
+                stage.generation, stage.stage_id, f"{why}, and {describe_unreadable_captures(lost)}{detail}"
+            )
+        return not lost
+
+    async def _fits_table_schemas(self, stage: Stage, schemas: dict[str, Mapping[str, Any]]) -> bool:
+        """Do its schemas fit the tables and the batch, whose `schemas` then grow? If not, the stage is held."""
         grown: dict[str, Mapping[str, Any]] = {}
         try:
-            for table, wanted in stage.schemas.items():
-                base = schemas.get(table) or await self._struct(table)
-                grown[table] = wanted if base is None else (evolve(table, base, wanted) or base)
+            for table, struct in stage.schemas.items():
+                base = schemas.get(table) or await self._read_table_struct(table)
+                grown[table] = struct if base is None else (evolve_schema(table, base, struct) or base)
         except SchemaConflict as conflict:
-            await self._hold(stage.generation, stage.stage_id, str(conflict))
+            await self._hold_stage(stage.generation, stage.stage_id, str(conflict))
             return False
         schemas.update(grown)
         return True
 
-    async def _hold(self, generation: int, stage_id: str, reason: str) -> None:
+    async def _hold_stage(self, generation: int, stage_id: str, reason: str) -> None:
         log.error("stage %s is held: %s", stage_id, reason)
-        await self._ledger.hold(generation, stage_id, reason)
+        await self._ledger.hold_stage(generation, stage_id, reason)
         self._counted_at = float("-inf")
 
-    async def _struct(self, table: str) -> Mapping[str, Any] | None:
-        try:
-            return await self._log.struct(table)
-        except TableBlocked:
-            return None  # its turn comes when it is free
+    async def _read_table_struct(self, table: str) -> Mapping[str, Any] | None:
+        """The table's schema; when it is gone or cannot be read, the schema with which the lake creates it."""
+        with suppress(TableBlocked):
+            if (struct := await self._log.read_schema_struct(table)) is not None:
+                return struct
+        # rule: a stage must fit a table that is gone, too
+        return to_delta_struct(self._schemas[table], table) if table in self._schemas else None
+
+
+def describe_unreadable_captures(lost: Sequence[Capture]) -> str:
+    """A text that names captures and the number of their rows in all tables."""
+    more = ", ..." if len(lost) > _SHOWN else ""
+    return (
+        f"{len(lost)} captures with {sum(one.rows for one in lost)} rows cannot be read again: "
+        f"{', '.join(one.uri for one in lost[:_SHOWN])}{more}"
+    )

@@ -1,23 +1,34 @@
-"""Who composes now. Liveness only: two leaders do the same work, never harm.
+"""The lease: which process leads and composes batches. Two leaders do the same work twice, without harm.
 
-Knows a beat and its own monotonic clock. A follower takes over when the beat has not moved for `timeout` seconds of it.
+The leader increments a number in the ledger, its heartbeat. A follower takes over when that number has not changed for
+`timeout` seconds of the follower's own monotonic clock.
+
+A fleet has one leader and perhaps a thousand followers for each lake, and each look at the lease is a request. So a
+follower that stages nothing looks less and less often; one that stages something looks often, because its rows wait for
+a leader. A process looks at the leases of all its lakes at the same moments, so that one request can serve them all;
+these moments differ between processes, so that a fleet does not look all at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-from ..errors import Retryable
-from .ledger import Lease, Ledger
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.ledger import Lease, Ledger
 
 BEATS_PER_TIMEOUT = 4
+LONGEST_LOOK = 4  # timeouts between two looks of a follower that stages nothing, at most
 
 
 class Leadership:
-    """One candidate."""
+    """The lease as one process sees it. `closely`: look often even without staging, in a process that only commits."""
+
+    phase = random.uniform(0, 3600)
+    """Seconds by which the looks of this process are shifted."""
 
     def __init__(
         self,
@@ -25,58 +36,71 @@ class Leadership:
         *,
         owner: str | None = None,
         timeout: float = 2.0,
+        closely: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.owner = owner or uuid.uuid4().hex
-        self.leading = False
-        self._ledger, self._timeout, self._clock = ledger, timeout, clock
+        self.is_leading = False
+        self._ledger, self._timeout, self._closely, self._clock = ledger, timeout, closely, clock
+        self._interval = self.beat_interval  # between two looks of a follower
         self._seen = Lease()
         self._seen_at = float("-inf")
 
     @property
-    def patience(self) -> float:
-        """Seconds between two looks of a follower: who is silent for `timeout` is found out soon after it."""
+    def beat_interval(self) -> float:
+        """Seconds between two heartbeats, and between two looks of a follower whose rows wait for a leader."""
         return self._timeout / BEATS_PER_TIMEOUT
 
-    async def lead(self, on_taken: Callable[[], Awaitable[None]]) -> bool:
-        """Do we lead? Takes a lease that nobody holds or beats, and calls `on_taken` before saying so."""
-        if self.leading:
+    def seconds_to_next_look(self, *, rows_wait: bool) -> float:
+        """Seconds until a follower looks again. `rows_wait`: it has just staged something."""
+        if rows_wait:
+            self._interval = self.beat_interval
+        seconds = self._interval - (self._clock() + self.phase) % self._interval
+        if not self._closely:
+            self._interval = min(2 * self._interval, LONGEST_LOOK * self._timeout)
+        return seconds
+
+    async def try_to_lead(self, on_taken: Callable[[], Awaitable[None]]) -> bool:
+        """Does this process lead? Takes a lease that is free or has stalled, and then calls `on_taken` first."""
+        if self.is_leading:
             return True
-        lease, now = await self._ledger.lease(), self._clock()
+        lease, now = await self._ledger.read_lease(), self._clock()
         if lease != self._seen:
             self._seen, self._seen_at = lease, now
         if lease.owner and lease.owner != self.owner and now - self._seen_at < self._timeout:
+            if now - self._seen_at > self.beat_interval:
+                self._interval = self.beat_interval  # its heartbeat has stalled, perhaps permanently
             return False
-        if not await self._ledger.take(lease, self.owner):
+        if not await self._ledger.take_lease(lease, self.owner):
             return False
         self._seen, self._seen_at = Lease(owner=self.owner, beat=lease.beat + 1), now
         await on_taken()
-        self.leading = True
+        self.is_leading = True
         return True
 
-    async def keep(self) -> None:
-        """Beat while leading, until cancelled."""
+    async def send_heartbeats(self) -> None:
+        """Send heartbeats while leading, until cancelled."""
         while True:
-            await asyncio.sleep(self.patience)
-            if self.leading:
+            await asyncio.sleep(self.beat_interval)
+            if self.is_leading:
                 try:
-                    await self._beat()
+                    await self._send_heartbeat()
                 except Retryable:
-                    continue  # a beat that fails is one beat fewer
+                    continue  # one beat fewer does no harm
 
-    async def _beat(self) -> None:
-        lease = await self._ledger.lease()
-        if lease.owner != self.owner or not await self._ledger.take(lease, self.owner):
-            self.leading = False
+    async def _send_heartbeat(self) -> None:
+        lease = await self._ledger.read_lease()
+        if lease.owner != self.owner or not await self._ledger.take_lease(lease, self.owner):
+            self.is_leading = False
 
-    async def release(self) -> None:
-        """Let the next one lead at once, if it can be said."""
-        if not self.leading:
+    async def release_lease(self) -> None:
+        """Release the lease so that another process can lead at once; best effort."""
+        if not self.is_leading:
             return
-        self.leading = False
+        self.is_leading = False
         try:
-            lease = await self._ledger.lease()
+            lease = await self._ledger.read_lease()
             if lease.owner == self.owner:
-                await self._ledger.take(lease, "")
+                await self._ledger.take_lease(lease, "")
         except Retryable:
-            return  # it runs out by itself
+            return  # it expires by itself

@@ -1,20 +1,20 @@
-"""The Delta commit path: small, async, and as cheap on a table of a million files as on an empty one.
+"""Commits to Delta tables: asynchronous, at a cost that does not grow with the table.
 
-Public: others may write their own Parquet and commit it. docs/commit-api.md has an example that runs.
+Public API: programs that write their own Parquet files can commit them. docs/commit-api.md has an example that runs.
 """
 
 from __future__ import annotations
 
 from .actions import AddFile, Txn
-from .arbiter import Arbiter, TablePath
 from .errors import SchemaConflict, TableBlocked
-from .log import PROPERTIES, Commit, LogStore
+from .lock_table import LockTable, TablePath
+from .log_store import PROPERTIES, Commit, LogStore
 
 __all__ = [
     "PROPERTIES",
     "AddFile",
-    "Arbiter",
     "Commit",
+    "LockTable",
     "LogStore",
     "SchemaConflict",
     "TableBlocked",

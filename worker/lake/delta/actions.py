@@ -1,6 +1,5 @@
-"""The actions of a Delta log and the JSON lines they are.
+"""The actions of a Delta log, to and from JSON lines (Delta transaction protocol, section "Actions").
 
-Knows the Delta transaction protocol, section "Actions". Must not know stores, versions or what is in a table.
 Paths here are file names; in the log they are URIs (RFC 2396), percent-encoded.
 """
 
@@ -13,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
+from pcaplake.worker.lake.formats import unknown_fields
+
 Json = dict[str, Any]
 
-# RFC 2396: `unreserved`, and of `reserved` what may stand in a path. ":" is encoded, so that nobody takes the first
-# part of a relative path for a scheme.
+# RFC 2396: `unreserved`, and the part of `reserved` that a path may have. ":" is encoded, or the first part of a
+# relative path could be read as a scheme.
 _BARE = "/-_.!~*'()@&=+$,"
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _NUM_RECORDS = re.compile(r'"numRecords"\s*:\s*(\d+)')
@@ -28,16 +29,24 @@ def encode_path(path: str) -> str:
 
 
 def decode_path(uri: str) -> str:
+    """A URI in the log -> the file name."""
     return unquote(uri)
+
+
+def parse_num_records(stats: str) -> int | None:
+    """numRecords of a file's statistics (the protocol's JSON text); None where they do not say it."""
+    match = _NUM_RECORDS.search(stats)
+    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddFile:
-    """A Parquet file that is part of the table from this version on.
+    """Adds a Parquet file to the table.
 
     `path`: relative to the table, not encoded. `size`: bytes. `partition_values`: one entry per partition column, as
     the protocol's strings (a date is `2026-11-21`), None for null. `modification_time`: ms since 1970, of the store.
-    `stats`: the protocol's JSON text (numRecords, minValues, maxValues, nullCount), "" for none.
+    `stats`: the protocol's JSON text (numRecords, minValues, maxValues, nullCount), "" for none. `unknown`: fields
+    that a newer pcaplake wrote into a stage or manifest; they are not part of the log.
     """
 
     path: str
@@ -46,12 +55,12 @@ class AddFile:
     modification_time: int
     stats: str
     data_change: bool = True
+    unknown: Mapping[str, Any] = unknown_fields()
 
     @property
-    def rows(self) -> int | None:
-        """numRecords of the stats, if it is there."""
-        match = _NUM_RECORDS.search(self.stats)
-        return int(match[1]) if match else None
+    def num_records(self) -> int | None:
+        """numRecords of the statistics, None without it."""
+        return parse_num_records(self.stats)
 
     def to_json(self) -> Json:
         return {
@@ -76,9 +85,9 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFile:
-    """A file that is no part of the table any more; VACUUM deletes it a retention after `deletion_timestamp` (ms).
+    """Removes a file from the table; VACUUM deletes it when the retention after `deletion_timestamp` (ms) is over.
 
-    `uri` is the path as the Add spelt it, encoded: a removal that spells it another way may miss it.
+    `uri` is the path as the Add spells it, encoded: another spelling may not match it.
     """
 
     uri: str
@@ -110,7 +119,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Txn:
-    """The last transaction of an application; atomic with the Adds beside it."""
+    """The last transaction of an application, atomic with the other actions of its version."""
 
     app_id: str
     version: int
@@ -125,7 +134,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """What a reader and a writer must understand."""
+    """The protocol versions that readers and writers must support."""
 
     reader: int
     writer: int
@@ -140,7 +149,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """`schema` is the parsed schemaString: everything in it is kept, also what we do not know."""
+    """A metaData action. `schema` is the parsed schemaString, unknown fields included."""
 
     id: str
     schema: Mapping[str, Any]
@@ -177,7 +186,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitInfo:
-    """Who made a version. `txn_id` names the attempt: whose N.json it is, is read from it. `timestamp`: ms."""
+    """Describes a commit. `txn_id` names the attempt, so that a writer recognises its own N.json. `timestamp`: ms."""
 
     txn_id: str
     timestamp: int
@@ -223,24 +232,24 @@ _NAMES: dict[type[Action], str] = {
 }
 
 
-def to_lines(actions: Iterable[Action]) -> bytes:
+def serialize_actions(actions: Iterable[Action]) -> bytes:
     """The content of one N.json: a JSON object per line."""
     return "".join(_encode({_NAMES[type(action)]: action.to_json()}) + "\n" for action in actions).encode()
 
 
-def from_json(line: Mapping[str, Any]) -> Action | None:
-    """The action of one JSON object; None for those that have no type here (cdc, domainMetadata, ...)."""
+def parse_action(line: Mapping[str, Any]) -> Action | None:
+    """The action of one JSON object; None for kinds without a class here (cdc, domainMetadata, ...)."""
     for kind, name in _NAMES.items():
         if line.get(name):
             return kind.from_json(line[name])
     return None
 
 
-def from_lines(data: bytes) -> list[Action]:
-    """The actions of one N.json that have a type here."""
-    return [action for line in raw_lines(data) if (action := from_json(line))]
+def parse_actions(data: bytes) -> list[Action]:
+    """The actions of one N.json that have a class here."""
+    return [action for line in parse_json_lines(data) if (action := parse_action(line))]
 
 
-def raw_lines(data: bytes) -> list[Json]:
-    """The JSON objects of one N.json. Raises ValueError when a line is none."""
+def parse_json_lines(data: bytes) -> list[Json]:
+    """The JSON objects of one N.json. Raises ValueError when a line is not JSON."""
     return [json.loads(line) for line in data.split(b"\n") if line.strip()]

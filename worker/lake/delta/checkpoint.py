@@ -1,7 +1,6 @@
-"""Checkpoints and clean-up of a log: beside the commits, never in their way.
+"""Creates checkpoints of a Delta log and deletes its expired versions, in the background of commits.
 
-Knows `deltalake`, which writes the checkpoint in a process of its own, because it reads the whole table. Must not know
-how a commit is made.
+`deltalake` writes the checkpoint in a process of its own, because it reads the whole table.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from worker.errors import Retryable
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.store import durable
+from pcaplake.worker.lake.store.store import Listing, Store
 
-from .. import durable
-from ..store import Listing, Store
-from .tail import Checkpoint, json_versions, last_checkpoint, log_path, newest_checkpoint
+from .checkpoint_reader import read_row_count
+from .log_state import Checkpoint, delta_log_path, json_versions, newest_complete_checkpoint, read_last_checkpoint_hint
 
-# Settings come by stdin: an argument would show a key to everybody on the machine.
+# Settings come by stdin: arguments are visible to all users of the machine, and options may hold keys.
 _PROGRAM = """
 import json, os, sys
 os.nice(10)
@@ -35,14 +35,45 @@ _NUMBERED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..*)")
 _TEMPORARY = re.compile(r"(\d{20})\.json\..+")
 
 
-async def make(store: Store, table: str) -> int | None:
-    """A checkpoint of the newest version and `_last_checkpoint`, both durable; its version. None: the store is memory.
+async def create_checkpoint(store: Store, table: str) -> int | None:
+    """Create a checkpoint of the newest version and `_last_checkpoint`, both durable -> its version; None in memory.
 
     Raises Retryable when the process failed.
     """
     if store.uri.startswith("memory:"):
         return None
-    said = json.dumps({"uri": store.location(table), "options": await asyncio.to_thread(store.options_now)})
+    await _run_checkpoint_process(store, table)
+    await repair_last_checkpoint_hint(store, table)  # the process may have been frozen, and have set it back
+    checkpoint = await read_last_checkpoint_hint(store, table)
+    if checkpoint is None:
+        raise Retryable(f"{table}: a checkpoint was created, and _last_checkpoint does not name it")
+    await _sync_local_files(store, [*checkpoint.part_paths(table), delta_log_path(table, "_last_checkpoint")])
+    return checkpoint.version
+
+
+async def repair_last_checkpoint_hint(store: Store, table: str) -> bool:
+    """Correct a `_last_checkpoint` that names an older checkpoint than the newest one -> whether it did.
+
+    A newer hint that another writer puts meanwhile stays. Raises Retryable when the checkpoint has just been deleted.
+    """
+    path = delta_log_path(table, "_last_checkpoint")
+    hint_object, hint = await store.get(path), await read_last_checkpoint_hint(store, table)
+    newest = newest_complete_checkpoint(table, await store.list(delta_log_path(table)))
+    if hint_object is None or hint is None or newest is None or newest.version <= hint.version:
+        return False
+    try:
+        rows = [await read_row_count(store, part) for part in newest.part_paths(table)]
+    except FileNotFoundError as error:
+        raise Retryable(f"{error}: a newer checkpoint was created meanwhile") from error
+    content = {"version": newest.version, "size": sum(rows)} | ({} if newest.parts is None else {"parts": newest.parts})
+    await store.replace(path, json.dumps(content).encode(), hint_object[1])
+    return True
+
+
+async def _run_checkpoint_process(store: Store, table: str) -> None:
+    settings = json.dumps(
+        {"uri": store.external_location(table), "options": await asyncio.to_thread(store.current_options)}
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -52,7 +83,7 @@ async def make(store: Store, table: str) -> int | None:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        _, errors = await process.communicate(said.encode())
+        _, errors = await process.communicate(settings.encode())
     except BaseException:
         if process.returncode is None:
             process.kill()
@@ -60,95 +91,92 @@ async def make(store: Store, table: str) -> int | None:
         raise
     if process.returncode:
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise Retryable(f"{table}: no checkpoint was made: {last}")
-    checkpoint = await last_checkpoint(store, table)
-    if checkpoint is None:
-        raise Retryable(f"{table}: a checkpoint was made, and _last_checkpoint does not name it")
-    await _settle(store, [*checkpoint.paths(table), log_path(table, "_last_checkpoint")])
-    return checkpoint.version
+        raise Retryable(f"{table}: creating a checkpoint failed: {last}")
 
 
-async def _settle(store: Store, paths: Sequence[str]) -> None:
-    """Local files that somebody wrote without fsync are on disk; a remote store has no others."""
+async def _sync_local_files(store: Store, paths: Sequence[str]) -> None:
+    """fsync local files that another library wrote; objects of a remote store are durable."""
     if store.local is not None:
-        await asyncio.to_thread(_sync, [store.local / path for path in paths])
+        await asyncio.to_thread(_sync_files_and_folder, [store.local / path for path in paths])
 
 
-def _sync(files: Sequence[Path]) -> None:
+def _sync_files_and_folder(files: Sequence[Path]) -> None:
     for file in files:
         durable.sync_file(file)
     durable.sync_folder(files[0].parent)
 
 
-async def clean(store: Store, table: str, configuration: Mapping[str, str], *, temporary: bool = False) -> int:
-    """Delete what has expired of the log, in ascending order, one by one; how many objects.
+async def delete_expired_log(
+    store: Store, table: str, configuration: Mapping[str, str], *, temporary: bool = False
+) -> int:
+    """Delete the expired part of a log, in ascending order, one by one -> how many objects.
 
-    Expired is what is older than `delta.logRetentionDuration`, by the store's clock: its newest log object is now. The
-    newest checkpoint that is not above the first version to be kept stays, so every version that stays can be read.
-    The order is what commits rely on: where N-1 is, N was never deleted. So is that nothing goes above the checkpoint
-    that `_last_checkpoint` names: who read on from an older one finds out by it.
+    An object expires when it is older than `delta.logRetentionDuration`; the time of the newest log object counts as now.
+    The newest checkpoint that is not above the first version to keep stays, so every remaining version can be read.
+    Commits rely on two rules: versions are deleted in ascending order, so where N-1 exists N was never deleted; and
+    nothing above the checkpoint that `_last_checkpoint` names is deleted, so a writer behind it notices.
 
-    `delta.enableExpiredLogCleanup` is not asked: tables are made with false, so that Spark and other writers leave the
-    log to us. Who wants to keep a log for ever sets its retention.
+    `delta.enableExpiredLogCleanup` is ignored: tables are created with false, so that Spark and other writers leave the
+    clean-up to pcaplake. To keep a log longer, set its retention.
 
-    `temporary`: also the temp objects of a log store with an arbiter, all whose versions are settled. They go before
-    their N.json, after which nobody could tell.
+    `temporary`: also delete temp objects of a log store with a lock table; all their versions must be settled. They are
+    deleted before their N.json, which says that they are not needed.
     """
-    last = await last_checkpoint(store, table)
+    last = await read_last_checkpoint_hint(store, table)
     if last is None:
         return 0
-    listing = await store.list(log_path(table))
-    doomed = _temporary(table, listing, last.version) if temporary else []
-    expired, checkpoint = _expired(listing, configuration, last.version, table)
+    listing = await store.list(delta_log_path(table))
+    doomed = _list_unneeded_temp_objects(table, listing, last.version) if temporary else []
+    expired, checkpoint = _select_expired_objects(listing, configuration, last.version, table)
     if checkpoint is not None:
-        await _settle(store, checkpoint.paths(table))
+        await _sync_local_files(store, checkpoint.part_paths(table))
     for path in [*doomed, *expired]:
         await store.delete(path)
     return len(doomed) + len(expired)
 
 
-def _temporary(table: str, listing: Listing, below: int) -> list[str]:
-    """Temp objects whose N.json is there and is covered by a checkpoint: no age makes one safe to delete.
+def _list_unneeded_temp_objects(table: str, listing: Listing, below: int) -> list[str]:
+    """Temp objects whose N.json exists and is covered by a checkpoint; no age alone makes one safe to delete.
 
-    Where N.json is there nobody needs the temp object; above the checkpoint a writer may still be at it.
+    When N.json exists no process needs the temp object; above the checkpoint a writer may still use it.
     """
     there = set(json_versions(listing))
-    folder = f"{log_path(table, '.tmp')}/"
+    folder = f"{delta_log_path(table, '.tmp')}/"
     numbered = [
         (int(match[1]), meta.path)
         for meta in listing
-        if meta.path.startswith(folder) and (match := _TEMPORARY.fullmatch(_name(meta.path)))
+        if meta.path.startswith(folder) and (match := _TEMPORARY.fullmatch(_file_name(meta.path)))
     ]
     return [path for version, path in numbered if version in there and version < below]
 
 
-def _expired(
+def _select_expired_objects(
     listing: Listing, configuration: Mapping[str, str], at_most: int, table: str
 ) -> tuple[list[str], Checkpoint | None]:
-    """What may go, oldest first, and the checkpoint that stands for it."""
-    keep = _retention(configuration)
+    """Objects to delete, oldest first, and the checkpoint that replaces them."""
+    keep = _log_retention(configuration)
     if keep is None or not listing:
         return [], None
-    numbered = [(int(match[1]), meta) for meta in listing if (match := _NUMBERED.fullmatch(_name(meta.path)))]
+    numbered = [(int(match[1]), meta) for meta in listing if (match := _NUMBERED.fullmatch(_file_name(meta.path)))]
     expired_before = max(meta.last_modified for meta in listing) - keep
     first_kept = min((version for version, meta in numbered if meta.last_modified >= expired_before), default=-1)
-    checkpoint = newest_checkpoint(table, listing, at_most=min(first_kept, at_most))
+    checkpoint = newest_complete_checkpoint(table, listing, at_most=min(first_kept, at_most))
     if checkpoint is None:
         return [], None
-    doomed = [meta.path for version, meta in sorted(numbered, key=lambda each: each[0]) if version < checkpoint.version]
+    doomed = [meta.path for version, meta in sorted(numbered, key=lambda pair: pair[0]) if version < checkpoint.version]
     return doomed, checkpoint if doomed else None
 
 
-def _name(path: str) -> str:
+def _file_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _retention(configuration: Mapping[str, str]) -> timedelta | None:
-    """None: it is written in a way that we cannot read, so nothing expires. Unset is Delta's own 30 days."""
-    return interval(configuration.get("delta.logRetentionDuration", "interval 30 days"))
+def _log_retention(configuration: Mapping[str, str]) -> timedelta | None:
+    """None: the value cannot be parsed, so nothing expires. Default: Delta's 30 days."""
+    return parse_interval(configuration.get("delta.logRetentionDuration", "interval 30 days"))
 
 
-def interval(text: str) -> timedelta | None:
-    """A time as table properties have it, `interval 7 days`; None: it is written in a way that we cannot read."""
+def parse_interval(text: str) -> timedelta | None:
+    """A duration as in table properties, `interval 7 days`; None when it cannot be parsed."""
     match = _INTERVAL.fullmatch(text.strip())
     return timedelta(**{f"{match[2].lower()}s": int(match[1])}) if match else None

@@ -1,96 +1,112 @@
-"""A few sparse columns of a large Parquet object, by ranged reads.
+"""Reads some columns of a Parquet object in a store, by ranged reads.
 
-Knows Parquet's footer and pyarrow. A checkpoint has one row per live file and only a handful of rows for `txn`,
-`protocol` and `metaData`: of those columns the chunks are tiny, and reading stops at the last row that has a value.
+A checkpoint has one row per action: one per live file, and a handful for `txn`, `protocol` and `metaData`. Of the latter
+columns the chunks are tiny, and reading stops at the last row that has a value. Knows Parquet's footer and pyarrow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..store import Store
+from pcaplake.worker.lake.store.store import Store
 
 _FOOTER_GUESS = 64 * 1024
 _BATCH_ROWS = 16_384
 
 
-async def read_rows(store: Store, path: str, keys: Mapping[str, str]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """(root, value) of every row in which a root column is not null. `keys`: root -> a leaf below it that never is.
+async def read_columns(
+    store: Store, path: str, keys: Mapping[str, str], columns: Sequence[str] = ()
+) -> AsyncIterator[tuple[str, pa.StructArray]]:
+    """(root column, its values that are not null), one batch of rows after the other.
 
-    Raises FileNotFoundError when the object is gone, ValueError (pyarrow's ArrowInvalid) when it is no Parquet file.
+    `keys`: root column -> a leaf column below it that is never null in a value. `columns`: names of columns below the
+    roots, or prefixes of names; empty: all. Raises FileNotFoundError when the object is gone, pyarrow's ArrowInvalid (a
+    ValueError) when it is not a Parquet file.
     """
-    meta = await store.head(path)
-    if meta is None:
-        raise FileNotFoundError(path)
-    sparse = _Sparse(meta.size)
-    await _fetch_footer(store, path, sparse)
+    sparse = await _open_sparse_file(store, path)
     file = pq.ParquetFile(sparse, pre_buffer=False)
     for number in range(file.metadata.num_row_groups):
-        left, ranges = _wanted(file.metadata.row_group(number), keys)
-        for start, data in await asyncio.gather(*(_fetch(store, path, *each) for each in ranges)):
-            sparse.ranges[start] = data
-        if not left:
+        group = file.metadata.row_group(number)
+        remaining = _count_values_by_root(group, keys)
+        if not remaining:
             continue
-        for batch in file.iter_batches(_BATCH_ROWS, [number], columns=sorted(left), use_threads=False):
+        names = [name for name in columns or keys if name.partition(".")[0] in remaining]
+        fetched = await asyncio.gather(
+            *(_fetch_range(store, path, *chunk) for chunk in _column_chunk_ranges(group, names))
+        )
+        sparse.ranges = dict(fetched)  # those of the row group before are read
+        for batch in file.iter_batches(_BATCH_ROWS, [number], columns=names, use_threads=False):
             for root in batch.schema.names:
-                column = batch.column(root)
-                if column.null_count < len(column):
-                    key = keys[root].partition(".")[2]
-                    for value in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="strict"):
-                        if value[key] is not None:  # some writers make a struct of nulls where others make a null
-                            left[root] -= 1
-                            yield root, value
-            if not any(left.values()):
+                values = batch.column(root).drop_null()
+                if len(values):  # some writers make a struct of nulls where others make a null
+                    values = values.filter(pc.is_valid(pc.struct_field(values, keys[root].partition(".")[2])))
+                if len(values):
+                    remaining[root] -= len(values)
+                    yield root, values
+            if not any(remaining.values()):
                 break
 
 
-def _wanted(group: pq.RowGroupMetaData, keys: Mapping[str, str]) -> tuple[dict[str, int], list[tuple[int, int]]]:
-    """Roots with values in a row group -> how many (its rows where that is not said), and the ranges to read."""
-    chunks = [group.column(i) for i in range(group.num_columns)]
-    left: dict[str, int] = {}
+async def read_row_count(store: Store, path: str) -> int:
+    """Rows of a Parquet object, read from its footer alone. Raises as `read_columns`."""
+    return int(pq.ParquetFile(await _open_sparse_file(store, path), pre_buffer=False).metadata.num_rows)
+
+
+def _count_values_by_root(group: pq.RowGroupMetaData, keys: Mapping[str, str]) -> dict[str, int]:
+    """Roots that have values in a row group -> how many; all rows where the footer does not say it."""
+    chunks = {(chunk := group.column(number)).path_in_schema: chunk for number in range(group.num_columns)}
+    counts: dict[str, int] = {}
     for root, leaf in keys.items():
-        for chunk in chunks:
-            if chunk.path_in_schema == leaf:
-                said = chunk.statistics is not None and chunk.statistics.has_null_count
-                left[root] = group.num_rows - chunk.statistics.null_count if said else group.num_rows
-    left = {root: count for root, count in left.items() if count}
-    mine = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in left]
-    return left, [(_start(chunk), chunk.total_compressed_size) for chunk in mine]
+        if (chunk := chunks.get(leaf)) is not None:
+            counted = chunk.statistics is not None and chunk.statistics.has_null_count
+            counts[root] = group.num_rows - chunk.statistics.null_count if counted else group.num_rows
+    return {root: count for root, count in counts.items() if count}
 
 
-def _start(chunk: pq.ColumnChunkMetaData) -> int:
+def _column_chunk_ranges(group: pq.RowGroupMetaData, names: Sequence[str]) -> list[tuple[int, int]]:
+    """(offset, length) of the column chunks below these names."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    below = tuple(f"{name}." for name in names)
+    selected = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(below)]
+    return [(_chunk_start_offset(chunk), chunk.total_compressed_size) for chunk in selected]
+
+
+def _chunk_start_offset(chunk: pq.ColumnChunkMetaData) -> int:
     dictionary = chunk.dictionary_page_offset
     return min(dictionary, chunk.data_page_offset) if dictionary else int(chunk.data_page_offset)
 
 
-async def _fetch(store: Store, path: str, start: int, length: int) -> tuple[int, bytes]:
+async def _fetch_range(store: Store, path: str, start: int, length: int) -> tuple[int, bytes]:
     return start, await store.get_range(path, start, length)
 
 
-async def _fetch_footer(store: Store, path: str, sparse: _Sparse) -> None:
-    start = max(0, sparse.total - _FOOTER_GUESS)
-    tail = await store.get_range(path, start, sparse.total - start)
+async def _open_sparse_file(store: Store, path: str) -> _SparseFile:
+    """The object with its footer read."""
+    meta = await store.head(path)
+    if meta is None:
+        raise FileNotFoundError(path)
+    start = max(0, meta.size - _FOOTER_GUESS)
+    tail = await store.get_range(path, start, meta.size - start)
     if len(tail) < 12 or tail[-4:] != b"PAR1":
-        raise pa.ArrowInvalid(f"{path} is no Parquet file")
+        raise pa.ArrowInvalid(f"{path} is not a Parquet file")
     footer = int.from_bytes(tail[-8:-4], "little") + 8
     if footer > len(tail):
-        start = max(0, sparse.total - footer)
-        tail = await store.get_range(path, start, sparse.total - start)
-    sparse.ranges[start] = tail
+        start = max(0, meta.size - footer)
+        tail = await store.get_range(path, start, meta.size - start)
+    return _SparseFile(meta.size, {start: tail})
 
 
-class _Sparse(io.RawIOBase):
-    """A file of which some ranges are at hand; what was not fetched reads as the end of the file."""
+class _SparseFile(io.RawIOBase):
+    """A file of which some ranges are in memory; what was not fetched reads as the end of the file."""
 
-    def __init__(self, total: int) -> None:
-        self.total, self._at = total, 0
-        self.ranges: dict[int, bytes] = {}
+    def __init__(self, total: int, ranges: Mapping[int, bytes]) -> None:
+        self.total, self.ranges, self._position = total, ranges, 0
 
     def seekable(self) -> bool:
         return True
@@ -99,17 +115,17 @@ class _Sparse(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.total}[whence]
-        return self._at
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.total}[whence]
+        return self._position
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def read(self, size: int = -1) -> bytes:
-        end = self.total if size < 0 else self._at + size
+        end = self.total if size < 0 else self._position + size
         for start, data in self.ranges.items():
-            if start <= self._at < start + len(data):
-                taken = data[self._at - start : end - start]
-                self._at += len(taken)
+            if start <= self._position < start + len(data):
+                taken = data[self._position - start : end - start]
+                self._position += len(taken)
                 return taken
         return b""

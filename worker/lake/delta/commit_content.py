@@ -1,6 +1,6 @@
-"""What one version says: its actions, from what somebody asked for and the table as it is.
+"""Builds the actions of one version, from a request to commit and the metaData of the table.
 
-Must not know stores, arbiters, or which version it will be.
+Pure: it reads no store and does not know which version it will be.
 """
 
 from __future__ import annotations
@@ -11,27 +11,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, Txn, to_lines
+from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, Txn, serialize_actions
 from .errors import SchemaConflict, TableBlocked
-from .guard import READER, WRITER
-from .schema import evolve
+from .schema import evolve_schema
+from .write_support import READER, WRITER
 
 Struct = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What `LogStore.commit` was asked for."""
+class CommitRequest:
+    """The arguments of `LogStore.commit`."""
 
     table: str
-    adds: Sequence[AddFile]
-    txn: Txn | None
-    struct: Struct | None
-    overwrite: bool
-    operation: str
+    adds: Sequence[AddFile] = ()
+    txn: Txn | None = None
+    struct: Struct | None = None
+    overwrite: bool = False
+    operation: str = "WRITE"
+    after: int = -1
+    beside: Txn | None = None
 
 
-def creation(
+def build_create_table_commit(
     struct: Struct,
     partition_columns: Sequence[str],
     properties: Mapping[str, str],
@@ -39,7 +41,7 @@ def creation(
     engine_info: str,
     millis: int,
 ) -> tuple[Metadata, bytes]:
-    """Version 0, and the metaData in it."""
+    """The metaData of a new table, and the content of its version 0."""
     metadata = Metadata(
         id=str(uuid.uuid4()),
         schema=struct,
@@ -54,11 +56,11 @@ def creation(
         engine_info=engine_info,
         parameters={"partitionBy": json.dumps(list(partition_columns)), "isManaged": "false"},
     )
-    return metadata, to_lines([info, Protocol(reader=READER, writer=WRITER), metadata])
+    return metadata, serialize_actions([info, Protocol(reader=READER, writer=WRITER), metadata])
 
 
-def addition(
-    request: Request,
+def build_write_commit(
+    request: CommitRequest,
     metadata: Metadata,
     removes: Sequence[RemoveFile],
     *,
@@ -66,17 +68,17 @@ def addition(
     engine_info: str,
     millis: int,
 ) -> tuple[Metadata, bytes]:
-    """The version after one with this metaData, and the metaData that holds after it."""
+    """The metaData after the commit, and the content of its version."""
     table, adds = request.table, request.adds
     for add in adds:
         if add.partition_values.keys() != set(metadata.partition_columns):
             raise SchemaConflict(
-                f"{table}: it is partitioned by {list(metadata.partition_columns)}, and the file {add.path} by "
+                f"{table}: its partition columns are {list(metadata.partition_columns)}, and those of the file {add.path} are "
                 f"{list(add.partition_values)}"
             )
     if removes and metadata.configuration.get("delta.appendOnly") == "true":
-        raise TableBlocked(f"{table}: delta.appendOnly is set, so nothing can be overwritten; unset it")
-    grown = None if request.struct is None else evolve(table, metadata.schema, request.struct)
+        raise TableBlocked(f"{table}: delta.appendOnly is set, so the table cannot be overwritten; unset it")
+    grown = None if request.struct is None else evolve_schema(table, metadata.schema, request.struct)
     if grown is not None:
         metadata = replace(metadata, schema=grown)
     info = CommitInfo(
@@ -88,7 +90,7 @@ def addition(
             "mode": "Overwrite" if request.overwrite else "Append",
             "partitionBy": json.dumps(list(metadata.partition_columns)),
         },
-        metrics=_metrics(adds, removes),
+        metrics=_operation_metrics(adds, removes),
         blind_append=not request.overwrite,
     )
     actions: list[Action] = [info]
@@ -96,13 +98,15 @@ def addition(
         actions.append(metadata)
     if request.txn is not None:
         actions.append(request.txn)
-    return metadata, to_lines([*actions, *removes, *adds])
+    if request.beside is not None:
+        actions.append(request.beside)
+    return metadata, serialize_actions([*actions, *removes, *adds])
 
 
-def _metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, str]:
-    """As Spark names them; all are strings in the protocol. Rows only when every file says how many it has."""
+def _operation_metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, str]:
+    """operationMetrics with the names that Spark uses; values are strings. Rows only when every file has a row count."""
     metrics = {"numFiles": len(adds), "numOutputBytes": sum(add.size for add in adds)}
-    rows = [add.rows for add in adds]
+    rows = [add.num_records for add in adds]
     if None not in rows:
         metrics["numOutputRows"] = sum(row for row in rows if row is not None)
     if removes:

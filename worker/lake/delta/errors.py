@@ -1,13 +1,31 @@
-"""Why one table cannot be written while the others can."""
+"""Errors that stop commits to one table; the other tables continue."""
 
 from __future__ import annotations
 
-from worker.errors import Retryable
+from pcaplake.worker.errors import Retryable
 
 
 class TableBlocked(Retryable):
-    """Somebody made this table one that we may not write. It works again after what the message says was done."""
+    """The table cannot be written, for example after a protocol upgrade. The message says what unblocks it."""
 
 
 class SchemaConflict(Retryable):
-    """These rows do not fit this table; the message names table, column and both types."""
+    """The schema of the files does not fit the table. The message names the table, the column and both types."""
+
+
+class SetBack(Retryable):
+    """The log of a table lacks a transaction that it had, so it cannot tell which later batches are in the table."""
+
+    def __init__(self, table: str, batch: int, current_batch: int, version: int) -> None:
+        """`batch`: the transaction it had. `current_batch`: that in its log, -1 for none. `version`: of the table, -1: gone."""
+        if version < 0:
+            what = f"it had batch {batch}, and the table is gone: it was dropped"
+        else:
+            what = (
+                f"it had batch {batch}, and its log says {current_batch}: the log was set back, or the table was dropped and "
+                "created again, or a checkpoint lost the transaction of the application pcaplake"
+            )
+        super().__init__(
+            f"{table}: {what}. Nothing is written to it until this is repaired: `pcaplake doctor` says how to restore it, or "
+            "how to continue without the rows that it lost"
+        )

@@ -1,7 +1,7 @@
-"""Who may make a version of a table that Spark writes too: the port, and what an entry of it looks like.
+"""The lock table that decides which writer, pcaplake or Spark, creates a version of a Delta table: port and entries.
 
-Knows the layout that `io.delta.storage.S3DynamoDBLogStore` reads and writes, byte for byte: an item that one of us
-writes is repaired by the other. Must not know DynamoDB, stores, or in which order the steps of a commit go.
+An entry has the layout that `io.delta.storage.S3DynamoDBLogStore` (Delta 4) reads and writes, byte for byte: either
+program can complete what the other began.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 from urllib.parse import quote
 
-from worker.errors import Fatal
+from pcaplake.worker.errors import Fatal
 
 from .errors import TableBlocked
 
-EXPIRES_AFTER = 86_400  # seconds from completion until an entry may go
+EXPIRES_AFTER = 86_400  # seconds after completion, then TTL may delete an entry
 _FILE_NAME = re.compile(r"(\d{20})\.json")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _BUCKET = re.compile(r"[^/@:?#%\s]+")
@@ -26,53 +26,55 @@ _SCHEMES = ("s3", "s3n", "s3a")
 
 @dataclass(frozen=True, slots=True)
 class TablePath:
-    """`s3a://bucket/path`, the one spelling of a table: who spells it otherwise asks another arbiter.
+    """The key of a table in the lock table, `s3a://bucket/path`: a writer with another spelling finds other entries.
 
-    Spark's is what Hadoop makes of the path it was given: no slash at the end, none doubled, nothing percent-encoded.
+    It is what Hadoop makes of a path: no slash at the end, no double slash, nothing percent-encoded.
     """
 
     uri: str
 
     @classmethod
-    def of(cls, lake: str, table: str) -> Self:
-        """Of a table in a lake at `s3://`, `s3n://` or `s3a://`; Fatal for a lake that can be spelled in two ways."""
+    def for_table(cls, lake: str, table: str) -> Self:
+        """For a table of a lake at `s3://`, `s3n://` or `s3a://`. Fatal for a lake that can be spelled in two ways."""
         scheme, separator, rest = lake.partition("://")
         if not separator or scheme not in _SCHEMES:
             raise Fatal(f"{lake}: only a lake on S3 has a lock table; write s3://bucket/path, or name no lock table")
         bucket, _, folder = rest.rstrip("/").partition("/")
         if not _BUCKET.fullmatch(bucket):
-            raise Fatal(f"{lake}: {bucket!r} is no bucket; write s3://bucket/path, without a key, a port or a query")
+            raise Fatal(f"{lake}: {bucket!r} is not a bucket; write s3://bucket/path, without a key, a port or a query")
         parts = [*(folder.split("/") if folder else ()), *table.split("/")]
         if any(part in ("", ".", "..") for part in parts):
             better = "/".join([bucket, *(part for part in parts if part not in ("", "."))])
             raise Fatal(f"{lake}: {table}: a part of the path is empty, '.' or '..'; write s3://{better}")
         path = "/".join(parts)
         if _ESCAPE.search(path):
-            raise Fatal(f"{lake}: {path!r} is percent-encoded, which Spark takes for the name; write the name itself")
+            raise Fatal(f"{lake}: {path!r} is percent-encoded, which Spark takes literally; write the plain name")
         if odd := next((char for char in path if char in "?#%\\" or not char.isprintable()), None):
-            raise Fatal(f"{lake}: {path!r} has {odd!r}, which not everybody reads alike; use a path without it")
+            raise Fatal(f"{lake}: {path!r} has {odd!r}, which not all programs read alike; use a path without it")
         if any(part != part.strip() for part in parts):
-            raise Fatal(f"{lake}: a part of {path!r} begins or ends with a space, which gets lost; use another")
+            raise Fatal(
+                f"{lake}: a part of {path!r} begins or ends with a space, which some programs drop; use another"
+            )
         return cls(f"s3a://{bucket}/{path}")
 
     def __str__(self) -> str:
         return self.uri
 
-    def misspelled(self) -> Iterator[str]:
-        """How others may have spelled it; their entries would not be seen by us, nor ours by them."""
+    def other_spellings(self) -> Iterator[str]:
+        """Other spellings of this path, whose entries this writer would not see."""
         path = self.uri.removeprefix("s3a://")
         folder, _, table = path.rpartition("/")
         for scheme in _SCHEMES:
-            for each in dict.fromkeys((path, f"{path}/", f"{folder}//{table}", quote(path, safe="/"))):
-                if (spelling := f"{scheme}://{each}") != self.uri:
+            for path_spelling in dict.fromkeys((path, f"{path}/", f"{folder}//{table}", quote(path, safe="/"))):
+                if (spelling := f"{scheme}://{path_spelling}") != self.uri:
                     yield spelling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """E(N): who makes version N. `temp_path`, below `_delta_log/`, holds the bytes that N.json gets.
+    """The entry of version N, E(N). `temp_path`, below `_delta_log/`, names an object with the bytes of N.json.
 
-    An entry is completed after N.json is there, never before. `expires`: epoch seconds, of a complete one.
+    An entry becomes complete only when N.json exists. `expires`: epoch seconds, in a complete entry.
     """
 
     table: TablePath
@@ -82,19 +84,20 @@ class Entry:
     expires: int | None = None
 
     @classmethod
-    def new(cls, table: TablePath, version: int) -> Self:
-        """For an attempt at a version, with a temp object that nobody else has."""
+    def for_new_version(cls, table: TablePath, version: int) -> Self:
+        """An entry for an attempt to create a version, with a temp object of its own."""
         return cls(table=table, version=version, temp_path=f".tmp/{version:020d}.json.{uuid.uuid4()}")
 
     @property
     def file_name(self) -> str:
         return f"{self.version:020d}.json"
 
-    def completed(self, now: float) -> Entry:
+    def as_completed(self, now: float) -> Entry:
+        """The same entry, complete; `now`: epoch seconds."""
         return replace(self, complete=True, expires=int(now) + EXPIRES_AFTER)
 
     def to_item(self) -> dict[str, str | int]:
-        """As Java writes it: strings, and a number for `expireTime`."""
+        """The item as Delta's log store writes it: strings, and a number for `expireTime`."""
         item: dict[str, str | int] = {
             "tablePath": self.table.uri,
             "fileName": self.file_name,
@@ -105,13 +108,13 @@ class Entry:
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Self:
-        """Raises TableBlocked for an item that is no entry of a version, or whose temp object is nowhere."""
+        """Raises TableBlocked for an item that is not an entry of a version, or that names no temp object."""
         match = _FILE_NAME.fullmatch(str(item.get("fileName")))
         temp_path, expires = item.get("tempPath"), item.get("expireTime")
         if match is None or type(temp_path) is not str or {"", ".", ".."} & set(temp_path.split("/")):
             raise TableBlocked(
-                f"the lock table has an item that no Delta log store wrote: {dict(item)}. Delete it if its fileName "
-                "is in the table's _delta_log, else mend its tempPath"
+                f"the lock table has an item that is not from a Delta log store: {dict(item)}. Delete it if its fileName "
+                "is in the table's _delta_log, else correct its tempPath"
             )
         return cls(
             table=TablePath(item["tablePath"]),
@@ -122,43 +125,43 @@ class Entry:
         )
 
 
-def is_version(file_name: str) -> bool:
-    """Is it the name of an N.json? A log store may arbitrate other files of a log too."""
+def is_version_file_name(file_name: str) -> bool:
+    """Is it the name of an N.json? The lock table may have entries of other files of a log."""
     return _FILE_NAME.fullmatch(file_name) is not None
 
 
-class Arbiter(Protocol):
-    """One lock table, which other programs use too. What was read is what was last written (strongly consistent).
+class LockTable(Protocol):
+    """A lock table, which Spark uses as well. Reads are strongly consistent.
 
-    Methods raise Retryable, OutcomeUnknown (a write that may have been carried out) and Fatal. A write may be carried
-    out more often than it is asked for, so it may be refused because of itself: look whose `temp_path` it is.
+    Methods raise Retryable, OutcomeUnknown (a write may have happened) and Fatal. A client may repeat a write, so a write
+    can be refused because of itself: compare `temp_path`.
     """
 
-    async def newest(self, table: TablePath) -> Entry | None:
+    async def get_newest_entry(self, table: TablePath) -> Entry | None:
         """The entry of the highest version."""
         ...
 
-    async def put(self, entry: Entry) -> Entry | None:
-        """Put an entry if its version has none. None: done; else the entry that is there."""
+    async def put_entry_if_absent(self, entry: Entry) -> Entry | None:
+        """Put an entry if its version has none. Returns None, or the entry that is there."""
         ...
 
-    async def complete(self, entry: Entry) -> Entry | None:
-        """Mark it complete, on condition that its version still has this `temp_path`; `entry` carries `expires`.
+    async def complete_entry(self, entry: Entry) -> Entry | None:
+        """Mark an entry complete if its version still has this `temp_path`; `entry` has `expires`.
 
-        None: done, or there is none any more; else the entry of somebody else that is there.
+        Returns None when that is done or there is no entry, else the entry of another writer.
         """
         ...
 
-    async def incomplete(self, table: TablePath, *, above: int = -1) -> Sequence[Entry]:
-        """The incomplete entries of versions above one, ascending."""
+    async def list_incomplete_entries(self, table: TablePath, *, above: int = -1) -> Sequence[Entry]:
+        """Incomplete entries of versions above `above`, ascending."""
         ...
 
-    async def knows(self, spelling: str) -> bool:
-        """Is there any entry under exactly this table path?"""
+    async def has_entries_for(self, spelling: str) -> bool:
+        """Does it have an entry with exactly this table path?"""
         ...
 
-    async def verify(self) -> float | None:
-        """Its clock now, epoch seconds, if it tells. Fatal when it is not there, of another shape, or replicated."""
+    async def verify_and_read_clock(self) -> float | None:
+        """Its clock, epoch seconds, or None. Fatal when it does not exist, has another key schema, or is replicated."""
         ...
 
     async def close(self) -> None: ...

@@ -1,11 +1,14 @@
-"""What a writer must know of a table before its next commit, and how the log tells it.
+"""Reads from a Delta log what a writer needs before its next commit: protocol, metaData and transactions.
 
-Knows the Delta transaction protocol: N.json, classic checkpoints, `_last_checkpoint`. Must not know how a commit is
-made. The list of live files is never read here, so no cost grows with the table.
+It reads N.json, classic checkpoints and `_last_checkpoint`, never the list of live files, so the cost does not grow with
+the table.
 
-A version below the newest checkpoint may have been cleaned up, N.json in ascending order. Who was frozen with an old
-tail can then create an N.json that no reader ever looks at. So whatever was read counts only when, afterwards, the
-version it started from is still there and no checkpoint is newer (`settled`).
+Versions below the newest checkpoint may be cleaned up, in ascending order. A writer that was frozen with an old state can
+then create an N.json that no reader looks at. So a state counts only if, after it was read, the version it started from
+is still the same object (`is_still_settled`): then nothing above that version was deleted.
+
+`_last_checkpoint` is a hint. A checkpointer that was frozen may set it back while everything between it and a newer
+checkpoint is gone. So the newest checkpoint is found by listing; the hint only says where to begin.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ..store import Listing, Store
-from .actions import CommitInfo, Metadata, Protocol, Txn, from_json
-from .columns import read_rows
+from pcaplake.worker.lake.store.store import Listing, Store
+
+from .actions import CommitInfo, Metadata, Protocol, Txn, parse_action
+from .checkpoint_reader import read_columns
 from .errors import TableBlocked
 
 _JSON = re.compile(r"(\d{20})\.json")
@@ -30,47 +34,15 @@ _CHECKPOINT_KEYS = {"txn": "txn.appId", "protocol": "protocol.minReaderVersion",
 _FILE_ACTIONS = (b'{"add"', b'{"remove"', b'{"cdc"')
 _MOST_AT_ONCE = 16
 _MOST_PARTS = 10_000
+_MARK_BYTES = 512  # that identify an N.json: its commitInfo with time and id, or names of files
 
 
-def log_path(table: str, name: str = "") -> str:
+def delta_log_path(table: str, name: str = "") -> str:
     return f"{table}/_delta_log/{name}".rstrip("/")
 
 
-def version_path(table: str, version: int) -> str:
-    return log_path(table, f"{version:020d}.json")
-
-
-@dataclass(slots=True, kw_only=True)
-class Tail:
-    """A table at `version` (-1: none): its protocol, its metaData, the last transaction of every application.
-
-    `base`: the checkpoint it was read from, -1 without one. `sure`: the version up to which it is settled.
-    `attempts`: txnId of the commits read from JSON -> their version; whoever looks for his own clears it first.
-    """
-
-    version: int = -1
-    base: int = -1
-    sure: int = -1
-    protocol: Protocol | None = None
-    metadata: Metadata | None = None
-    txns: dict[str, int] = field(default_factory=dict)
-    attempts: dict[str, int] = field(default_factory=dict)
-
-    def apply(self, version: int, data: bytes) -> None:
-        """Go on by one N.json. Lines about files are not even parsed."""
-        for line in data.split(b"\n"):
-            if not line.strip() or line.startswith(_FILE_ACTIONS):
-                continue
-            match from_json(json.loads(line)):
-                case Txn() as txn:
-                    self.txns[txn.app_id] = txn.version
-                case Protocol() as protocol:
-                    self.protocol = protocol
-                case Metadata() as metadata:
-                    self.metadata = metadata
-                case CommitInfo(txn_id=txn_id) if txn_id:
-                    self.attempts[txn_id] = version
-        self.version = version
+def version_file_path(table: str, version: int) -> str:
+    return delta_log_path(table, f"{version:020d}.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,92 +52,177 @@ class Checkpoint:
     version: int
     parts: int | None = None
 
-    def paths(self, table: str) -> list[str]:
+    def part_paths(self, table: str) -> list[str]:
         name = f"{self.version:020d}.checkpoint"
         if self.parts is None:
-            return [log_path(table, f"{name}.parquet")]
-        return [log_path(table, f"{name}.{i:010d}.{self.parts:010d}.parquet") for i in range(1, self.parts + 1)]
+            return [delta_log_path(table, f"{name}.parquet")]
+        return [delta_log_path(table, f"{name}.{i:010d}.{self.parts:010d}.parquet") for i in range(1, self.parts + 1)]
 
 
-async def read_on(store: Store, table: str, tail: Tail) -> None:
-    """Apply every N.json after the tail until one is missing; more at once the further behind it is."""
+@dataclass(slots=True, kw_only=True)
+class LogState:
+    """The state of a Delta log at `version` (-1: no table): protocol, metaData, and the last transaction of each application.
+
+    `checkpoint`: the one it was read from, None when it was read from the first version on. `sure`: the version up to
+    which it is settled, and `mark` the first bytes of that N.json. `begins`: the first bytes of `version`.
+    `attempts`: txnId of the commits that were read from JSON -> version; a caller that looks for its own clears it first.
+    """
+
+    version: int = -1
+    checkpoint: Checkpoint | None = None
+    sure: int = -1
+    begins: bytes | None = None
+    mark: bytes | None = None
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txns: dict[str, int] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def checkpoint_version(self) -> int:
+        """The version of the checkpoint; -1 without one."""
+        return -1 if self.checkpoint is None else self.checkpoint.version
+
+    def apply_version(self, version: int, data: bytes) -> None:
+        """Apply the next N.json. Lines about files are not parsed."""
+        for line in data.split(b"\n"):
+            if not line.strip() or line.startswith(_FILE_ACTIONS):
+                continue
+            match parse_action(json.loads(line)):
+                case Txn() as txn:
+                    self.txns[txn.app_id] = txn.version
+                case Protocol() as protocol:
+                    self.protocol = protocol
+                case Metadata() as metadata:
+                    self.metadata = metadata
+                case CommitInfo(txn_id=txn_id) if txn_id:
+                    self.attempts[txn_id] = version
+        self.move_to_version(version, data)
+
+    def move_to_version(self, version: int, data: bytes) -> None:
+        """Move to a version; `data`: the content of its N.json."""
+        self.version, self.begins = version, data[:_MARK_BYTES]
+
+    def mark_settled(self) -> None:
+        """The current version is known to be settled."""
+        self.sure, self.mark = self.version, self.begins
+
+
+async def read_new_versions(store: Store, table: str, tail: LogState) -> None:
+    """Apply each N.json after the state until one is missing; the further behind it is, the more are read at once."""
     width = 1
     while True:
         versions = range(tail.version + 1, tail.version + 1 + width)
-        for version, found in zip(
-            versions, await asyncio.gather(*(store.get(version_path(table, v)) for v in versions)), strict=True
+        for version, version_object in zip(
+            versions, await asyncio.gather(*(store.get(version_file_path(table, v)) for v in versions)), strict=True
         ):
-            if found is None:
+            if version_object is None:
                 return
             try:
-                tail.apply(version, found[0])
+                tail.apply_version(version, version_object[0])
             except (ValueError, KeyError, TypeError) as error:
-                raise TableBlocked(f"{version_path(table, version)} is damaged: {error}; restore it") from error
+                raise TableBlocked(f"{version_file_path(table, version)} is damaged: {error}; restore it") from error
         width = min(2 * width, _MOST_AT_ONCE)
 
 
-async def settled(store: Store, table: str, version: int) -> bool:
-    """Is `version` still there and no checkpoint newer? Else whoever went on from it may stand below the horizon."""
-    there, last = await asyncio.gather(store.head(version_path(table, version)), last_checkpoint(store, table))
-    return there is not None and (last is None or last.version <= version)
+async def is_still_settled(store: Store, table: str, tail: LogState) -> bool:
+    """Is the version that the state is sure of still the same object? If not, later versions may have been cleaned up.
+
+    A hint that names a newer checkpoint is a second sign, since a late writer can put the same bytes again.
+    """
+    begins, hint = await asyncio.gather(
+        _read_version_start(store, table, tail.sure), read_last_checkpoint_hint(store, table)
+    )
+    return begins is not None and begins == tail.mark and (hint is None or hint.version <= tail.sure)
 
 
-async def catch_up(store: Store, table: str, tail: Tail | None, newest: int = -1) -> Tail:
-    """The tail as the log is now; the same object, gone on, or a new one when it was too old.
+async def _read_version_start(store: Store, table: str, version: int) -> bytes | None:
+    try:
+        return await store.get_range(version_file_path(table, version), 0, _MARK_BYTES)
+    except FileNotFoundError:
+        return None
 
-    `newest`: a version that is known to have been in the log a moment ago; -1: none is.
+
+async def update_log_state(store: Store, table: str, tail: LogState | None, newest: int = -1) -> LogState:
+    """The state of the log now: the same object, read on, or a new one when it was too old.
+
+    `newest`: a version that the log is known to have; -1: none.
 
     Raises TableBlocked when the log cannot be read, Retryable when the store does not answer.
     """
     if tail is not None and tail.version >= 0:
-        await read_on(store, table, tail)
-        if tail.version >= newest and await settled(store, table, tail.sure):
-            tail.sure = tail.version
+        await read_new_versions(store, table, tail)
+        if tail.version >= newest and await is_still_settled(store, table, tail):
+            tail.mark_settled()
             return tail
-    tail = await first_catch_up(store, table)
+    tail = await read_log_state(store, table)
     if tail.version < newest:
         raise TableBlocked(
-            f"{table}: the lock table knows version {newest}, and the log ends at {tail.version}. If N.json were "
-            "deleted, restore them; if the table was deleted or made anew, delete its items from the lock table"
+            f"{table}: the lock table has version {newest}, and the log ends at {tail.version}. If N.json files were "
+            "deleted, restore them; if the table was deleted or created again, delete its items from the lock table"
         )
     return tail
 
 
-async def first_catch_up(store: Store, table: str) -> Tail:
-    """Newest checkpoint, JSON after it, and again if a newer checkpoint has come meanwhile."""
+async def read_log_state(store: Store, table: str) -> LogState:
+    """Read the newest checkpoint and the JSON after it; again if a newer checkpoint was created meanwhile."""
+    listing, checkpoint = await _find_newest_checkpoint(store, table)
     while True:
-        hint = await last_checkpoint(store, table)
-        tail, listing = Tail(), None
-        checkpoint = hint
-        if hint is None or None in await asyncio.gather(*map(store.head, hint.paths(table))):
-            listing = await store.list(log_path(table))
-            checkpoint = newest_checkpoint(table, listing)
-        problem = None
-        if checkpoint is not None:
-            problem = await _read_checkpoint(store, table, tail, checkpoint)
+        tail = LogState()
+        problem = None if checkpoint is None else await _read_checkpoint(store, table, tail, checkpoint)
         if problem is None:
-            await read_on(store, table, tail)
-        again = await last_checkpoint(store, table)
-        if again is not None and again != hint and again.version > tail.base:
+            await read_new_versions(store, table, tail)
+            if tail.begins is None and tail.version >= 0:
+                tail.begins = await _read_version_start(store, table, tail.version)
+        after = await _list_log_from(store, table, checkpoint)
+        newer = newest_complete_checkpoint(table, after)
+        if newer is not None and (checkpoint is None or newer.version > checkpoint.version):
+            listing, checkpoint = after, newer  # and what was read may have been deleted and created again
             continue
-        if problem is None and listing is not None:
-            problem = await _gap(store, table, tail, listing)
+        if problem is None:
+            problem = await _find_version_gap(store, table, tail, listing)
         if problem is None and tail.version >= 0 and (tail.metadata is None or tail.protocol is None):
-            problem = f"{table}: its log has no metaData or no protocol; restore what was deleted from _delta_log"
+            problem = (
+                f"{table}: its log has no metaData or no protocol; restore the files that were deleted from _delta_log"
+            )
         if problem is not None:
             raise TableBlocked(problem)
-        tail.sure = tail.version
+        tail.mark_settled()
         return tail
 
 
-async def last_checkpoint(store: Store, table: str) -> Checkpoint | None:
-    """What `_last_checkpoint` says. A hint: None where there is none, or one that we cannot read."""
-    found = await store.get(log_path(table, "_last_checkpoint"))
-    if found is None:
+async def _find_newest_checkpoint(store: Store, table: str) -> tuple[Listing, Checkpoint | None]:
+    """The newest complete checkpoint and the listing that shows it: from the hint on, or else of the whole log."""
+    hint = await read_last_checkpoint_hint(store, table)
+    if hint is not None and (
+        checkpoint := newest_complete_checkpoint(table, listing := await _list_log_from(store, table, hint))
+    ):
+        return listing, checkpoint
+    listing = await _list_log_from(store, table, None)
+    return listing, newest_complete_checkpoint(table, listing)
+
+
+async def _list_log_from(store: Store, table: str, since: Checkpoint | None) -> Listing:
+    """Lists the log, from the files of a checkpoint on."""
+    return await store.list(
+        delta_log_path(table), None if since is None else delta_log_path(table, f"{since.version:020d}")
+    )
+
+
+async def is_covered_by_checkpoint(store: Store, table: str, version: int) -> bool:
+    """Does a checkpoint cover this version? Then its N.json may have been cleaned up. Found by listing, not by the hint."""
+    listing = await _list_log_from(store, table, Checkpoint(version=version))
+    return newest_complete_checkpoint(table, listing) is not None
+
+
+async def read_last_checkpoint_hint(store: Store, table: str) -> Checkpoint | None:
+    """The checkpoint that `_last_checkpoint` names; None without it, or when it cannot be parsed."""
+    hint_object = await store.get(delta_log_path(table, "_last_checkpoint"))
+    if hint_object is None:
         return None
     try:
-        said = json.loads(found[0])
-        version, parts = said["version"], said.get("parts")
+        hint = json.loads(hint_object[0])
+        version, parts = hint["version"], hint.get("parts")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     whole = (
@@ -174,15 +231,15 @@ async def last_checkpoint(store: Store, table: str) -> Checkpoint | None:
     return Checkpoint(version=version, parts=parts) if whole else None
 
 
-def newest_checkpoint(table: str, listing: Listing, at_most: int | None = None) -> Checkpoint | None:
-    """The newest whole classic checkpoint of a listing. Raises TableBlocked where a V2 checkpoint is newer."""
+def newest_complete_checkpoint(table: str, listing: Listing, at_most: int | None = None) -> Checkpoint | None:
+    """The newest complete classic checkpoint in a listing. Raises TableBlocked when a V2 checkpoint is newer."""
     seen: dict[Checkpoint, int] = {}
     newest_v2 = -1
     for meta in listing:
         name = meta.path.rpartition("/")[2]
         if match := _CHECKPOINT.fullmatch(name):
-            found = Checkpoint(version=int(match[1]), parts=int(match[3]) if match[3] else None)
-            seen[found] = seen.get(found, 0) + 1
+            candidate = Checkpoint(version=int(match[1]), parts=int(match[3]) if match[3] else None)
+            seen[candidate] = seen.get(candidate, 0) + 1
         elif match := _V2_CHECKPOINT.fullmatch(name):
             newest_v2 = max(newest_v2, int(match[1]))
     whole = [
@@ -193,8 +250,8 @@ def newest_checkpoint(table: str, listing: Listing, at_most: int | None = None) 
     newest = max(whole, key=lambda checkpoint: checkpoint.version, default=None)
     if newest_v2 > (newest.version if newest else -1):
         raise TableBlocked(
-            f"{table}: checkpoint {newest_v2} is of the V2 kind, which is not read here. Set the table property "
-            "delta.checkpointPolicy to 'classic', drop the feature v2Checkpoint, and make a checkpoint"
+            f"{table}: checkpoint {newest_v2} is a V2 checkpoint, which is not supported. Set the table property "
+            "delta.checkpointPolicy to 'classic', drop the feature v2Checkpoint, and create a checkpoint"
         )
     return newest
 
@@ -205,22 +262,23 @@ def json_versions(listing: Listing) -> Sequence[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-async def _read_checkpoint(store: Store, table: str, tail: Tail, checkpoint: Checkpoint) -> str | None:
-    """None, or why it cannot be read: gone (it may have been cleaned up a moment ago) or damaged."""
-    for path in checkpoint.paths(table):
+async def _read_checkpoint(store: Store, table: str, tail: LogState, checkpoint: Checkpoint) -> str | None:
+    """None, or why it cannot be read: missing (perhaps cleaned up a moment ago) or damaged."""
+    for path in checkpoint.part_paths(table):
         try:
-            async for root, value in read_rows(store, path, _CHECKPOINT_KEYS):
-                _apply_row(tail, root, value)
+            async for root, values in read_columns(store, path, _CHECKPOINT_KEYS):
+                for value in values.to_pylist(maps_as_pydicts="strict"):
+                    _apply_checkpoint_row(tail, root, value)
         except FileNotFoundError:
             return f"{path} is missing; restore it, or delete _last_checkpoint if an older checkpoint is complete"
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             return f"{path} is damaged ({error}); delete it and _last_checkpoint: older versions are read instead"
-    tail.version = tail.base = checkpoint.version
+    tail.version, tail.checkpoint = checkpoint.version, checkpoint
     return None
 
 
-def _apply_row(tail: Tail, root: str, value: Mapping[str, object]) -> None:
-    match from_json({root: value}):
+def _apply_checkpoint_row(tail: LogState, root: str, value: Mapping[str, object]) -> None:
+    match parse_action({root: value}):
         case Txn() as txn:
             tail.txns[txn.app_id] = txn.version
         case Protocol() as protocol:
@@ -229,12 +287,12 @@ def _apply_row(tail: Tail, root: str, value: Mapping[str, object]) -> None:
             tail.metadata = metadata
 
 
-async def _gap(store: Store, table: str, tail: Tail, listing: Listing) -> str | None:
-    """A version that is missing below one that is there: somebody deleted it, or made the table anew while in use."""
+async def _find_version_gap(store: Store, table: str, tail: LogState, listing: Listing) -> str | None:
+    """A version that is missing below an existing one: it was deleted, or the table was created again while in use."""
     above = [version for version in json_versions(listing) if version > tail.version]
-    if not above or await store.head(version_path(table, tail.version + 1)) is not None:
-        return None  # nothing there, or it was written since
+    if not above or await store.head(version_file_path(table, tail.version + 1)) is not None:
+        return None  # there is no version, or it was written since
     return (
-        f"{table}: version {tail.version + 1} is missing and version {above[0]} is there. Restore what was deleted "
-        "from _delta_log; if the table was made anew while somebody wrote to it, delete the versions after the gap"
+        f"{table}: version {tail.version + 1} is missing and version {above[0]} is there. Restore the files that were deleted "
+        "from _delta_log; if the table was created again while a program wrote to it, delete the versions after the gap"
     )

@@ -1,44 +1,42 @@
-"""The log store: one commit is one object that can be created once, and costs the same however large the table is.
+"""The log store: commits files to Delta tables, at a cost that does not grow with the table.
 
-Knows how a version is made and when it counts. Must not know batches, ledgers or what the files hold.
-
-    catch up     what the log says now; in the log already: done
-    publish      N.json if absent (publish.py). Lost: catch up, next N. Outcome unknown: catch up, then decide; never
-                 another N before N.json is somebody's, so a request that arrives late cannot land beside its repeat
-    settled?     N-1 is still there and no checkpoint reaches N; else nobody looks where we wrote: first catch-up
+    catch up     read the log; the transaction is in it already: done
+    publish      put N.json if absent (publish.py). Lost: catch up, then the next N. Outcome unknown: catch up, then
+                 decide; no other N is tried before N.json exists, so a late request cannot land beside its repeat
+    settled?     N-1 is still the object that was read or written; if not, readers may not see N: read the log anew
 
 Whether a transaction is in a table is read from `txn` (without one: from the `txnId` of a commitInfo), never from a
-response or from the presence of a file. Adds and removes of others never conflict with an append; a metaData action is
-built anew from the caught-up one on each attempt. With an arbiter (S3 under Spark's DynamoDB log store) publishing takes
-more steps, and catching up begins with the newest version that the arbiter knows; nothing else differs.
+response or from the presence of a file. Adds and removes by other writers never conflict with an append; each attempt
+builds its metaData action from the current one. With a lock table (S3, beside Spark's DynamoDB log store) publishing takes
+more steps, and reading begins with the newest version in the lock table; nothing else differs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pyarrow as pa
+from tenacity import RetryCallState, retry_if_exception, retry_if_result
 
-from worker.errors import OutcomeUnknown, PcaplakeError, Retryable
-from worker.meter import SILENT, Meter
+from pcaplake.worker import retry
+from pcaplake.worker.errors import OutcomeUnknown, PcaplakeError, Retryable
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.runtime import Runtime
 
-from ..store import Store
 from . import checkpoint as checkpoints
-from .actions import AddFile, Metadata, Txn
-from .arbiter import Arbiter
-from .content import Request, Struct, addition, creation
-from .errors import SchemaConflict, TableBlocked
-from .guard import refusal
-from .live import removals
-from .publish import Arbitrated, Publisher, PutIfAbsent
-from .schema import to_arrow, to_delta
-from .tail import Tail, catch_up, first_catch_up, settled
+from .actions import AddFile, Metadata, RemoveFile, Txn
+from .commit_content import CommitRequest, Struct, build_create_table_commit, build_write_commit
+from .errors import SchemaConflict, SetBack, TableBlocked
+from .live_files import read_live_files
+from .lock_table import LockTable
+from .log_state import LogState, is_still_settled, read_log_state, update_log_state
+from .publish import LockTablePublisher, Publisher, PutIfAbsent
+from .schema import to_arrow_schema, to_delta_struct
+from .write_support import unsupported_reason
 
 T = TypeVar("T")
 
@@ -46,14 +44,14 @@ PROPERTIES: Mapping[str, str] = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 7 days",
     "delta.deletedFileRetentionDuration": "interval 7 days",
-    "delta.enableExpiredLogCleanup": "false",  # by other writers: who cleans the log is one party only, we
+    "delta.enableExpiredLogCleanup": "false",  # for other writers: only pcaplake cleans the log
 }
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """`already`: the transaction was in the table before; then `version` is where the table stands, `adds` is 0."""
+    """The outcome of a commit. `already`: the transaction was in the table before; `version` is then its newest, `adds` 0."""
 
     table: str
     version: int
@@ -62,76 +60,81 @@ class Commit:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Known:
-    """What is kept of one table between commits. `stale`: the log must be read before the tail is used again."""
+class _TableCache:
+    """What is kept of one table between commits. `stale`: the log must be read before the state is used again."""
 
     table: str
-    tail: Tail | None = None
+    tail: LogState | None = None
     stale: bool = True
     accepted: Metadata | None = None  # as of our last commit
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class LogStore:
-    """Commits to the Delta tables below one store. Any number of tasks, processes and machines may do so at once.
+    """Commits to the Delta tables in one store, from any number of tasks, processes and machines at once.
 
-    One LogStore belongs to one event loop. `arbiter`: where Spark writes too, with its lock table; the store is on S3
-    then, and every writer of its tables uses the same lock table. `properties`: of the tables it makes, over
-    PROPERTIES. `engine_info`: who we are, in commitInfo. `commit_timeout`: seconds of retries. `clock` is monotonic;
-    `now` (epoch seconds) only fills in timestamps for people, VACUUM and TTL.
+    A LogStore belongs to one event loop. `lock_table`: the one that Spark uses, when Spark writes the tables, too; the
+    store is then on S3, and all writers use the same lock table. `properties`: of tables it creates, over PROPERTIES.
+    `engine_info`: for commitInfo. `commit_timeout`: seconds of retries. `runtime.now` only provides
+    timestamps for commitInfo, VACUUM and TTL.
     """
 
     def __init__(
         self,
         store: Store,
         *,
-        arbiter: Arbiter | None = None,
+        lock_table: LockTable | None = None,
         properties: Mapping[str, str] | None = None,
         engine_info: str = "pcaplake",
         commit_timeout: float = 60.0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        rng: random.Random | None = None,
-        now: Callable[[], float] = time.time,
-        meter: Meter = SILENT,
+        runtime: Runtime | None = None,
     ) -> None:
+        runtime = runtime or Runtime()
         self._store, self._properties = store, {**PROPERTIES, **(properties or {})}
         self._engine_info, self._timeout = engine_info, commit_timeout
-        self._clock, self._sleep, self._rng, self._now = clock, sleep, rng or random.Random(), now
-        self._meter = meter
-        self._known: dict[str, _Known] = {}
+        self._clock, self._sleep, self._rng, self._now = runtime.clock, runtime.sleep, runtime.rng, runtime.now
+        self._meter = runtime.meter
+        self._known: dict[str, _TableCache] = {}
         self._publisher: Publisher = (
-            PutIfAbsent(store) if arbiter is None else Arbitrated(store, arbiter, sleep=sleep, now=now, meter=meter)
+            PutIfAbsent(store)
+            if lock_table is None
+            else LockTablePublisher(store, lock_table, sleep=runtime.sleep, now=runtime.now, meter=runtime.meter)
         )
 
-    async def version(self, table: str) -> int:
-        """The newest version; -1: there is no table."""
-        return (await self._read(table)).version
+    async def read_version(self, table: str) -> int:
+        """The newest version of a table; -1: there is no table."""
+        return (await self._read_state(table)).version
 
-    async def txn(self, table: str, app_id: str) -> int:
-        """The last transaction of an application in the table; -1: none."""
-        return (await self._read(table)).txns.get(app_id, -1)
+    async def read_transaction(self, table: str, app_id: str) -> int:
+        """The last transaction of an application in a table; -1: none."""
+        return (await self._read_state(table)).txns.get(app_id, -1)
 
-    async def schema(self, table: str) -> pa.Schema | None:
-        """The table's columns; None: there is no table."""
-        struct = await self.struct(table)
-        return None if struct is None else to_arrow(struct)
+    async def read_schema(self, table: str) -> pa.Schema | None:
+        """The Arrow schema of a table; None: there is no table."""
+        struct = await self.read_schema_struct(table)
+        return None if struct is None else to_arrow_schema(struct)
 
-    async def struct(self, table: str) -> Struct | None:
-        """The same as the struct of schemaString."""
-        metadata = (await self._read(table)).metadata
+    async def read_schema_struct(self, table: str) -> Struct | None:
+        """The schema of a table as the struct of schemaString; None: there is no table."""
+        metadata = (await self._read_state(table)).metadata
         return None if metadata is None else metadata.schema
 
-    async def partition_columns(self, table: str) -> Sequence[str] | None:
-        metadata = (await self._read(table)).metadata
+    async def read_partition_columns(self, table: str) -> Sequence[str] | None:
+        """The partition columns of a table; None: there is no table."""
+        metadata = (await self._read_state(table)).metadata
         return None if metadata is None else metadata.partition_columns
 
-    async def blocked(self, table: str) -> str | None:
-        """Why it cannot be written and what frees it; None where nothing is in the way, or there is no table yet."""
+    async def read_block_reason(self, table: str) -> str | None:
+        """Why a table cannot be written and what to do about it; None: it can be written or created."""
         try:
-            return refusal(table, await self._read(table), None)
+            return unsupported_reason(table, await self._read_state(table), None)
         except TableBlocked as error:
             return str(error)
+
+    def known_block_reason(self, table: str) -> str | None:
+        """As `read_block_reason`, by the state that was read last; reads nothing."""
+        tail = self._cache_of_table(table).tail
+        return None if tail is None else unsupported_reason(table, tail, None)
 
     async def create(
         self,
@@ -140,27 +143,29 @@ class LogStore:
         *,
         partition_columns: Sequence[str] = (),
     ) -> bool:
-        """Version 0: protocol 1/2 and metaData. False: there is a table already, which may differ.
+        """Create a table with protocol 1/2. False: there is a table already, perhaps with another schema.
 
-        Raises SchemaConflict for a type that Delta has not, ValueError for a partition column that is no column.
+        Raises SchemaConflict for a type that Delta does not have, ValueError for an unknown partition column.
         """
-        struct = _struct(table, schema)
+        struct = _as_struct(table, schema)
         missing = set(partition_columns) - {column["name"] for column in struct["fields"]}
         if missing:
             raise ValueError(f"{table}: no column {', '.join(sorted(missing))} to partition by")
-        metadata, data = creation(
-            struct, partition_columns, self._properties, engine_info=self._engine_info, millis=self._millis()
+        metadata, data = build_create_table_commit(
+            struct, partition_columns, self._properties, engine_info=self._engine_info, millis=self._current_millis()
         )
 
-        async def attempt() -> bool | None:
-            if (await self._caught_up(known)).version < 0 and (finish := await self._publisher.publish(table, 0, data)):
+        async def attempt_creation() -> bool | None:
+            if (await self._update_state(known)).version < 0 and (
+                finish := await self._publisher.publish_version(table, 0, data)
+            ):
                 await finish()
-            made = (await self._caught_up(known)).metadata
-            return None if made is None else made.id == metadata.id
+            current_metadata = (await self._update_state(known)).metadata
+            return None if current_metadata is None else current_metadata.id == metadata.id
 
-        known = self._of(table)
+        known = self._cache_of_table(table)
         async with known.lock:
-            return await self._patiently(table, attempt)
+            return await self._retry_until_timeout(table, attempt_creation)
 
     async def commit(
         self,
@@ -171,143 +176,200 @@ class LogStore:
         schema: pa.Schema | Struct | None = None,
         partition_columns: Sequence[str] | None = None,
         overwrite: bool = False,
-        operation: str = "WRITE",
+        after: int = -1,
+        beside: Txn | None = None,
     ) -> Commit:
         """Add files to a table, in one version.
 
-        `txn`: happens once, however often it is asked for with this version or a lower one. `schema`: of the files;
-        columns that the table lacks are added, nullable, and a missing table is created, partitioned by
-        `partition_columns` or else as the first file is. `overwrite`: every live file goes in the same version.
+        `txn`: makes the commit idempotent; a repeated call with this version or a lower one changes nothing. `schema`: of
+        the files; columns that the table lacks are added, nullable, and a missing table is created, partitioned by
+        `partition_columns` or else as the first file. `overwrite`: the same version removes all live files. `after`: a
+        transaction of the same application that the table must have. `beside`: the transaction of another application,
+        written in the same version and not checked.
 
-        Raises TableBlocked, SchemaConflict; Retryable when `commit_timeout` is over and nothing happened;
-        OutcomeUnknown when it may have happened: call again with the same `txn`, and it happens once. So it is after
-        a cancellation, which is one more way of not hearing the answer.
+        Raises TableBlocked, SchemaConflict; SetBack when the table no longer has `after`; Retryable when `commit_timeout`
+        is over and nothing was committed; OutcomeUnknown when it may have been committed, as after a cancellation: call
+        again with the same `txn`.
         """
-        struct = None if schema is None else _struct(table, schema)
+        struct = None if schema is None else _as_struct(table, schema)
         if not adds and txn is None and struct is None and not overwrite:
             raise ValueError(f"{table}: nothing to commit")
-        request = Request(table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, operation=operation)
-        known, mine = self._of(table), dict[str, int]()
-        if struct is not None and (known.tail is None or known.tail.version < 0) and await self.version(table) < 0:
-            columns = partition_columns if partition_columns is not None else _partitions(adds)
+        request = CommitRequest(
+            table=table,
+            adds=adds,
+            txn=txn,
+            struct=struct,
+            overwrite=overwrite,
+            after=after,
+            beside=beside,
+        )
+        tail = self._cache_of_table(table).tail
+        if (
+            struct is not None
+            and after < 0
+            and (tail is None or tail.version < 0)
+            and await self.read_version(table) < 0
+        ):
+            columns = partition_columns if partition_columns is not None else _partition_columns_of(adds)
             await self.create(table, struct, partition_columns=columns)
+        return await self._commit_request(request)
+
+    async def commit_transaction(self, table: str, txn: Txn, operation: str) -> Commit:
+        """Commit a version that holds nothing but a transaction. `operation`: its name in the history. Raises as `commit`."""
+        return await self._commit_request(CommitRequest(table=table, txn=txn, operation=operation))
+
+    async def _commit_request(self, request: CommitRequest) -> Commit:
+        table = request.table
+        known, mine = self._cache_of_table(table), dict[str, int]()
         async with known.lock:
             if known.tail is not None:
                 known.tail.attempts.clear()
             try:
-                commit = await self._patiently(table, lambda: self._attempt(known, request, mine), mine)
+                commit = await self._retry_until_timeout(
+                    table, lambda: self._attempt_commit(known, request, mine), mine
+                )
             except PcaplakeError as error:
                 self._meter.count("commit_failures", table=table, reason=type(error).__name__.lstrip("_"))
                 raise
-        self._meter.count("commits", table=table, outcome="already" if commit.already else "made")
+        self._meter.count("commits", table=table, outcome="already_committed" if commit.already else "committed")
         if not commit.already:
             self._meter.observe("commit_files", commit.adds)
         return commit
 
     async def checkpoint(self, table: str) -> int | None:
-        """Make a checkpoint of the newest version, by `deltalake` in a process of its own; its version.
+        """Create a checkpoint of the newest version, with `deltalake` in a process of its own -> its version.
 
-        None: of memory there is none, it dies with the process. Raises Retryable when it failed; commits go on.
+        None for a store in memory. Raises Retryable when it failed; commits do not need it.
         """
-        return await checkpoints.make(self._store, table)
+        return await checkpoints.create_checkpoint(self._store, table)
 
     async def clean(self, table: str) -> int:
-        """Delete what has expired of the log; how many objects. See `checkpoint.clean`."""
-        tail = await self._read(table)
+        """Delete the expired part of a log -> how many objects. See `checkpoint.delete_expired_log`."""
+        tail = await self._read_state(table)
         if tail.metadata is None:
             return 0
-        await self._publisher.settle(table)
-        return await checkpoints.clean(
+        await self._publisher.settle_versions(table)
+        return await checkpoints.delete_expired_log(
             self._store, table, tail.metadata.configuration, temporary=self._publisher.leaves_temporary
         )
 
     # One attempt
 
-    async def _attempt(self, known: _Known, request: Request, mine: dict[str, int]) -> Commit | None:
-        """Done, or None: lost to somebody. `mine`: txnId -> version of the attempts nobody knows the outcome of."""
+    async def _attempt_commit(self, known: _TableCache, request: CommitRequest, mine: dict[str, int]) -> Commit | None:
+        """One attempt; None: another writer won the version. `mine`: txnId -> version of attempts with an unknown outcome."""
         table, txn = request.table, request.txn
         fresh = known.stale or known.tail is None
-        if request.overwrite:  # what is live is read anew, and so is the tail it belongs to
-            known.tail, fresh = await first_catch_up(self._store, table), True
-        tail = await self._caught_up(known) if fresh or known.tail is None else known.tail
-        if done := _found(request, tail, mine):
+        if request.overwrite:  # the live files are read at a state that was read anew
+            known.tail, fresh = await read_log_state(self._store, table), True
+        tail = await self._update_state(known) if fresh or known.tail is None else known.tail
+        if done := _find_committed(request, tail, mine):
             return done
+        if txn is not None and (last := tail.txns.get(txn.app_id, -1)) < request.after:
+            raise SetBack(table, request.after, last, tail.version)
         if tail.metadata is None:
-            raise TableBlocked(f"{table}: there is no such table; create it, or commit with the schema of the files")
-        removes = await removals(self._store, table, tail, self._millis()) if request.overwrite else []
+            raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
+        removes = await self._build_remove_actions(table, tail) if request.overwrite else []
         number, txn_id = tail.version + 1, str(uuid.uuid4())
         try:
-            if reason := refusal(table, tail, known.accepted):
+            if reason := unsupported_reason(table, tail, known.accepted):
                 raise TableBlocked(reason)
-            metadata, data = addition(
-                request, tail.metadata, removes, txn_id=txn_id, engine_info=self._engine_info, millis=self._millis()
+            metadata, data = build_write_commit(
+                request,
+                tail.metadata,
+                removes,
+                txn_id=txn_id,
+                engine_info=self._engine_info,
+                millis=self._current_millis(),
             )
         except (TableBlocked, SchemaConflict):
             if fresh:
                 raise
-            known.stale = True  # somebody may have freed it since
-            return await self._attempt(known, request, mine)
-        mine[txn_id], known.stale = number, True  # until we know better, also when this is cancelled
-        finish = await self._publisher.publish(table, number, data)
+            known.stale = True  # it may have been unblocked since
+            return await self._attempt_commit(known, request, mine)
+        mine[txn_id], known.stale = number, True  # until the outcome is known, also when this is cancelled
+        finish = await self._publisher.publish_version(table, number, data)
         if finish is None:
             self._meter.count("commit_conflicts", table=table)
             return None
-        if not await _beside(settled(self._store, table, tail.version), finish()):
+        if not await _await_both(is_still_settled(self._store, table, tail), finish()):
             known.tail = None
             return None
-        tail.version = tail.sure = number
+        tail.move_to_version(number, data)
+        tail.mark_settled()
         known.accepted = tail.metadata = metadata
         if txn is not None:
             tail.txns[txn.app_id] = txn.version
+        if request.beside is not None:
+            tail.txns[request.beside.app_id] = request.beside.version
         known.stale = False
         return Commit(table=table, version=number, adds=len(request.adds), already=False)
 
+    async def _build_remove_actions(self, table: str, state: LogState) -> list[RemoveFile]:
+        """For an overwrite: one action for each live file."""
+        millis, files = self._current_millis(), await read_live_files(self._store, table, state)
+        return [file.to_remove_action(millis) for file in files.live.values()]
+
     # Reading, and trying again
 
-    async def _read(self, table: str) -> Tail:
-        known = self._of(table)
+    async def _read_state(self, table: str) -> LogState:
+        known = self._cache_of_table(table)
         async with known.lock:
-            return await self._patiently(table, lambda: self._caught_up(known))
+            return await self._retry_until_timeout(table, lambda: self._update_state(known))
 
-    def _of(self, table: str) -> _Known:
-        return self._known.setdefault(table, _Known(table=table))
+    def _cache_of_table(self, table: str) -> _TableCache:
+        return self._known.setdefault(table, _TableCache(table=table))
 
-    async def _caught_up(self, known: _Known) -> Tail:
-        newest = await self._publisher.newest(known.table)
-        tail = known.tail = await catch_up(self._store, known.table, known.tail, newest)
+    async def _update_state(self, known: _TableCache) -> LogState:
+        newest = await self._publisher.find_newest_version(known.table)
+        tail = known.tail = await update_log_state(self._store, known.table, known.tail, newest)
         known.stale = False
         return tail
 
-    async def _patiently(
+    async def _retry_until_timeout(
         self, table: str, attempt: Callable[[], Awaitable[T | None]], mine: Mapping[str, int] | None = None
     ) -> T:
-        """Attempt until it gives something: full-jitter exponential backoff, bounded by time and not by count."""
-        deadline, pause, unknown = self._clock() + self._timeout, _FIRST_PAUSE, False
-        while True:
-            reason: Retryable | None = None
-            try:
-                result = await attempt()
-                if result is not None:
-                    if unknown:
-                        self._meter.count("commit_unknown_resolved", table=table)
-                    return result
-            except (TableBlocked, SchemaConflict, _Hidden):
-                raise
-            except Retryable as error:
-                reason, unknown = error, unknown or isinstance(error, OutcomeUnknown)
-            self._meter.count("log_retries", table=table)
-            if self._clock() >= deadline:
-                why = f"{table}: {reason or 'others were faster each time'}; gave up after {self._timeout:g} s"
-                raise (OutcomeUnknown if mine else Retryable)(f"{why}; try again") from reason
-            await self._sleep(self._rng.uniform(0, pause))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        """Attempt until there is a result, for `commit_timeout` seconds, however often that is."""
+        unknown = False
+        reason: BaseException | None = None
 
-    def _millis(self) -> int:
+        def note_failure(state: RetryCallState) -> None:
+            nonlocal unknown, reason
+            assert state.outcome is not None
+            reason = state.outcome.exception()
+            unknown = unknown or isinstance(reason, OutcomeUnknown)
+            self._meter.count("log_retries", table=table)
+
+        policy = retry.Policy(
+            stop=retry.after_seconds(self._timeout, self._clock),
+            first=_FIRST_PAUSE,
+            longest=_LONGEST_PAUSE,
+            on=retry_if_exception(_is_transient) | retry_if_result(lambda result: result is None),
+            uniform=self._rng.uniform,
+            failed=note_failure,
+        )
+        try:
+            result = await policy.run(attempt, self._sleep)
+        except Retryable as error:
+            if not _is_transient(error):
+                raise
+            result = None
+        if result is None:
+            why = f"{table}: {reason or 'other writers won each version'}; gave up after {self._timeout:g} s"
+            raise (OutcomeUnknown if mine else Retryable)(f"{why}; try again") from reason
+        if unknown:
+            self._meter.count("commit_outcomes_resolved", table=table)
+        return result
+
+    def _current_millis(self) -> int:
         return int(self._now() * 1000)
 
 
-async def _beside(answer: Awaitable[T], other: Awaitable[None]) -> T:
-    """Both to their end, also when one fails: nothing of this attempt goes on beside the next."""
+def _is_transient(error: BaseException) -> bool:
+    return isinstance(error, Retryable) and not isinstance(error, TableBlocked | SchemaConflict | SetBack | _Hidden)
+
+
+async def _await_both(answer: Awaitable[T], other: Awaitable[None]) -> T:
+    """Await both, also when one fails, so that nothing of this attempt runs beside the next."""
     first, second = await asyncio.gather(answer, other, return_exceptions=True)
     if isinstance(second, BaseException):
         raise second
@@ -317,19 +379,19 @@ async def _beside(answer: Awaitable[T], other: Awaitable[None]) -> T:
 
 
 class _Hidden(OutcomeUnknown):
-    """No further reading will tell."""
+    """The log can no longer say whether the commit happened."""
 
 
-def _struct(table: str, schema: pa.Schema | Struct) -> Struct:
-    return to_delta(schema, table) if isinstance(schema, pa.Schema) else schema
+def _as_struct(table: str, schema: pa.Schema | Struct) -> Struct:
+    return to_delta_struct(schema, table) if isinstance(schema, pa.Schema) else schema
 
 
-def _partitions(adds: Sequence[AddFile]) -> Sequence[str]:
+def _partition_columns_of(adds: Sequence[AddFile]) -> Sequence[str]:
     return list(adds[0].partition_values) if adds else []
 
 
-def _found(request: Request, tail: Tail, mine: dict[str, int]) -> Commit | None:
-    """Does the caught-up log hold it? What it settles goes out of `mine`."""
+def _find_committed(request: CommitRequest, tail: LogState, mine: dict[str, int]) -> Commit | None:
+    """The commit, if the log has it. Attempts that certainly failed leave `mine`."""
     for txn_id in mine:
         if txn_id in tail.attempts:
             version = tail.attempts[txn_id]
@@ -337,10 +399,10 @@ def _found(request: Request, tail: Tail, mine: dict[str, int]) -> Commit | None:
     txn = request.txn
     if txn is not None and tail.txns.get(txn.app_id, -1) >= txn.version:
         return Commit(table=request.table, version=tail.version, adds=0, already=True)
-    if txn is None and any(version <= tail.base for version in mine.values()):
+    if txn is None and any(version <= tail.checkpoint_version for version in mine.values()):
         raise _Hidden(
             f"{request.table}: a checkpoint hides whether these files were committed; look for them in the table "
-            "before trying again, and commit with a txn, which is never hidden"
+            "before you commit again, and use a txn, which a checkpoint keeps"
         )
     for txn_id in [txn_id for txn_id, version in mine.items() if version <= tail.version]:
         del mine[txn_id]

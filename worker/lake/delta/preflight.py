@@ -1,6 +1,6 @@
-"""May we start? What is found out about a lake under an arbiter before anything is written.
+"""Checks of a lake with a lock table before anything is written: settings with which writers would not see each other.
 
-Knows which settings of others make commits invisible to each other. Must not know how the settings are given.
+A table that cannot be written is not an error here: it blocks only itself.
 """
 
 from __future__ import annotations
@@ -9,47 +9,45 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from worker.errors import Fatal
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.store.store import Store
 
-from ..store import Store
-from .arbiter import Arbiter, TablePath
-from .log import LogStore
+from .lock_table import LockTable, TablePath
 
-FAR_OFF = 300.0  # seconds; an entry is to live for a day, and S3 refuses requests at 15 minutes
+FAR_OFF = 300.0  # seconds; an entry expires after a day, and S3 refuses requests from 15 minutes on
 
 
-async def check(
+async def check_lock_table(
     store: Store,
-    log: LogStore,
-    arbiter: Arbiter,
+    lock_table: LockTable,
     tables: Sequence[str],
     *,
     now: Callable[[], float] = time.time,
 ) -> None:
-    """Raises Fatal that says everything that is wrong and what to do; Retryable when somebody does not answer.
+    """Raises Fatal with all problems and what to do about them, Retryable when a service does not answer.
 
-    `log` writes with this arbiter; `now`: epoch seconds. A table that does not exist yet is fine.
+    `now`: epoch seconds. A table that does not exist yet is not a problem.
     """
-    clock, problems = await arbiter.verify(), []
+    clock, problems = await lock_table.verify_and_read_clock(), []
     if clock is not None and abs(now() - clock) > FAR_OFF:
         problems.append(
-            f"the clock of this machine is {now() - clock:+.0f} s from that of the lock table, whose entries would "
-            "expire at the wrong time: set it (NTP)"
+            f"the clock of this machine differs by {now() - clock:+.0f} s from that of the lock table, whose entries would "
+            "expire at the wrong time: set the clock (NTP)"
         )
-    for found in await asyncio.gather(*(_spellings(arbiter, TablePath.of(store.uri, table)) for table in tables)):
-        problems += found
-    if not problems:  # reading may already finish what somebody left behind
-        problems = [why for why in await asyncio.gather(*map(log.blocked, tables)) if why is not None]
+    for table_problems in await asyncio.gather(
+        *(_find_other_spellings(lock_table, TablePath.for_table(store.uri, table)) for table in tables)
+    ):
+        problems += table_problems
     if problems:
         raise Fatal("; ".join(problems))
 
 
-async def _spellings(arbiter: Arbiter, path: TablePath) -> list[str]:
-    others = list(path.misspelled())
-    known = await asyncio.gather(*map(arbiter.knows, others))
+async def _find_other_spellings(lock_table: LockTable, path: TablePath) -> list[str]:
+    others = list(path.other_spellings())
+    known = await asyncio.gather(*map(lock_table.has_entries_for, others))
     return [
-        f"the lock table has entries of {other}, and this table is {path} here: who uses the other spelling does not "
-        f"see our locks. Let all writers use {path}, and when nobody commits by the other, delete its entries"
+        f"the lock table has entries of {other}, and this table is {path} here: writers with the other spelling do not "
+        f"see our locks. Let all writers use {path}; then delete the entries of the other spelling"
         for other, there in zip(others, known, strict=True)
         if there
     ]

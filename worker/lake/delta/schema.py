@@ -1,6 +1,6 @@
-"""Arrow schemas and the JSON of Delta's, and what a newer schema may add.
+"""Converts Arrow schemas to Delta's JSON and back, and merges schemas.
 
-Knows the Delta transaction protocol, section "Schema Serialization Format". Must not know stores or versions.
+The JSON is that of the Delta transaction protocol, section "Schema Serialization Format".
 """
 
 from __future__ import annotations
@@ -48,71 +48,71 @@ _TO_ARROW: dict[str, pa.DataType] = {
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
-def to_delta(schema: pa.Schema, table: str = "table") -> Json:
-    """The struct that a metaData's schemaString holds; every field is nullable, whatever Arrow says.
+def to_delta_struct(schema: pa.Schema, table: str = "table") -> Json:
+    """The struct for the schemaString of a metaData action; every field is nullable.
 
-    Raises SchemaConflict for a type that Delta (reader 1, writer 2) has not.
+    Raises SchemaConflict for a type that Delta (reader 1, writer 2) does not have.
     """
-    return _struct(schema, table, "")
+    return _delta_struct(schema, table, "")
 
 
-def to_arrow(struct: Mapping[str, Any]) -> pa.Schema:
+def to_arrow_schema(struct: Mapping[str, Any]) -> pa.Schema:
     """The Arrow schema of a Delta struct. Raises ValueError for a type of a newer protocol."""
     return pa.schema([_arrow_field(field) for field in struct["fields"]])
 
 
-def evolve(table: str, have: Mapping[str, Any], want: Mapping[str, Any]) -> Json | None:
-    """`have` (the table's struct) with the fields of `want` that it lacks added at the end, nullable; None: none is.
+def evolve_schema(table: str, have: Mapping[str, Any], want: Mapping[str, Any]) -> Json | None:
+    """`have` (the table's struct) with the missing fields of `want` added at the end, nullable; None when none is missing.
 
-    Fields within structs too, also within lists and maps. Raises SchemaConflict for anything else that differs.
+    Fields of nested structs are added, too. Raises SchemaConflict for any other difference.
     """
-    merged = _merge_struct(table, "", have, want)
+    merged = _merge_structs(table, "", have, want)
     return merged if merged != have else None
 
 
-def incompatible(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
-    """What somebody dropped or retyped between two schemas of a table, or None."""
+def find_incompatibility(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """A column that was dropped or got another type between two schemas of a table; None when none was."""
     try:
-        _merge_struct("", "", after, before, may_add=False)
+        _merge_structs("", "", after, before, may_add=False)
     except SchemaConflict as conflict:
         return str(conflict).removeprefix(": ")
     return None
 
 
-def _struct(fields: Iterable[pa.Field], table: str, prefix: str) -> Json:
-    made: dict[str, Json] = {}
+def _delta_struct(fields: Iterable[pa.Field], table: str, prefix: str) -> Json:
+    fields_by_name: dict[str, Json] = {}
     for field in fields:
-        if (other := made.get(field.name.lower())) is not None:
-            raise SchemaConflict(f"{table}: column {prefix}{field.name} is there twice, also as {other['name']}")
-        made[field.name.lower()] = _field(field, table, prefix + field.name)
-    return {"type": "struct", "fields": list(made.values())}
+        if (other := fields_by_name.get(field.name.lower())) is not None:
+            raise SchemaConflict(f"{table}: column {prefix}{field.name} appears twice, also as {other['name']}")
+        fields_by_name[field.name.lower()] = _delta_field(field, table, prefix + field.name)
+    return {"type": "struct", "fields": list(fields_by_name.values())}
 
 
-def _field(field: pa.Field, table: str, column: str) -> Json:
-    return {"name": field.name, "type": _type(field.type, table, column), "nullable": True, "metadata": {}}
+def _delta_field(field: pa.Field, table: str, column: str) -> Json:
+    return {"name": field.name, "type": _delta_type(field.type, table, column), "nullable": True, "metadata": {}}
 
 
-def _type(kind: pa.DataType, table: str, column: str) -> str | Json:
+def _delta_type(kind: pa.DataType, table: str, column: str) -> str | Json:
     if kind in _TO_DELTA:
         return _TO_DELTA[kind]
     if pa.types.is_dictionary(kind):
-        return _type(kind.value_type, table, column)
+        return _delta_type(kind.value_type, table, column)
     if pa.types.is_fixed_size_binary(kind):
         return "binary"
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        element = _type(kind.value_type, table, f"{column}.element")
+        element = _delta_type(kind.value_type, table, f"{column}.element")
         return {"type": "array", "elementType": element, "containsNull": True}
     if pa.types.is_map(kind):
         return {
             "type": "map",
-            "keyType": _type(kind.key_type, table, f"{column}.key"),
-            "valueType": _type(kind.item_type, table, f"{column}.value"),
+            "keyType": _delta_type(kind.key_type, table, f"{column}.key"),
+            "valueType": _delta_type(kind.item_type, table, f"{column}.value"),
             "valueContainsNull": True,
         }
     if pa.types.is_struct(kind):
-        return _struct(kind, table, f"{column}.")
+        return _delta_struct(kind, table, f"{column}.")
     raise SchemaConflict(f"{table}: column {column} is {kind}, which Delta (reader 1, writer 2) cannot hold")
 
 
@@ -137,14 +137,14 @@ def _arrow_type(kind: Any) -> pa.DataType:
     raise ValueError(f"no Arrow type for the Delta type {kind}")
 
 
-def _merge_struct(
+def _merge_structs(
     table: str, prefix: str, have: Mapping[str, Any], want: Mapping[str, Any], may_add: bool = True
 ) -> Json:
-    """Names differ only by more than case: engines fold it, so `Bus` beside `bus` would be one column to them."""
-    wanted = {field["name"].lower(): field for field in want["fields"]}
+    """Names that differ only in case conflict: query engines ignore case, so `Bus` and `bus` would be one column."""
+    fields_by_name = {field["name"].lower(): field for field in want["fields"]}
     fields = []
     for field in have["fields"]:
-        column, other = prefix + field["name"], wanted.pop(field["name"].lower(), None)
+        column, other = prefix + field["name"], fields_by_name.pop(field["name"].lower(), None)
         if other is None:
             if not field["nullable"] and may_add:
                 raise SchemaConflict(f"{table}: column {column} is NOT NULL in the table and missing in the rows")
@@ -157,25 +157,27 @@ def _merge_struct(
                 f"{table}: column {column} is NOT NULL in the table and may be null in the rows; "
                 f"ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL"
             )
-        fields.append({**field, "type": _merge(table, column, field["type"], other["type"], may_add)})
-    if wanted and not may_add:
-        raise SchemaConflict(f"{table}: column {prefix}{next(iter(wanted.values()))['name']} was dropped")
-    return {**have, "fields": [*fields, *({**field, "nullable": True} for field in wanted.values())]}
+        fields.append({**field, "type": _merge_types(table, column, field["type"], other["type"], may_add)})
+    if fields_by_name and not may_add:
+        raise SchemaConflict(f"{table}: column {prefix}{next(iter(fields_by_name.values()))['name']} was dropped")
+    return {**have, "fields": [*fields, *({**field, "nullable": True} for field in fields_by_name.values())]}
 
 
-def _merge(table: str, column: str, have: Any, want: Any, may_add: bool) -> Any:
+def _merge_types(table: str, column: str, have: Any, want: Any, may_add: bool) -> Any:
     if isinstance(have, str) or isinstance(want, str) or have["type"] != want["type"]:
         if have != want:
-            raise SchemaConflict(f"{table}: column {column} is {_say(have)} in the table and {_say(want)} in the rows")
+            raise SchemaConflict(
+                f"{table}: column {column} is {_describe_type(have)} in the table and {_describe_type(want)} in the rows"
+            )
         return have
     if have["type"] == "struct":
-        return _merge_struct(table, f"{column}.", have, want, may_add)
+        return _merge_structs(table, f"{column}.", have, want, may_add)
     parts = {"elementType": "element"} if have["type"] == "array" else {"keyType": "key", "valueType": "value"}
     return {
         **have,
-        **{key: _merge(table, f"{column}.{name}", have[key], want[key], may_add) for key, name in parts.items()},
+        **{key: _merge_types(table, f"{column}.{name}", have[key], want[key], may_add) for key, name in parts.items()},
     }
 
 
-def _say(kind: Any) -> str:
+def _describe_type(kind: Any) -> str:
     return kind if isinstance(kind, str) else str(_arrow_type(kind))

@@ -1,26 +1,26 @@
-"""The ledger in one SQLite file: for all processes and threads of one machine.
+"""The ledger in a SQLite file, for all processes of one machine.
 
-WAL with `synchronous=FULL`: what is answered is on the disk. Each method is one transaction in one thread of its own,
-so that the event loop never waits for the disk; between processes SQLite's lock decides. Not for network drives.
+WAL with `synchronous=FULL`: a write is on the disk when it is answered. Each method is one transaction in the ledger's
+thread, so the event loop never waits for the disk; processes share SQLite's lock. Not for network drives.
 """
 
 from __future__ import annotations
 
-import asyncio
 import operator
-import os
 import sqlite3
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...errors import Fatal, OutcomeUnknown, Retryable
-from ..manifest import Capture, Manifest, Stage
-from . import COMMITTED, STAGED, CaptureItem, Lease, LedgerLost, StageItem, taken
+from pcaplake.worker.lake.formats import check_format
+from pcaplake.worker.lake.records import Capture, Manifest, Stage
+
+from . import COMMITTED, STAGED, CaptureItem, Enrollment, Lease, LedgerLost, StageItem, captures_of_other_stages
+from .sqlite_file import LOCK_TIMEOUT, SqliteFile
 
 T = TypeVar("T")
 
@@ -36,225 +36,214 @@ CREATE TABLE IF NOT EXISTS pending (
   staged_at INTEGER PRIMARY KEY AUTOINCREMENT, generation INTEGER, stage_id TEXT, UNIQUE (generation, stage_id));
 CREATE TABLE IF NOT EXISTS held (
   generation INTEGER, stage_id TEXT, reason TEXT, PRIMARY KEY (generation, stage_id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS captures_by_uri ON captures (generation, uri);
 """
 _CAPTURE = "capture_id, uri, etag, size, rows, outcome, version_id"
 _VALUES = operator.attrgetter(*_CAPTURE.split(", "))
-_LATER = {"captures": {"version_id": "TEXT"}}  # columns that the files of before have not
+_FORMAT = 1  # `user_version` of the file; 0: from a version that did not write it
+_LATER = {"captures": {"version_id": "TEXT"}}  # columns that older files lack
+_FITS = (  # another program's file may have tables with these names
+    f"SELECT generation, {_CAPTURE}, stage_id, state, batch FROM captures LIMIT 0",
+    "SELECT generation, stage_id, body, batch, displaced FROM stages LIMIT 0",
+    "SELECT staged_at, generation, stage_id FROM pending LIMIT 0",
+    "SELECT generation, stage_id, reason FROM held LIMIT 0",
+)
 _CHUNK = 500  # host parameters in one statement
-_BUSY_SECONDS = 30.0
-_OPEN_TRIES = 100
 
 
-class SqliteLedger:
-    """`await SqliteLedger.open(path)`; with `create=False` a file that is not there is Fatal."""
+class SqliteLedger(SqliteFile):
+    """A `Ledger` in a SQLite file. `open` with `create=False` raises Fatal when there is no file."""
 
     kind = "sqlite"
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
-        self._db: sqlite3.Connection
 
     @property
     def name(self) -> str:
         return str(self.path)
 
     @classmethod
-    async def open(cls, path: Path, *, create: bool = True) -> SqliteLedger:
-        ledger = cls(path)
-        for last in (False,) * _OPEN_TRIES + (True,):
-            try:
-                await ledger._call(lambda: ledger._connect(create))
-                break
-            except Retryable:  # several processes at the very first start: the switch to WAL does not wait for its lock
-                if last:
-                    raise
-                await asyncio.sleep(0.05)
-            except BaseException:
-                ledger._thread.shutdown()
-                raise
+    async def open(cls, path: Path, *, create: bool = True, lock_timeout: float = LOCK_TIMEOUT) -> SqliteLedger:
+        ledger = cls(path, lock_timeout=lock_timeout)
+        try:
+            await ledger._run_in_thread(lambda: ledger._open_database(create, ledger._prepare_tables), writes=True)
+        except BaseException:
+            ledger._thread.shutdown()
+            raise
         return ledger
 
-    def _connect(self, create: bool) -> None:
-        if not create and not self.path.exists():
-            raise Fatal(
-                f"the ledger {self.path} is not there, but the lake has one: put it back, name the right one with "
-                "--ledger, or let a new one be built from the lake's manifests with --adopt"
-            )
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Fatal(
-                f"the folder {self.path.parent} cannot be made: {error.strerror}; name another --lake"
-            ) from error
-        self._db = sqlite3.connect(self.path, isolation_level=None, timeout=_BUSY_SECONDS)
-        try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            with self._writing():
-                for statement in _SCHEMA.split(";"):
-                    self._db.execute(statement)
-                for table, columns in _LATER.items():
-                    there = {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}
-                    for column in columns.keys() - there:
-                        self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
-                self._db.execute("INSERT OR IGNORE INTO facts VALUES ('identity', ?)", (uuid.uuid4().hex,))
-        except sqlite3.OperationalError:
-            self._db.close()
-            raise
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise Fatal(f"{self.path} is not a ledger ({error}): name the right file with --ledger") from error
-        folder = os.open(self.path.parent, os.O_RDONLY)  # the names of the new files are durable too
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    def _refuse_newer_format(self) -> None:
+        check_format(f"the ledger {self.path}", self._db.execute("PRAGMA user_version").fetchone()[0] or 1, _FORMAT)
 
-    async def _call(self, work: Callable[[], T]) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error) or "busy" in str(error):
-                raise Retryable(f"the ledger {self.path} is busy: {error}") from error
-            raise OutcomeUnknown(f"the ledger {self.path} could not be written or read: {error}") from error
+    def _prepare_tables(self) -> None:
+        for statement in _SCHEMA.split(";"):
+            self._db.execute(statement)
+        for table, columns in _LATER.items():
+            there = {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}
+            for column in columns.keys() - there:
+                self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
+        for statement in _FITS:
+            self._db.execute(statement)
+        self._db.execute("INSERT OR IGNORE INTO facts (name, value) VALUES ('identity', ?)", (uuid.uuid4().hex,))
+        self._db.execute(f"PRAGMA user_version={_FORMAT}")
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        try:
-            self._db.execute("COMMIT")
-        except sqlite3.OperationalError:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
-
-    async def _write(self, work: Callable[[], T]) -> T:
-        def transaction() -> T:
-            with self._writing():
-                return work()
-
-        return await self._call(transaction)
-
-    def _select(self, sql: str, generation: int, ids: Collection[str]) -> Iterator[tuple[Any, ...]]:
+    def _select_by_ids(self, sql: str, generation: int, ids: Collection[str]) -> Iterator[tuple[Any, ...]]:
         """Rows of `sql`, whose last condition is `IN ({})`, for any number of ids."""
-        wanted = list(ids)
-        for start in range(0, len(wanted), _CHUNK):
-            chunk = wanted[start : start + _CHUNK]
+        id_list = list(ids)
+        for start in range(0, len(id_list), _CHUNK):
+            chunk = id_list[start : start + _CHUNK]
             yield from self._db.execute(sql.format(",".join("?" * len(chunk))), (generation, *chunk))
 
-    def _fact(self, name: str, default: Any) -> Any:
+    def _read_fact(self, name: str, default: Any) -> Any:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return default if row is None else row[0]
 
-    def _set(self, name: str, value: str | int) -> None:
-        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+    def _write_fact(self, name: str, value: str | int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
 
-    async def identity(self) -> str:
-        return str(await self._call(lambda: self._fact("identity", "")))
+    async def read_ledger_id(self) -> str:
+        return str(await self._run_in_thread(lambda: self._read_fact("identity", "")))
 
-    async def bind(self, lake_id: str) -> str:
-        def work() -> str:
-            self._db.execute("INSERT OR IGNORE INTO facts VALUES ('lake_id', ?)", (lake_id,))
-            return str(self._fact("lake_id", ""))
+    async def bind_to_lake(self, lake_id: str) -> str:
+        def insert_lake_id() -> str:
+            self._db.execute("INSERT OR IGNORE INTO facts (name, value) VALUES ('lake_id', ?)", (lake_id,))
+            return str(self._read_fact("lake_id", ""))
 
-        return await self._write(work)
+        return await self._run_transaction(insert_lake_id)
 
-    async def captures(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
+    def _select_enrollment(self) -> Enrollment | None:
+        uri = self._read_fact("uri", None)
+        if uri is None:
+            return None
+        return Enrollment(uri=uri, generation=self._read_fact("generation", 0), shards=self._read_fact("shards", 1))
+
+    async def read_enrollment(self) -> Enrollment | None:
+        return await self._run_in_thread(self._select_enrollment)
+
+    async def enroll_lake(self, lake: Enrollment, *, moved: bool = False) -> Enrollment:
+        def write_enrollment() -> Enrollment:
+            before = self._select_enrollment() or lake
+            uri, generation = lake.uri if moved else before.uri, max(lake.generation, before.generation)
+            for name, value in (("uri", uri), ("generation", generation), ("shards", lake.shards)):
+                self._write_fact(name, value)
+            return replace(lake, uri=uri, generation=generation)
+
+        return await self._run_transaction(write_enrollment)
+
+    async def get_capture_items(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         sql = f"SELECT {_CAPTURE}, stage_id, state, batch FROM captures WHERE generation = ? AND capture_id IN ({{}})"
 
-        def work() -> dict[str, CaptureItem]:
+        def select_captures() -> dict[str, CaptureItem]:
             return {
-                row[0]: CaptureItem(capture=_capture(row), stage_id=row[7], state=row[8], batch=row[9])
-                for row in self._select(sql, generation, capture_ids)
+                row[0]: CaptureItem(capture=_capture_from_row(row), stage_id=row[7], state=row[8], batch=row[9])
+                for row in self._select_by_ids(sql, generation, capture_ids)
             }
 
-        return await self._call(work)
+        return await self._run_in_thread(select_captures)
 
-    def _holders(self, stage: Stage) -> dict[str, str]:
+    async def find_contents_by_uri(self, generation: int, uris: Collection[str]) -> dict[str, list[str]]:
+        """uri -> capture_ids of its contents that are staged or committed; without URIs that have none."""
+        sql = "SELECT uri, capture_id FROM captures WHERE generation = ? AND uri IN ({})"
+
+        def select_contents() -> dict[str, list[str]]:
+            ids_by_uri: dict[str, list[str]] = {}
+            for uri, capture_id in self._select_by_ids(sql, generation, uris):
+                ids_by_uri.setdefault(uri, []).append(capture_id)
+            return ids_by_uri
+
+        return await self._run_in_thread(select_contents)
+
+    async def forget_captures(self, generation: int, capture_ids: Collection[str]) -> None:
+        """Delete captures whose rows were removed from the tables, so that they can be ingested again."""
+
+        def delete_captures() -> None:
+            self._db.executemany(
+                "DELETE FROM captures WHERE generation = ? AND capture_id = ?",
+                [(generation, capture_id) for capture_id in capture_ids],
+            )
+
+        await self._run_transaction(delete_captures)
+
+    def _find_capture_holders(self, stage: Stage) -> dict[str, str]:
         sql = "SELECT capture_id, stage_id FROM captures WHERE generation = ? AND capture_id IN ({})"
-        return dict(self._select(sql, stage.generation, [capture.capture_id for capture in stage.captures]))
+        return dict(self._select_by_ids(sql, stage.generation, [capture.capture_id for capture in stage.captures]))
 
-    def _known(self, stage: Stage) -> bool:
+    def _has_stage(self, stage: Stage) -> bool:
         sql = "SELECT 1 FROM stages WHERE generation = ? AND stage_id = ?"
         return self._db.execute(sql, (stage.generation, stage.stage_id)).fetchone() is not None
 
-    def _put_stage(self, stage: Stage, batch: int | None) -> None:
+    def _insert_stage(self, stage: Stage, batch: int | None) -> None:
         self._db.execute(
             "INSERT INTO stages (generation, stage_id, body, batch) VALUES (?, ?, ?, ?)",
             (stage.generation, stage.stage_id, zlib.compress(stage.to_json(), 1), batch),
         )
 
-    def _put_captures(self, stage: Stage, captures: Iterable[Capture]) -> None:
+    def _insert_captures(self, stage: Stage, captures: Iterable[Capture]) -> None:
         self._db.executemany(
             f"INSERT OR REPLACE INTO captures (generation, {_CAPTURE}, stage_id, state) VALUES (?,?,?,?,?,?,?,?,?,?)",
             [(stage.generation, *_VALUES(capture), stage.stage_id, STAGED) for capture in captures],
         )
 
-    async def stage(self, stage: Stage) -> dict[str, str]:
+    async def put_stage_if_absent(self, stage: Stage) -> dict[str, str]:
         body = (stage.generation, stage.stage_id)
 
-        def work() -> dict[str, str]:
-            known = self._known(stage)
-            others = taken(stage, self._holders(stage), known=known)
+        def insert_if_absent() -> dict[str, str]:
+            known = self._has_stage(stage)
+            others = captures_of_other_stages(stage, self._find_capture_holders(stage), known=known)
             if not known and not others:
-                self._put_stage(stage, None)
-                self._put_captures(stage, stage.captures)
+                self._insert_stage(stage, None)
+                self._insert_captures(stage, stage.captures)
                 self._db.execute("INSERT INTO pending (generation, stage_id) VALUES (?, ?)", body)
             return others
 
-        return await self._write(work)
+        return await self._run_transaction(insert_if_absent)
 
-    async def pending(self, generation: int, limit: int) -> list[str]:
+    async def list_pending_stages(self, generation: int, limit: int) -> list[str]:
         sql = "SELECT stage_id FROM pending WHERE generation = ? ORDER BY staged_at LIMIT ?"
-        return await self._call(lambda: [row[0] for row in self._db.execute(sql, (generation, limit))])
+        return await self._run_in_thread(lambda: [row[0] for row in self._db.execute(sql, (generation, limit))])
 
-    async def stages(self, generation: int, stage_ids: Collection[str]) -> dict[str, StageItem]:
+    async def get_stage_items(self, generation: int, stage_ids: Collection[str]) -> dict[str, StageItem]:
         sql = "SELECT stage_id, body, batch, displaced FROM stages WHERE generation = ? AND stage_id IN ({})"
 
-        def work() -> dict[str, StageItem]:
+        def select_stages() -> dict[str, StageItem]:
             return {
                 stage_id: StageItem(
                     stage=None if body is None else Stage.from_json(zlib.decompress(body)),
                     batch=batch,
                     displaced=bool(displaced),
                 )
-                for stage_id, body, batch, displaced in self._select(sql, generation, stage_ids)
+                for stage_id, body, batch, displaced in self._select_by_ids(sql, generation, stage_ids)
             }
 
-        return await self._call(work)
+        return await self._run_in_thread(select_stages)
 
-    def _unpend(self, generation: int, stage_ids: Iterable[str]) -> None:
+    def _delete_pending_stages(self, generation: int, stage_ids: Iterable[str]) -> None:
         self._db.executemany(
             "DELETE FROM pending WHERE generation = ? AND stage_id = ?", [(generation, one) for one in stage_ids]
         )
 
-    async def unpend(self, generation: int, stage_ids: Collection[str]) -> None:
-        await self._write(lambda: self._unpend(generation, stage_ids))
+    async def remove_pending_stages(self, generation: int, stage_ids: Collection[str]) -> None:
+        await self._run_transaction(lambda: self._delete_pending_stages(generation, stage_ids))
 
-    async def hold(self, generation: int, stage_id: str, reason: str) -> bool:
+    async def hold_stage(self, generation: int, stage_id: str, reason: str) -> bool:
         free = "SELECT 1 FROM stages WHERE generation = ? AND stage_id = ? AND batch IS NULL"
 
-        def work() -> bool:
+        def move_to_held() -> bool:
             if self._db.execute(free, (generation, stage_id)).fetchone() is None:
                 return False
-            self._unpend(generation, [stage_id])
-            self._db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?)", (generation, stage_id, reason))
+            self._delete_pending_stages(generation, [stage_id])
+            self._db.execute(
+                "INSERT OR REPLACE INTO held (generation, stage_id, reason) VALUES (?, ?, ?)",
+                (generation, stage_id, reason),
+            )
             return True
 
-        return await self._write(work)
+        return await self._run_transaction(move_to_held)
 
-    async def held(self, generation: int) -> dict[str, str]:
+    async def list_held_stages(self, generation: int) -> dict[str, str]:
         sql = "SELECT stage_id, reason FROM held WHERE generation = ?"
-        return await self._call(lambda: dict(self._db.execute(sql, (generation,)).fetchall()))
+        return await self._run_in_thread(lambda: dict(self._db.execute(sql, (generation,)).fetchall()))
 
-    async def release(self, generation: int) -> None:
-        def work() -> None:
+    async def release_held_stages(self, generation: int) -> None:
+        def move_to_pending() -> None:
             self._db.execute(
                 "INSERT OR IGNORE INTO pending (generation, stage_id) SELECT generation, stage_id FROM held "
                 "WHERE generation = ?",
@@ -262,56 +251,56 @@ class SqliteLedger:
             )
             self._db.execute("DELETE FROM held WHERE generation = ?", (generation,))
 
-        await self._write(work)
+        await self._run_transaction(move_to_pending)
 
-    async def mark(self, manifest: Manifest, *, rebuild: bool = False) -> None:
-        def work() -> None:
-            live = rebuild or manifest.batch > self._head()
+    async def mark_batch_stages(self, manifest: Manifest, *, rebuild: bool = False) -> None:
+        def mark_stages() -> None:
+            live = rebuild or manifest.batch > self._select_head()
             for stage in (*manifest.stages, *manifest.returned):
-                if not self._known(stage):
+                if not self._has_stage(stage):
                     if not live:
                         continue
                     if not rebuild:
                         raise LedgerLost(manifest.batch, stage.stage_id)
-                    self._put_stage(stage, manifest.batch)
+                    self._insert_stage(stage, manifest.batch)
                 self._db.execute(
                     "UPDATE stages SET batch = ? WHERE generation = ? AND stage_id = ?",
                     (manifest.batch, stage.generation, stage.stage_id),
                 )
             for stage in manifest.stages if live else ():
-                self._reclaim(stage)
-            self._set("marked", max(manifest.batch, self._fact("marked", -1)))
+                self._reclaim_captures(stage)
+            self._write_fact("marked", max(manifest.batch, self._read_fact("marked", -1)))
 
-        await self._write(work)
+        await self._run_transaction(mark_stages)
 
-    def _reclaim(self, stage: Stage) -> None:
-        holders = self._holders(stage)
+    def _reclaim_captures(self, stage: Stage) -> None:
+        holders = self._find_capture_holders(stage)
         foreign = [c for c in stage.captures if holders.get(c.capture_id) != stage.stage_id]
         self._db.executemany(
             "UPDATE stages SET displaced = 1 WHERE generation = ? AND stage_id = ?",
             [(stage.generation, holders[c.capture_id]) for c in foreign if c.capture_id in holders],
         )
-        self._put_captures(stage, foreign)
+        self._insert_captures(stage, foreign)
 
-    async def marked(self) -> int:
-        return int(await self._call(lambda: self._fact("marked", -1)))
+    async def read_watermark(self) -> int:
+        return int(await self._run_in_thread(lambda: self._read_fact("marked", -1)))
 
-    async def unstage(self, manifest: Manifest) -> list[Capture]:
-        def work() -> list[Capture]:
+    async def unstage_returned_captures(self, manifest: Manifest) -> list[Capture]:
+        def delete_captures() -> list[Capture]:
             free: list[Capture] = []
             for stage in manifest.returned:
                 self._db.executemany(
                     "DELETE FROM captures WHERE generation = ? AND capture_id = ? AND stage_id = ?",
                     [(stage.generation, c.capture_id, stage.stage_id) for c in stage.captures],
                 )
-                holders = self._holders(stage)
+                holders = self._find_capture_holders(stage)
                 free += [c for c in stage.captures if c.capture_id not in holders]
             return free
 
-        return await self._write(work)
+        return await self._run_transaction(delete_captures)
 
-    async def flag(self, manifest: Manifest) -> None:
-        def work() -> None:
+    async def flag_batch_committed(self, manifest: Manifest) -> None:
+        def flag_captures() -> None:
             for stage in manifest.stages:
                 self._db.executemany(
                     "UPDATE captures SET state = ?, batch = ? WHERE generation = ? AND capture_id = ? AND stage_id = ?",
@@ -321,49 +310,57 @@ class SqliteLedger:
                     ],
                 )
             for stage in (*manifest.stages, *manifest.returned):
-                self._unpend(stage.generation, [stage.stage_id])
+                self._delete_pending_stages(stage.generation, [stage.stage_id])
                 self._db.execute(
                     "UPDATE stages SET body = NULL WHERE generation = ? AND stage_id = ?",
                     (stage.generation, stage.stage_id),
                 )
 
-        await self._write(work)
+        await self._run_transaction(flag_captures)
 
-    def _head(self) -> int:
-        return int(self._fact("head", -1))
+    def _select_head(self) -> int:
+        return int(self._read_fact("head", -1))
 
-    async def head(self) -> int:
-        return await self._call(self._head)
+    async def read_head(self) -> int:
+        return await self._run_in_thread(self._select_head)
 
-    async def advance(self, batch: int) -> bool:
-        def work() -> bool:
-            if self._head() != batch - 1:
+    async def advance_head(self, batch: int) -> bool:
+        def advance_if_next() -> bool:
+            if self._select_head() != batch - 1:
                 return False
-            self._set("head", batch)
+            self._write_fact("head", batch)
             return True
 
-        return await self._write(work)
+        return await self._run_transaction(advance_if_next)
 
-    def _lease(self) -> Lease:
-        return Lease(owner=self._fact("owner", ""), beat=self._fact("beat", 0))
+    def _select_lease(self) -> Lease:
+        return Lease(owner=self._read_fact("owner", ""), beat=self._read_fact("beat", 0))
 
-    async def lease(self) -> Lease:
-        return await self._call(self._lease)
+    async def read_lease(self) -> Lease:
+        return await self._run_in_thread(self._select_lease)
 
-    async def take(self, seen: Lease, owner: str) -> bool:
-        def work() -> bool:
-            if self._lease() != seen:
+    async def take_lease(self, seen: Lease, owner: str) -> bool:
+        def take_if_unchanged() -> bool:
+            if self._select_lease() != seen:
                 return False
-            self._set("owner", owner)
-            self._set("beat", seen.beat + 1)
+            self._write_fact("owner", owner)
+            self._write_fact("beat", seen.beat + 1)
             return True
 
-        return await self._write(work)
-
-    async def close(self) -> None:
-        await self._call(self._db.close)
-        self._thread.shutdown()
+        return await self._run_transaction(take_if_unchanged)
 
 
-def _capture(row: tuple[Any, ...]) -> Capture:
+def read_ledger_id_of_file(path: Path) -> str | None:
+    """The identity of the ledger in a file, opened read-only. "" without a file; None when it cannot be read."""
+    if not path.exists():
+        return ""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            row = database.execute("SELECT value FROM facts WHERE name = 'identity'").fetchone()
+    except sqlite3.DatabaseError:
+        return None
+    return None if row is None else str(row[0])
+
+
+def _capture_from_row(row: tuple[Any, ...]) -> Capture:
     return Capture(**dict(zip(_CAPTURE.split(", "), row, strict=False)))

@@ -1,7 +1,7 @@
-"""Record batches of one table to one Parquet file, with the statistics that its Delta log entry carries."""
+"""Writes record batches of one table to a Parquet file, with the statistics of its Delta `add` action."""
 
 from .sink import ParquetSink
-from .statistics import Summary
-from .warm import warm
+from .statistics import ParquetFileSummary
+from .warm import compile_parquet_kernels
 
-__all__ = ["ParquetSink", "Summary", "warm"]
+__all__ = ["ParquetFileSummary", "ParquetSink", "compile_parquet_kernels"]

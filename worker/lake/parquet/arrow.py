@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .statistics import Range, has_range
+from .statistics import ColumnRange, has_min_max_statistics
 
 Write = Callable[[bytes], object]
 
 
-class _Pipe(io.RawIOBase):
-    """A file object for pyarrow, which keeps what is written until it is taken.
+class _WriteBuffer(io.RawIOBase):
+    """A file object for pyarrow. It keeps what is written until `take_written` returns it.
 
-    It must not lead back to who has the writer: a circle through C++ is never collected.
+    It must not refer to the owner of the writer, because a reference cycle through C++ is never collected.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class _Pipe(io.RawIOBase):
         return True
 
     def write(self, data: object) -> int:
-        piece = bytes(data)  # type: ignore[call-overload]  # a buffer of pyarrow's, which it uses again
+        piece = bytes(data)  # type: ignore[call-overload]  # pyarrow reuses its buffer
         self._pieces.append(piece)
         return len(piece)
 
-    def take(self) -> list[bytes]:
-        """In their order."""
+    def take_written(self) -> list[bytes]:
+        """Remove and return the pieces that are written so far, in order."""
         pieces, self._pieces = self._pieces, []
         return pieces
 
@@ -41,8 +41,8 @@ class ArrowFile:
     """One Parquet file through `pyarrow.parquet.ParquetWriter`."""
 
     def __init__(self, schema: pa.Schema, write: Write, *, compression: str, level: int | None) -> None:
-        self._schema, self._write, self._pipe = schema, write, _Pipe()
-        self.ranges = {field.name: Range() for field in schema}
+        self._schema, self._write, self._pipe = schema, write, _WriteBuffer()
+        self.ranges = {field.name: ColumnRange() for field in schema}
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._pipe, mode="w"),
             schema,
@@ -51,31 +51,31 @@ class ArrowFile:
             store_schema=False,
         )
 
-    def write_group(self, columns: Sequence[pa.Array]) -> None:
-        """Write one row group: an array per field of the schema, of the field's type or a dictionary of it."""
-        plain = [_plain(array, field.type) for array, field in zip(columns, self._schema, strict=True)]
+    def write_row_group(self, columns: Sequence[pa.Array]) -> None:
+        """Write one row group. columns: one array for each field of the schema, of the field's type or a dictionary of it."""
+        plain = [_decode_dictionary(array, field.type) for array, field in zip(columns, self._schema, strict=True)]
         for array, field in zip(plain, self._schema, strict=True):
-            self.ranges[field.name] |= _range(array)
+            self.ranges[field.name] |= _compute_range(array)
         self._writer.write_batch(pa.RecordBatch.from_arrays(plain, schema=self._schema))
-        self._forward()
+        self._forward_written()
 
     def close(self) -> None:
         self._writer.close()
-        self._forward()
+        self._forward_written()
 
-    def _forward(self) -> None:
-        for piece in self._pipe.take():
+    def _forward_written(self) -> None:
+        for piece in self._pipe.take_written():
             self._write(piece)
 
 
-def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _decode_dictionary(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
 
 
-def _range(array: pa.Array) -> Range:
-    if not has_range(array.type) or array.null_count == len(array):
-        return Range(nulls=array.null_count)
+def _compute_range(array: pa.Array) -> ColumnRange:
+    if not has_min_max_statistics(array.type) or array.null_count == len(array):
+        return ColumnRange(nulls=array.null_count)
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.int64())
-    found = pc.min_max(array)
-    return Range(nulls=array.null_count, low=found["min"].as_py(), high=found["max"].as_py())
+    extremes = pc.min_max(array)
+    return ColumnRange(nulls=array.null_count, low=extremes["min"].as_py(), high=extremes["max"].as_py())

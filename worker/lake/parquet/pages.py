@@ -1,19 +1,19 @@
-"""Row groups written page by page: for the large tables with flat columns.
+"""Writes Parquet files of flat columns, page by page.
 
-`columns.py` makes the pages of a column chunk; here they are compressed, where a sample says that it pays, and described
-in the footer.
+`columns.py` makes the pages of a column chunk. This module compresses them if a sample shows that this pays, and describes
+them in the footer.
 
-Rules kept for readers, looked up in their sources and tried with Spark 3.5.5 and 4.2.0, both of its ways to read:
+Rules that readers require, from their sources, tested with both readers of Spark 3.5.5 and 4.2.0:
 
-- Data pages V1, dictionary pages PLAIN, statistics in min_value/max_value with a column order. Sizes of pages are 32-bit
-  numbers for all; nobody has a limit of a few megabytes. There is no page index, so readers take whole chunks.
-- One bit-packed run may be all of a page: Spark's `VectorizedRleValuesReader` and parquet-mr's
-  `RunLengthBitPackingHybridDecoder` unpack a run whole, into 4 bytes a value (1 MB for 262,144). Both want whole groups of
-  eight. What lies behind the last value is not looked at.
-- DELTA_BINARY_PACKED (Spark since 3.3) has blocks of 128 and miniblocks of 32; miniblocks behind the last value have width
-  0 and no bytes, since parquet-mr and Spark read none there. Differences wrap: readers add in 64 bits and cut.
-- No DELTA_LENGTH_BYTE_ARRAY (see `columns._payloads`), no BYTE_STREAM_SPLIT (Spark up to 4.2 cannot).
-- `created_by` has the form that parquet-mr parses, else it distrusts the bounds of texts (PARQUET-251, PARQUET-297).
+- Data pages V1, dictionary pages PLAIN, statistics in min_value/max_value with a column order. All readers have
+  32-bit page sizes; none has a limit of a few megabytes. There is no page index, so readers read whole chunks.
+- A page may be a single bit-packed run: Spark's `VectorizedRleValuesReader` and parquet-mr's
+  `RunLengthBitPackingHybridDecoder` unpack a whole run into 4 bytes a value (1 MB for 262,144). Both need whole groups of
+  eight values, and ignore those after the last value of the page.
+- DELTA_BINARY_PACKED (Spark since 3.3) has blocks of 128 and miniblocks of 32; miniblocks after the last value have width
+  0 and no bytes, because parquet-mr and Spark read none there. Differences wrap: readers add in 64 bits and truncate.
+- No DELTA_LENGTH_BYTE_ARRAY (see `columns._encode_byte_arrays`), no BYTE_STREAM_SPLIT (Spark up to 4.2 cannot read it).
+- `created_by` has the form that parquet-mr parses. Otherwise it ignores the bounds of strings (PARQUET-251, PARQUET-297).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from functools import partial
 import pyarrow as pa
 import zstandard
 
-from . import huffman
-from .columns import INT32, PAGE_BYTES, PLAIN, RLE, Chunk, column, is_number_list, physical_type
-from .statistics import Range
-from .thrift import BINARY, BOOL, BYTE, I16, I32, I64, LIST, STRUCT, Field, Struct, encode
+from .columns import INT32, PAGE_BYTES, PLAIN, RLE, ColumnChunk, encode_column, is_number_list, parquet_physical_type
+from .kernels import huffman
+from .statistics import ColumnRange
+from .thrift import BINARY, BOOL, BYTE, I16, I32, I64, INTS, STRUCT, STRUCTS, TEXTS, Field, Struct, encode_struct
 
 Write = Callable[[bytes], object]
 Compress = Callable[[bytes], bytes]
@@ -39,47 +39,47 @@ REQUIRED, OPTIONAL, REPEATED = 0, 1, 2
 UNCOMPRESSED, SNAPPY, GZIP, ZSTD, LZ4_RAW = 0, 1, 2, 6, 7
 CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "gzip": GZIP, "lz4": LZ4_RAW, "zstd": ZSTD}
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
-SMALL = 256  # bytes of a chunk that is never compressed
+SMALL = 256  # a chunk of fewer bytes is not compressed
 SAMPLE, LARGE_SAMPLE = 4096, 65_536  # bytes that decide whether a chunk is compressed, and how
 
 
-def is_flat(schema: pa.Schema) -> bool:
+def is_flat_schema(schema: pa.Schema) -> bool:
     """Whether `PageFile` can write all columns of the schema."""
-    return all(physical_type(f.type) is not None or (is_number_list(f.type) and f.nullable) for f in schema)
+    return all(parquet_physical_type(f.type) is not None or (is_number_list(f.type) and f.nullable) for f in schema)
 
 
 class PageFile:
-    """One Parquet file of flat columns; `write` gets its bytes in order."""
+    """One Parquet file of flat columns. `write` receives its bytes in order. Raises `ValueError` for an unknown compression."""
 
     def __init__(self, schema: pa.Schema, write: Write, *, compression: str, level: int | None) -> None:
         if compression not in CODECS:
             raise ValueError(f"compression {compression!r}: choose from {', '.join(CODECS)}")
         self._schema, self._write, self._at = schema, write, 0
         self._codec = CODECS[compression]
-        self._compressors = _compressors(compression, level)
+        self._compressors = _available_compressors(compression, level)
         self._groups: list[Struct] = []
         self._rows = 0
-        self.ranges = {f.name: Range() for f in schema}
-        self._put(MAGIC)
+        self.ranges = {f.name: ColumnRange() for f in schema}
+        self._write_bytes(MAGIC)
 
-    def _put(self, data: bytes) -> int:
+    def _write_bytes(self, data: bytes) -> int:
         self._write(data)
         self._at += len(data)
         return len(data)
 
     # -- a row group ----------------------------------------------------------------------------------------------
-    def write_group(self, columns: Sequence[pa.Array]) -> None:
-        """Write one row group: an array per field of the schema, of the field's type or a dictionary of it."""
+    def write_row_group(self, columns: Sequence[pa.Array]) -> None:
+        """Write one row group. columns: one array for each field of the schema, of its type or a dictionary of it."""
         rows, start, chunks, size = len(columns[0]), self._at, [], 0
         for array, entry in zip(columns, self._schema, strict=True):
-            chunk, found = column(array, entry)
-            self.ranges[entry.name] |= found
-            described, uncompressed = self._flush(chunk)
+            chunk, value_range = encode_column(array, entry)
+            self.ranges[entry.name] |= value_range
+            described, uncompressed = self._write_column_chunk(chunk)
             chunks.append(((2, I64, 0), (3, STRUCT, described)))
             size += uncompressed
         self._groups.append(
             (
-                (1, LIST, chunks),
+                (1, STRUCTS, chunks),
                 (2, I64, size),
                 (3, I64, rows),
                 (5, I64, start),
@@ -89,29 +89,31 @@ class PageFile:
         )
         self._rows += rows
 
-    def _flush(self, chunk: Chunk) -> tuple[Struct, int]:
-        """Write the pages of a chunk; its ColumnMetaData, and its bytes before compression."""
+    def _write_column_chunk(self, chunk: ColumnChunk) -> tuple[Struct, int]:
+        """Write the pages of a chunk; return its ColumnMetaData, and its size in bytes before compression."""
         bodies = [b"".join(parts) if len(parts) > 1 else bytes(parts[0]) for parts, _, _ in chunk.pages]
-        compress = self._compressor(chunk, bodies)
+        compress = self._choose_compressor(chunk, bodies)
         codec = UNCOMPRESSED if compress is None else self._codec
         start, raw, dictionary_at = self._at, 0, None
         if chunk.dictionary is not None:
             dictionary_at = self._at
             body, count = chunk.dictionary
             header: Field = (7, STRUCT, ((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
-            raw += self._page(DICTIONARY_PAGE, body, compress, header)
+            raw += self._write_page(DICTIONARY_PAGE, body, compress, header)
         data_at = self._at
         for body, (_, values, encoding) in zip(bodies, chunk.pages, strict=True):
             header = (5, STRUCT, ((1, I32, values), (2, I32, encoding), (3, I32, RLE), (4, I32, RLE)))
-            raw += self._page(DATA_PAGE, body, compress, header)
+            raw += self._write_page(DATA_PAGE, body, compress, header)
         kinds = [((1, I32, DATA_PAGE), (2, I32, chunk.encodings[0]), (3, I32, len(bodies)))]
-        if chunk.dictionary is not None:  # tells readers that every page is coded: they may look into the dictionary
+        if (
+            chunk.dictionary is not None
+        ):  # tells readers that every page has codes, so they may filter by the dictionary
             kinds.insert(0, ((1, I32, DICTIONARY_PAGE), (2, I32, PLAIN), (3, I32, 1)))
         statistics = ((3, I64, chunk.nulls), (5, BINARY, chunk.high), (6, BINARY, chunk.low))
         return (
             (1, I32, chunk.kind),
-            (2, LIST, sorted({RLE, *chunk.encodings, *([PLAIN] if chunk.dictionary else [])})),
-            (3, LIST, list(chunk.name)),
+            (2, INTS, sorted({RLE, *chunk.encodings, *([PLAIN] if chunk.dictionary else [])})),
+            (3, TEXTS, list(chunk.name)),
             (4, I32, codec),
             (5, I64, chunk.values),
             (6, I64, raw),
@@ -119,11 +121,11 @@ class PageFile:
             (9, I64, data_at),
             (11, I64, dictionary_at),
             (12, STRUCT, statistics),
-            (13, LIST, kinds),
+            (13, STRUCTS, kinds),
         ), raw
 
-    def _compressor(self, chunk: Chunk, bodies: list[bytes]) -> Compress | None:
-        """The cheapest compressor by a sample of the chunk: its time and the bytes it leaves; None: as they are."""
+    def _choose_compressor(self, chunk: ColumnChunk, bodies: list[bytes]) -> Compress | None:
+        """The compressor with the lowest cost on a sample of the chunk, in time and bytes; None for no compression."""
         total = sum(len(body) for body in bodies) + (len(chunk.dictionary[0]) if chunk.dictionary else 0)
         if total < SMALL:
             return None
@@ -139,45 +141,48 @@ class PageFile:
                 best, least = compress, cost
         return best
 
-    def _page(self, kind: int, body: bytes, compress: Compress | None, header: Field) -> int:
+    def _write_page(self, kind: int, body: bytes, compress: Compress | None, header: Field) -> int:
         packed = body if compress is None else compress(body)
-        head = encode(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
-        self._put(head)
-        self._put(packed)
+        head = encode_struct(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
+        self._write_bytes(head)
+        self._write_bytes(packed)
         return len(head) + len(body)
 
     def close(self) -> None:
         """Write the footer."""
-        columns = [leaf for f in self._schema for leaf in _leaves(f)]
-        footer = encode(
+        columns = [leaf for f in self._schema for leaf in _leaf_paths(f)]
+        footer = encode_struct(
             (
                 (1, I32, 2),
                 (
                     2,
-                    LIST,
+                    STRUCTS,
                     [
                         ((4, BINARY, "schema"), (5, I32, len(self._schema))),
-                        *(s for f in self._schema for s in _elements(f)),
+                        *(s for f in self._schema for s in _schema_elements(f)),
                     ],
                 ),
                 (3, I64, self._rows),
-                (4, LIST, self._groups),
+                (4, STRUCTS, self._groups),
                 (6, BINARY, CREATED_BY),
-                (7, LIST, [((1, STRUCT, ()),) for _ in columns]),
+                (7, STRUCTS, [((1, STRUCT, ()),) for _ in columns]),
             )
         )
-        self._put(footer + len(footer).to_bytes(4, "little") + MAGIC)
+        self._write_bytes(footer + len(footer).to_bytes(4, "little") + MAGIC)
 
 
-def _compressors(compression: str, level: int | None) -> list[tuple[Compress, Measure, float, float]]:
-    """Ways to compress: the function, one that tells the size of its result, least and greatest price of its time.
+def _available_compressors(compression: str, level: int | None) -> list[tuple[Compress, Measure, float, float]]:
+    """For each compressor: its function, a function that returns the size of its result, least and greatest price of its time.
 
-    Prices are for a byte taken, in bytes of the file, where a byte is worth 20 ns. Literals alone take 1.3 ns a byte.
-    Level 1 of zstd takes 0.2 ns where all is one match, 3 where a tenth is left, 5 to 8 where more is.
+    A price is the time for one byte of input, in bytes of the file, of which each is worth 20 ns. Literals alone take 1.3 ns
+    a byte. Level 1 of zstd takes 0.2 ns if all is one match, 3 ns if a tenth remains, 5 to 8 ns if more remains.
     """
     if compression == "zstd":
         zstd = zstandard.ZstdCompressor(level=1 if level is None else level).compress
-        return [(zstd, lambda data: len(zstd(data)), 0.02, 0.3), (huffman.compress, huffman.measure, 0.07, 0.07)]
+        return [
+            (zstd, lambda data: len(zstd(data)), 0.02, 0.3),
+            (huffman.compress_zstd_frame, huffman.estimate_compressed_size, 0.07, 0.07),
+        ]
     if compression == "none":
         return []
     codec = partial(pa.Codec("lz4_raw" if compression == "lz4" else compression).compress, asbytes=True)
@@ -185,12 +190,12 @@ def _compressors(compression: str, level: int | None) -> list[tuple[Compress, Me
 
 
 # -- schema -----------------------------------------------------------------------------------------------------------
-def _leaves(entry: pa.Field) -> list[Sequence[str]]:
+def _leaf_paths(entry: pa.Field) -> list[Sequence[str]]:
     return [(entry.name, "list", "element")] if pa.types.is_list(entry.type) else [(entry.name,)]
 
 
-def _elements(entry: pa.Field) -> list[Struct]:
-    """The SchemaElements of a column."""
+def _schema_elements(entry: pa.Field) -> list[Struct]:
+    """The SchemaElements of a column, encoded."""
     repetition = OPTIONAL if entry.nullable else REQUIRED
     if pa.types.is_list(entry.type):
         group = (
@@ -202,10 +207,10 @@ def _elements(entry: pa.Field) -> list[Struct]:
         )
         repeated = ((3, I32, REPEATED), (4, BINARY, "list"), (5, I32, 1))
         return [group, repeated, ((1, I32, INT32), (3, I32, OPTIONAL), (4, BINARY, "element"))]
-    converted, logical = _logical(entry.type)
+    converted, logical = _logical_types(entry.type)
     return [
         (
-            (1, I32, physical_type(entry.type)),
+            (1, I32, parquet_physical_type(entry.type)),
             (3, I32, repetition),
             (4, BINARY, entry.name),
             (6, I32, converted),
@@ -214,8 +219,8 @@ def _elements(entry: pa.Field) -> list[Struct]:
     ]
 
 
-def _logical(kind: pa.DataType) -> tuple[int | None, Struct | None]:
-    """Converted and logical type."""
+def _logical_types(kind: pa.DataType) -> tuple[int | None, Struct | None]:
+    """ConvertedType and LogicalType of a column."""
     if kind == pa.string():
         return 0, ((1, STRUCT, ()),)
     if kind == pa.int16():

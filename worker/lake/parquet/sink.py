@@ -1,7 +1,6 @@
-"""The sink of one table: batches are gathered into row groups, row groups become a Parquet file.
+"""Gathers record batches into the row groups of one Parquet file.
 
-Knows how rows are gathered; the bytes are written by `pages.py`, or by `arrow.py` where columns are nested. Must not know
-where the bytes go.
+`pages.py` writes the bytes, or `arrow.py` if columns are nested.
 """
 
 from __future__ import annotations
@@ -12,18 +11,20 @@ import numpy as np
 import pyarrow as pa
 
 from .arrow import ArrowFile, Write
-from .pages import PageFile, is_flat
-from .statistics import Summary, delta_stats
+from .pages import PageFile, is_flat_schema
+from .statistics import ParquetFileSummary, format_delta_statistics
 
-ROW_GROUP_BYTES = 128 << 20  # of Arrow's buffers: payloads of whole packets fill a row group before its rows do
+ROW_GROUP_BYTES = 128 << 20  # of Arrow buffers; tables with whole packets reach this limit before `row_group_rows`
+NESTED_BYTES = 32 << 20  # the same for nested columns, because pyarrow holds several copies of such a row group
 
 
 class ParquetSink:
-    """One Parquet file of a table's rows.
+    """One Parquet file of rows of a table.
 
-    `write` gets the file's bytes in order, as `bytes` it may keep. `compression` is zstd, snappy, gzip, lz4 or none.
-    Columns in `omit` (partition columns) are left out of the file. A row group has at most `row_group_rows` rows, and no
-    second batch that would take it over 128 MB.
+    `write` receives the bytes of the file in order, as `bytes` objects that it may keep. `compression` is zstd, snappy,
+    gzip, lz4 or none. Columns in `omit` (partition columns) are left out of the file. A row group has at most
+    `row_group_rows` rows, and ends before the batch that would take it over 128 MB (32 MB if columns are nested).
+    Raises `ValueError` for an unknown compression, or for fewer than one row in a row group.
     """
 
     def __init__(
@@ -46,64 +47,74 @@ class ParquetSink:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0
-        kind = PageFile if is_flat(self._schema) else ArrowFile
+        flat = is_flat_schema(self._schema)
+        self._row_group_bytes = ROW_GROUP_BYTES if flat else NESTED_BYTES
+        kind = PageFile if flat else ArrowFile
         self._file: PageFile | ArrowFile = kind(
-            self._schema, self._count, compression=compression, level=level if compression == "zstd" else None
+            self._schema, self._write_and_count, compression=compression, level=level if compression == "zstd" else None
         )
 
     @property
-    def size(self) -> int:
-        """Bytes written so far, and an estimate for the rows that wait for their row group."""
+    def buffered_bytes(self) -> int:
+        """Bytes of the Arrow buffers of rows that are not written yet."""
+        return self._waiting_bytes
+
+    @property
+    def estimated_size(self) -> int:
+        """Bytes written so far, plus an estimate for the rows that are not written yet."""
         ratio = self._written / self._rows if self._rows else self._waiting_bytes / 4 / max(self._waiting_rows, 1)
         return self._written + int(self._waiting_rows * ratio)
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch of the table's columns: strings plain or as dictionaries, nulls also as null type.
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add a batch. Strings may be dictionaries, and a column of nulls may have the null type.
 
-        A nullable column that the batch lacks is null in all its rows, columns of no name in the schema are left out.
-        `ValueError` for a required column that is not there, `pyarrow.ArrowInvalid` for values that its type cannot hold.
+        A nullable column that the batch lacks is null in all of its rows; columns that the schema lacks are left out.
+        Raises `ValueError` for a missing required column, and `pyarrow.ArrowInvalid` for values that do not fit their type.
         """
-        given = dict(zip(batch.schema.names, batch.columns, strict=True))
-        arrays = [_taken(given.get(field.name), field, batch.num_rows) for field in self._schema]
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        arrays = [_convert_column(columns.get(field.name), field, batch.num_rows) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, names=self._schema.names)
         for start in range(0, batch.num_rows, self._row_group_rows):
             part = batch.slice(start, self._row_group_rows)
             size = part.nbytes
             rows = self._waiting_rows + part.num_rows
-            if rows > self._row_group_rows or self._waiting_bytes + size > ROW_GROUP_BYTES:
-                self._flush()
+            if rows > self._row_group_rows or self._waiting_bytes + size > self._row_group_bytes:
+                self.flush_row_group()
             self._waiting.append(part)
             self._waiting_rows += part.num_rows
             self._waiting_bytes += size
-            if self._waiting_rows + part.num_rows > self._row_group_rows:  # the next one as large would not fit
-                self._flush()
+            if self._waiting_rows + part.num_rows > self._row_group_rows:  # another part of this size would not fit
+                self.flush_row_group()
 
-    def close(self) -> Summary:
-        """Write what waits and the footer."""
-        self._flush()
+    def close(self) -> ParquetFileSummary:
+        """Write the remaining rows and the footer."""
+        self.flush_row_group()
         self._file.close()
-        stats = delta_stats(self._schema, self._rows, self._file.ranges)
-        return Summary(size=self._written, rows=self._rows, stats=stats)
+        stats = format_delta_statistics(self._schema, self._rows, self._file.ranges)
+        return ParquetFileSummary(size=self._written, rows=self._rows, stats=stats)
 
-    def _count(self, data: bytes) -> None:
+    def _write_and_count(self, data: bytes) -> None:
         self._write(data)
         self._written += len(data)
 
-    def _flush(self) -> None:
+    def flush_row_group(self) -> None:
+        """Write the waiting rows as a row group."""
         if not self._waiting:
             return
-        columns = [_joined([batch.column(i) for batch in self._waiting], f) for i, f in enumerate(self._schema)]
+        columns = [
+            _concatenate_column([batch.column(i) for batch in self._waiting], f) for i, f in enumerate(self._schema)
+        ]
         rows = self._waiting_rows
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        self._file.write_group(columns)
+        self._file.write_row_group(columns)
         self._rows += rows
 
 
-def _taken(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
-    """A column in a form that can be written: of the field's type, a dictionary of it, or null type."""
+def _convert_column(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
+    """A column as the field's type, a dictionary of it, or the null type."""
     if array is None:
         if not field.nullable:
-            raise ValueError(f"the batch has no column {field.name}, which is required; give it")
+            raise ValueError(f"the batch has no column {field.name}, which is required")
         return pa.nulls(rows)
     if pa.types.is_dictionary(array.type):
         as_it_is = array.type == pa.dictionary(pa.int32(), field.type) and not array.dictionary.null_count
@@ -112,8 +123,8 @@ def _taken(array: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
     return array if as_it_is else array.cast(field.type)
 
 
-def _joined(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
-    """One array of several batches; dictionaries stay dictionaries, and constants cost nothing."""
+def _concatenate_column(arrays: list[pa.Array], field: pa.Field) -> pa.Array:
+    """One array of several; dictionaries stay dictionaries, and columns of one value are not copied."""
     if len(arrays) == 1:
         return arrays[0]
     rows = sum(len(array) for array in arrays)

@@ -1,7 +1,4 @@
-"""What is known of a file's columns: ranges and null counts, and the words Delta has for them.
-
-Knows Arrow types and the Delta protocol's per-file statistics; knows no Parquet.
-"""
+"""Ranges and null counts of the columns of a file, and the per-file statistics of the Delta protocol that consist of them."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ Value = int | str | bool | date
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class ParquetFileSummary:
     """A closed file: bytes, rows and the `stats` JSON of its Delta `add` action."""
 
     size: int
@@ -29,51 +26,51 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """Nulls, least and greatest value of a column; None when all are null or the type has no order we keep.
+class ColumnRange:
+    """Number of nulls, least and greatest value of a column. The values are None if all are null or the type has none.
 
-    Timestamps are integers of microseconds since 1970.
+    Timestamps are integers: microseconds since 1970.
     """
 
     nulls: int = 0
     low: Value | None = None
     high: Value | None = None
 
-    def __or__(self, other: Range) -> Range:
+    def __or__(self, other: ColumnRange) -> ColumnRange:
         if self.low is None or self.high is None:
             low, high = other.low, other.high
         elif other.low is None or other.high is None:
             low, high = self.low, self.high
         else:
             low, high = min(self.low, other.low), max(self.high, other.high)
-        return Range(nulls=self.nulls + other.nulls, low=low, high=high)
+        return ColumnRange(nulls=self.nulls + other.nulls, low=low, high=high)
 
 
-def has_range(kind: pa.DataType) -> bool:
+def has_min_max_statistics(kind: pa.DataType) -> bool:
     """Whether Delta keeps minValues and maxValues for the type (strings, integers, dates, timestamps)."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     )
 
 
-def text_floor(text: str, limit: int = TEXT_LIMIT) -> str:
+def truncate_text_floor(text: str, limit: int = TEXT_LIMIT) -> str:
     """A string of at most `limit` characters that is not above `text`."""
     return text[:limit]
 
 
-def text_ceiling(text: str, limit: int = TEXT_LIMIT) -> str | None:
+def truncate_text_ceiling(text: str, limit: int = TEXT_LIMIT) -> str | None:
     """A string of at most `limit` characters that is not below `text` in the order of UTF-8; None if there is none."""
     if len(text) <= limit:
         return text
     for end in range(limit, 0, -1):
         after = ord(text[end - 1]) + 1
         if after <= 0x10FFFF:
-            return text[: end - 1] + chr(0xE000 if after == 0xD800 else after)  # surrogates are no characters
+            return text[: end - 1] + chr(0xE000 if after == 0xD800 else after)  # surrogates are not characters
     return None
 
 
-def _instant(microseconds: int) -> str | None:
-    """The millisecond that begins at or before; None outside of the years 1 to 9999."""
+def _format_millisecond(microseconds: int) -> str | None:
+    """The last millisecond that begins at or before `microseconds` since 1970; None outside of the years 1 to 9999."""
     try:
         instant = EPOCH + timedelta(milliseconds=microseconds // 1000)
     except OverflowError:
@@ -81,26 +78,26 @@ def _instant(microseconds: int) -> str | None:
     return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _bounds(kind: pa.DataType, low: Value, high: Value) -> tuple[object, object]:
+def _statistics_bounds(kind: pa.DataType, low: Value, high: Value) -> tuple[object, object]:
     if isinstance(low, str) and isinstance(high, str):
-        return text_floor(low), text_ceiling(high)
+        return truncate_text_floor(low), truncate_text_ceiling(high)
     if pa.types.is_timestamp(kind) and isinstance(low, int) and isinstance(high, int):
-        return _instant(low), _instant(high + 999)  # Delta has milliseconds: floored, raised
+        return _format_millisecond(low), _format_millisecond(high + 999)  # Delta has milliseconds: round down, round up
     if isinstance(low, date) and isinstance(high, date):
         return low.isoformat(), high.isoformat()
     return low, high
 
 
-def delta_stats(schema: pa.Schema, rows: int, ranges: Mapping[str, Range]) -> str:
+def format_delta_statistics(schema: pa.Schema, rows: int, ranges: Mapping[str, ColumnRange]) -> str:
     """The `stats` of an `add` action (Delta protocol, Per-file Statistics) for the first 32 columns of `schema`."""
     lows: dict[str, object] = {}
     highs: dict[str, object] = {}
     nulls: dict[str, int] = {}
     for field in list(schema)[:INDEXED_COLUMNS]:
-        found = ranges[field.name]
-        nulls[field.name] = found.nulls
-        if has_range(field.type) and found.low is not None and found.high is not None:
-            low, high = _bounds(field.type, found.low, found.high)
+        column_range = ranges[field.name]
+        nulls[field.name] = column_range.nulls
+        if has_min_max_statistics(field.type) and column_range.low is not None and column_range.high is not None:
+            low, high = _statistics_bounds(field.type, column_range.low, column_range.high)
             if low is not None:
                 lows[field.name] = low
             if high is not None:

@@ -1,4 +1,4 @@
-"""A small file with every kind of column, so that every kernel is compiled with every type it will meet."""
+"""Writes a small file with every kind of column, so that each kernel is compiled for all of its argument types."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .sink import ParquetSink
 ROWS = 4096
 
 
-def warm() -> None:
-    """Write it, to nowhere: half a minute of one core the first time, a moment when the kernels are on disk."""
+def compile_parquet_kernels() -> None:
+    """Write the file and discard it. Compiling takes half a minute on one core; loading from disk takes a moment."""
     rng = np.random.default_rng(0)
     missing = rng.random(ROWS) < 0.2
     shapes = {
@@ -24,7 +24,7 @@ def warm() -> None:
     arrays: dict[str, pa.Array] = {}
     for kind, shift in ((pa.int16(), 0), (pa.int32(), 0), (pa.int32(), 14), (pa.int64(), 0), (pa.int64(), 14)):
         for shape, values in shapes.items():
-            for mask in (None, missing):  # far apart: codes by hash
+            for mask in (None, missing):  # values far apart get their codes by hash
                 arrays[f"{kind}{shape}{shift}{mask is None}"] = pa.array(values << shift, mask=mask).cast(kind)
     for mask in (None, missing):
         words = pa.array(rng.integers(0, 3, ROWS).astype(np.int32), mask=mask)
@@ -38,5 +38,5 @@ def warm() -> None:
         )
     kinds = {name: a.type.value_type if pa.types.is_dictionary(a.type) else a.type for name, a in arrays.items()}
     sink = ParquetSink(pa.schema(list(kinds.items())), lambda data: None)
-    sink.write(pa.RecordBatch.from_pydict(arrays))
+    sink.write_batch(pa.RecordBatch.from_pydict(arrays))
     sink.close()

@@ -1,14 +1,12 @@
-"""The merge window: rows of many captures become few Parquet files, and those one stage.
+"""The merge window: writes the rows of many captures into few Parquet files, which become one stage.
 
-A window belongs to one worker thread: it blocks and takes no lock. Knows tables, partitions and files. Must not know
-how captures are decoded, nor what becomes of a stage.
+A window belongs to one worker thread, and its methods block. Only `abandon` may be called from another thread.
 """
 
 from __future__ import annotations
 
 import re
-import time
-import uuid
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,15 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .delta.actions import AddFile
-from .delta.schema import to_delta
-from .knobs import Knobs
-from .manifest import Capture, Stage
-from .parquet import ParquetSink, Summary
-from .store import Buffer, Store, Upload
+from pcaplake.worker import VERSION
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.delta.schema import to_delta_struct
+from pcaplake.worker.lake.parquet import ParquetFileSummary, ParquetSink
+from pcaplake.worker.lake.records import Capture, Stage
+from pcaplake.worker.lake.store.store import Buffer, Store, Upload
+from pcaplake.worker.runtime import Runtime
 
-MAX_CAPTURES = 98  # in one stage: what the transaction of every ledger can hold
-MAX_FILES = 256  # open at once in a window; one capture has at most tables times dates
+MAX_CAPTURES = 98  # in one stage; the limit of DynamoDB transactions
+HELD_BYTES = 256 << 20  # of rows in memory, of all files, that wait for their row groups
+MAX_FILES = 256  # open at once in a window; one capture needs at most tables times dates
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _UNSAFE = re.compile(r"[^A-Za-z0-9=_.-]")
 
@@ -35,18 +37,23 @@ Partition = tuple[str | None, ...]
 
 
 class Sink(Protocol):
-    """What a window needs of a `ParquetSink`."""
+    """The methods of a `ParquetSink` that a window uses."""
 
     @property
-    def size(self) -> int: ...
+    def estimated_size(self) -> int: ...
 
-    def write(self, batch: pa.RecordBatch) -> None: ...
+    @property
+    def buffered_bytes(self) -> int: ...
 
-    def close(self) -> Summary: ...
+    def flush_row_group(self) -> None: ...
+
+    def write_batch(self, batch: pa.RecordBatch) -> None: ...
+
+    def close(self) -> ParquetFileSummary: ...
 
 
 class NewSink(Protocol):
-    """How a window makes one."""
+    """Creates a sink for one file."""
 
     def __call__(
         self,
@@ -62,7 +69,7 @@ class NewSink(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class _File:
+class _OpenFile:
     path: str  # relative to the table
     values: dict[str, str | None]
     upload: Upload
@@ -70,10 +77,10 @@ class _File:
 
 
 class Window:
-    """Captures one after the other: `begin`, `write`..., `end`; when `due`, `close` gives the stage.
+    """Writes captures one after the other: `begin`, `write`..., `end`; when it `is_due`, `close` returns the stage.
 
-    `schemas`: Arrow schema by table; rows of other tables are refused. After an exception between `begin` and `end`
-    only `abandon` is of use.
+    `schemas`: Arrow schema by table; other tables are refused. After an exception between `begin` and `end` only
+    `abandon` may be called.
     """
 
     def __init__(
@@ -81,115 +88,128 @@ class Window:
         store: Store,
         schemas: Mapping[str, pa.Schema],
         *,
-        knobs: Knobs,
+        lake_config: LakeConfig,
         generation: int,
-        decoder_version: str,
+        decoder_version: str = VERSION,
         partition_columns: Sequence[str] = ("date",),
-        clock: Callable[[], float] = time.monotonic,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         sink: NewSink = ParquetSink,
-        step: Callable[[str], None] = lambda name: None,
+        runtime: Runtime | None = None,
     ) -> None:
-        self.stage_id = new_id()
+        runtime = runtime or Runtime()
+        self.stage_id = runtime.new_id()
         self.generation = generation
-        self._store, self._schemas, self._knobs, self._clock, self._sink = store, schemas, knobs, clock, sink
-        self._decoder_version, self._step = decoder_version, step
+        self._store, self._schemas, self._lake_config, self._sink = store, schemas, lake_config, sink
+        self._clock, self._step = runtime.clock, runtime.step
+        self._decoder_version = decoder_version
         self._partition_columns = partition_columns
         self._captures: dict[str, Capture] = {}
         self._now: Capture | None = None
         self._counts: Counter[str] = Counter()
         self._opened: float | None = None
-        self._open: dict[tuple[str, Partition], _File] = {}
+        self._open: dict[tuple[str, Partition], _OpenFile] = {}
+        self._uploads: set[Upload] | None = set()  # begun and not finished; None: the window is abandoned
+        self._lock = threading.Lock()
         self._adds: dict[str, list[AddFile]] = {}
         self._written_at: int | None = None
         self._files = 0
         self._rows = 0
         self._full = False
+        self._held = 0  # bytes in the sinks of open files
 
     def __contains__(self, capture_id: str) -> bool:
         return capture_id in self._captures or (self._now is not None and self._now.capture_id == capture_id)
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
+        """Has no capture ended in this window yet?"""
         return not self._captures
 
-    def fits(self, size: int) -> bool:
-        """May a capture of so many bytes come into this window? A large one is staged alone."""
-        return self.empty or (size <= self._knobs.target_file_size and not self.due)
+    def can_take_capture(self, size: int) -> bool:
+        """May a capture of `size` bytes join this window? A large one is staged alone."""
+        return self.is_empty or (size <= self._lake_config.target_file_size and not self.is_due)
 
     @property
-    def due(self) -> bool:
-        """It is time to close; asked between captures."""
+    def is_due(self) -> bool:
+        """Is it time to close the window? Asked between captures."""
         if self._opened is None:
             return False
         return (
             self._full
-            or self._rows >= self._knobs.max_records
+            or self._rows >= self._lake_config.max_records
             or len(self._captures) >= MAX_CAPTURES
             or len(self._open) >= MAX_FILES
-            or self._clock() - self._opened >= self._knobs.flush_interval
+            or self._clock() - self._opened >= self._lake_config.flush_interval
         )
 
     @property
-    def closes_in(self) -> float:
-        """Seconds until it is due for its age."""
+    def seconds_until_due(self) -> float:
+        """Seconds until it is due because of its age."""
         opened = self._clock() if self._opened is None else self._opened
-        return max(0.0, self._knobs.flush_interval - (self._clock() - opened))
+        return max(0.0, self._lake_config.flush_interval - (self._clock() - opened))
 
     @property
-    def rows(self) -> dict[str, int]:
-        """Rows of the capture at hand so far, by table."""
+    def rows_by_table(self) -> dict[str, int]:
+        """Rows of the current capture so far, by table."""
         return dict(self._counts)
 
     def begin(self, capture: Capture) -> None:
-        """The next capture. ValueError when it is in the window already."""
+        """Begin the next capture. ValueError when it is in the window already."""
         if self._now is not None or capture.capture_id in self:
-            raise ValueError(f"the capture {capture.uri} is in this window already, or another has not ended")
+            raise ValueError(f"the capture {capture.uri} is in this window already, or the previous one has not ended")
         self._now = capture
         self._counts.clear()
         if self._opened is None:
             self._opened = self._clock()
 
     def write(self, table: str, batch: pa.RecordBatch) -> None:
-        """Rows of the capture at hand, of any dates. KeyError for a table the lake has not.
+        """Write rows of the current capture, of any dates. KeyError for a table that the lake does not have.
 
-        Retryable and Fatal as the store raises them.
+        Raises Retryable and Fatal as the store does.
         """
         if self._now is None:
             raise ValueError("no capture has begun in this window")
         schema = self._schemas[table]
-        columns = partitions_of(schema, self._partition_columns)
-        for values, part in _split(batch, columns):
-            file = self._open.get((table, values)) or self._new_file(table, schema, columns, values)
-            file.sink.write(part)
-            if file.sink.size >= self._knobs.target_file_size:
+        columns = table_partition_columns(schema, self._partition_columns)
+        for values, part in _split_by_partition(batch, columns):
+            file = self._open.get((table, values)) or self._open_new_file(table, schema, columns, values)
+            before = file.sink.buffered_bytes
+            file.sink.write_batch(part)
+            self._held += file.sink.buffered_bytes - before
+            if file.sink.estimated_size >= self._lake_config.target_file_size:
                 self._full = True
-                self._finish(table, values)
+                self._finish_file(table, values)
+            elif self._held > HELD_BYTES:
+                self._flush_largest_files()
         self._counts[table] += batch.num_rows
         self._rows += batch.num_rows
 
     def end(self, outcome: str = "ok") -> None:
-        """The capture at hand is complete. ValueError when it left no row: each has one in `captures`."""
+        """The current capture is complete. ValueError when it has no rows: each has one in `captures`."""
         if self._now is None or not self._counts:
-            raise ValueError("a capture ends after it has begun and left a row, at the least its own in `captures`")
+            raise ValueError("a capture ends after it has begun and has rows, at least its own in `captures`")
         done = replace(self._now, rows=self._counts.total(), outcome=outcome)
         self._captures[done.capture_id] = done
         self._now = None
-        self._full = self._full or done.size > self._knobs.target_file_size
+        self._full = self._full or done.size > self._lake_config.target_file_size
 
     def abandon(self) -> tuple[Capture, ...]:
-        """Forget everything -> the complete captures, which must be decoded again in another window."""
-        for file in list(self._open.values()):  # a thread may still be at it while the service ends
-            file.upload.abort()
+        """Discard the window -> its complete captures, which must be decoded again in another window.
+
+        The next write of its thread raises Retryable. Harmless after `close`.
+        """
+        with self._lock:
+            uploads, self._uploads = self._uploads or (), None
+        for upload in uploads:
+            upload.abort()
         self._open.clear()
         return tuple(self._captures.values())
 
     def close(self) -> Stage | None:
-        """Finish the files -> the stage, None for an empty window. Retryable and Fatal as the store raises them."""
+        """Finish the files -> the stage; None for an empty window. Raises Retryable and Fatal as the store does."""
         if self._now is not None:
             raise ValueError(f"the capture {self._now.uri} has not ended")
         for table, values in list(self._open):
-            self._finish(table, values)
+            self._finish_file(table, values)
         if self._written_at is None:
             return None
         return Stage(
@@ -197,36 +217,58 @@ class Window:
             generation=self.generation,
             decoder_version=self._decoder_version,
             captures=tuple(self._captures.values()),
-            schemas={table: to_delta(self._schemas[table], table) for table in self._adds},
+            schemas={table: to_delta_struct(self._schemas[table], table) for table in self._adds},
             adds={table: tuple(adds) for table, adds in self._adds.items()},
+            # rule: a stage says when its first file was written
             written_at=self._written_at,
         )
 
-    def _new_file(self, table: str, schema: pa.Schema, columns: Sequence[str], values: Partition) -> _File:
-        folders = [f"{name}={_safe(value)}/" for name, value in zip(columns, values, strict=True)]
-        compression = self._knobs.compression
+    def _open_new_file(self, table: str, schema: pa.Schema, columns: Sequence[str], values: Partition) -> _OpenFile:
+        folders = [f"{name}={_folder_safe_value(value)}/" for name, value in zip(columns, values, strict=True)]
+        compression = self._lake_config.compression
         suffix = "parquet" if compression == "none" else f"{compression}.parquet"
         path = f"{''.join(folders)}{self.stage_id}-{self._files}.{suffix}"
         self._files += 1
         upload = self._store.upload(f"{table}/{path}")
+        with self._lock:
+            abandoned = self._uploads is None
+            if self._uploads is not None:
+                self._uploads.add(upload)
+        if abandoned:
+            upload.abort()
+            raise Retryable(f"{table}/{path}: its window was abandoned")
         sink = self._sink(
             schema,
             upload.write,
             compression=compression,
-            level=self._knobs.compression_level,
-            row_group_rows=self._knobs.row_group_rows,
+            level=self._lake_config.compression_level,
+            row_group_rows=self._lake_config.row_group_rows,
             omit=columns,
         )
-        file = _File(path=path, values=dict(zip(columns, values, strict=True)), upload=upload, sink=sink)
+        file = _OpenFile(path=path, values=dict(zip(columns, values, strict=True)), upload=upload, sink=sink)
         self._open[table, values] = file
         return file
 
-    def _finish(self, table: str, values: Partition) -> None:
+    def _flush_largest_files(self) -> None:
+        """Write row groups early, the largest first, until at most half of HELD_BYTES is in memory."""
+        for sink in sorted(
+            (file.sink for file in self._open.values()), key=lambda one: one.buffered_bytes, reverse=True
+        ):
+            if self._held <= HELD_BYTES // 2:
+                return
+            self._held -= sink.buffered_bytes
+            sink.flush_row_group()
+
+    def _finish_file(self, table: str, values: Partition) -> None:
         file = self._open[table, values]
+        self._held -= file.sink.buffered_bytes
         self._step(f"before stage.4 {table}")
         summary = file.sink.close()
         modified = round(file.upload.finish().last_modified.timestamp() * 1000)
-        del self._open[table, values]
+        with self._lock:
+            if self._uploads is not None:
+                self._uploads.discard(file.upload)
+        self._open.pop((table, values), None)
         self._written_at = min(modified, modified if self._written_at is None else self._written_at)
         self._adds.setdefault(table, []).append(
             AddFile(
@@ -240,22 +282,22 @@ class Window:
         self._step(f"after stage.4 {table}")
 
 
-def partitions_of(schema: pa.Schema, columns: Sequence[str]) -> tuple[str, ...]:
-    """Those of the lake's partition columns that a table has."""
+def table_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> tuple[str, ...]:
+    """The partition columns that a table has."""
     return tuple(name for name in columns if name in schema.names)
 
 
-def _safe(value: str | None) -> str:
-    """A folder's name is for people and for nobody else: the log holds the value."""
+def _folder_safe_value(value: str | None) -> str:
+    """A folder name for a partition value; readers take the value from the log."""
     return NULL_PARTITION if value is None else _UNSAFE.sub("_", value)
 
 
-def _split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows of each partition, in their order; the batch itself when there is but one."""
+def _split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    """The rows of each partition, in their order; the batch itself when it has one partition."""
     if not batch.num_rows:
         return
-    if all(_constant(batch.column(name)) for name in columns):
-        yield tuple(_text(batch.column(name)[0].as_py()) for name in columns), batch
+    if all(_is_constant(batch.column(name)) for name in columns):
+        yield tuple(_partition_value_text(batch.column(name)[0].as_py()) for name in columns), batch
         return
     codes = np.zeros(batch.num_rows, np.int64)
     for name in columns:
@@ -265,10 +307,10 @@ def _split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Part
         codes = codes * (known + 1) + coded.indices.cast(pa.int64()).fill_null(known).to_numpy(zero_copy_only=False)
     for code in np.unique(codes):
         part = batch.filter(pa.array(codes == code))
-        yield tuple(_text(part.column(name)[0].as_py()) for name in columns), part
+        yield tuple(_partition_value_text(part.column(name)[0].as_py()) for name in columns), part
 
 
-def _constant(array: pa.Array) -> bool:
+def _is_constant(array: pa.Array) -> bool:
     if array.null_count:
         return bool(array.null_count == len(array))
     if pa.types.is_dictionary(array.type):
@@ -277,8 +319,8 @@ def _constant(array: pa.Array) -> bool:
     return bool(ends["min"] == ends["max"])
 
 
-def _text(value: object) -> str | None:
-    """A partition value as the Delta protocol writes it; the empty string is null there."""
+def _partition_value_text(value: object) -> str | None:
+    """A partition value as in the Delta protocol, where the empty string means null."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):

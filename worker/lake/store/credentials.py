@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..errors import Fatal
+from pcaplake.worker.errors import Fatal
 
 ASKED_AGAIN = timedelta(minutes=5)
 """botocore renews what expires 10 minutes before: what it said is good for so long."""
@@ -18,7 +18,7 @@ _OWN = frozenset({"env", "iam-role", "container-role"})
 _GIVEN = frozenset({"access_key_id", "skip_signature", "web_identity_token_file", "metadata_endpoint"})
 
 
-class Botocore:
+class BotocoreCredentials:
     """A credential provider of obstore's: what botocore says now. `region`: the one that goes with it, if any."""
 
     def __init__(self, credentials: Any, region: str | None) -> None:
@@ -33,19 +33,19 @@ class Botocore:
             "expires_at": datetime.now(UTC) + ASKED_AGAIN,
         }
 
-    def options(self) -> dict[str, str]:
+    def storage_options(self) -> dict[str, str]:
         """What botocore says now, as storage options of deltalake."""
-        said = self()
+        current = self()
         named = {
-            "AWS_ACCESS_KEY_ID": said["access_key_id"],
-            "AWS_SECRET_ACCESS_KEY": said["secret_access_key"],
-            "AWS_SESSION_TOKEN": said["token"],
+            "AWS_ACCESS_KEY_ID": current["access_key_id"],
+            "AWS_SECRET_ACCESS_KEY": current["secret_access_key"],
+            "AWS_SESSION_TOKEN": current["token"],
             "AWS_REGION": self.region,
         }
         return {name: value for name, value in named.items() if value is not None}
 
 
-def provider(config: Mapping[str, str]) -> Botocore | None:
+def find_credential_provider(config: Mapping[str, str]) -> BotocoreCredentials | None:
     """None: `config` (obstore's) says itself who we are, or obstore finds it. Fatal for a profile that is not there."""
     if _GIVEN & {name.removeprefix("aws_") for name in config}:
         return None
@@ -61,14 +61,14 @@ def provider(config: Mapping[str, str]) -> Botocore | None:
         for asks_the_network in ("iam-role", "container-role"):
             resolver.remove(asks_the_network)
         credentials = resolver.load_credentials()
-        if credentials is None or credentials.method in _OWN or _from_environment(session, credentials):
+        if credentials is None or credentials.method in _OWN or _is_environment_identity(session, credentials):
             return None
-        return Botocore(credentials, session.get_config_variable("region"))
+        return BotocoreCredentials(credentials, session.get_config_variable("region"))
     except BotoCoreError as error:
         raise Fatal(f"no credentials for S3: {error}; mend the profile, or name another with AWS_PROFILE") from error
 
 
-def _from_environment(session: Any, credentials: Any) -> bool:
+def _is_environment_identity(session: Any, credentials: Any) -> bool:
     """A web identity that no profile speaks of."""
     identity: bool = credentials.method == "assume-role-with-web-identity"
     return identity and "web_identity_token_file" not in session.get_scoped_config()

@@ -81,15 +81,15 @@ class Queue(ABC):
         """They never come back. Any number."""
 
     @abstractmethod
-    async def extend(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
+    async def change_visibility_timeout(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
         """Hide them for `seconds` from now on; 0 delivers them again at once. Any number."""
 
-    async def release(self, delivery: Delivery, seconds: float) -> None:
+    async def release_message(self, delivery: Delivery, seconds: float) -> None:
         """Have it delivered again after `seconds`. When that cannot be arranged it comes at its old time."""
-        await self.extend([delivery], seconds)
+        await self.change_visibility_timeout([delivery], seconds)
 
     @abstractmethod
-    async def attributes(self) -> Attributes:
+    async def read_attributes(self) -> Attributes:
         """Also reads the visibility timeout anew."""
 
     @abstractmethod

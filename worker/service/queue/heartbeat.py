@@ -14,7 +14,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from ..meter import SILENT, Meter
+from pcaplake.worker.meter import SILENT, Meter
+
 from . import LONGEST_VISIBILITY, Delivery, Queue
 
 log = logging.getLogger(__name__)
@@ -59,14 +60,14 @@ class Heartbeats:
     def __len__(self) -> int:
         return len(self._watched)
 
-    def watch(self, delivery: Delivery, lost: _Lost) -> None:
+    def watch_delivery(self, delivery: Delivery, lost: _Lost) -> None:
         """From its receipt on. `lost` is called, once and from `run`, when it cannot be kept hidden any longer.
 
         It is not watched any more then; its work may be given up or finished, as is cheaper.
         """
         self._watched[delivery.receipt_handle] = _Watched(delivery, self._clock(), lost)
 
-    def forget(self, delivery: Delivery) -> None:
+    def forget_delivery(self, delivery: Delivery) -> None:
         """Deleted, released, or lost: all the same."""
         self._watched.pop(delivery.receipt_handle, None)
 
@@ -76,41 +77,34 @@ class Heartbeats:
         while True:
             interval = self._queue.visibility_timeout * _FRACTION * (1 if well else _AGAIN)
             await self._sleep(interval * self._uniform(1 - _JITTER, 1 + _JITTER))
-            well = await self.beat()
+            well = await self.send_heartbeats()
 
-    async def beat(self) -> bool:
+    async def send_heartbeats(self) -> bool:
         """Extend everything watched, once -> whether all of it was carried out."""
         now = self._clock()
         due: dict[int, list[Delivery]] = {}
-        for one in list(self._watched.values()):
-            left = self._cap - (now - one.since)
+        for watched in list(self._watched.values()):
+            left = self._cap - (now - watched.since)
             if left <= 0:
-                self._lost([one.delivery], "its time is over")
+                self._drop_lost_deliveries([watched.delivery], "its time is over")
             else:
-                due.setdefault(math.ceil(min(left, self._queue.visibility_timeout)), []).append(one.delivery)
+                due.setdefault(math.ceil(min(left, self._queue.visibility_timeout)), []).append(watched.delivery)
         well = True
         for seconds, deliveries in due.items():
-            result = await self._queue.extend(deliveries, seconds)
-            for outcome, found in (("done", result.done), ("lost", result.lost), ("failed", result.failed)):
-                self._meter.count("heartbeats", len(found), outcome=outcome)
-            self._lost(result.lost, "somebody else has it, or it is gone")
+            result = await self._queue.change_visibility_timeout(deliveries, seconds)
+            for outcome, affected in (
+                ("extended", result.done),
+                ("receipt_expired", result.lost),
+                ("failed", result.failed),
+            ):
+                self._meter.count("heartbeats", len(affected), outcome=outcome)
+            self._drop_lost_deliveries(result.lost, "somebody else has it, or it is gone")
             well = well and not result.failed
         return well
 
-    def _lost(self, deliveries: Iterable[Delivery], why: str) -> None:
+    def _drop_lost_deliveries(self, deliveries: Iterable[Delivery], why: str) -> None:
         for delivery in deliveries:
             watched = self._watched.pop(delivery.receipt_handle, None)
             if watched is not None:  # else it was finished in the meantime
                 log.info("message %s is lost: %s", delivery.message_id, why)
                 watched.lost(delivery)
-
-
-def back_off(
-    receive_count: int,
-    *,
-    first: float = 5.0,
-    most: float = 900.0,
-    uniform: Callable[[float, float], float] = random.uniform,
-) -> float:
-    """Seconds to hide a message that failed at its `receive_count`th receipt: full jitter below a doubling limit."""
-    return uniform(0.0, min(most, first * 2.0 ** min(max(receive_count - 1, 0), 32)))

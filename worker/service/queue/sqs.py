@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Self
 
-from ..errors import Fatal, Retryable
-from ..meter import SILENT, Meter
+from tenacity import retry_if_result
+
+from pcaplake.worker import retry
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.meter import SILENT, Meter
+
 from . import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
 
 BATCH = 10
@@ -25,7 +28,9 @@ LONGEST_WAIT = 20
 log = logging.getLogger(__name__)
 
 _SENDS = 8  # batches on their way at once
-_PAUSES = (0.1, 0.5)  # seconds, at most, before the entries of a batch that failed are tried again
+_WHILE_ENTRIES_FAIL = retry.Policy(
+    stop=retry.after_attempts(3), first=0.25, longest=0.5, on=retry_if_result(lambda failed: failed is not None)
+)
 _ACT: dict[str, Any] = {
     "connect_timeout": 2,
     "read_timeout": 10,
@@ -90,31 +95,31 @@ class SqsQueue(Queue):
                 ) from error
             queue = cls(name, polls, acts, stack, meter=meter)
             owner = {} if account is None else {"QueueOwnerAWSAccountId": account}
-            with queue._errors("GetQueueUrl"):
+            with queue._translate_errors("GetQueueUrl"):
                 queue._url = (await acts.get_queue_url(QueueName=name, **owner))["QueueUrl"]
-            await queue.attributes()
+            await queue.read_attributes()
             queue._stack = stack.pop_all()
         return queue
 
     async def receive(self, limit: int, wait: float) -> list[Delivery]:
-        with self._errors("ReceiveMessage"):
+        with self._translate_errors("ReceiveMessage"):
             answer = await self._polls.receive_message(
                 QueueUrl=self._url,
                 MaxNumberOfMessages=min(limit, BATCH),
                 WaitTimeSeconds=min(math.ceil(wait), LONGEST_WAIT),
                 MessageSystemAttributeNames=["ApproximateReceiveCount", "SentTimestamp"],
             )
-        return [_delivery(message) for message in answer.get("Messages", ())]
+        return [_parse_delivery(message) for message in answer.get("Messages", ())]
 
     async def send(self, bodies: Sequence[str]) -> None:
         parts = [bodies[at : at + BATCH] for at in range(0, len(bodies), BATCH)]
         slots = asyncio.Semaphore(_SENDS)
 
-        async def one(part: Sequence[str]) -> str | None:
+        async def send_limited(part: Sequence[str]) -> str | None:
             async with slots:
-                return await self._send(part)
+                return await self._send_batch(part)
 
-        ends = await asyncio.gather(*map(one, parts), return_exceptions=True)
+        ends = await asyncio.gather(*map(send_limited, parts), return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
@@ -123,57 +128,57 @@ class SqsQueue(Queue):
             raise Retryable(f"SQS SendMessageBatch on {self.name}: some messages were not sent: {why[0]}")
 
     async def delete(self, deliveries: Sequence[Delivery]) -> BatchResult:
-        return await self._in_batches("DeleteMessageBatch", self._acts.delete_message_batch, deliveries, {})
+        return await self._apply_in_batches("DeleteMessageBatch", self._acts.delete_message_batch, deliveries, {})
 
-    async def extend(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
-        given = {"VisibilityTimeout": min(max(math.ceil(seconds), 0), LONGEST_VISIBILITY)}
+    async def change_visibility_timeout(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
+        parameters = {"VisibilityTimeout": min(max(math.ceil(seconds), 0), LONGEST_VISIBILITY)}
         call = self._acts.change_message_visibility_batch
-        return await self._in_batches("ChangeMessageVisibilityBatch", call, deliveries, given)
+        return await self._apply_in_batches("ChangeMessageVisibilityBatch", call, deliveries, parameters)
 
-    async def attributes(self) -> Attributes:
+    async def read_attributes(self) -> Attributes:
         counts = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
-        with self._errors("GetQueueAttributes"):
+        with self._translate_errors("GetQueueAttributes"):
             answer = await self._acts.get_queue_attributes(
                 QueueUrl=self._url, AttributeNames=[*counts, "VisibilityTimeout"]
             )
-        found: Mapping[str, str] = answer["Attributes"]
-        self.visibility_timeout = float(found["VisibilityTimeout"])
+        values: Mapping[str, str] = answer["Attributes"]
+        self.visibility_timeout = float(values["VisibilityTimeout"])
         if self.visibility_timeout < 1:
             raise Fatal(
                 f"the queue {self.name} has a visibility timeout of 0 s: its messages would be delivered again at once; "
                 "set it to 60 s or more"
             )
-        visible, in_flight, delayed = (int(found.get(name, 0)) for name in counts)
+        visible, in_flight, delayed = (int(values.get(name, 0)) for name in counts)
         return Attributes(visible=visible, in_flight=in_flight, delayed=delayed)
 
     async def close(self) -> None:
         await self._stack.aclose()
 
     # -- batches --------------------------------------------------------------------------------------------------
-    async def _send(self, bodies: Sequence[str]) -> str | None:
+    async def _send_batch(self, bodies: Sequence[str]) -> str | None:
         """One batch; what failed is sent again, and nothing else -> why some of it is not in the queue, None: it is."""
         left = dict(zip(map(str, range(BATCH)), bodies, strict=False))
         why = "no answer says so"
-        for pause in (*_PAUSES, None):
+
+        async def send_remaining() -> str | None:
+            nonlocal why
             entries = [{"Id": key, "MessageBody": body} for key, body in left.items()]
-            with self._errors("SendMessageBatch"):
+            with self._translate_errors("SendMessageBatch"):
                 answer = await self._acts.send_message_batch(QueueUrl=self._url, Entries=entries)
             for entry in answer.get("Successful", ()):
                 del left[entry["Id"]]
-            why = next((_said(entry) for entry in answer.get("Failed", ())), why)
-            if not left:
-                return None
-            if pause is not None:
-                await asyncio.sleep(random.uniform(0, pause))
-        return why
+            why = next((_describe_failed_entry(entry) for entry in answer.get("Failed", ())), why)
+            return why if left else None
 
-    async def _in_batches(
-        self, operation: str, call: Callable[..., Any], deliveries: Sequence[Delivery], given: Mapping[str, Any]
+        return await _WHILE_ENTRIES_FAIL.run(send_remaining)
+
+    async def _apply_in_batches(
+        self, operation: str, call: Callable[..., Any], deliveries: Sequence[Delivery], parameters: Mapping[str, Any]
     ) -> BatchResult:
         """All batches at once, as far as there are connections; one that fails says nothing about the others."""
         parts = [deliveries[at : at + BATCH] for at in range(0, len(deliveries), BATCH)]
         ends = await asyncio.gather(
-            *(self._batch(operation, call, part, given) for part in parts), return_exceptions=True
+            *(self._apply_batch(operation, call, part, parameters) for part in parts), return_exceptions=True
         )
         results = []
         for end in ends:
@@ -186,34 +191,36 @@ class SqsQueue(Queue):
             failed=tuple(one for result in results for one in result.failed),
         )
 
-    async def _batch(
-        self, operation: str, call: Callable[..., Any], deliveries: Sequence[Delivery], given: Mapping[str, Any]
+    async def _apply_batch(
+        self, operation: str, call: Callable[..., Any], deliveries: Sequence[Delivery], parameters: Mapping[str, Any]
     ) -> BatchResult:
         done: list[Delivery] = []
         lost: list[Delivery] = []
         left = dict(zip(map(str, range(BATCH)), deliveries, strict=False))
-        for pause in (*_PAUSES, None):
-            entries = [{"Id": key, "ReceiptHandle": one.receipt_handle, **given} for key, one in left.items()]
-            try:
-                with self._errors(operation):
-                    answer = await call(QueueUrl=self._url, Entries=entries)
-            except Retryable as error:  # botocore has tried it several times
-                log.warning("%s", error)
-                break
-            done += [left.pop(entry["Id"]) for entry in answer.get("Successful", ())]
+
+        async def apply_to_remaining() -> Mapping[str, Delivery] | None:
+            entries = [
+                {"Id": key, "ReceiptHandle": delivery.receipt_handle, **parameters} for key, delivery in left.items()
+            ]
+            with self._translate_errors(operation):
+                answer = await call(QueueUrl=self._url, Entries=entries)
+            done.extend(left.pop(entry["Id"]) for entry in answer.get("Successful", ()))
             for entry in answer.get("Failed", ()):
-                if _never(entry):
-                    log.info("%s of %s: %s", operation, left[entry["Id"]].message_id, _said(entry))
+                if _is_permanent_failure(entry):
+                    log.info("%s of %s: %s", operation, left[entry["Id"]].message_id, _describe_failed_entry(entry))
                     lost.append(left.pop(entry["Id"]))
                 else:
-                    log.warning("%s of %s: %s", operation, left[entry["Id"]].message_id, _said(entry))
-            if not left or pause is None:
-                break
-            await asyncio.sleep(random.uniform(0, pause))
+                    log.warning("%s of %s: %s", operation, left[entry["Id"]].message_id, _describe_failed_entry(entry))
+            return left or None
+
+        try:
+            await _WHILE_ENTRIES_FAIL.run(apply_to_remaining)
+        except Retryable as error:  # botocore has tried it several times
+            log.warning("%s", error)
         return BatchResult(done=tuple(done), lost=tuple(lost), failed=tuple(left.values()))
 
     @contextmanager
-    def _errors(self, operation: str) -> Iterator[None]:
+    def _translate_errors(self, operation: str) -> Iterator[None]:
         from aiohttp import ClientError as HttpError
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
@@ -224,13 +231,13 @@ class SqsQueue(Queue):
         except (ClientError, BotoCoreError, HttpError, OSError) as error:  # an answer cut off is not botocore's
             self._meter.count("request_failures", service="sqs", operation=operation)
             if isinstance(error, ClientError):
-                raise _refused(where, error.response) from error
+                raise _error_of_response(where, error.response) from error
             if isinstance(error, NoCredentialsError | PartialCredentialsError):
                 raise Fatal(f"{where}: {error}; give credentials in one of the ways that boto3 reads") from error
             raise Retryable(f"{where}: {error!r}") from error
 
 
-def _delivery(message: Mapping[str, Any]) -> Delivery:
+def _parse_delivery(message: Mapping[str, Any]) -> Delivery:
     attributes = message["Attributes"]
     return Delivery(
         message_id=message["MessageId"],
@@ -241,25 +248,25 @@ def _delivery(message: Mapping[str, Any]) -> Delivery:
     )
 
 
-def _code(raw: Any) -> str:
+def _normalize_error_code(raw: Any) -> str:
     """`AWS.SimpleQueueService.NonExistentQueue` and `NonExistentQueue` are one."""
     return str(raw or "").rpartition(".")[2].rpartition("#")[2]
 
 
-def _said(entry: Mapping[str, Any]) -> str:
+def _describe_failed_entry(entry: Mapping[str, Any]) -> str:
     return f"{entry.get('Code')}: {entry.get('Message', '')}"
 
 
-def _never(entry: Mapping[str, Any]) -> bool:
+def _is_permanent_failure(entry: Mapping[str, Any]) -> bool:
     """It is the request that is wrong: a receipt that has become worthless, or twelve hours that are over."""
-    return bool(entry.get("SenderFault")) and _code(entry.get("Code")) not in _THROTTLED
+    return bool(entry.get("SenderFault")) and _normalize_error_code(entry.get("Code")) not in _THROTTLED
 
 
-def _refused(where: str, response: Mapping[str, Any]) -> Exception:
-    said = response.get("Error", {})
-    code = _code(said.get("Code"))
+def _error_of_response(where: str, response: Mapping[str, Any]) -> Exception:
+    error_fields = response.get("Error", {})
+    code = _normalize_error_code(error_fields.get("Code"))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    text = f"{where}: {code}: {said.get('Message', '')}"
+    text = f"{where}: {code}: {error_fields.get('Message', '')}"
     if code in _THROTTLED or status >= 500:
         return Retryable(text)
     if code in _NO_QUEUE:

@@ -1,7 +1,7 @@
-"""The encodings of Parquet column chunks, as kernels. They know arrays of integers, and neither pages nor Arrow.
+"""The encodings of Parquet column chunks, as kernels. They know arrays of integers, but neither pages nor Arrow.
 
-Source: Encodings.md of Apache Parquet. Every output buffer is given by the caller with room for the worst case and 16
-spare bytes, so that packing may store whole 8-byte words. All kernels release the GIL.
+Source: Encodings.md of Apache Parquet. The caller provides every output buffer (uint8), with space for the worst case and 16
+spare bytes, so that packing can store whole 8-byte words. All kernels release the GIL.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from parser.memory import get, load, put, store8, store32, store64
+from pcaplake.parser.engine.kernels import kernel
+from pcaplake.parser.engine.kernels.raw_memory import get, load, put, store8, store32, store64
 
-BLOCK, MINIBLOCKS, MINI = 128, 4, 32  # of DELTA_BINARY_PACKED, as every reader expects them
+BLOCK, MINIBLOCKS, MINI = 128, 4, 32  # sizes in DELTA_BINARY_PACKED that every reader expects
 SPARE = 16
 
 
-@njit(cache=True, nogil=True)
-def survey(values, out):
-    """out[:4] = least, greatest, how many differ from the one before, how many are less than the one before.
+@kernel
+def survey_values(values, out):
+    """out[:4] = least value, greatest value, number of values that differ from the one before, number that are less than it.
 
-    values are int32 or int64, at least one.
+    values: int32 or int64, at least one.
     """
     low = high = last = get(values, 0)
     changes, falls = np.int64(0), np.int64(0)
@@ -34,11 +35,11 @@ def survey(values, out):
     out[0], out[1], out[2], out[3] = low, high, changes, falls
 
 
-@njit(cache=True, nogil=True)
-def runs(values, width, out, dictionary):
-    """Rising values as RLE runs of their dictionary codes, `width` bits each; return the bytes.
+@kernel
+def encode_rle_runs(values, width, out, dictionary):
+    """Encode rising values as RLE runs of their dictionary codes, `width` bits each; return the number of bytes.
 
-    dictionary, of values' dtype, has room for all distinct values; out for 8 bytes a run.
+    dictionary: of the dtype of values, with space for all distinct values; out: with 8 bytes for each run.
     """
     at, n, start = 0, 0, 0
     step = (width + 7) >> 3
@@ -46,7 +47,7 @@ def runs(values, width, out, dictionary):
     for i in range(1, values.size + 1):
         follower = get(values, i) if i < values.size else value
         if i == values.size or follower != value:
-            at = _varint(out, at, (i - start) << 1)
+            at = _write_varint(out, at, (i - start) << 1)
             for j in range(step):
                 store8(out, at + j, n >> (8 * j))
             at += step
@@ -56,16 +57,16 @@ def runs(values, width, out, dictionary):
     return at
 
 
-@njit(cache=True, nogil=True)
-def recode(codes, table, out):
+@kernel
+def remap_codes(codes, table, out):
     """out[i] = table[codes[i]], all int32."""
     for i in range(codes.size):
         put(out, i, get(table, get(codes, i)))
 
 
-@njit(cache=True, nogil=True)
-def compact(values, bitmap, out):
-    """out = the values whose bit in `bitmap` (LSB first) is set; return how many. Both have the same dtype."""
+@kernel
+def compact_valid_values(values, bitmap, out):
+    """out = the values whose bit in `bitmap` (LSB first) is set; return their number. Both have the same dtype."""
     n = 0
     for i in range(values.size):
         put(out, n, get(values, i))
@@ -73,9 +74,9 @@ def compact(values, bitmap, out):
     return n
 
 
-@njit(cache=True, nogil=True)
-def compact_bits(bits, bitmap, n, out):
-    """out (zeroed) = those of n bits whose bit in `bitmap` is set, both LSB first; return how many."""
+@kernel
+def compact_valid_bits(bits, bitmap, n, out):
+    """out (zeroed) = those of n bits whose bit in `bitmap` is set, both LSB first; return their number."""
     count = 0
     for i in range(n):
         there = (get(bitmap, i >> 3) >> (i & 7)) & 1
@@ -85,12 +86,12 @@ def compact_bits(bits, bitmap, n, out):
     return count
 
 
-@njit(cache=True, nogil=True)
-def codes_by_range(values, low, table, codes, dictionary):
+@kernel
+def encode_codes_by_range(values, low, table, codes, dictionary):
     """Dictionary codes of values low <= v < low + table.size, in order of appearance.
 
-    table int32, all -1; codes int32[values.size]; dictionary of values' dtype. Return how many distinct values there
-    are, -1 when `dictionary` is too small.
+    table: int32, all -1; codes: int32[values.size]; dictionary: of the dtype of values. Return the number of distinct
+    values, or -1 if `dictionary` is too small.
     """
     n = 0
     for i in range(values.size):
@@ -107,9 +108,9 @@ def codes_by_range(values, low, table, codes, dictionary):
     return n
 
 
-@njit(cache=True, nogil=True)
-def codes_by_hash(values, slots, codes, dictionary):
-    """As `codes_by_range` for any values; slots int32[2^k], all -1, at least twice as many as dictionary entries."""
+@kernel
+def encode_codes_by_hash(values, slots, codes, dictionary):
+    """As `encode_codes_by_range` for any values; slots int32[2^k], all -1, at least twice as many as dictionary entries."""
     n, mask = 0, np.int64(slots.size - 1)
     last, code = np.int64(0), np.int64(-1)
     for i in range(values.size):
@@ -134,15 +135,15 @@ def codes_by_hash(values, slots, codes, dictionary):
     return n
 
 
-@njit(cache=True, nogil=True)
-def used(codes, seen):
+@kernel
+def mark_used_codes(codes, seen):
     """seen[c] = 1 for every code that occurs."""
     for i in range(codes.size):
         put(seen, get(codes, i), 1)
 
 
 @njit
-def _pack(values, start, count, width, out, at):
+def _bit_pack_values(values, start, count, width, out, at):
     """Bit-pack `count` unsigned values from `start`, LSB first, at byte `at` of out; count * width is whole bytes."""
     word, bits = np.uint64(0), 0
     for i in range(start, start + count):
@@ -162,22 +163,22 @@ def _pack(values, start, count, width, out, at):
     return at
 
 
-@njit(cache=True, nogil=True)
-def pack(codes, width, out):
-    """Bit-pack codes (int32 or uint8, >= 0) in `width` bits each, padded with zeros to eight values; return the bytes."""
+@kernel
+def bit_pack_codes(codes, width, out):
+    """Bit-pack codes (int32 or uint8, >= 0), `width` bits each, padded with zeros to eight values; return the byte count."""
     whole = codes.size // 8 * 8
-    at = _pack(codes, 0, whole, width, out, 0)
+    at = _bit_pack_values(codes, 0, whole, width, out, 0)
     left = codes.size - whole
     if left:
         tail = np.zeros(8, np.int64)
         for i in range(left):
             tail[i] = codes[whole + i]
-        at = _pack(tail, 0, 8, width, out, at)
+        at = _bit_pack_values(tail, 0, 8, width, out, at)
     return at
 
 
 @njit
-def _varint(out, at, value):
+def _write_varint(out, at, value):
     value = np.uint64(value)
     while value > np.uint64(0x7F):
         store8(out, at, np.int64((value & np.uint64(0x7F)) | np.uint64(0x80)))
@@ -188,13 +189,13 @@ def _varint(out, at, value):
 
 
 @njit
-def _zigzag(out, at, value):
-    return _varint(out, at, (value << 1) ^ (value >> 63))
+def _encode_zigzag(out, at, value):
+    return _write_varint(out, at, (value << 1) ^ (value >> 63))
 
 
 @njit
-def _width(bits):
-    """How many bits the highest set one needs."""
+def _significant_bits(bits):
+    """The number of bits up to the highest one that is set."""
     width = 0
     if bits >> np.uint64(32):
         width, bits = 32, bits >> np.uint64(32)
@@ -207,20 +208,20 @@ def _width(bits):
     return width
 
 
-def delta_room(count: int, size: int) -> int:
-    """Bytes that `delta` may need for `count` values of `size` bytes."""
+def delta_capacity(count: int, size: int) -> int:
+    """Bytes that `encode_delta_binary_packed` may need for `count` values of `size` bytes."""
     blocks = count // BLOCK + 2
     return 40 + blocks * (10 + MINIBLOCKS + BLOCK * size) + SPARE
 
 
-@njit(cache=True, nogil=True)
-def delta(values, wide, out):
-    """DELTA_BINARY_PACKED of values: int64 (wide) or int32, whose differences wrap in 32 bits; return the bytes."""
+@kernel
+def encode_delta_binary_packed(values, wide, out):
+    """DELTA_BINARY_PACKED of values: int64 (wide) or int32, whose differences wrap in 32 bits; return the number of bytes."""
     n = values.size
-    at = _varint(out, 0, BLOCK)
-    at = _varint(out, at, MINIBLOCKS)
-    at = _varint(out, at, n)
-    at = _zigzag(out, at, np.int64(values[0]) if n else np.int64(0))
+    at = _write_varint(out, 0, BLOCK)
+    at = _write_varint(out, at, MINIBLOCKS)
+    at = _write_varint(out, at, n)
+    at = _encode_zigzag(out, at, np.int64(values[0]) if n else np.int64(0))
     deltas = np.zeros(BLOCK, np.int64)
     limit = np.int64(-1) if wide else np.int64(0xFFFFFFFF)
     for start in range(1, n, BLOCK):
@@ -236,7 +237,7 @@ def delta(values, wide, out):
                 step = np.int64(np.int32(get(values, start + i) - get(values, start + i - 1)))
                 put(deltas, i, step)
                 least = min(least, step)
-        at = _zigzag(out, at, least)
+        at = _encode_zigzag(out, at, least)
         for i in range(count):
             put(deltas, i, (get(deltas, i) - least) & limit)
         for i in range(count, BLOCK):
@@ -248,18 +249,21 @@ def delta(values, wide, out):
             seen = np.int64(0)
             for i in range(first, first + MINI):
                 seen |= get(deltas, i)
-            width = _width(np.uint64(seen)) if first < count else 0  # nothing here, and nothing is written
+            width = (
+                _significant_bits(np.uint64(seen)) if first < count else 0
+            )  # an empty miniblock has width 0 and no bytes
             store8(out, widths + mini, width)
             if width:
-                at = _pack(deltas, first, MINI, width, out, at)
+                at = _bit_pack_values(deltas, first, MINI, width, out, at)
     return at
 
 
-@njit(cache=True, nogil=True)
-def plain(offsets, data, bitmap, start, stop, out):
-    """PLAIN byte arrays: values start to stop - 1 whose bit in `bitmap` (LSB first; empty: all) is set; return the bytes.
+@kernel
+def encode_plain_byte_arrays(offsets, data, bitmap, start, stop, out):
+    """Encode byte arrays as PLAIN: values start to stop - 1 whose bit in `bitmap` (LSB first; empty: all) is set.
 
-    Value i is data[offsets[i] : offsets[i + 1]] and goes behind its length in 4 bytes. out has SPARE bytes to spare.
+    Value i is data[offsets[i] : offsets[i + 1]], and follows its length of 4 bytes. out has SPARE bytes more than that
+    needs. Return the number of bytes.
     """
     at = np.int64(0)
     for i in range(start, stop):
@@ -269,7 +273,7 @@ def plain(offsets, data, bitmap, start, stop, out):
         size = get(offsets, i + 1) - first
         store32(out, at, size)
         at += 4
-        if first + ((size + 7) & ~7) <= data.size:  # whole words; what is too much, the next value overwrites
+        if first + ((size + 7) & ~7) <= data.size:  # copies whole words; the next value overwrites what is too much
             for j in range(0, size, 8):
                 store64(out, at + j, load(data, first + j))
         else:
@@ -279,11 +283,11 @@ def plain(offsets, data, bitmap, start, stop, out):
     return at
 
 
-@njit(cache=True, nogil=True)
-def list_levels(offsets, bitmap, nullable, repetition, definition):
-    """Levels of list<optional item> whose items are all there: definition 0 null, 1 empty, 3 item.
+@kernel
+def encode_list_levels(offsets, bitmap, nullable, repetition, definition):
+    """Levels of list<optional item> without null items: definition 0 null, 1 empty, 3 item.
 
-    Return how many levels, and how many of them are items.
+    Return the number of levels, and how many of them are items.
     """
     items = np.int64(0)
     n = np.int64(0)

@@ -1,0 +1,45 @@
+"""Vehicle network captures to Arrow and to Delta tables.
+
+from pcaplake import open_capture
+with open_capture("drive.pcapng", "can_frames") as capture:
+    table = capture.read()
+
+`open_capture` and `Profile` read captures, without a lake. `Lake` opens a lake to stage rows in. `Store`, `LogStore`,
+`AddFile` and `Txn` commit Parquet files to any Delta table. Names are imported on first use, so that reading captures
+loads nothing of a lake.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .parser import Profile as Profile
+    from .parser import open_capture as open_capture
+    from .worker.lake.delta import AddFile as AddFile
+    from .worker.lake.delta import LogStore as LogStore
+    from .worker.lake.delta import Txn as Txn
+    from .worker.lake.lake import Lake as Lake
+    from .worker.lake.store.store import Store as Store
+
+_MODULES = {
+    "AddFile": "worker.lake.delta",
+    "Lake": "worker.lake.lake",
+    "LogStore": "worker.lake.delta",
+    "Profile": "parser",
+    "Store": "worker.lake.store.store",
+    "Txn": "worker.lake.delta",
+    "open_capture": "parser",
+}
+__all__ = ["AddFile", "Lake", "LogStore", "Profile", "Store", "Txn", "open_capture"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,1 @@
+"""`pcaplake doctor`: checks of a lake or a fleet, and the repairs that they offer."""

@@ -1,0 +1,181 @@
+"""`pcaplake doctor --repair --accept-loss TABLE`: go on without rows that nobody can bring back.
+
+What is given up is written to the table `quarantine` first, as a stage of its own whose capture has a name that is always
+the same, so that it is there once however often this is repeated; then the committer is told to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.admin.case import Case
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.commit import losses
+from pcaplake.worker.lake.commit.history import accept_table_loss
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.identity import compute_capture_id
+from pcaplake.worker.lake.records import Capture, Manifest, Stage
+from pcaplake.worker.lake.staging.window import Window, table_partition_columns
+
+from .findings import Repair
+
+ERROR = "accepted_loss"
+RETURNED = "returned-captures"  # what is said instead of a table: captures that a batch returned, over all tables
+_SHOWN = 5
+
+
+def count_lost_rows(stage: Stage, table: str, gone: Sequence[str]) -> int:
+    """Rows of these files (paths below the lake's root), as far as their statistics say."""
+    return sum(add.num_records or 0 for add in stage.adds.get(table, ()) if f"{table}/{add.path}" in gone)
+
+
+def build_file_loss_repair(case: Case, stage: Stage, table: str, gone: Sequence[str]) -> Repair:
+    """Commit the stage to the table without these files."""
+    rows = count_lost_rows(stage, table, gone)
+    uris = ", ".join(capture.uri for capture in stage.captures[:_SHOWN]) + (
+        ", ..." if len(stage.captures) > _SHOWN else ""
+    )
+
+    async def give_up_files() -> str:
+        _, ledger = case.require_identity_and_ledger()
+        detail = f"{len(gone)} files of {table} with {rows} rows were missing: {', '.join(gone)}"
+        await _quarantine_captures(
+            case, f"{stage.stage_id}/{table}", {capture.capture_id: capture.uri for capture in stage.captures}, detail
+        )
+        await losses.accept_file_loss(case.store, stage.stage_id, table, gone)
+        await ledger.release_held_stages(stage.generation)
+        return f"{table}: {rows} rows of stage {stage.stage_id} are given up; `quarantine` names its captures"
+
+    return Repair(
+        what=f"give up {rows} rows of {table} in {len(gone)} files of stage {stage.stage_id}, of {uris}",
+        make=give_up_files,
+        accepts_loss=True,
+    )
+
+
+def build_table_loss_repair(case: Case, table: str, batch: int, rows: str) -> Repair:
+    """Write a table again that was dropped or set back, whose last batch up to head is `batch`. `rows`: what it lost."""
+
+    async def give_up_table_rows() -> str:
+        lake, _ = case.require_identity_and_ledger()
+        detail = (
+            f"the table was dropped or set back; its missing rows are given up: {rows} of the batches up to {batch}"
+        )
+        name = f"{table}/{batch}"
+        await _quarantine_captures(
+            case, name, {_create_marker_capture(case, name).capture_id: f"{case.store.uri}/{table}"}, detail
+        )
+        schema = case.schemas[table]
+        columns = table_partition_columns(schema, lake.partition_columns)
+        await accept_table_loss(LogStore(case.store, lock_table=case.lock_table), table, schema, columns, batch)
+        return f"{table} can be written again; {rows} of the batches up to {batch} are given up"
+
+    return Repair(
+        what=f"write {table} again without what it lost of the batches up to {batch}: {rows}",
+        make=give_up_table_rows,
+        accepts_loss=True,
+    )
+
+
+def build_capture_loss_repair(case: Case, manifest: Manifest, lost: Sequence[Capture]) -> Repair:
+    """Go on without captures that a batch returned and that cannot be read again.
+
+    Each is staged itself, as quarantined: then somebody has it, and head waits for it no longer.
+    """
+    rows = sum(one.rows for one in lost)
+    uris = ", ".join(one.uri for one in lost[:_SHOWN]) + (", ..." if len(lost) > _SHOWN else "")
+
+    async def give_up_captures() -> str:
+        _, ledger = case.require_identity_and_ledger()
+        await ledger.unstage_returned_captures(manifest)  # as the committer does before it has them read again
+        there = await ledger.get_capture_items(manifest.generation, [one.capture_id for one in lost])
+        given_up = [replace(one, rows=0) for one in lost if one.capture_id not in there]
+        details = {
+            one.capture_id: f"all {one.rows} rows: files with them were missing before they were committed, and the capture "
+            "cannot be read again"
+            for one in lost
+        }
+        if given_up and await _stage_quarantine_rows(
+            case, given_up, [_quarantine_row(one, details[one.capture_id], -1) for one in given_up]
+        ):
+            raise Retryable("another process staged some of these captures meanwhile; run the command again")
+        return f"{len(given_up)} captures with {rows} rows are given up; `quarantine` names them"
+
+    return Repair(
+        what=f"give up {rows} rows of {len(lost)} captures that cannot be read again: {uris}",
+        make=give_up_captures,
+        accepts_loss=True,
+    )
+
+
+def _create_marker_capture(case: Case, name: str) -> Capture:
+    uri = f"pcaplake:accepted-loss/{name}"
+    return Capture(capture_id=compute_capture_id(uri, ERROR), uri=uri, etag=ERROR, size=0)
+
+
+async def _quarantine_captures(case: Case, name: str, captures: Mapping[str, str], detail: str) -> None:
+    """A row for each of these captures (id -> uri), staged once for this name in the lake's generation."""
+    lake, ledger = case.require_identity_and_ledger()
+    mark = _create_marker_capture(case, name)
+    if await ledger.get_capture_items(lake.generation, [mark.capture_id]):
+        return
+    offset = -1 - zlib.crc32(name.encode())
+    given_up = [Capture(capture_id=one, uri=uri, etag="", size=0) for one, uri in captures.items()]
+    await _stage_quarantine_rows(
+        case, [mark], [_quarantine_row(one, detail, offset) for one in given_up]
+    )  # whoever was faster has the same rows
+
+
+def _quarantine_row(capture: Capture, detail: str, offset: int) -> dict[str, Any]:
+    return {
+        "capture_id": capture.capture_id,
+        "vehicle_id": None,
+        "date": None,
+        "uri": capture.uri,
+        "stage": "commit",
+        "error": ERROR,
+        "detail": detail,
+        "offset": offset,
+        "raw": b"",
+        "first_seen": datetime.fromtimestamp(time.time(), UTC),
+    }
+
+
+async def _stage_quarantine_rows(
+    case: Case, captures: Sequence[Capture], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Stage rows of `quarantine` under these captures -> as `Ledger.put_stage_if_absent`."""
+    lake, ledger = case.require_identity_and_ledger()
+    schema = TABLES["quarantine"].schema
+
+    def write_stage() -> Stage | None:
+        window = Window(
+            case.store,
+            {"quarantine": schema},
+            lake_config=LakeConfig(),
+            generation=lake.generation,
+            partition_columns=lake.partition_columns,
+        )
+        try:
+            for number, capture in enumerate(captures):
+                window.begin(capture)
+                if number == 0:
+                    window.write("quarantine", pa.RecordBatch.from_pylist(list(rows), schema))
+                window.end("quarantined")
+            return window.close()
+        finally:
+            window.abandon()
+
+    stage = await asyncio.to_thread(write_stage)
+    assert stage is not None
+    return await ledger.put_stage_if_absent(stage)

@@ -1,0 +1,67 @@
+"""Captures that a batch above head has returned, and that nobody has read again: head waits for them.
+
+Knows manifests, ledger, and whether a capture can still be read. Must not know logs, nor how a loss is recorded.
+"""
+
+from __future__ import annotations
+
+from pcaplake.worker.admin.case import Case, iterate_manifests
+from pcaplake.worker.captures.source import is_readable_again
+from pcaplake.worker.errors import PcaplakeError
+from pcaplake.worker.lake.commit.compose import describe_unreadable_captures
+from pcaplake.worker.lake.records import Capture, Manifest
+
+from .accept_loss import RETURNED, build_capture_loss_repair
+from .findings import Finding, error, ok, warning
+
+
+async def check_returned_captures(case: Case) -> list[Finding]:
+    """What head waits for, and what of it cannot be read any more."""
+    batch_state = await case.read_batch_state()
+    findings: list[Finding] = []
+    async for batch, manifest in iterate_manifests(
+        case.store, [one for one in batch_state.batches if one > batch_state.head]
+    ):
+        if manifest is not None and manifest.returned:
+            findings += await _check_owed_captures(case, manifest, batch)
+    return findings or [ok("no batch waits for returned captures")]
+
+
+async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> list[Finding]:
+    lake, ledger = case.require_identity_and_ledger()
+    if manifest.generation != lake.generation:
+        return []  # an overwrite replaces what they are owed
+    owed: list[Capture] = []
+    for stage in manifest.returned:
+        items = await ledger.get_capture_items(manifest.generation, [one.capture_id for one in stage.captures])
+        owed += [
+            one
+            for one in stage.captures
+            if (item := items.get(one.capture_id)) is None or item.stage_id == stage.stage_id
+        ]
+    try:
+        lost = [one for one in owed if not await is_readable_again(case.sources, one)]
+    except PcaplakeError as why:
+        return [
+            warning(
+                f"batch {batch} waits until {len(owed)} captures are read again; whether they can be read is not known: {why}",
+                "run the doctor with the rights and the storage options of a worker",
+            )
+        ]
+    if lost:
+        return [
+            error(
+                f"batch {batch} waits for captures that must be read again, but {describe_unreadable_captures(lost)}",
+                "restore each capture with its original content, and run `pcaplake ingest`. To give up these rows: "
+                f"--repair --accept-loss {RETURNED}",
+                repair=build_capture_loss_repair(case, manifest, lost) if case.accept_loss == RETURNED else None,
+            )
+        ]
+    if not owed:
+        return []
+    return [
+        warning(
+            f"batch {batch} waits until {len(owed)} captures are read again",
+            "a committer announces them to workers; on one machine the next `pcaplake ingest` reads them",
+        )
+    ]

@@ -1,0 +1,47 @@
+"""What a check of `pcaplake doctor` returns: findings, and the repairs that they offer. Knows no check and no lake."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What would be changed, and the change itself, which says what it did. It may be made twice."""
+
+    what: str
+    make: Callable[[], Awaitable[str]]
+    accepts_loss: bool = False  # rows are given up, as --accept-loss asks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check says: `what` is the case, `do` is what somebody can do about it.
+
+    `not_examined`: the check ended before it could tell.
+    """
+
+    level: Level
+    what: str
+    do: str = ""
+    table: str | None = None
+    repair: Repair | None = None
+    check: str = ""
+    lake: str | None = None
+    not_examined: bool = False
+
+
+def ok(what: str) -> Finding:
+    return Finding(level="ok", what=what)
+
+
+def warning(what: str, do: str, *, table: str | None = None, repair: Repair | None = None) -> Finding:
+    return Finding(level="warning", what=what, do=do, table=table, repair=repair)
+
+
+def error(what: str, do: str, *, table: str | None = None, repair: Repair | None = None) -> Finding:
+    return Finding(level="error", what=what, do=do, table=table, repair=repair)

@@ -1,0 +1,1 @@
+"""`pcaplake replay`: announces objects of a bucket to the queue again."""

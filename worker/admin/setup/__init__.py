@@ -1,0 +1,1 @@
+"""`pcaplake setup`: DynamoDB tables, queue, notifications and IAM policies of a fleet."""

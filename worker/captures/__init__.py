@@ -1,0 +1,1 @@
+"""The bytes of captures: local files and ranges of remote objects."""

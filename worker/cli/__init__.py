@@ -1,0 +1,1 @@
+"""The commands of `pcaplake`, one file per command. They parse options, call other packages and show results."""

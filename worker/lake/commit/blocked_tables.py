@@ -1,0 +1,57 @@
+"""Tables that cannot be written now, why, and when each is tried again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.meter import Meter
+
+BLOCKED_RETRY_SECONDS = 10.0
+log = logging.getLogger(__name__)
+
+
+class BlockedTables:
+    """The blocked tables of one lake. `reasons`: table -> why it cannot be written."""
+
+    def __init__(self, log_store: LogStore, *, clock: Callable[[], float], meter: Meter) -> None:
+        self._log, self._clock, self._meter = log_store, clock, meter
+        self.reasons: dict[str, str] = {}
+        self._retry_at: dict[str, float] = {}
+
+    def block(self, table: str, why: str) -> None:
+        """The table cannot be written. The next turn tries it, unless `delay_retry` was called."""
+        why = why.removeprefix(f"{table}: ")
+        if self.reasons.get(table) != why:
+            log.error("table %s is blocked: %s", table, why)
+        self.reasons[table] = why
+
+    def count_failure(self, table: str, error: type[Exception]) -> None:
+        """Count a failure of a commit that the log store has not counted."""
+        self._meter.count("commit_failures", table=table, reason=error.__name__)
+
+    def delay_retry(self, table: str) -> None:
+        """Try the table again after some seconds."""
+        self._retry_at[table] = self._clock() + BLOCKED_RETRY_SECONDS
+
+    def unblock(self, table: str) -> None:
+        """The table was written, or can be written again."""
+        self._retry_at.pop(table, None)
+        if self.reasons.pop(table, None) is not None:
+            log.warning("table %s is free again", table)
+
+    def select_due(self, tables: Collection[str]) -> list[str]:
+        """Those of the tables that may be tried now, sorted."""
+        now = self._clock()
+        return sorted(table for table in tables if self._retry_at.get(table, now) <= now)
+
+    async def check_tables(self, except_for: Collection[str]) -> None:
+        """Check whether blocked tables can be written again. `except_for`: tables that a commit checks."""
+        for table in self.select_due(self.reasons.keys() - except_for):
+            why = await self._log.read_block_reason(table)
+            if why is None:
+                self.unblock(table)
+            else:
+                self.block(table, why)
+                self.delay_retry(table)

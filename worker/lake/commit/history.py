@@ -1,0 +1,125 @@
+"""The last batch of each table, according to the manifests, and how a table that lost batches becomes writable again.
+
+A table that is dropped or set back loses its `txn`; manifests stay. Each manifest has the last batch of every table
+(`Manifest.last_batches`), so the manifest of head says which `txn` a table must have at least.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pcaplake.worker.lake.delta.actions import Txn
+from pcaplake.worker.lake.delta.errors import SetBack, TableBlocked
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.ledger import Ledger
+from pcaplake.worker.lake.records import Manifest, manifest_path
+from pcaplake.worker.lake.store.store import Store
+
+APP_ID = "pcaplake"  # the application whose transactions in a table are batch numbers
+_MOST_READ = 512  # manifests without `last_batches`, from older versions
+_AT_ONCE = 16
+
+Load = Callable[[int], Awaitable[Manifest | None]]
+
+
+def extend_last_batches(before: Mapping[str, int], manifest: Manifest) -> dict[str, int]:
+    """The last batch of each table up to this manifest; `before`: up to the previous one.
+
+    A batch that opens a generation empties every table that had a batch, so it is the last batch of all of them.
+    """
+    if manifest.last_batches is not None:
+        return dict(manifest.last_batches)
+    touched = manifest.written_tables | (before.keys() if manifest.opens else frozenset())
+    return {**before, **dict.fromkeys(touched, manifest.batch)}
+
+
+async def find_last_batches(load: Load, batch: int) -> dict[str, int]:
+    """The last batch of each table up to `batch`, without tables that never had one; `load` reads a manifest.
+
+    Manifests of older versions lack it: then earlier ones are read, up to one that has it, the first, or 512.
+    """
+    later: list[_ManifestSummary] = []
+    known: dict[str, int] = {}
+    while batch >= 0 and len(later) < _MOST_READ:
+        width = _AT_ONCE if later else 1
+        numbers = range(batch, max(batch - width, -1), -1)
+        for manifest in await asyncio.gather(*map(load, numbers)):
+            if manifest is None or manifest.last_batches is not None:
+                batch, known = -1, dict((manifest and manifest.last_batches) or {})
+                break
+            later.append(_ManifestSummary(batch=manifest.batch, opens=manifest.opens, written=manifest.written_tables))
+        else:
+            batch = numbers[-1] - 1
+    for summary in reversed(later):
+        known = {
+            **known,
+            **dict.fromkeys(summary.written | (known.keys() if summary.opens else frozenset()), summary.batch),
+        }
+    return known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ManifestSummary:
+    """The part of a manifest that is kept; the whole may be large."""
+
+    batch: int
+    opens: bool
+    written: frozenset[str]
+
+
+async def read_last_batches(store: Store, ledger: Ledger) -> dict[str, int]:
+    """The last batch of each table up to the ledger's head. Fatal for a manifest that cannot be read."""
+
+    async def load_manifest(batch: int) -> Manifest | None:
+        manifest_object = await store.get(manifest_path(batch))
+        return None if manifest_object is None else Manifest.from_json(manifest_object[0])
+
+    return await find_last_batches(load_manifest, await ledger.read_head())
+
+
+async def find_lost_tables(store: Store, log_store: LogStore, ledger: Ledger) -> dict[str, str]:
+    """Tables that lack a batch up to the ledger's head, and tables whose log cannot be read, with the reason.
+
+    Raises Fatal for a manifest that cannot be read.
+    """
+    reasons: dict[str, str] = {}
+    for table, batch in (await read_last_batches(store, ledger)).items():
+        try:
+            done = await log_store.read_transaction(
+                table, APP_ID
+            )  # read after head: a later batch in the table does no harm
+            if done < batch:
+                reasons[table] = str(SetBack(table, batch, done, await log_store.read_version(table)))
+        except TableBlocked as blocked:
+            reasons[table] = str(blocked)
+    return {table: why.removeprefix(f"{table}: ") for table, why in reasons.items()}
+
+
+async def find_tables_written_above_head(store: Store, ledger: Ledger) -> set[str]:
+    """Tables for which batches above the ledger's head have rows. Fatal for a manifest that cannot be read."""
+    tables, batch = set[str](), await ledger.read_head() + 1
+    while (manifest_object := await store.get(manifest_path(batch))) is not None:
+        tables |= Manifest.from_json(manifest_object[0]).written_tables
+        batch += 1
+    return tables
+
+
+async def accept_table_loss(
+    log_store: LogStore, table: str, schema: pa.Schema, partition_columns: Sequence[str], batch: int
+) -> None:
+    """Make a table that was dropped or set back writable again, without the rows that it lost. Idempotent.
+
+    Creates the table if it is absent, partitioned by `partition_columns` (those of its `schema`, see
+    `table_partition_columns`), and commits `txn` (pcaplake, `batch`) without files. `batch`: `read_last_batches(...)[table]`;
+    batches above head are committed again. The committer unblocks the table within seconds. The caller reports and
+    records the loss.
+
+    Raises TableBlocked when the table cannot be written for another reason, for example old entries in the lock table.
+    """
+    if await log_store.read_version(table) < 0:
+        await log_store.create(table, schema, partition_columns=partition_columns)
+    await log_store.commit_transaction(table, Txn(app_id=APP_ID, version=batch), "ACCEPT LOSS")

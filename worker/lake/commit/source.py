@@ -1,0 +1,30 @@
+"""The port through which the committer has captures read again, and the error for files that cannot be rebuilt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.records import Capture
+
+
+class Source(Protocol):
+    """Reads captures again for the committer."""
+
+    async def replay_captures(self, captures: Sequence[Capture]) -> None:
+        """Decode and stage these captures again, or announce them to a queue. Durable on return, else raises Retryable."""
+
+    async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
+        """The captures whose content cannot be read again. Raises Retryable or Fatal when that is unknown."""
+
+    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+        """New files with all rows of these captures in one table; None when a capture is gone or has changed.
+
+        Any exception means that a capture cannot be read now, and blocks only this table.
+        """
+
+
+class FilesMissing(Retryable):
+    """Files of a batch were deleted and cannot be rebuilt."""

@@ -1,0 +1,217 @@
+"""Access to a SQLite file: requests in one thread, bounded waits for locks, and errors sorted into damaged and temporary.
+
+The tables in the file are the business of sqlite.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.worker.lake.store.local_store import MAKE_ROOM
+
+LOCK_TIMEOUT = 30.0
+WARN_AFTER = 5.0
+"""Seconds for which the ledger is locked before a warning is logged."""
+_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+_DAMAGED = frozenset(
+    {
+        sqlite3.SQLITE_ERROR,  # a statement that does not fit the tables
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_NOTADB,
+    }
+)
+_LOCK_BYTES = {"-shm": range(120, 123), "": range(0x40000000, 0x40000200)}
+"""Bytes that SQLite locks for writing: in the shared memory of the WAL, or in the file itself without a WAL."""
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class LedgerDamaged(Fatal):
+    """The file at `path` is not a ledger, or is damaged."""
+
+    def __init__(self, path: Path, why: object) -> None:
+        super().__init__(
+            f"the ledger {path} is damaged or is not a ledger ({why}). Name the right file with --ledger, or restore a copy. "
+            "Without one: stop all processes on this lake and run `pcaplake doctor --lake LAKE --repair --adopt`, which keeps "
+            "this file under another name and builds a new ledger from the lake's manifests"
+        )
+        self.path = path
+
+    def move_aside(self) -> Path:
+        """Rename the file -> its new name. Its journal is renamed first: SQLite would apply it to a new file."""
+        number = 1
+        while (kept := self.path.with_name(f"{self.path.name}.damaged-{number}")).exists():
+            number += 1
+        for suffix in ("-wal", "-shm", ""):
+            with suppress(FileNotFoundError):
+                os.rename(f"{self.path}{suffix}", f"{kept}{suffix}")
+        return kept
+
+
+class SqliteFile:
+    """A SQLite file. `lock_timeout`: seconds that a request waits for a lock before it raises Retryable."""
+
+    def __init__(self, path: Path, *, lock_timeout: float = LOCK_TIMEOUT) -> None:
+        self.path = path.absolute()  # lake.json names it, for processes in other working directories
+        self._lock_timeout = lock_timeout
+        self._slice = min(WARN_AFTER, max(lock_timeout, 0.1))
+        self._locked_since: float | None = None
+        self._warned = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._db: sqlite3.Connection
+
+    def _open_database(self, create: bool, prepare: Callable[[], None]) -> None:
+        """`prepare` runs in a transaction of its own."""
+        if not create and not self.path.exists():
+            raise Fatal(
+                f"the ledger {self.path} does not exist, but the lake has one: put it back, name the right one with "
+                "--ledger, or build a new one from the lake's manifests with --adopt"
+            )
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Fatal(
+                f"the folder {self.path.parent} cannot be created: {error.strerror}; name another --lake"
+            ) from error
+        self._db = sqlite3.connect(self.path, isolation_level=None, timeout=self._slice)
+        try:
+            self._refuse_newer_format()
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            with self._write_transaction():
+                prepare()
+        except BaseException:
+            self._db.close()
+            raise
+        folder = os.open(self.path.parent, os.O_RDONLY)  # the names of the new files are durable too
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _refuse_newer_format(self) -> None:
+        """Raises Fatal for a file with a format that this version does not know."""
+
+    async def check_integrity(self) -> None:
+        """Raises LedgerDamaged when SQLite's quick_check finds damage; reads the whole file."""
+
+        def run_quick_check() -> str:
+            return str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
+
+        result = await self._run_in_thread(run_quick_check)
+        if result != "ok":
+            raise LedgerDamaged(self.path, result)
+
+    async def _run_in_thread(self, work: Callable[[], T], *, writes: bool = False) -> T:
+        while True:
+            began = time.monotonic()
+            try:
+                result = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            except (sqlite3.DatabaseError, zlib.error) as error:
+                code = getattr(error, "sqlite_errorcode", None)
+                kind = None if code is None else code & 0xFF
+                if kind in _LOCKED:
+                    self._check_lock_wait(began, error)
+                    await asyncio.sleep(0.05)  # SQLite does not wait for each lock: not for the switch to WAL
+                    continue
+                if kind in _DAMAGED or isinstance(error, zlib.error):
+                    raise LedgerDamaged(self.path, error) from error
+                if kind is None:
+                    raise
+                room = f": {MAKE_ROOM}" if kind == sqlite3.SQLITE_FULL else ""
+                raise OutcomeUnknown(f"the ledger {self.path} could not be written or read: {error}{room}") from error
+            if writes:  # a writer does not block reads
+                self._locked_since, self._warned = None, False
+            return result
+
+    def _check_lock_wait(self, began: float, error: Exception) -> None:
+        """Raises Retryable when the file has been locked for too long; logs once, before that, which process has the lock."""
+        self._locked_since = since = began if self._locked_since is None else self._locked_since
+        seconds = time.monotonic() - since
+        if seconds < min(self._lock_timeout, WARN_AFTER):
+            return
+        message = f"the ledger {self.path} has been locked for {seconds:.0f} s: {describe_lock_holder(self.path)}"
+        if not self._warned:
+            self._warned = True
+            log.warning("%s", message)
+        if seconds >= self._lock_timeout:
+            raise Retryable(message) from error
+
+    @contextmanager
+    def _write_transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    async def _run_transaction(self, work: Callable[[], T]) -> T:
+        def run_in_transaction() -> T:
+            with self._write_transaction():
+                return work()
+
+        return await self._run_in_thread(run_in_transaction, writes=True)
+
+    async def close(self) -> None:
+        await self._run_in_thread(self._db.close)
+        self._thread.shutdown()
+
+
+def describe_lock_holder(path: Path) -> str:
+    """Which process holds the write lock, and what to do about it.
+
+    Read from /proc: opening and closing one of the files would drop the locks of this process.
+    """
+    pid = _find_lock_holder(path)
+    if pid is None:
+        return "another process holds its lock: let it continue or end it; no data is lost"
+    command, state = "?", ""
+    with suppress(OSError):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    shown = "".join(character if character.isprintable() else "?" for character in command[:120])
+    who = f"process {pid} ({shown}) holds its lock"
+    if state in ("T", "t"):
+        return f"{who} and is stopped: `kill -CONT {pid}` continues it, `kill -KILL {pid}` ends it; no data is lost"
+    return f"{who}: let it continue, or end it with `kill {pid}`; no data is lost"
+
+
+def _find_lock_holder(path: Path) -> int | None:
+    """The pid of the process with the write lock, from /proc/locks; None also for a process in another container."""
+    try:
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for suffix, lock_bytes in _LOCK_BYTES.items():
+        with suppress(OSError):
+            inode = Path(f"{path}{suffix}").stat().st_ino
+            for line in locks:
+                fields = line.replace("->", "").split()
+                if len(fields) < 8 or fields[3] != "WRITE" or fields[5].rpartition(":")[2] != str(inode):
+                    continue
+                start, pid = int(fields[6]), int(fields[4])
+                end = start if fields[7] == "EOF" else int(fields[7])
+                if pid > 0 and pid != os.getpid() and start < lock_bytes.stop and end >= lock_bytes.start:
+                    return pid
+    return None

@@ -1,0 +1,128 @@
+"""Opens what a lake consists of: object store, ledger, identity and tables. What is missing is created, where that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pcaplake.worker import VERSION
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.commit import replaced
+from pcaplake.worker.lake.commit.rebuild_ledger import rebuild_from_manifests
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.delta.preflight import check_lock_table
+from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.runtime import Runtime
+
+from . import adoption, identity
+from .config import LakeConfig
+from .ledger import Ledger
+from .ledger_path import ledger_file_path
+from .parts import LakeParts
+from .services import Services
+from .tables import SCHEMAS, create_tables
+
+
+async def open_lake_parts(
+    uri: str | Path,
+    *,
+    lake_config: LakeConfig,
+    ledger: Path | Services | None,
+    storage_options: Mapping[str, str] | None,
+    adopt: bool,
+    runtime: Runtime,
+) -> LakeParts:
+    """See `Lake.open`. The ledger is closed again where this raises."""
+    store = Store.open(uri, storage_options, meter=runtime.meter)
+    identity_object = await identity.read_identity(store)
+    known = None if identity_object is None else identity_object[0]
+    services = ledger if isinstance(ledger, Services) else None
+    if services is not None:
+        opened: Ledger = _open_dynamodb_ledger(store, known, services, lake_config, adopt=adopt)
+    else:
+        folder = ledger if isinstance(ledger, Path) else None
+        opened = await _open_sqlite_ledger(store, known, folder, lock_timeout=lake_config.commit_timeout, adopt=adopt)
+    try:
+        creation = lake_config.creation
+        lake = await identity.open_identity(
+            store,
+            opened,
+            partition_columns=creation.partition_columns,
+            shards=1 if services is None else creation.shards,
+            log_store=identity.LOG_STORE if services is None else services.log_store_kind,
+        )
+        if lake_config.commits:
+            await store.delete_abandoned_uploads()
+        lock_table = None if services is None else services.lock_table
+        log_store = LogStore(
+            store,
+            lock_table=lock_table,
+            properties=creation.table_properties,
+            engine_info=f"pcaplake/{VERSION}",
+            commit_timeout=lake_config.commit_timeout,
+            runtime=runtime,
+        )
+        if lock_table is not None:
+            await check_lock_table(store, lock_table, list(SCHEMAS))
+        await create_tables(store, opened, log_store, lake.partition_columns, creation.allowed)
+        if isinstance(opened, SqliteLedger):
+            await replaced.remove_replaced_rows(store, log_store, opened, lake.generation, runtime.step)
+    except BaseException:
+        await opened.close()
+        raise
+    current = identity.CurrentIdentity(store, lake, opened)
+    return LakeParts(store=store, log_store=log_store, ledger=opened, current=current)
+
+
+def _open_dynamodb_ledger(
+    store: Store, known: identity.Identity | None, services: Services, lake_config: LakeConfig, *, adopt: bool
+) -> DynamoLedger:
+    if store.local is not None:
+        raise Fatal(f"{store.uri} is a folder: the fleet's lakes are in a bucket; write s3://bucket/path")
+    if known is None and not lake_config.creation.allowed:
+        raise Fatal(f"{store.uri} is not a lake yet: create it with `pcaplake setup`, or name another")
+    if adopt:
+        raise Fatal(f"{store.uri}: adopt its ledger with `pcaplake doctor --repair --adopt`")
+    lake_id = None if known is None else known.lake_id
+    return DynamoLedger(services.ledger, store, lake_id=lake_id, shards=lake_config.creation.shards)
+
+
+async def _open_sqlite_ledger(
+    store: Store, known: identity.Identity | None, folder: Path | None, *, lock_timeout: float, adopt: bool
+) -> SqliteLedger:
+    """`adopt`: make it the lake's ledger first, rebuilt from the manifests."""
+    ledger = await _open_sqlite_ledger_file(
+        store, known, folder, create=known is None or adopt, lock_timeout=lock_timeout
+    )
+    if not adopt:
+        return ledger
+    try:
+        if known is not None:
+            adopted = await adoption.identity_to_adopt(store, known, ledger)
+            if adopted.lake_id != known.lake_id:  # a copy: this ledger is that of its original
+                original, ledger = (
+                    ledger,
+                    await _open_sqlite_ledger_file(store, adopted, folder, create=True, lock_timeout=lock_timeout),
+                )
+                await original.close()
+            known = adopted
+        await rebuild_from_manifests(store, ledger)
+        await adoption.adopt_ledger(store, ledger, None if known is None else known.lake_id)
+    except BaseException:
+        await ledger.close()
+        raise
+    return ledger
+
+
+async def _open_sqlite_ledger_file(
+    store: Store, lake: identity.Identity | None, folder: Path | None, *, create: bool, lock_timeout: float
+) -> SqliteLedger:
+    if folder is not None:
+        path = ledger_file_path(folder, store, lake)
+    elif store.local is not None:
+        path = store.local / identity.LEDGER_FILE
+    else:
+        raise Fatal(f"{store.uri} is not a local lake: name a folder on this machine for its ledger with --ledger")
+    return await SqliteLedger.open(path, create=create, lock_timeout=lock_timeout)

@@ -1,0 +1,1 @@
+"""Stages: Parquet files of captures that are written and not committed yet."""

@@ -1,0 +1,99 @@
+"""The tables of a lake: their schemas, how they are created, and how large they are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.errors import WrongChoice
+from pcaplake.worker.lake.commit.history import find_tables_written_above_head, read_last_batches
+from pcaplake.worker.lake.delta.errors import TableBlocked
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.staging.window import table_partition_columns
+from pcaplake.worker.lake.store.store import Store
+
+from .ledger import Ledger
+
+SCHEMAS: Mapping[str, pa.Schema] = {name: spec.schema for name, spec in TABLES.items()}
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCounts:
+    """What the log of one table says: rows, files, bytes of Parquet, version."""
+
+    rows: int
+    files: int
+    bytes: int
+    version: int
+
+
+async def count_tables(store: Store) -> dict[str, TableCounts]:
+    """The counts of each table that exists."""
+
+    def count_table(name: str) -> TableCounts | None:
+        try:
+            table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
+        except TableNotFoundError:
+            return None
+        adds = pa.table(table.get_add_actions(flatten=True))
+        rows = adds["num_records"]  # a file that somebody else added may have none
+        return TableCounts(
+            rows=table.to_pyarrow_dataset().count_rows() if rows.null_count else sum(rows.to_pylist()),
+            files=adds.num_rows,
+            bytes=sum(adds["size_bytes"].to_pylist()),
+            version=table.version(),
+        )
+
+    names = list(SCHEMAS)
+    counts = await asyncio.gather(*(asyncio.to_thread(count_table, name) for name in names))
+    return {name: counted for name, counted in zip(names, counts, strict=True) if counted is not None}
+
+
+async def create_tables(
+    store: Store, ledger: Ledger, log_store: LogStore, partition_columns: Sequence[str], auto_create: bool
+) -> None:
+    """Create the tables that are missing. A table that cannot be read, or must not be written, is logged and left alone.
+
+    A table that had a batch was dropped: it is not created, because an empty table would hide the loss. A table that a
+    batch above head has rows for is left to the committer, which creates it with these rows.
+    """
+    there = await asyncio.gather(*(_table_exists(log_store, name) for name in SCHEMAS))
+    absent = [name for name, is_there in zip(SCHEMAS, there, strict=True) if not is_there]
+    had = await read_last_batches(store, ledger) if absent else {}
+    for name in [name for name in absent if name in had]:
+        log.error("table %s was dropped and is not created again; `pcaplake doctor` says what to do", name)
+        absent.remove(name)
+    if absent:
+        waiting = await find_tables_written_above_head(store, ledger)
+        absent = [name for name in absent if name not in waiting]
+    if absent and not auto_create:
+        raise WrongChoice(f"tables are missing: {', '.join(absent)}; make them, or let them be made (--create)")
+    await asyncio.gather(
+        *(
+            log_store.create(
+                name,
+                SCHEMAS[name],
+                partition_columns=table_partition_columns(SCHEMAS[name], partition_columns),
+            )
+            for name in absent
+        )
+    )
+
+
+async def _table_exists(log_store: LogStore, table: str) -> bool:
+    """Does the table exist? It does where its log cannot be read."""
+    try:
+        there, why = await log_store.read_version(table) >= 0, log_store.known_block_reason(table)
+    except TableBlocked as blocked:
+        there, why = True, str(blocked)
+    if why is not None:
+        log.error("table %s is blocked, the others are not: %s", table, why)
+    return there

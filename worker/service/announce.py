@@ -1,0 +1,49 @@
+"""Announces captures again in the queue, when the committer of a lake has lost their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pcaplake.worker.captures.range_reader import Budget, FetchConfig
+from pcaplake.worker.captures.source import Sources, reference_from_capture
+from pcaplake.worker.config.routes import Routes
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.ingest.rebuild_files import CaptureSource
+from pcaplake.worker.lake.records import Capture
+
+from .notification import build_s3_event
+from .queue import Queue
+
+
+async def announce_captures(queue: Queue, lake: str, captures: Sequence[Capture]) -> None:
+    """One message for each, which says that this lake is owed its rows. Retryable when some could not be sent."""
+    # rule: returned captures are announced
+    await queue.send(
+        [
+            # rule: a returned capture is announced with its version
+            build_s3_event(replace(reference_from_capture(capture), owed_to=lake))
+            for capture in captures
+        ]
+    )
+
+
+def create_queue_source(
+    queue: Queue,
+    routes: Routes,
+    readers: Mapping[str, Reader],
+    sources: Sources,
+    lake: str,
+    *,
+    budget: Budget | None = None,
+    fetch_config: FetchConfig | None = None,
+) -> CaptureSource:
+    """The `Source` of the committer of one lake, by URI, in a fleet. `readers` by route's name."""
+
+    async def announce_in_queue(captures: Sequence[Capture]) -> None:
+        await announce_captures(queue, lake, captures)
+
+    def find_reader(uri: str) -> Reader | None:
+        return next((readers[route.name] for route in routes.find_routes(uri) if route.lake == lake), None)
+
+    return CaptureSource(sources, find_reader, announce_in_queue, budget=budget, fetch_config=fetch_config)

@@ -1,0 +1,25 @@
+"""SIGTERM and Ctrl-C of a process that serves: the first one stops it in order, the second one at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+SECOND_SIGNAL = 130  # exit code
+
+
+def on_stop_signals(stop: Callable[[], object]) -> None:
+    """Call `stop` at the first signal, in the event loop that runs."""
+    stopping = False
+
+    def caught() -> None:
+        nonlocal stopping
+        if stopping:
+            os._exit(SECOND_SIGNAL)
+        stopping = True
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, caught)
