@@ -1,6 +1,6 @@
-"""`python -m spark_jobs JOB ...`, and what spark-submit is given: all jobs under one command.
+"""`pcaplake-spark JOB ...`: all jobs as one command. Also the file that spark-submit runs.
 
-Imports absolutely, because spark-submit runs this file by its path.
+Imports are absolute, because spark-submit runs this file by its path.
 """
 
 from __future__ import annotations
@@ -12,26 +12,30 @@ from typing import Final
 
 import typer
 
-from spark_jobs import job
+from pcaplake.spark_jobs.common import job
 
 JOBS: Final = ("compact", "vacuum", "backfill", "signals", "replace", "quality")
-_HELP = "PySpark jobs on a lake's tables, safe beside the workers. Each is told by `JOB --help`."
+_HELP = "PySpark jobs on a lake's tables, safe beside running workers. `JOB --help` describes a job."
 
 
-def app_of(names: Sequence[str] = JOBS) -> typer.Typer:
-    """The command line of these jobs."""
+def build_command_line(names: Sequence[str] = JOBS) -> typer.Typer:
+    """A command line with these jobs."""
     app = typer.Typer(help=_HELP, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
     app.callback()(lambda: None)
     for name in names:
-        app.command(name)(importlib.import_module(f"spark_jobs.{name}").command)
+        app.command(name)(importlib.import_module(f"pcaplake.spark_jobs.{name}.job").command)
     return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """One job -> its exit code. Only the job that is asked for is imported."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    asked = [given[0]] if given and given[0] in JOBS else list(JOBS)
-    return job.run(app_of(asked), given, "spark_jobs")
+    """Run one job -> its exit code. Only the module of that job is imported."""
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
+    job_names = [command_line[0]] if command_line and command_line[0] in JOBS else list(JOBS)
+    try:
+        app = build_command_line(job_names)
+    except ModuleNotFoundError as error:
+        return job.report_missing_package(error)
+    return job.run(app, command_line, "pcaplake-spark")
 
 
 if __name__ == "__main__":

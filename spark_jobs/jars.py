@@ -1,10 +1,9 @@
-"""The jars that Spark needs beside pyspark's own: Delta, S3A, our log store. Made by Maven, once.
+"""The jars that Spark needs beside pyspark's own: Delta, S3A and this project's log store. Maven builds them once.
 
-    python -m spark_jobs.jars [FOLDER]
+    python -m pcaplake.spark_jobs.jars [FOLDER]
 
-Knows Maven and where the jars are kept. Must not know a session. The folder is named by what the jars are made from, so
-a newer pcaplake makes its own, and what is in one never changes. An image that has no Maven gets them by FOLDER while
-it is built, and is told of it by PCAPLAKE_SPARK_JARS.
+The folder's name is a hash of the sources, so a newer pcaplake builds its own jars and a folder never changes. An image
+without Maven gets the jars while it is built (FOLDER), and PCAPLAKE_SPARK_JARS names that folder at run time.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from worker.errors import Fatal
-from worker.settings import PREFIX, variable
+from pcaplake.worker.config.settings import PREFIX, read_variable
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.plain_text import visible
 
 HERE = Path(__file__).parent
 LOG_STORE = HERE / "logstore"
@@ -28,52 +28,60 @@ _MADE_FROM = "made-from"
 _LAST_LINES = 15
 
 
-def jars(*, stock: bool = False) -> Path:
-    """The folder with all jars, made first where there is none. `stock`: with Delta's own S3DynamoDBLogStore too.
+def ensure_jars(*, stock: bool = False) -> Path:
+    """The folder with all jars, which is built first if it does not exist. `stock`: add Delta's S3DynamoDBLogStore.
 
-    Raises Fatal where Maven is missing or fails; the message says what to do.
+    Raises Fatal where Maven is missing or fails, or the cache folder cannot be written; the message says what to do.
     """
-    named = variable("spark_jars")
+    named = read_variable("spark_jars")
     if named is not None:
-        return _checked(Path(named), stock)
-    base = Path.home() / ".cache" / "pcaplake"
-    folder = base / f"spark-{fingerprint(stock=stock)}"
-    if folder.is_dir():
-        return folder
-    base.mkdir(parents=True, exist_ok=True)
+        return _require_same_version(Path(named), stock)
+    try:
+        base = Path.home() / ".cache" / "pcaplake"
+        folder = base / f"spark-{source_fingerprint(stock=stock)}"
+        if folder.is_dir():
+            return folder
+        base.mkdir(parents=True, exist_ok=True)
+    except (RuntimeError, OSError) as error:  # the user has no home folder
+        raise Fatal(
+            f"the jars for Spark are cached in the home folder, which cannot be written ({error}): build them with `python "
+            f"-m pcaplake.spark_jobs.jars FOLDER`, and set {PREFIX}SPARK_JARS to that folder"
+        ) from error
     with (base / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two processes one makes them
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of several processes builds them
         if not folder.is_dir():
-            make(folder, stock=stock)
+            build_jars(folder, stock=stock)
     return folder
 
 
-def fingerprint(*, stock: bool = False) -> str:
-    """Of everything that the jars are made from."""
+def source_fingerprint(*, stock: bool = False) -> str:
+    """A hash of everything that the jars are built from."""
     digest = hashlib.blake2b(digest_size=8)
     for path in [HERE / "pom.xml", LOG_STORE / "pom.xml", *sorted((LOG_STORE / "src" / "main").rglob("*.java"))]:
         digest.update(f"{path.relative_to(HERE)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest() + ("-stock" if stock else "")
 
 
-def make(folder: Path, *, stock: bool = False) -> None:
-    """Fetch and compile; `folder` appears when it is complete."""
+def build_jars(folder: Path, *, stock: bool = False) -> None:
+    """Fetch and compile the jars; `folder` appears when it is complete."""
     print(NOTICE, file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as scratch:
-        made, source = Path(scratch) / "jars", Path(scratch) / "logstore"
-        shutil.copytree(LOG_STORE, source, ignore=shutil.ignore_patterns("target"))  # ours may be read-only
+        jar_folder, source = Path(scratch) / "jars", Path(scratch) / "logstore"
+        shutil.copytree(
+            LOG_STORE, source, ignore=shutil.ignore_patterns("target")
+        )  # the installed sources may be read-only
         profile = ["-Pstock"] if stock else []
-        copy = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={made}")
-        _maven(HERE / "pom.xml", *profile, *copy)
-        _maven(source / "pom.xml", "-Dmaven.test.skip=true", "package")
+        copy = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jar_folder}")
+        _run_maven(HERE / "pom.xml", *profile, *copy)
+        _run_maven(source / "pom.xml", "-Dmaven.test.skip=true", "package")
         for jar in (source / "target").glob("*.jar"):
-            shutil.copy(jar, made)
-        (made / _MADE_FROM).write_text(fingerprint(stock=stock))
-        made.rename(folder)
+            shutil.copy(jar, jar_folder)
+        (jar_folder / _MADE_FROM).write_text(source_fingerprint(stock=stock))
+        jar_folder.rename(folder)
 
 
-def _maven(pom: Path, *arguments: str) -> None:
+def _run_maven(pom: Path, *arguments: str) -> None:
     try:
         done = subprocess.run(
             ["mvn", "-B", "-q", "-f", str(pom), *arguments],
@@ -84,40 +92,43 @@ def _maven(pom: Path, *arguments: str) -> None:
         )
     except FileNotFoundError as error:
         raise Fatal(
-            "the jars for Spark are made with Maven, and there is none: install it with a JDK 17 or newer (Debian: "
-            f"apt-get install maven), or name a folder that has them in {PREFIX}SPARK_JARS"
+            "the jars for Spark are built with Maven, which is not installed: install it with a JDK 17 or newer (Debian: "
+            f"apt-get install maven), or set {PREFIX}SPARK_JARS to a folder that has the jars"
         ) from error
     if done.returncode:
-        last = "\n".join(done.stdout.splitlines()[-_LAST_LINES:])
-        raise Fatal(f"Maven could not make the jars for Spark; it needs a repository once. It said:\n{last}")
+        for line in done.stdout.splitlines()[-_LAST_LINES:]:
+            print(visible(line), file=sys.stderr)
+        raise Fatal(
+            "Maven could not build the jars for Spark; it needs access to a repository once. Its output is above"
+        )
 
 
-def _checked(folder: Path, stock: bool) -> Path:
+def _require_same_version(folder: Path, stock: bool) -> Path:
     try:
         made_from = (folder / _MADE_FROM).read_text()
     except OSError as error:
         raise Fatal(
-            f"{PREFIX}SPARK_JARS: {folder} has no jars of `python -m spark_jobs.jars {folder}`: {error}"
+            f"{PREFIX}SPARK_JARS: {folder} has no jars built by `python -m pcaplake.spark_jobs.jars {folder}`: {error}"
         ) from error
-    if made_from not in (fingerprint(stock=stock), fingerprint(stock=True)):
+    if made_from not in (source_fingerprint(stock=stock), source_fingerprint(stock=True)):
         raise Fatal(
-            f"{PREFIX}SPARK_JARS: the jars in {folder} are of another version of pcaplake: delete the folder and make it "
-            f"again with `python -m spark_jobs.jars {folder}`"
+            f"{PREFIX}SPARK_JARS: the jars in {folder} were built by another version of pcaplake: delete the folder and build it "
+            f"again with `python -m pcaplake.spark_jobs.jars {folder}`"
         )
     return folder
 
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
-        print("usage: python -m spark_jobs.jars [FOLDER]", file=sys.stderr)
+        print("usage: python -m pcaplake.spark_jobs.jars [FOLDER]", file=sys.stderr)
         return 2
     try:
         if arguments:
-            make(Path(arguments[0]).absolute())
+            build_jars(Path(arguments[0]).absolute())
         else:
-            print(jars())
+            print(ensure_jars())
     except (Fatal, OSError) as error:
-        print(f"jars: {error}", file=sys.stderr)
+        print(f"jars: {visible(str(error))}", file=sys.stderr)
         return 3
     return 0
 

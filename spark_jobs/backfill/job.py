@@ -1,11 +1,11 @@
-"""Backfill: captures that lie there already, staged by Spark's executors with the worker's own pipeline.
+"""Backfill: existing captures, staged by Spark's executors with the worker's own pipeline.
 
-Knows Spark's tasks, waves and the report. What an executor does is in backfill_work.py, what the driver does beside
-Spark in backfill_driver.py, and where captures are named in backfill_list.py.
+This module has Spark's tasks, the waves and the report; executor.py runs on executors, driver.py beside Spark on the driver,
+and sources.py finds the captures.
 
-The ledger keeps it exactly-once: a capture that is staged or committed is skipped, whoever did it, and of two that read
-the same capture at once the first to stage it wins. So it may run beside the fleet on the same captures, be killed at
-any time and be run again. The fleet's committer commits what is staged, or the driver's (`--commit`, local lakes).
+The ledger makes it exactly-once: a capture that any process has staged or committed is skipped, and if two processes read
+the same capture at once, the first to stage it wins. So a backfill may run beside the fleet on the same captures, be killed
+at any time and run again. The fleet's committer commits the stages, or the driver's (`--commit`, local lakes).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from worker.commands import screen
-from worker.commands.screen import say as say_line
-from worker.errors import Fatal
-from worker.fleet_settings import FleetSettings
-from worker.settings import WrongSetting, seconds, size
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.interruptible import run_interruptible
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting, parse_seconds, parse_size
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.stderr import say as say_line
+from pcaplake.worker.warm import compile_missing
 
-from . import job
-from .backfill_driver import Driver, Wave, opened, spread
-from .backfill_list import pages
-from .backfill_work import Outcome, Work, staged
-from .upkeep import interruptible
+from .driver import Driver, Wave, balance_by_size, open_driver
+from .executor import OutcomeCounts, Work, stage_partitions
+from .sources import list_capture_pages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAVE = 20_000
 PARTITION_BYTES = 1 << 30
-FLUSH_INTERVAL = 60.0  # nobody waits for the rows of history: files may be larger than the fleet's
+FLUSH_INTERVAL = 60.0  # rows of old captures are not urgent, so files may be larger than the fleet's
 _GROUP = "pcaplake backfill"
 _LOOK_SECONDS = 5.0
 
@@ -47,10 +47,10 @@ _LOOK_SECONDS = 5.0
 class Options:
     """`names`: captures, folders, prefixes; `lists`, `inventories`: files of them. `include`: patterns of file names.
 
-    `commit`: the driver commits as well; it always does where a lake has its ledger on this machine. `ledger`: the
-    folder of such ledgers for lakes that are not local. `partition_bytes`: what one task reads at most, but for a
-    capture that is larger; `wave`: captures in one job of Spark's. `flush_interval`: seconds that a merge window is
-    open at most; None: as set for the worker, else 60.
+    `commit`: the driver commits as well; it always does for a lake whose ledger is on this machine. `ledger`: the folder of
+    such ledgers for lakes that are not local. `partition_bytes`: a task reads at most this much, or one larger capture.
+    `wave`: captures in one Spark job. `flush_interval`: longest time that a merge window is open, seconds; None: the
+    worker's setting, else 60.
     """
 
     names: tuple[str, ...] = ()
@@ -66,15 +66,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of the captures that were found, counted for each lake that they go to.
+    """The captures that were found, by outcome; a capture that goes to several lakes counts once for each.
 
-    `captures`: all that were found, each once. `skipped`: staged or committed already. `staged`: now, the quarantined
-    among them.
-    `gone`: not there any more, or another content. `ignored`: no captures, and nobody named them. `archived`: they must
-    be restored first. `filtered`: by `include`. `nowhere`: no route takes them. `failed`: could not be read or staged.
-    `returned`: what became of captures, of this run or an earlier one, whose files were lost before they were committed:
-    they were read again. `bad` and `failures` name up to 100, `rows` and `bytes` are of all that was read.
-    `committed`: everything that was staged is in the tables.
+    `captures`: all that were found. `skipped`: already staged or committed. `staged`: by this run, including quarantined
+    ones. `gone`: deleted, or replaced by another content. `ignored`: files that are not captures and were not named
+    explicitly. `archived`: must be restored first. `filtered`: excluded by `include`. `nowhere`: no route matches.
+    `failed`: could not be read or staged. `returned`: outcomes of captures, of this run or an earlier one, that were read
+    again because their files were lost before they were committed. `bad` and `failures` name up to 100 captures; `rows`
+    and `bytes` are of all captures read. `committed`: everything that was staged is in the tables.
     """
 
     lakes: tuple[str, ...]
@@ -97,9 +96,15 @@ class Report:
     failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def unread(self) -> int:
-        """Captures whose rows are missing: `failed`, and those that were returned and could not be read again."""
+    def unread_captures(self) -> int:
+        """Captures whose rows are missing: `failed`, and returned captures that could not be read again."""
         return self.failed + self.returned.get("failed", 0)
+
+    @property
+    def exit_code(self) -> int:
+        if self.unread_captures:
+            return job.FATAL
+        return job.QUARANTINED if self.quarantined or self.returned.get("quarantined") else 0
 
 
 def run(
@@ -111,116 +116,122 @@ def run(
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
-    """Stage every capture that no lake has had yet. `lake` None: where the routes of the settings lead.
+    """Stage every capture that its lake does not have yet. `lake` None: the routes of the settings decide.
 
-    WrongSetting, and Fatal as lakes and ledgers raise it; what was staged stays, and the next run goes on from there.
+    WrongSetting; Fatal as lakes and ledgers raise it. Stages stay, and the next run continues from there.
     """
     settings = settings or FleetSettings.load(lake=lake)
-    work = plan(settings if lake is None else _of(settings, lake), options)
-    here = [uri for uri in work.routes.lakes if work.on_this_machine(uri)]
+    work = prepare_work(settings if lake is None else _settings_for_lake(settings, lake), options)
+    local_ledger_lakes = [uri for uri in work.routes.lake_uris if work.has_local_ledger(uri)]
     master = str(spark.sparkContext.master)
-    if here and not master.startswith("local"):
+    if local_ledger_lakes and not master.startswith("local"):
         raise Fatal(
-            f"{here[0]} has its ledger in SQLite, which is for one machine: run this with --master local[*], or make a "
-            "lake of the fleet with `pcaplake setup`"
+            f"{local_ledger_lakes[0]} has its ledger in SQLite, which works on one machine only: use --master local[*], or "
+            "create a lake of the fleet with `pcaplake setup`"
         )
-    commit = options.commit or bool(here)
-    start, total, back = clock(), Outcome(), Outcome()
-    with opened(work, commit=commit) as driver:
-        found = pages(
+    commit = options.commit or bool(local_ledger_lakes)
+    start, total, returned_total = clock(), OutcomeCounts(), OutcomeCounts()
+    with open_driver(work, commit=commit) as driver:
+        capture_pages = list_capture_pages(
             options.names,
             lists=options.lists,
             inventories=options.inventories,
             region=settings.region,
-            storage=work.storage,
+            storage=work.storage_options,
         )
-        for wave in driver.waves(found, options.include, options.wave):
-            _stage(spark, work, wave, options, total, say, driver)
+        for wave in driver.iterate_waves(capture_pages, options.include, options.wave):
+            _stage_wave(spark, work, wave, options, total, say, driver)
         while commit:
-            say("everything is staged; waiting until it is in the tables")
-            driver.drain()
-            again = driver.returned()
-            if not again.refs:
+            say("all captures are staged; waiting for the commits")
+            driver.drain_lakes()
+            any_returned = False
+            for wave in driver.iterate_returned_waves(options.wave):
+                _stage_wave(spark, work, wave, options, returned_total, say, driver)
+                any_returned = True
+            if not any_returned:
                 break
-            _stage(spark, work, again, options, back, say, driver)
-    return _report(work, total, back, commit, clock() - start)
+    return _build_report(work, total, returned_total, commit, clock() - start)
 
 
-def plan(settings: FleetSettings, options: Options) -> Work:
-    """What the executors are told. WrongSetting."""
+def prepare_work(settings: FleetSettings, options: Options) -> Work:
+    """The work that executors receive. WrongSetting."""
     if not (options.names or options.lists or options.inventories):
-        raise WrongSetting("nothing to read: name captures, folders or prefixes, or give --list or --inventory")
-    knobs = settings.knobs
+        raise WrongSetting("nothing to read: name captures, folders or prefixes, or use --list or --inventory")
+    lake_config = settings.lake_config
     interval = options.flush_interval
     if interval is None and "flush_interval" not in settings.model_fields_set:
         interval = FLUSH_INTERVAL
     if interval is not None:
-        knobs = replace(knobs, flush_interval=interval)
-    return Work(routes=settings.load_routes(), settings=settings, knobs=knobs, ledger=options.ledger)
+        lake_config = replace(lake_config, flush_interval=interval)
+    return Work(routes=settings.load_routes(), settings=settings, lake_config=lake_config, ledger=options.ledger)
 
 
-def _of(settings: FleetSettings, lake: str) -> FleetSettings:
+def _settings_for_lake(settings: FleetSettings, lake: str) -> FleetSettings:
     return settings if settings.lake == lake else settings.model_copy(update={"lake": lake, "routes": None})
 
 
-def _stage(
+def _stage_wave(
     spark: SparkSession,
     work: Work,
     wave: Wave,
     options: Options,
-    total: Outcome,
+    total: OutcomeCounts,
     say: Callable[[str], None],
     driver: Driver,
 ) -> None:
-    """One job of Spark's; `total` is added to."""
+    """Run one Spark job, and add its outcomes to `total`."""
     total.ends.update(wave.ends)
     if not wave.refs:
         return
     skipped = total.ends["known"]
-    for outcome in interruptible(spark, partial(_outcomes, spark.sparkContext, work, wave, options, skipped, say)):
-        total.add(outcome)
+    for outcome in run_interruptible(
+        spark, partial(_run_spark_job, spark.sparkContext, work, wave, options, skipped, say)
+    ):
+        total.add_counts(outcome)
     if total.fatal is not None:
         raise Fatal(total.fatal)
-    driver.check()
+    driver.raise_if_stopped()
 
 
-def _outcomes(
+def _run_spark_job(
     context: Any, work: Work, wave: Wave, options: Options, skipped: int, say: Callable[[str], None]
-) -> list[Outcome]:
+) -> list[OutcomeCounts]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     weight = sum(max(ref.size, 0) for ref in wave.refs)
     count = max(context.defaultParallelism, -(-weight // options.partition_bytes))
-    parts = spread(wave.refs, min(count, len(wave.refs)))
+    parts = balance_by_size(wave.refs, min(count, len(wave.refs)))
     say(f"{len(wave.refs):,} captures, {weight / 1e6:,.0f} MB, in {len(parts):,} tasks; skipped {skipped:,}")
-    context.setJobGroup(_GROUP, "captures of the past, into stages", interruptOnCancel=True)
+    context.setJobGroup(_GROUP, "staging existing captures", interruptOnCancel=True)
     try:
-        with _progress(context, len(parts), say):
-            found: list[Outcome] = context.parallelize(parts, len(parts)).mapPartitions(partial(staged, work)).collect()
-        return found
+        with _report_progress(context, len(parts), say):
+            outcomes: list[OutcomeCounts] = (
+                context.parallelize(parts, len(parts)).mapPartitions(partial(stage_partitions, work)).collect()
+            )
+        return outcomes
     except Py4JError as error:
         why = str(getattr(error, "java_exception", error)).strip().partition("\n")[0]
-        raise Fatal(f"a task of Spark's died: {why}. What was staged stays; run it again for the rest") from error
+        raise Fatal(f"a Spark task failed: {why}. Stages stay; run it again for the rest") from error
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
 
 
 @contextmanager
-def _progress(context: Any, tasks: int, say: Callable[[str], None]) -> Iterator[None]:
-    """Tells how many tasks are done, whenever there are more."""
+def _report_progress(context: Any, tasks: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Report the number of finished tasks whenever it grows."""
     over = threading.Event()
 
-    def look() -> None:
+    def poll_status() -> None:
         tracker, before = context.statusTracker(), 0
         while not over.wait(_LOOK_SECONDS):
             jobs = [tracker.getJobInfo(one) for one in tracker.getActiveJobsIds()]
             stages = [tracker.getStageInfo(one) for each in jobs if each is not None for one in each.stageIds]
             done = sum(one.numCompletedTasks for one in stages if one is not None)
             if done > before:
-                say(f"{done:,} of {tasks:,} tasks are done")
+                say(f"{done:,} of {tasks:,} tasks done")
                 before = done
 
-    thread = threading.Thread(target=look, name="progress", daemon=True)
+    thread = threading.Thread(target=poll_status, name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -229,12 +240,14 @@ def _progress(context: Any, tasks: int, say: Callable[[str], None]) -> Iterator[
         thread.join()
 
 
-def _report(work: Work, total: Outcome, back: Outcome, committed: bool, seconds_: float) -> Report:
-    ends, every = total.ends, Outcome()
-    every.add(total)
-    every.add(back)
+def _build_report(
+    work: Work, total: OutcomeCounts, returned_total: OutcomeCounts, committed: bool, seconds_: float
+) -> Report:
+    ends, every = total.ends, OutcomeCounts()
+    every.add_counts(total)
+    every.add_counts(returned_total)
     return Report(
-        lakes=work.routes.lakes,
+        lakes=work.routes.lake_uris,
         captures=ends.total(),
         skipped=ends["known"],
         staged=ends["staged"] + ends["quarantined"],
@@ -249,74 +262,67 @@ def _report(work: Work, total: Outcome, back: Outcome, committed: bool, seconds_
         rows=dict(sorted(every.rows.items())),
         bytes=every.bytes,
         seconds=round(seconds_, 3),
-        returned=dict(sorted(back.ends.items())),
+        returned=dict(sorted(returned_total.ends.items())),
         bad=tuple(every.bad),
         failures=dict(every.failed),
     )
 
 
-def _measure(name: str, read: Callable[[Any], Any], text: str) -> Any:
+def _parse_option(name: str, read: Callable[[Any], Any], text: str) -> Any:
     try:
         return read(text)
     except ValueError as error:
         raise WrongSetting(f"{name}: {error}") from error
 
 
-QUARANTINED, FAILED = 1, job.FATAL
-
-
+@job.command
 def command(
+    invocation: job.Invocation,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="PATH|URI...", help="Captures, folders, globs, s3:// prefixes.")
     ] = None,
     list_: Annotated[
-        list[str] | None, typer.Option("--list", metavar="FILE", help="A URI or a path on each line; - is stdin.")
+        list[str] | None, typer.Option("--list", metavar="FILE", help="File with one URI or path a line; - is stdin.")
     ] = None,
     inventory: Annotated[
         list[str] | None, typer.Option("--inventory", metavar="URI", help="manifest.json of an S3 inventory.")
     ] = None,
     include: Annotated[
-        list[str] | None, typer.Option("--include", metavar="GLOB", help="Only files of such names; may be repeated.")
+        list[str] | None, typer.Option("--include", metavar="GLOB", help="Only file names that match; may be repeated.")
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="FILE", help="Of --lake: ports, bus names, vehicle id.")
+        Path | None, typer.Option("--profile", metavar="FILE", help="Profile for --lake: ports, bus names, vehicle id.")
     ] = None,
     commit: Annotated[
-        bool, typer.Option("--commit", help="Commit here too, and wait until everything is in the tables.")
+        bool, typer.Option("--commit", help="Also commit, and wait until all rows are in the tables.")
     ] = False,
     ledger: Annotated[
-        Path | None, typer.Option("--ledger", metavar="FOLDER", help="As of `pcaplake ingest`, for one machine.")
+        Path | None, typer.Option("--ledger", metavar="FOLDER", help="Folder of the ledger, for a lake on one machine.")
     ] = None,
-    partition_bytes: Annotated[str, typer.Option(metavar="SIZE", help="What one task reads at most.")] = "1GB",
-    wave: Annotated[int, typer.Option(metavar="N", min=1, help="Captures in one job of Spark's.")] = WAVE,
+    partition_bytes: Annotated[str, typer.Option(metavar="SIZE", help="A task reads at most this much.")] = "1GB",
+    wave: Annotated[int, typer.Option(metavar="N", min=1, help="Captures in one Spark job.")] = WAVE,
     flush_interval: Annotated[
-        str | None, typer.Option(metavar="TIME", help="A merge window is open no longer (60s).", show_default=False)
+        str | None, typer.Option(metavar="TIME", help="Longest time a merge window is open (60s).", show_default=False)
     ] = None,
-    lake: job.Lake = None,
-    config: job.Config = None,
-    log_store: job.LogStore = "pcaplake",
-    master: job.Master = None,
-    conf: job.Conf = None,
-    report: job.ReportFile = None,
-) -> None:
-    """Read captures that lie there already into lakes, each row exactly once, beside the live fleet or without one.
+) -> Report:
+    """Load existing captures into lakes, each row exactly once, with or without a running fleet.
 
-    Lakes and profiles are those of the routes (PCAPLAKE_ROUTES, --config), or of --lake and --profile. Captures that
-    are staged or committed are skipped, so that it can be stopped and run again at any time. In folders, prefixes and
-    inventories, what is no capture by its first bytes is ignored; what a list or a URI names leaves a row in any case.
+    The routes (PCAPLAKE_ROUTES, --config) name lakes and profiles, or --lake and --profile do. Captures that are already
+    staged or committed are skipped, so a backfill can be stopped and run again at any time. In folders, prefixes and
+    inventories, files that do not begin like a capture are ignored; a file that a list or a URI names always leaves a row.
 
-    Exit codes: 0 done, 1 some captures are quarantined, 2 usage or settings, 3 stopped, or some captures could not be
-    read, 130 Ctrl-C or SIGTERM.
+    Exit codes: 0 done, 1 some captures are quarantined, 2 usage or settings, 3 stopped or some captures could not be read,
+    130 Ctrl-C or SIGTERM.
 
     Examples:
 
-      python -m spark_jobs backfill s3://fleet-raw/2025/ --config fleet.yaml
+      pcaplake-spark backfill s3://fleet-raw/2025/ --config fleet.yaml
 
-      python -m spark_jobs backfill --inventory s3://inventories/raw/all/2026-09-01T01-00Z/manifest.json
+      pcaplake-spark backfill --inventory s3://inventories/raw/all/2026-09-01T01-00Z/manifest.json
 
-      python -m spark_jobs backfill drives/ --lake lake/ --profile vehicle.yaml
+      pcaplake-spark backfill drives/ --lake lake/ --profile vehicle.yaml
     """
-    settings = FleetSettings.load(config, lake=lake, profile=profile)
+    settings = invocation.load_settings(profile=profile)
     options = Options(
         names=tuple(names or ()),
         lists=tuple(list_ or ()),
@@ -325,23 +331,12 @@ def command(
         commit=commit,
         ledger=ledger,
         wave=wave,
-        partition_bytes=_measure("--partition-bytes", size, partition_bytes),
-        flush_interval=None if flush_interval is None else _measure("--flush-interval", seconds, flush_interval),
+        partition_bytes=_parse_option("--partition-bytes", parse_size, partition_bytes),
+        flush_interval=None
+        if flush_interval is None
+        else _parse_option("--flush-interval", parse_seconds, flush_interval),
     )
-    work = plan(settings, options)
-    screen.compile_kernels()
-    with job.started("backfill", settings, work.routes.lakes, log_store=log_store, master=master, conf=conf) as spark:
-        done = run(spark, None, options, settings=settings, say=say_line)
-    job.deliver(done, report)
-    raise typer.Exit(
-        FAILED if done.unread else QUARANTINED if done.quarantined or done.returned.get("quarantined") else 0
-    )
-
-
-def main() -> None:
-    """What spark-submit is given."""
-    job.main(command)
-
-
-if __name__ == "__main__":
-    main()
+    work = prepare_work(settings, options)
+    compile_missing(say_line)
+    with invocation.open_spark_session("backfill", settings, work.routes.lake_uris) as spark:
+        return run(spark, None, options, settings=settings, say=say_line)

@@ -1,7 +1,7 @@
-"""Which captures a backfill is about: a list file, folders and prefixes, or an S3 inventory, page by page.
+"""Finds the captures of a backfill, page by page: from list files, folders, prefixes and S3 inventories.
 
-Knows where captures are named. Must not know lakes or ledgers. What a list names is explicit: it leaves a row whatever
-it is. What lies in a folder, below a prefix or in an inventory is a capture only if its first bytes say so.
+A file that a list names is explicit and leaves a row whatever it holds. A file in a folder, below a prefix or in an inventory
+counts only if it begins like a capture.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from worker.errors import Fatal
-from worker.fleet import listing
-from worker.fleet.clients import Clients
-from worker.fleet.places import named
-from worker.lake.identity import local_uri
-from worker.queue.directory import NotThere, find
-from worker.source import UNKNOWN_SIZE, ObjectRef, Sources, is_remote
+from pcaplake.worker.admin.aws_clients import Clients
+from pcaplake.worker.admin.replay import listing
+from pcaplake.worker.captures.discovery import NotThere, find_captures
+from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, Sources, is_remote_uri
+from pcaplake.worker.config.s3_prefixes import parse_place
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.identity import local_file_uri
 
-from .backfill_inventory import Listed, inventory
+from .inventory import ListedObject, read_inventory
 
 _PAGE = 1000
-Page = tuple[Listed, ...]
+Page = tuple[ListedObject, ...]
 
 
-async def pages(
+async def list_capture_pages(
     names: Sequence[str],
     *,
     lists: Sequence[str] = (),
@@ -34,7 +34,7 @@ async def pages(
     region: str | None = None,
     storage: Callable[[str], Mapping[str, str]] = lambda uri: {},
 ) -> AsyncIterator[Page]:
-    """Every source in its order. Fatal where one is not there or cannot be listed; Retryable.
+    """All sources, in order. Fatal where one does not exist or cannot be listed; Retryable.
 
     `storage`: options of the object store that a URI is in.
     """
@@ -42,81 +42,81 @@ async def pages(
     for name in names:
         if name.startswith(("s3://", "s3a://", "s3n://")):
             with Clients(region=region, options=storage(name)) as clients:
-                async for page in _below(clients, name):
+                async for page in _list_prefix(clients, name):
                     yield page
         else:
-            yield await _found(name, sources)
+            yield await _find_captures(name, sources)
     for name in lists:
-        async for page in _listed(name, sources):
+        async for page in _read_list_file(name, sources):
             yield page
     for name in inventories:
-        async for page in inventory(name, sources):
+        async for page in read_inventory(name, sources):
             yield page
 
 
-async def _below(clients: Clients, uri: str) -> AsyncIterator[Page]:
-    """Keys as they are, with their eTags; a key that is named by itself is explicit."""
+async def _list_prefix(clients: Clients, uri: str) -> AsyncIterator[Page]:
+    """Objects with their exact keys and eTags; an object whose own key is given is explicit."""
     from fnmatch import fnmatchcase
 
     try:
-        place, pattern = named(uri)
+        place, pattern = parse_place(uri)
     except ValueError as error:
         raise Fatal(str(error)) from error
     async for page in listing.pages(clients.s3, place):
         yield tuple(
-            Listed(ref=replace(one.ref, explicit=one.key == place.prefix), archived=one.archived)
-            for one in page
-            if not one.folder and fnmatchcase(one.key, pattern)
+            ListedObject(ref=replace(entry.ref, explicit=entry.key == place.prefix), archived=entry.archived)
+            for entry in page
+            if not entry.folder and fnmatchcase(entry.key, pattern)
         )
 
 
-async def _found(name: str, sources: Sources) -> Page:
+async def _find_captures(name: str, sources: Sources) -> Page:
     try:
-        return tuple(Listed(ref=ref) for ref in await find([name], sources))
+        return tuple(ListedObject(ref=ref) for ref in await find_captures([name], sources))
     except NotThere as error:
         raise Fatal(str(error)) from error
 
 
-async def _listed(name: str, sources: Sources) -> AsyncIterator[Page]:
-    """A URI or a path on each line; empty lines and those that begin with # are for people. `-`: standard input."""
-    refs: list[Listed] = []
-    for line in (await _text(name, sources)).splitlines():
-        said = line.strip()
-        if not said or said.startswith("#"):
+async def _read_list_file(name: str, sources: Sources) -> AsyncIterator[Page]:
+    """One URI or path a line; empty lines and lines that begin with # are ignored. `-`: standard input."""
+    refs: list[ListedObject] = []
+    for line in (await _load_list_text(name, sources)).splitlines():
+        name_in_list = line.strip()
+        if not name_in_list or name_in_list.startswith("#"):
             continue
-        uri = _uri(said)
-        refs.append(Listed(ref=ObjectRef(uri=uri, size=_size(uri), explicit=True)))
+        uri = _normalize_uri(name_in_list)
+        refs.append(ListedObject(ref=ObjectRef(uri=uri, size=_local_file_size(uri), explicit=True)))
         if len(refs) == _PAGE:
             yield tuple(refs)
             refs = []
     yield tuple(refs)
 
 
-async def _text(name: str, sources: Sources) -> str:
+async def _load_list_text(name: str, sources: Sources) -> str:
     try:
         if name == "-":
             return sys.stdin.read()
-        if not is_remote(name):
+        if not is_remote_uri(name):
             return await asyncio.to_thread(Path(name.removeprefix("file://")).read_text, "utf-8")
-        store, key = sources.store(name)
-        found = await store.get(key)
-        if found is None:
-            raise Fatal(f"the list {name} is not there")
-        return found[0].decode("utf-8")
+        store, key = sources.open_store(name)
+        list_object = await store.get(key)
+        if list_object is None:
+            raise Fatal(f"the list {name} does not exist")
+        return list_object[0].decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Fatal(f"the list {name} cannot be read: {error}") from error
 
 
-def _uri(said: str) -> str:
-    if is_remote(said):
-        scheme, _, rest = said.partition("://")
+def _normalize_uri(path_or_uri: str) -> str:
+    if is_remote_uri(path_or_uri):
+        scheme, _, rest = path_or_uri.partition("://")
         return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
-    return local_uri(Path(said.removeprefix("file://")))
+    return local_file_uri(Path(path_or_uri.removeprefix("file://")))
 
 
-def _size(uri: str) -> int:
-    """Of a local file; a remote one is asked for later, with many others."""
-    if is_remote(uri):
+def _local_file_size(uri: str) -> int:
+    """Size of a local file. Remote objects are looked up later, many at once."""
+    if is_remote_uri(uri):
         return UNKNOWN_SIZE
     try:
         return Path(uri.removeprefix("file://")).stat().st_size

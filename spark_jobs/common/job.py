@@ -1,19 +1,19 @@
 """What all jobs share: options, session, progress, report, signals and exit codes.
 
-A job file has `Options` and `Report` (frozen dataclasses), `run(spark, lake, options, ...) -> Report`, and
+A job has `Options` and `Report` (frozen dataclasses), `run(spark, lake, options, ...) -> Report`, and
 
     @job.command
-    def command(opened: job.Opened, *, zorder: Annotated[bool, typer.Option(help="...")] = False) -> Report:
+    def command(invocation: job.Invocation, *, zorder: Annotated[bool, typer.Option(help="...")] = False) -> Report:
         \"\"\"What --help says.\"\"\"
-        return run(opened.spark, opened.lake, Options(zorder=zorder), say=opened.say)
+        options = Options(zorder=zorder)  # mistakes are reported before Spark starts
+        with invocation.open_lake_session("compact") as opened:
+            return run(opened.spark, opened.lake, options, say=opened.say)
 
-    def main() -> None:
-        job.main(command)
-
-`command` is a typer command with these options and the common ones; `python -m spark_jobs` gathers them. Knows no job.
+`command` is a typer command that has these options and the common ones; `pcaplake-spark` gathers the commands.
 
 Progress and logs go to stderr, the report to stdout as one JSON object, or to `--report FILE`. Exit codes are those of
-`pcaplake`: 0 done, 2 usage or settings, 3 what stopped the work, 130 interrupted (Ctrl-C or SIGTERM).
+`pcaplake`: 0 done, 2 usage or settings, 3 the work stopped, 130 interrupted (Ctrl-C or SIGTERM). A report with the property
+`exit_code` decides between 0 and what it says.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-import json
-import logging
 import os
 import signal
 import sys
@@ -30,59 +28,73 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 from typer.exceptions import TyperException
 
-from parser import ProfileError
-from worker.commands.screen import say
-from worker.errors import PcaplakeError
-from worker.fleet_settings import FleetSettings, misspelt
-from worker.settings import WrongSetting, debug, pairs
+from pcaplake.parser import ProfileError
+from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
+from pcaplake.worker.config.settings import WrongSetting, is_debug_enabled, parse_pairs
+from pcaplake.worker.errors import PcaplakeError
+from pcaplake.worker.plain_text import to_json
+from pcaplake.worker.stderr import log_warnings, say
 
 from . import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-USAGE, FATAL, INTERRUPTED = 2, 3, 130  # as worker/cli.py
-_STOPPED = "interrupted: what is committed stays, the rest is as if it had not begun; run it again to go on"
+QUARANTINED, USAGE, FATAL, INTERRUPTED = 1, 2, 3, 130  # as worker/cli/app.py
+NO_LAKE = "no lake: give --lake URI, or set PCAPLAKE_LAKE"
+_INTERRUPTED = "interrupted: what is committed stays; run the job again to continue"
 
-Lake = Annotated[
-    str | None, typer.Option("--lake", metavar="URI", help="The lake; by default the `lake` of the settings.")
-]
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings of the workers (docs/settings.md).")
-]
-LogStore = Annotated[
-    str, typer.Option("--log-store", metavar="pcaplake|stock", help="Spark's log store; see docs/spark.md.")
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master", metavar="URL", help="Spark's master; all cores of this machine by default, spark-submit's."
-    ),
-]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A further setting of Spark; may be repeated.")
-]
-ReportFile = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write the report there instead of to stdout.")
-]
 _COMMON: dict[str, tuple[Any, Any]] = {
-    "lake": (Lake, None),
-    "config": (Config, None),
-    "log_store": (LogStore, "pcaplake"),
-    "master": (Master, None),
-    "conf": (Conf, None),
-    "report": (ReportFile, None),
+    "lake": (
+        Annotated[str | None, typer.Option("--lake", metavar="URI", help="The lake. Default: `lake` of the settings.")],
+        None,
+    ),
+    "config": (
+        Annotated[
+            Path | None, typer.Option("--config", metavar="FILE", help="The workers' settings (docs/settings.md).")
+        ],
+        None,
+    ),
+    "log_store": (
+        Annotated[
+            str, typer.Option("--log-store", metavar="pcaplake|stock", help="Spark's log store (docs/spark.md).")
+        ],
+        "pcaplake",
+    ),
+    "master": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--master", metavar="URL", help="Spark's master. Default: all cores of this machine, or spark-submit's."
+            ),
+        ],
+        None,
+    ),
+    "conf": (
+        Annotated[
+            list[str] | None,
+            typer.Option("--conf", metavar="KEY=VALUE", help="A further setting of Spark; may be repeated."),
+        ],
+        None,
+    ),
+    "report": (
+        Annotated[
+            Path | None,
+            typer.Option("--report", metavar="FILE", help="Write the report to this file instead of stdout."),
+        ],
+        None,
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """What a job works with. `say` puts one line for people on stderr."""
+class OpenedLake:
+    """A Spark session for one lake, and the lake's settings. `say` writes one line of progress to stderr."""
 
     spark: SparkSession
     lake: str
@@ -90,100 +102,99 @@ class Opened:
     say: Callable[[str], None] = say
 
     @property
-    def storage(self) -> dict[str, str]:
+    def storage_options(self) -> dict[str, str]:
         """Options of the lake's object store, as the workers have them."""
-        return self.settings.storage(self.lake)
+        return self.settings.storage_options_for(self.lake)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """The values of the options that every job has."""
+
+    lake: str | None = None
+    config: Path | None = None
+    log_store: str = "pcaplake"
+    master: str | None = None
+    conf: Sequence[str] | None = None
+    report: Path | None = None
+
+    def load_settings(self, **given: Any) -> FleetSettings:
+        """The workers' settings, for `--lake` where it is given. WrongSetting."""
+        return FleetSettings.load(self.config, lake=self.lake, **given)
+
+    @contextlib.contextmanager
+    def open_lake_session(self, name: str) -> Iterator[OpenedLake]:
+        """A session for a job on one lake. WrongSetting where no lake is named, Fatal as `open_session`."""
+        settings = FleetSettings.load(self.config)
+        lake = self.lake or settings.lake
+        if lake is None:
+            raise WrongSetting(NO_LAKE)
+        with self.open_spark_session(name, settings, [lake]) as spark:
+            yield OpenedLake(spark=spark, lake=lake, settings=settings)
+
+    @contextlib.contextmanager
+    def open_spark_session(self, name: str, settings: FleetSettings, lakes: Sequence[str]) -> Iterator[SparkSession]:
+        """A session for a job on these lakes; stopped afterwards if it was started here."""
+        if self.log_store not in ("pcaplake", "stock"):
+            raise WrongSetting("--log-store: must be pcaplake or stock")
+        try:
+            further = dict(parse_pairs(list(self.conf or ())))
+        except ValueError as error:
+            raise WrongSetting(f"--conf: {error}") from error
+        running = _is_session_running()
+        say(f"{name}: using the running Spark session" if running else f"{name}: starting Spark")
+        spark = session.open_session(
+            app=f"pcaplake {name}",
+            settings=settings,
+            lakes=lakes,
+            log_store=cast(session.Kind, self.log_store),
+            master=self.master,
+            conf=further,
+        )
+        try:
+            yield spark
+        finally:
+            if not running:
+                with contextlib.suppress(Exception):  # the JVM may be gone already
+                    spark.stop()
 
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:
-    """`function(opened, **its own options) -> Report` as a typer command, with the common options beside its own."""
+    """`function(invocation, **its own options) -> Report` as a typer command that has the common options too."""
     hints = get_type_hints(function, include_extras=True)
-    own = [
+    own_parameters = [
         parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
         for name, parameter in inspect.signature(function).parameters.items()
-        if name != "opened"
+        if name != "invocation"
     ]
-    clash = {parameter.name for parameter in own} & set(_COMMON)
+    clash = {parameter.name for parameter in own_parameters} & set(_COMMON)
     if clash:
-        raise TypeError(f"{function.__module__}: every job has the option {', '.join(sorted(clash))} already")
+        raise TypeError(f"{function.__module__}: every job already has the option {', '.join(sorted(clash))}")
     common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in _COMMON.items()
     ]
 
-    def run(**given: Any) -> None:
-        shared = {name: given.pop(name) for name in _COMMON}
-        with opened(function.__module__.rpartition(".")[2], **shared) as one:
-            deliver(function(one, **given), shared["report"])
+    def run_command(**given: Any) -> None:
+        invocation = Invocation(**{name: given.pop(name) for name in _COMMON})
+        file = invocation.report
+        if file is not None and not file.absolute().parent.is_dir():  # not only after an hour's work
+            raise WrongSetting(f"--report: there is no folder {file.absolute().parent}")
+        report = function(invocation, **given)
+        write_report(report, file)
+        raise typer.Exit(getattr(report, "exit_code", 0))
 
-    run.__name__ = function.__name__
-    run.__doc__ = function.__doc__
-    parameters = [*own, *common]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
-
-
-@contextlib.contextmanager
-def opened(
-    name: str,
-    *,
-    lake: str | None = None,
-    config: Path | None = None,
-    log_store: str = "pcaplake",
-    master: str | None = None,
-    conf: Sequence[str] | None = None,
-    report: Path | None = None,
-) -> Iterator[Opened]:
-    """A session for one job, stopped afterwards where it was started here. WrongSetting, Fatal as `open_session`."""
-    if report is not None and not report.absolute().parent.is_dir():
-        raise WrongSetting(f"--report: there is no folder {report.absolute().parent}")  # not only after an hour's work
-    settings = FleetSettings.load(config)
-    where = lake or settings.lake
-    if where is None:
-        raise WrongSetting("no lake: give --lake URI, or set PCAPLAKE_LAKE")
-    with started(name, settings, [where], log_store=log_store, master=master, conf=conf) as spark:
-        yield Opened(spark=spark, lake=where, settings=settings)
+    run_command.__name__ = function.__name__
+    run_command.__doc__ = function.__doc__
+    parameters = [*own_parameters, *common]
+    run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run_command
 
 
-@contextlib.contextmanager
-def started(
-    name: str,
-    settings: FleetSettings,
-    lakes: Sequence[str],
-    *,
-    log_store: str = "pcaplake",
-    master: str | None = None,
-    conf: Sequence[str] | None = None,
-) -> Iterator[SparkSession]:
-    """As `opened`, for a job on any number of lakes."""
-    if log_store not in ("pcaplake", "stock"):
-        raise WrongSetting("--log-store: must be pcaplake or stock")
-    try:
-        further = dict(pairs(list(conf or ())))
-    except ValueError as error:
-        raise WrongSetting(f"--conf: {error}") from error
-    running = _running()
-    say(f"{name}: starting Spark" if not running else f"{name}: in the running Spark session")
-    spark = session.open_session(
-        app=f"pcaplake {name}",
-        settings=settings,
-        lakes=lakes,
-        log_store=cast(session.Kind, log_store),
-        master=master,
-        conf=further,
-    )
-    try:
-        yield spark
-    finally:
-        if not running:
-            with contextlib.suppress(Exception):  # the JVM may be gone, which is what is wanted
-                spark.stop()
-
-
-def deliver(report: Any, file: Path | None = None) -> None:
-    """A report as one JSON object, on stdout or in a file."""
-    text = json.dumps(dataclasses.asdict(report), default=_plain)
+def write_report(report: Any, file: Path | None = None) -> None:
+    """Write a report as one JSON object, to stdout or to a file."""
+    text = to_json(dataclasses.asdict(report), default=_encode_for_json)
     if file is None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
@@ -191,30 +202,23 @@ def deliver(report: Any, file: Path | None = None) -> None:
         file.write_text(text + "\n", encoding="utf-8")
 
 
-def main(job: Callable[..., None], arguments: Sequence[str] | None = None) -> NoReturn:
-    """A process that is this one job."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(job)
-    sys.exit(run(app, arguments))
-
-
 def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
-    """A command line to its end -> exit code. Every expected error is one line on stderr."""
+    """Run a command line -> exit code. An expected error is one line on stderr."""
     try:
-        return _run(app, arguments, name)
-    except KeyboardInterrupt:  # while the first one was being told
+        return _run_reporting_errors(app, arguments, name)
+    except KeyboardInterrupt:  # a second one, while the first is reported
         return INTERRUPTED
 
 
-def _run(app: typer.Typer, arguments: Sequence[str] | None, name: str | None) -> int:
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    if line := misspelt():
+def _run_reporting_errors(app: typer.Typer, arguments: Sequence[str] | None, name: str | None) -> int:
+    log_warnings()
+    if line := describe_unknown_variables():
         say(line)
-    with _terminable():
+    with _sigterm_as_interrupt():
         try:
             code = int(app(arguments, prog_name=name, standalone_mode=False) or 0)
-            if code == INTERRUPTED:  # typer makes it of Ctrl-C itself
-                say(_STOPPED)
+            if code == INTERRUPTED:  # typer turns Ctrl-C into this code
+                say(_INTERRUPTED)
             return code
         except TyperException as error:
             say(f"{error.format_message()} See --help.")
@@ -226,40 +230,50 @@ def _run(app: typer.Typer, arguments: Sequence[str] | None, name: str | None) ->
             say(f"error: {error}")
             return FATAL
         except (typer.Abort, KeyboardInterrupt):
-            say(_STOPPED)
+            say(_INTERRUPTED)
             return INTERRUPTED
         except BrokenPipeError:  # of `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        except ModuleNotFoundError as error:
+            return report_missing_package(error)
         except Exception as error:
-            if debug():
+            if is_debug_enabled():
                 raise
-            said = str(error).strip().partition("\n")[0]
-            say(f"error: unexpected {type(error).__name__}: {said}; PCAPLAKE_DEBUG=1 shows where")
+            first_line = str(error).strip().partition("\n")[0]
+            say(f"error: unexpected {type(error).__name__}: {first_line}; set PCAPLAKE_DEBUG=1 for the traceback")
             return FATAL
 
 
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM is Ctrl-C: the session is stopped, and whatever had begun does not count."""
+def report_missing_package(error: ModuleNotFoundError) -> int:
+    """Report which extra provides a package that is not installed -> exit code."""
+    if is_debug_enabled():
+        raise error
+    say(f"error: Spark jobs need the extra `spark`: pip install 'pcaplake[spark]' ({error})")
+    return FATAL
 
-    def interrupt(number: int, frame: object) -> None:
+
+@contextlib.contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C: the session stops, and uncommitted work is dropped."""
+
+    def raise_interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, raise_interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _running() -> bool:
+def _is_session_running() -> bool:
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context is not None
 
 
-def _plain(value: Any) -> Any:
+def _encode_for_json(value: Any) -> Any:
     if isinstance(value, (date, datetime)):
         return value.isoformat()
     if isinstance(value, (set, frozenset)):

@@ -1,7 +1,7 @@
-"""Where a lake's tables are, as Spark spells it, and reading them.
+"""Paths of a lake's tables as Spark spells them, and reading the tables.
 
-Knows the one spelling of a lake on S3 that all writers share (see `worker.lake.delta.arbiter.TablePath`), and that a
-table which is not there yet is an empty one. Must not know sessions, log stores or what a job does.
+All writers share one spelling of a lake on S3 (`pcaplake.worker.lake.delta.lock_table.TablePath`). A table that does not
+exist yet reads as an empty one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from parser.tables import TABLES
-from worker.errors import Fatal
-from worker.lake.delta.arbiter import TablePath
-from worker.lake.store import Store
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.delta.lock_table import TablePath
+from pcaplake.worker.lake.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,27 +24,27 @@ _REMOTE = ("s3://", "s3a://", "s3n://")
 
 
 def table_path(lake: str, table: str) -> str:
-    """`s3a://bucket/lake/table`, or `file:///folder/table` of a lake that is a folder.
+    """`s3a://bucket/lake/table`, or `file:///folder/table` for a lake in a folder.
 
-    Fatal for a lake that is neither, or that can be spelled in two ways.
+    Fatal for any other kind of lake, and for a URI that has two spellings.
     """
     if lake.startswith(_REMOTE):
-        return TablePath.of(lake, table).uri
+        return TablePath.for_table(lake, table).uri
     folder = Store.open(lake).local
     if folder is None:
-        raise Fatal(f"{lake}: Spark's jobs work on lakes in folders and on S3; write a path, or s3://bucket/path")
+        raise Fatal(f"{lake}: Spark jobs support lakes in folders and on S3; use a path, or s3://bucket/path")
     return f"file://{Path(folder).resolve() / table}"
 
 
 def table_exists(spark: SparkSession, lake: str, table: str) -> bool:
-    """Is there a Delta table?"""
+    """Whether the Delta table exists."""
     from delta.tables import DeltaTable
 
     return bool(DeltaTable.isDeltaTable(spark, table_path(lake, table)))
 
 
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Arrow's schema as Spark has it; timestamps are instants."""
+def to_spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark's; timestamps are instants (TIMESTAMP, not TIMESTAMP_NTZ)."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=False)
@@ -53,9 +53,9 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def read_table(
     spark: SparkSession, lake: str, table: str, *, schema: pa.Schema | None = None, version: int | None = None
 ) -> DataFrame:
-    """A table of the lake; a missing one has no rows and the schema of `parser.tables`, or `schema`.
+    """A table of the lake. A missing table has no rows and the schema of `pcaplake.parser.schemas`, or `schema`.
 
-    `version`: as it was then. ValueError for a missing table whose schema nobody knows.
+    `version`: read this version. ValueError for a missing table without a known schema.
     """
     if table_exists(spark, lake, table):
         reader = spark.read.format("delta")
@@ -64,6 +64,6 @@ def read_table(
         return reader.load(table_path(lake, table))
     if schema is None:
         if table not in TABLES:
-            raise ValueError(f"{table} is not there, and nobody said which columns it has")
+            raise ValueError(f"{table} does not exist, and no schema is given for it")
         schema = TABLES[table].schema
-    return spark.createDataFrame([], spark_schema(schema))
+    return spark.createDataFrame([], to_spark_schema(schema))

@@ -1,33 +1,32 @@
-"""The one way to a SparkSession: Delta, and the log store that the workers of these lakes use.
+"""Opens a SparkSession with Delta and with the log store that the workers of these lakes use.
 
-Knows which class makes versions of a table where, and refuses to start where that would not be the workers': two kinds of
-log store on one table lose commits. Must not know what a job does.
+Refuses to start with another log store than the workers', because two kinds of log store on one table lose commits.
 
-    pcaplake  our class, which repairs, and never overwrites a version (docs/spark.md, ADR 6)
-    stock     io.delta.storage.S3DynamoDBLogStore; nothing but s3a:// then, because it takes s3:// for another table
+    pcaplake  this project's class, which repairs incomplete commits and never overwrites a version (docs/spark.md, ADR 6)
+    stock     io.delta.storage.S3DynamoDBLogStore; only with s3a://, because it takes s3:// for another table
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from worker.errors import Fatal
-from worker.fleet_settings import FleetSettings
-from worker.lake import identity
-from worker.lake.store import Store
-from worker.settings import aws_endpoint, spark_python, spark_submitted
+from pcaplake.spark_jobs import jars
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import is_started_by_spark_submit, read_aws_endpoint, set_spark_python
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake import identity
+from pcaplake.worker.lake.store.store import Store
 
-from . import jars
-from .places import table_path
+from .delta_writes import PARQUET_SETTINGS
+from .event_loop import run_request
+from .lake_tables import table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,10 +50,9 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.hadoop.fs.s3a.input.stream.type": "classic",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.parquet.compression.codec": "zstd",  # as the workers write; Spark's own defaults are older
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    **PARQUET_SETTINGS,
 }
-_LOCAL = {  # one machine: nobody else needs to reach it
+_LOCAL = {  # one machine: no other host needs to reach the driver
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -65,8 +63,8 @@ _LOCAL = {  # one machine: nobody else needs to reach it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LockTable:
-    """The DynamoDB table that versions are made under."""
+class LockTableAddress:
+    """The DynamoDB table that decides who writes a version."""
 
     name: str
     region: str
@@ -81,101 +79,108 @@ def open_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session for jobs on these lakes, under the log store of their workers.
+    """A session for jobs on these lakes, with the log store of their workers.
 
-    `settings`: those of the workers; the environment's by default. `master`: all cores of this machine by default;
-    under spark-submit, and where a session runs already, it is that one's. `conf`: further settings of Spark, which
-    win. Raises Fatal where the log store would not be the workers', and says what to do; WrongSetting.
+    `settings`: the workers' settings; default: from the environment. `master`: default all cores of this machine; ignored
+    under spark-submit and where a session already runs. `conf`: further Spark settings, which take precedence. Raises
+    Fatal where the log store would differ from the workers', and says what to do; WrongSetting.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     settings = settings or FleetSettings.load()
-    wanted = configuration(settings, agreed(settings, lakes, log_store), log_store)
-    decisive = {name: value for name, value in wanted.items() if _matters(name)}
-    if SparkContext._active_spark_context is not None:  # looked at before anything is set: it may be somebody else's
+    required_settings = spark_configuration(settings, resolve_lock_table(settings, lakes, log_store), log_store)
+    decisive = {name: value for name, value in required_settings.items() if _is_decisive(name)}
+    if (
+        SparkContext._active_spark_context is not None
+    ):  # checked before any setting changes, because it may belong to another program
         spark = SparkSession.builder.getOrCreate()
-        check(spark, decisive)
+        check_session(spark, decisive)
         for name, value in (conf or {}).items():
             spark.conf.set(name, value)
         return spark
     builder = SparkSession.builder.appName(app)
-    if not spark_submitted():
+    if not is_started_by_spark_submit():
         master = master or "local[*]"
         builder = builder.master(master)
-        folder = jars.jars(stock=log_store == "stock")
-        wanted |= {"spark.driver.extraClassPath": f"{folder}/*"}
+        folder = jars.ensure_jars(stock=log_store == "stock")
+        required_settings |= {"spark.driver.extraClassPath": f"{folder}/*"}
         if master.startswith("local"):
-            wanted = _LOCAL | wanted
-            spark_python(sys.executable)
+            required_settings = _LOCAL | required_settings
+            set_spark_python(sys.executable)
         else:
-            wanted |= {"spark.jars": ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))}
-    for name, value in (_DEFAULTS | wanted | dict(conf or {})).items():
+            required_settings |= {"spark.jars": ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))}
+    for name, value in (_DEFAULTS | required_settings | dict(conf or {})).items():
         builder = builder.config(name, value)
-    with _stdout_is_ours():
+    with _stdout_for_reports():
         spark = builder.getOrCreate()
     try:
-        check(spark, decisive)
+        check_session(spark, decisive)
     except Fatal:
         spark.stop()
         raise
     return spark
 
 
-def agreed(settings: FleetSettings, lakes: Sequence[str], log_store: Kind = "pcaplake") -> LockTable | None:
-    """What the lakes' workers make versions under; None: S3's conditional puts alone, or there is no lake on S3.
+def resolve_lock_table(
+    settings: FleetSettings, lakes: Sequence[str], log_store: Kind = "pcaplake"
+) -> LockTableAddress | None:
+    """The lock table of the lakes' workers; None: they use conditional puts only, or no lake is on S3.
 
-    A lake that is not there yet is as the settings say. Raises Fatal where lakes and settings disagree, in the region
-    of the tables too.
+    A lake that does not exist yet follows the settings. Raises Fatal where lakes and settings disagree, also about the
+    region of the tables.
     """
     for lake in lakes:
-        table_path(lake, "captures")  # only one spelling
-    stores = [Store.open(lake, settings.storage(lake)) for lake in lakes]
+        table_path(lake, "captures")  # Fatal for a URI with two spellings
+    stores = [Store.open(lake, settings.storage_options_for(lake)) for lake in lakes]
     remote = [store for store in stores if store.local is None]
-    arbitrated = bool(remote) and settings.log_store == "dynamodb"
-    if log_store == "stock" and remote and not arbitrated:
+    locked = bool(remote) and settings.log_store == "dynamodb"
+    if log_store == "stock" and remote and not locked:
         raise Fatal(
-            "Delta's S3DynamoDBLogStore always works with a lock table, and these lakes have none: take --log-store "
-            "pcaplake"
+            "Delta's S3DynamoDBLogStore needs a lock table, and these lakes have none: use --log-store pcaplake"
         )
-    with ThreadPoolExecutor(max_workers=1) as beside:  # a notebook has a running event loop already
-        return beside.submit(asyncio.run, _agreed(settings, stores, arbitrated)).result()
+    return run_request(lambda: _verify_lock_table(settings, stores, locked))
 
 
-async def _agreed(settings: FleetSettings, stores: Sequence[Store], arbitrated: bool) -> LockTable | None:
+async def _verify_lock_table(settings: FleetSettings, stores: Sequence[Store], locked: bool) -> LockTableAddress | None:
     ledgers = {}
     for store in stores:
-        kind = identity.LOG_STORE if store.local is not None else _of_settings(settings)
-        known = await identity.read_identity(store)
-        if known is not None and known[0].log_store != kind:
+        kind = identity.LOG_STORE if store.local is not None else _configured_log_store(settings)
+        lake_identity = await identity.read_identity(store)
+        if lake_identity is not None and lake_identity[0].log_store != kind:
             raise Fatal(
-                f"the workers of {store.uri} make versions by {known[0].log_store}, the settings say {kind}. Two kinds "
-                "on one table lose commits: set PCAPLAKE_LOG_STORE and PCAPLAKE_LOCK_TABLE as the workers have them"
+                f"the workers of {store.uri} commit with {lake_identity[0].log_store}, the settings say {kind}. Two log "
+                "stores on one table lose commits: set PCAPLAKE_LOG_STORE and PCAPLAKE_LOCK_TABLE as for the workers"
             )
-        if known is not None and known[0].ledger_kind == "dynamodb":
-            ledgers[store.uri] = known[0]
-    if not arbitrated:
+        if lake_identity is not None and lake_identity[0].ledger_kind == "dynamodb":
+            ledgers[store.uri] = lake_identity[0]
+    if not locked:
         return None
-    from worker.lake.delta.dynamodb import DynamoArbiter
-    from worker.lake.fleet import Services
-    from worker.lake.ledger.dynamodb import DynamoLedger
+    from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
+    from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
+    from pcaplake.worker.lake.services import Services
 
     async with await Services.open(settings.ledger_table, settings.lock_table, region=settings.region) as services:
         assert services.locks is not None
         region = services.locks.region
-        for uri, lake in ledgers.items():  # lake.json does not name the region; the ledger beside the lock table tells
-            there = await DynamoLedger(services.ledger, stores[0], lake_id=None).identity()
-            if there != lake.ledger_id:
+        for (
+            uri,
+            lake,
+        ) in ledgers.items():  # lake.json does not name the region; the ledger is in the lock table's region
+            ledger_id = await DynamoLedger(services.ledger, stores[0], lake_id=None).read_ledger_id()
+            if ledger_id != lake.ledger_id:
                 raise Fatal(
-                    f"the workers of {uri} have another ledger than {settings.ledger_table} in {region}, so perhaps "
-                    "another lock table: set PCAPLAKE_LEDGER_TABLE, PCAPLAKE_REGION and the endpoints as they have them"
+                    f"the workers of {uri} use another ledger than {settings.ledger_table} in {region}, and perhaps "
+                    "another lock table: set PCAPLAKE_LEDGER_TABLE, PCAPLAKE_REGION and the endpoints as for the workers"
                 )
-        await DynamoArbiter(services.locks).verify()
-        return LockTable(name=settings.lock_table, region=region)
+        await DynamoLockTable(services.locks).verify_and_read_clock()
+        return LockTableAddress(name=settings.lock_table, region=region)
 
 
-def configuration(settings: FleetSettings, locks: LockTable | None, log_store: Kind = "pcaplake") -> dict[str, str]:
-    """What a session must be configured with, by Spark's names."""
+def spark_configuration(
+    settings: FleetSettings, locks: LockTableAddress | None, log_store: Kind = "pcaplake"
+) -> dict[str, str]:
+    """The Spark settings that a session needs."""
     conf = dict(_DELTA)
     conf["spark.delta.logStore.file.impl"] = PUT_IF_ABSENT
     schemes = ("s3a",) if log_store == "stock" else ("s3", "s3a", "s3n")
@@ -186,30 +191,30 @@ def configuration(settings: FleetSettings, locks: LockTable | None, log_store: K
     if locks is not None:
         prefix, name = (STOCK_OPTIONS, "tableName") if log_store == "stock" else (OPTIONS, "table")
         conf |= {f"{prefix}.{name}": locks.name, f"{prefix}.region": locks.region}
-        if log_store == "pcaplake" and (endpoint := aws_endpoint("dynamodb")):
+        if log_store == "pcaplake" and (endpoint := read_aws_endpoint("dynamodb")):
             conf[f"{prefix}.endpoint"] = endpoint
-    return conf | _s3a(settings, locks)
+    return conf | _s3a_settings(settings, locks)
 
 
-def check(spark: SparkSession, wanted: Mapping[str, str]) -> None:
-    """Fatal where a session that ran already, or was configured by spark-submit, has something else."""
+def check_session(spark: SparkSession, required_settings: Mapping[str, str]) -> None:
+    """Fatal where a running session, or one that spark-submit configured, has other values."""
     conf = spark.sparkContext.getConf()
-    has = {name: conf.get(name) for name in wanted}
-    other = {name: value for name, value in has.items() if value != wanted[name]}
+    has = {name: conf.get(name) for name in required_settings}
+    other = {name: value for name, value in has.items() if value != required_settings[name]}
     second = [scheme for scheme in ("s3", "s3n") if conf.get(f"spark.delta.logStore.{scheme}.impl") == STOCK]
     if second:
         raise Fatal(
-            f"Delta's S3DynamoDBLogStore takes {second[0]}:// and s3a:// for two tables with a lock each: configure it for "
-            f"s3a alone, without spark.delta.logStore.{second[0]}.impl"
+            f"Delta's S3DynamoDBLogStore locks {second[0]}:// and s3a:// as two different tables: configure it for "
+            f"s3a only, and remove spark.delta.logStore.{second[0]}.impl"
         )
     if other:
-        lines = ", ".join(f"{name}={wanted[name]} (it has {value})" for name, value in other.items())
+        lines = ", ".join(f"{name}={required_settings[name]} (it has {value})" for name, value in other.items())
         raise Fatal(f"the running Spark session is not configured for these lakes; start it with {lines}")
 
 
 @contextlib.contextmanager
-def _stdout_is_ours() -> Iterator[None]:
-    """A JVM that is started here says on stderr what it says: VACUUM prints lines of its own, and stdout is for reports."""
+def _stdout_for_reports() -> Iterator[None]:
+    """Send the output of a JVM that starts here to stderr: VACUUM prints lines, and stdout is for reports."""
     sys.stdout.flush()
     ours = os.dup(1)
     try:
@@ -220,36 +225,36 @@ def _stdout_is_ours() -> Iterator[None]:
         os.close(ours)
 
 
-def _matters(name: str) -> bool:
-    """Could rows be lost where it is another?"""
+def _is_decisive(name: str) -> bool:
+    """Whether another value could lose commits."""
     return name in _DELTA or name.startswith(("spark.delta.logStore.", OPTIONS, STOCK_OPTIONS))
 
 
-def _of_settings(settings: FleetSettings) -> str:
-    """As lake.json has it."""
+def _configured_log_store(settings: FleetSettings) -> str:
+    """The log store as lake.json spells it."""
     return f"{_DYNAMODB}{settings.lock_table}" if settings.log_store == "dynamodb" else identity.LOG_STORE
 
 
-def _s3a(settings: FleetSettings, locks: LockTable | None) -> dict[str, str]:
-    """The object store as the workers reach it."""
-    given = {name.lower().removeprefix("aws_"): value for name, value in settings.storage_option.items()}
+def _s3a_settings(settings: FleetSettings, locks: LockTableAddress | None) -> dict[str, str]:
+    """S3A's settings, so that Spark reaches the object store as the workers do."""
+    storage_options = {name.lower().removeprefix("aws_"): value for name, value in settings.storage_option.items()}
     prefix = "spark.hadoop.fs.s3a"
     conf = {}
-    if region := given.get("region") or settings.region or (locks and locks.region):
+    if region := storage_options.get("region") or settings.region or (locks and locks.region):
         conf[f"{prefix}.endpoint.region"] = region
-    endpoint = given.get("endpoint") or given.get("endpoint_url") or aws_endpoint("s3")
+    endpoint = storage_options.get("endpoint") or storage_options.get("endpoint_url") or read_aws_endpoint("s3")
     if endpoint:
         conf |= {
             f"{prefix}.endpoint": endpoint,
             f"{prefix}.path.style.access": "true",
             f"{prefix}.connection.ssl.enabled": "true" if endpoint.startswith("https") else "false",
         }
-    if "access_key_id" in given:
+    if "access_key_id" in storage_options:
         conf |= {
-            f"{prefix}.access.key": given["access_key_id"],
-            f"{prefix}.secret.key": given.get("secret_access_key", ""),
+            f"{prefix}.access.key": storage_options["access_key_id"],
+            f"{prefix}.secret.key": storage_options.get("secret_access_key", ""),
         }
-        if token := given.get("session_token"):
+        if token := storage_options.get("session_token"):
             conf[f"{prefix}.session.token"] = token
     else:
         conf[f"{prefix}.aws.credentials.provider"] = _CREDENTIALS

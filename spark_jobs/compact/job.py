@@ -1,8 +1,8 @@
-"""Compaction: many small files of a partition become few, sorted along a Z-order curve if that is asked for.
+"""Compaction: rewrites many small files of a partition as a few large ones, in Z-order on request.
 
-Knows Delta's OPTIMIZE; which partitions are due, compact_plan.py says. Must not know the committer: OPTIMIZE removes
-files and adds others with the same rows in one version, which never conflicts with an append, and the committer never
-adds a file twice. So it may run beside the fleet, and be killed at any time: what no version names, VACUUM takes.
+Runs Delta's OPTIMIZE on the partitions that plan.py chooses. It may run beside the workers and be killed at any time:
+OPTIMIZE removes files and adds others with the same rows in one version, which never conflicts with an append, and VACUUM
+deletes the files that a killed run leaves.
 """
 
 from __future__ import annotations
@@ -15,19 +15,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from worker.errors import Fatal
-from worker.lake.store import Store
-from worker.settings import WrongSetting, size
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, conflict_exceptions, session_settings
+from pcaplake.spark_jobs.common.interruptible import run_interruptible
+from pcaplake.spark_jobs.common.lake_tables import table_path
+from pcaplake.spark_jobs.common.maintenance import (
+    TableSnapshot,
+    disable_log_cleanup,
+    list_table_names,
+    no_lake_error,
+    read_snapshot,
+)
+from pcaplake.worker.config.settings import WrongSetting, parse_size
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.store.store import Store
 
-from . import job
-from .compact_plan import Options, Partition, checked, partitions, plan, predicate
-from .places import table_path
-from .upkeep import Live, conflicts, interruptible, leave_log, live, no_lake, settings, table_names
+from .plan import Options, Partition, check_options, choose_partitions, partition_predicate, summarize_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-BY_IDS: Mapping[str, tuple[str, ...]] = {  # what people ask for: one vehicle, one id, some time
+BY_IDS: Mapping[str, tuple[str, ...]] = {  # common queries ask for one vehicle, one id and a time range
     "packets": ("vehicle_id", "ts"),
     "can_frames": ("vehicle_id", "can_id", "ts"),
     "lin_frames": ("vehicle_id", "lin_id", "ts"),
@@ -35,17 +43,13 @@ BY_IDS: Mapping[str, tuple[str, ...]] = {  # what people ask for: one vehicle, o
     "someip_sd_entries": ("vehicle_id", "service_id", "ts"),
     "signals": ("vehicle_id", "signal", "ts"),
 }
-_WRITING = {  # as the workers write; Spark's own defaults are older
-    "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
-_COMMIT_BYTES = 16 << 30  # of a partition that is larger, this much at a time is safe when it is killed
+_COMMIT_BYTES = 16 << 30  # a larger partition is committed in parts of this size, so that a kill loses only the last
 DEFAULTS = Options()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
-    """What became of one partition: its files and bytes before and after. `problem`: why it is as it was."""
+class CompactionResult:
+    """One partition, before and after. `problem`: why it was not compacted."""
 
     table: str
     partition: str
@@ -62,7 +66,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`left`: partitions that are due and were beyond the budget; `never`: those above the whole of it alone."""
+    """`left`: due partitions that did not fit the budget; `never`: partitions that are larger than the whole budget."""
 
     lake: str
     dry_run: bool
@@ -71,7 +75,7 @@ class Report:
     bytes_before: int
     bytes_after: int
     seconds: float
-    partitions: tuple[Compacted, ...]
+    partitions: tuple[CompactionResult, ...]
     left: int
     never: tuple[str, ...]
 
@@ -85,32 +89,36 @@ def run(
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
-    """Compact what is due. `storage`: options of the object store; `say` is told of progress.
+    """Compact the partitions that are due. `storage`: options of the object store; `say` reports progress.
 
-    Somebody else who compacts the same files is a `problem` of that partition and no error. Fatal for a table that
-    cannot be read, or is not there though it was named, and for a lake without tables; WrongSetting for a column that
-    no table has. An interrupt ends Spark's job: that partition stays as it was.
+    If another process compacts the same files, the partition is skipped with a `problem`. Raises Fatal for a table that
+    cannot be read or does not exist although it is named, and for a lake without tables; WrongSetting for a column that
+    no table has. An interrupt cancels Spark's job and leaves that partition unchanged.
     """
     start = clock()
-    options, tables = _look(Store.open(lake, storage), options)
-    chosen = plan((one for table in tables.values() for one in partitions(table, options.small)), options)
-    done: list[Compacted] = []
+    options, tables = _select_tables(Store.open(lake, storage), options)
+    chosen = choose_partitions(
+        (one for table in tables.values() for one in summarize_partitions(table, options.small_file_limit)), options
+    )
+    done: list[CompactionResult] = []
     try:
         for number, one in enumerate(chosen.chosen):
             if options.max_seconds is not None and clock() - start >= options.max_seconds:
-                say("the time is over; the rest is for another run")
+                say("time budget used up; run again for the rest")
                 break
-            files, size = one.cost(one.table in options.zorder)
-            place = f"{one.table} {one.name}".rstrip()
+            files, size = one.rewrite_cost(one.table in options.zorder)
+            place = f"{one.table} {one.partition_path}".rstrip()
             say(f"{number + 1}/{len(chosen.chosen)} {place}: {files:,} of {one.files:,} files, {size:,} bytes")
             if options.dry_run:
-                done.append(_report(one, 0.0))
+                done.append(_unchanged_result(one, 0.0))
                 continue
-            work = partial(_compact, spark, table_path(lake, one.table), tables[one.table], one, options, clock)
-            done.append(interruptible(spark, work))
+            work = partial(
+                _compact_partition, spark, table_path(lake, one.table), tables[one.table], one, options, clock
+            )
+            done.append(run_interruptible(spark, work))
             say(f"  {done[-1]}")
     except KeyboardInterrupt:
-        say(f"{len(done):,} partitions were done")
+        say(f"{len(done):,} partitions were compacted")
         raise
     return Report(
         lake=lake,
@@ -122,74 +130,82 @@ def run(
         seconds=round(clock() - start, 3),
         partitions=tuple(done),
         left=len(chosen.left) + len(chosen.chosen) - len(done),
-        never=tuple(f"{one.table} {one.name}" for one in chosen.never),
+        never=tuple(f"{one.table} {one.partition_path}" for one in chosen.never),
     )
 
 
-def _look(store: Store, options: Options) -> tuple[Options, dict[str, Live]]:
-    """The tables of this run, and the options as those tables can take them."""
-    found: dict[str, Live] = {}
-    for name in options.tables or table_names(store):
-        table = live(store, name)
+def _select_tables(store: Store, options: Options) -> tuple[Options, dict[str, TableSnapshot]]:
+    """The tables of this run, and the options checked against them."""
+    snapshots: dict[str, TableSnapshot] = {}
+    for name in options.tables or list_table_names(store):
+        table = read_snapshot(store, name)
         if table is not None:
-            found[name] = table
+            snapshots[name] = table
         elif options.tables:
             raise Fatal(f"{store.uri} has no table {name}")
-    if not found:
-        raise no_lake(store.uri)
-    return checked(options, found), found
+    if not snapshots:
+        raise no_lake_error(store.uri)
+    return check_options(options, snapshots), snapshots
 
 
-def _report(one: Partition, seconds: float, *, problem: str | None = None) -> Compacted:
-    """Of a partition that is as it was."""
-    return Compacted(
-        table=one.table,
-        partition=one.name,
-        files_before=one.files,
-        files_after=one.files,
-        bytes_before=one.bytes,
-        bytes_after=one.bytes,
+def _unchanged_result(partition: Partition, seconds: float, *, problem: str | None = None) -> CompactionResult:
+    """A partition that was not changed."""
+    return CompactionResult(
+        table=partition.table,
+        partition=partition.partition_path,
+        files_before=partition.files,
+        files_after=partition.files,
+        bytes_before=partition.bytes,
+        bytes_after=partition.bytes,
         seconds=round(seconds, 3),
         problem=problem,
     )
 
 
-def _compact(
-    spark: SparkSession, path: str, table: Live, one: Partition, options: Options, clock: Callable[[], float]
-) -> Compacted:
+def _compact_partition(
+    spark: SparkSession,
+    path: str,
+    table: TableSnapshot,
+    partition: Partition,
+    options: Options,
+    clock: Callable[[], float],
+) -> CompactionResult:
     start = clock()
     conf = {
-        **_WRITING,
-        "spark.databricks.delta.optimize.minFileSize": str(options.small),
+        **PARQUET_SETTINGS,
+        "spark.databricks.delta.optimize.minFileSize": str(options.small_file_limit),
         "spark.databricks.delta.optimize.maxFileSize": str(options.target_file_size),
         "spark.databricks.delta.optimize.batchSize": str(_COMMIT_BYTES),
     }
     try:
-        with settings(spark, conf):
-            leave_log(spark, path, table)
-            found = _optimize(spark, path, one, options.zorder.get(one.table, ()))
-    except conflicts() as conflict:
-        why = f"somebody else changed the same files meanwhile; the next run takes it: {_first_line(conflict)}"
-        return _report(one, clock() - start, problem=why)
-    # files that came after the plan was made may be among those that were put together
-    files, size = max(one.files, found["totalConsideredFiles"]), max(one.bytes, found["filesRemoved"]["totalSize"])
-    return Compacted(
-        table=one.table,
-        partition=one.name,
+        with session_settings(spark, conf):
+            disable_log_cleanup(spark, path, table)
+            metrics = _optimize_partition(spark, path, partition, options.zorder.get(partition.table, ()))
+    except conflict_exceptions() as conflict:
+        why = f"another process changed the same files; the next run compacts it: {_first_line(conflict)}"
+        return _unchanged_result(partition, clock() - start, problem=why)
+    # OPTIMIZE also takes files that were added after the plan was made
+    files, size = (
+        max(partition.files, metrics["totalConsideredFiles"]),
+        max(partition.bytes, metrics["filesRemoved"]["totalSize"]),
+    )
+    return CompactionResult(
+        table=partition.table,
+        partition=partition.partition_path,
         files_before=files,
-        files_after=files - found["numFilesRemoved"] + found["numFilesAdded"],
+        files_after=files - metrics["numFilesRemoved"] + metrics["numFilesAdded"],
         bytes_before=size,
-        bytes_after=size - found["filesRemoved"]["totalSize"] + found["filesAdded"]["totalSize"],
+        bytes_after=size - metrics["filesRemoved"]["totalSize"] + metrics["filesAdded"]["totalSize"],
         seconds=round(clock() - start, 3),
     )
 
 
-def _optimize(spark: SparkSession, path: str, one: Partition, zorder: Sequence[str]) -> Row:
+def _optimize_partition(spark: SparkSession, path: str, partition: Partition, zorder: Sequence[str]) -> Row:
     """Delta's OptimizeMetrics."""
     from delta.tables import DeltaTable
 
     builder = DeltaTable.forPath(spark, path).optimize()
-    where = predicate(one.values)
+    where = partition_predicate(partition.values)
     if where is not None:
         builder = builder.where(where)
     result = builder.executeZOrderBy(*zorder) if zorder else builder.executeCompaction()
@@ -207,110 +223,109 @@ def _first_line(error: Exception) -> str:
 
 @job.command
 def command(
-    opened: job.Opened,
+    invocation: job.Invocation,
     *,
     table: Annotated[
         list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; may be repeated.")
     ] = None,
     partition: Annotated[
         list[str] | None,
-        typer.Option("--partition", metavar="COLUMN=VALUE", help="Only partitions like this; may be repeated."),
+        typer.Option("--partition", metavar="COLUMN=VALUE", help="Only these partitions; may be repeated."),
     ] = None,
     zorder: Annotated[
         list[str] | None,
         typer.Option(
             "--zorder",
             metavar="TABLE=COL,COL|ids",
-            help="Sort the rows of a table so that queries about these columns read few files; `ids`: every table by "
+            help="Sort a table by these columns, so that queries on them read fewer files. `ids` sorts every table by "
             "vehicle, id and time. May be repeated.",
         ),
     ] = None,
     min_files: Annotated[
-        int, typer.Option(metavar="N", help="A partition is due when it has so many small files.")
+        int, typer.Option(metavar="N", help="Compact a partition when it has at least N small files.")
     ] = DEFAULTS.min_files,
     target_file_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Compacted files aim at this size.")
+        str, typer.Option(metavar="SIZE", help="Target size of compacted files.")
     ] = f"{DEFAULTS.target_file_size >> 20}MB",
     small_file: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="A file below this is small; half of --target-file-size.")
+        str | None,
+        typer.Option(metavar="SIZE", help="A smaller file counts as small. Default: half of --target-file-size."),
     ] = None,
-    max_files: Annotated[
-        int | None, typer.Option(metavar="N", help="Budget of this run: files that are read and written again.")
+    max_files: Annotated[int | None, typer.Option(metavar="N", help="Budget: rewrite at most N files.")] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Budget: rewrite at most this many bytes.")
     ] = None,
-    max_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Budget: their bytes.")] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(metavar="N", help="Budget: no partition is begun after this time.")
+        float | None, typer.Option(metavar="N", help="Budget: start no partition after N minutes.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be compacted, and change nothing.")
+    ] = False,
 ) -> Report:
-    """Put small files together, newest partitions first, within a budget; optionally in Z-order.
+    """Combine small files into large ones, newest partitions first, within a budget; optionally in Z-order.
 
-    Safe beside the workers and every reader, and may be killed at any time: what was done stays, a partition that had
-    begun is as it was. A partition is left alone until it has gathered --min-files small files; one that is in Z-order
-    is sorted anew as a whole then.
+    Safe beside workers and readers. May be killed at any time: finished partitions stay compacted, the current one stays
+    unchanged. A partition is compacted once it has --min-files small files; with --zorder the whole partition is then
+    sorted again.
 
     Examples:
 
-      python -m spark_jobs compact --lake s3://lake/drives --max-minutes 30
+      pcaplake-spark compact --lake s3://lake/drives --max-minutes 30
 
-      python -m spark_jobs compact --lake lake/ --table can_frames --zorder can_frames=vehicle_id,can_id,ts
+      pcaplake-spark compact --lake lake/ --table can_frames --zorder can_frames=vehicle_id,can_id,ts
     """
     try:
         options = Options(
             tables=tuple(table or ()),
-            partitions=_pairs(partition or ()),
-            zorder=_orders(zorder or (), table or ()),
+            partitions=_parse_partitions(partition or ()),
+            zorder=_parse_zorder(zorder or (), table or ()),
             min_files=min_files,
-            target_file_size=_size("target_file_size", target_file_size),
-            small_file=None if small_file is None else _size("small_file", small_file),
+            target_file_size=_parse_size("target_file_size", target_file_size),
+            small_file=None if small_file is None else _parse_size("small_file", small_file),
             max_files=max_files,
-            max_bytes=None if max_bytes is None else _size("max_bytes", max_bytes),
+            max_bytes=None if max_bytes is None else _parse_size("max_bytes", max_bytes),
             max_seconds=None if max_minutes is None else 60 * max_minutes,
             dry_run=dry_run,
         )
     except ValueError as error:
         name, colon, rest = str(error).partition(":")
         raise WrongSetting(f"--{name.replace('_', '-')}{colon}{rest}") from error
-    return run(opened.spark, opened.lake, options, storage=opened.storage, say=opened.say)
+    with invocation.open_lake_session("compact") as opened:
+        return run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)
 
 
-def _size(name: str, text: str) -> int:
-    """ValueError, with the option's name, for what is no size."""
+def _parse_size(name: str, text: str) -> int:
+    """ValueError, with the option's name, for text that is not a size."""
     try:
-        return int(size(text))
+        return int(parse_size(text))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
 
-def _pairs(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """ValueError for what is not COLUMN=VALUE."""
-    found: dict[str, tuple[str, ...]] = {}
+def _parse_partitions(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """ValueError for text that is not COLUMN=VALUE."""
+    values_by_column: dict[str, tuple[str, ...]] = {}
     for text in texts:
         column, mark, value = text.partition("=")
         if not mark or not column:
-            raise ValueError(f"partition: {text!r} is not COLUMN=VALUE; an empty value is null")
-        found[column] = (*found.get(column, ()), value)
-    return found
+            raise ValueError(f"partition: {text!r} is not COLUMN=VALUE; an empty VALUE means null")
+        values_by_column[column] = (*values_by_column.get(column, ()), value)
+    return values_by_column
 
 
-def _orders(texts: Iterable[str], tables: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """`ids`: of `tables`, where some are named. ValueError for what is neither `ids` nor TABLE=COL,COL."""
-    found: dict[str, tuple[str, ...]] = {}
+def _parse_zorder(texts: Iterable[str], tables: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Columns by table; `ids` means BY_IDS of `tables`, or of all tables. ValueError for other text."""
+    columns_by_table: dict[str, tuple[str, ...]] = {}
     for text in texts:
         table, mark, columns = text.partition("=")
         names = tuple(name.strip() for name in columns.split(",") if name.strip())
         if text == "ids":
-            found = {**{name: ids for name, ids in BY_IDS.items() if not tables or name in tables}, **found}
+            columns_by_table = {
+                **{name: ids for name, ids in BY_IDS.items() if not tables or name in tables},
+                **columns_by_table,
+            }
         elif mark and table and names:
-            found[table] = names
+            columns_by_table[table] = names
         else:
             raise ValueError(f"zorder: {text!r} is neither TABLE=COLUMN,COLUMN nor ids")
-    return found
-
-
-def main() -> None:
-    job.main(command)
-
-
-if __name__ == "__main__":
-    main()
+    return columns_by_table

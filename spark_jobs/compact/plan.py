@@ -1,7 +1,4 @@
-"""Which partitions are compacted: what the log says of their files, and what this run may spend.
-
-Knows sizes and partition values. Must not know Spark: a plan is made from the log alone, without a JVM.
-"""
+"""Chooses the partitions to compact, from the sizes in the table's log and the budget of the run. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.errors import Fatal
-from worker.lake.knobs import Knobs
-from worker.settings import WrongSetting
-
-from .upkeep import TABLE_NAMES, Live
+from pcaplake.spark_jobs.common.maintenance import TABLE_NAMES, TableSnapshot
+from pcaplake.spark_jobs.common.sql import text_literal
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.config import LakeConfig
 
 Value = str | int | bool | datetime.date | None
 
@@ -25,17 +22,17 @@ Value = str | int | bool | datetime.date | None
 class Options:
     """Sizes in bytes, times in seconds.
 
-    `tables`: none named: all. `partitions`: only those with one of these values of a column, as text ("" is null).
+    `tables`: empty means all. `partitions`: only partitions with one of these values of a column, as text ("" is null).
     `zorder`: columns by table. A partition is due when it has at least `min_files` files smaller than `small_file`
-    (None: half of `target_file_size`). The budget: `max_files` and `max_bytes` that are read and written again,
-    `max_seconds` after which no further partition is begun; None: no end.
+    (None: half of `target_file_size`). Budget: `max_files` and `max_bytes` to rewrite, `max_seconds` after which no
+    partition is started; None: no limit.
     """
 
     tables: tuple[str, ...] = ()
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     zorder: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     min_files: int = 10
-    target_file_size: int = Knobs().target_file_size
+    target_file_size: int = LakeConfig().target_file_size
     small_file: int | None = None
     max_files: int | None = None
     max_bytes: int | None = None
@@ -43,22 +40,22 @@ class Options:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError for what can do no good."""
+        """ValueError for values that cannot work."""
         if self.min_files < 2:
-            raise ValueError("min_files: 2 is the least, one file cannot be put together")
+            raise ValueError("min_files: must be at least 2, because one file cannot be combined")
         if self.target_file_size < 1 << 16:
-            raise ValueError("target_file_size: 64KB is the least")
-        if not 0 < self.small <= self.target_file_size:
-            raise ValueError("small_file: at most the target_file_size, else what was compacted is compacted again")
+            raise ValueError("target_file_size: must be at least 64KB")
+        if not 0 < self.small_file_limit <= self.target_file_size:
+            raise ValueError("small_file: must not be above target_file_size, or compacted files are compacted again")
 
     @property
-    def small(self) -> int:
+    def small_file_limit(self) -> int:
         return self.target_file_size // 2 if self.small_file is None else self.small_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """One partition of a table as its log has it. `newest`: when its latest file was made, epoch ms."""
+    """One partition, from the table's log. `newest`: modification time of its latest file, epoch ms."""
 
     table: str
     values: tuple[tuple[str, Value], ...]
@@ -69,30 +66,30 @@ class Partition:
     newest: int
 
     @property
-    def name(self) -> str:
+    def partition_path(self) -> str:
         return "/".join(f"{column}={'' if value is None else value}" for column, value in self.values)
 
     @property
-    def date(self) -> str:
+    def partition_date(self) -> str:
         return next((str(value) for _, value in self.values if isinstance(value, datetime.date)), "")
 
-    def cost(self, zorder: bool) -> tuple[int, int]:
-        """Files and bytes that are read and written again: a Z-order sorts all rows anew."""
+    def rewrite_cost(self, zorder: bool) -> tuple[int, int]:
+        """Files and bytes to rewrite: all of them for a Z-order, which sorts every row, else the small ones."""
         return (self.files, self.bytes) if zorder else (self.small_files, self.small_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """`chosen`: in the order they are done; `left`: due, for another run; `never`: above the whole budget alone."""
+class CompactionPlan:
+    """`chosen`: in the order of work; `left`: due, for a later run; `never`: larger than the whole budget."""
 
     chosen: tuple[Partition, ...]
     left: tuple[Partition, ...] = ()
     never: tuple[Partition, ...] = ()
 
 
-def partitions(table: Live, small: int) -> list[Partition]:
-    """Files and bytes of each partition of a table; `small`: files below this size are counted apart."""
-    if not table.files:
+def summarize_partitions(table: TableSnapshot, small: int) -> list[Partition]:
+    """Files and bytes of each partition of a table; files smaller than `small` bytes are also counted separately."""
+    if not table.file_count:
         return []
     keys = [f"partition.{column}" for column in table.partition_columns]
     size = table.adds["size_bytes"]
@@ -121,77 +118,77 @@ def partitions(table: Live, small: int) -> list[Partition]:
     ]
 
 
-def plan(found: Iterable[Partition], options: Options) -> Plan:
-    """Which of the partitions are done in this run: those that are due, newest first, as far as the budget goes.
+def choose_partitions(candidates: Iterable[Partition], options: Options) -> CompactionPlan:
+    """Choose the partitions that are due, newest first, until the budget is used up.
 
-    One that does not fit any more does not keep smaller ones behind it from being done.
+    A partition that does not fit is skipped, and smaller ones after it may still be chosen.
     """
-    due = [one for one in found if one.small_files >= options.min_files and _named(one, options.partitions)]
-    due.sort(key=lambda one: (one.date, one.newest), reverse=True)
+    due = [one for one in candidates if one.small_files >= options.min_files and _is_selected(one, options.partitions)]
+    due.sort(key=lambda one: (one.partition_date, one.newest), reverse=True)
     most = [options.max_files, options.max_bytes]
     spent = [0, 0]
     chosen, left, never = [], [], []
     for one in due:
-        cost = one.cost(one.table in options.zorder)
-        if not _within(cost, most):
+        cost = one.rewrite_cost(one.table in options.zorder)
+        if not _is_within_budget(cost, most):
             never.append(one)
-        elif _within([before + now for before, now in zip(spent, cost, strict=True)], most):
+        elif _is_within_budget([before + now for before, now in zip(spent, cost, strict=True)], most):
             spent = [before + now for before, now in zip(spent, cost, strict=True)]
             chosen.append(one)
         else:
             left.append(one)
-    return Plan(chosen=tuple(chosen), left=tuple(left), never=tuple(never))
+    return CompactionPlan(chosen=tuple(chosen), left=tuple(left), never=tuple(never))
 
 
-def checked(options: Options, tables: Mapping[str, Live]) -> Options:
-    """The options as these tables can take them: Delta orders no rows by a column of the partitions, so it is left out.
+def check_options(options: Options, tables: Mapping[str, TableSnapshot]) -> Options:
+    """Check the options against the tables. Partition columns are dropped from `zorder`: Delta cannot order by them.
 
-    WrongSetting for a table or a column that is not there, and for an order of a table that is not among those named.
-    A known table that has not come yet is no mistake.
+    WrongSetting for a table or a column that does not exist, and for an order of a table that is not compacted. A table of
+    the lake that does not exist yet is accepted.
     """
     orders = {}
     for name, columns in options.zorder.items():
         table = tables.get(name)
         if options.tables and name not in options.tables:
             raise WrongSetting(
-                f"--zorder: {name} is not compacted in this run, which is for {', '.join(options.tables)}; name it with "
-                "--table, too"
+                f"--zorder: {name} is not compacted in this run; --table names {', '.join(options.tables)}; add "
+                f"--table {name}"
             )
         if table is None:
             if name not in TABLE_NAMES:
                 raise WrongSetting(f"--zorder: there is no table {name}; there are {', '.join(tables)}")
             continue
-        there = {column.lower() for column in table.columns}
+        table_columns = {column.lower() for column in table.columns}
         for column in columns:
-            if column.lower() not in there:
+            if column.lower() not in table_columns:
                 raise WrongSetting(f"--zorder: {name} has no column {column}; it has {', '.join(table.columns)}")
         parts = {column.lower() for column in table.partition_columns}
-        if left := tuple(column for column in columns if column.lower() not in parts):
-            orders[name] = left
-    known = dict.fromkeys(column for table in tables.values() for column in table.partition_columns)
+        if order_columns := tuple(column for column in columns if column.lower() not in parts):
+            orders[name] = order_columns
+    known_columns = dict.fromkeys(column for table in tables.values() for column in table.partition_columns)
     for column in options.partitions:
-        if column not in known:
+        if column not in known_columns:
             raise WrongSetting(
-                f"--partition: no table has partitions by {column}; there are {', '.join(known) or 'none'}"
+                f"--partition: no table is partitioned by {column}; partition columns: {', '.join(known_columns) or 'none'}"
             )
     return replace(options, zorder=orders)
 
 
-def _within(cost: Sequence[int], most: Sequence[int | None]) -> bool:
+def _is_within_budget(cost: Sequence[int], most: Sequence[int | None]) -> bool:
     return all(limit is None or amount <= limit for amount, limit in zip(cost, most, strict=True))
 
 
-def _named(one: Partition, wanted: Mapping[str, tuple[str, ...]]) -> bool:
-    values = {column: "" if value is None else str(value) for column, value in one.values}
-    return all(values.get(column) in texts for column, texts in wanted.items())
+def _is_selected(partition: Partition, selected_values: Mapping[str, tuple[str, ...]]) -> bool:
+    values = {column: "" if value is None else str(value) for column, value in partition.values}
+    return all(values.get(column) in texts for column, texts in selected_values.items())
 
 
-def predicate(values: Iterable[tuple[str, Value]]) -> str | None:
-    """The WHERE of one partition in Spark SQL; None: the table has none. Fatal for a type that has no literal here."""
-    return " AND ".join(_equals(column, value) for column, value in values) or None
+def partition_predicate(values: Iterable[tuple[str, Value]]) -> str | None:
+    """The SQL condition for one partition; None: the table has no partitions. Fatal for a type without a literal here."""
+    return " AND ".join(_equality_condition(column, value) for column, value in values) or None
 
 
-def _equals(column: str, value: Value) -> str:
+def _equality_condition(column: str, value: Value) -> str:
     name = "`" + column.replace("`", "``") + "`"
     match value:
         case None:
@@ -201,9 +198,7 @@ def _equals(column: str, value: Value) -> str:
         case datetime.date() if not isinstance(value, datetime.datetime):
             return f"{name} = DATE '{value.isoformat()}'"
         case str():
-            # `${x}` would be taken for a variable, whatever stands around it
-            text = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
-            return f"{name} = '{text}'"
+            return f"{name} = {text_literal(value)}"
     raise Fatal(
-        f"column {column}: partitions by {type(value).__name__} cannot be named in SQL here; leave the table out"
+        f"column {column}: cannot write a {type(value).__name__} partition value in SQL; exclude this table with --table"
     )

@@ -1,7 +1,7 @@
-"""Spark's filters on columns of the decoder's batches, so that rows nobody wants are never sent to Spark.
+"""Evaluates Spark's pushed filters on the decoder's batches, so that excluded rows are never sent to Spark.
 
-Knows the meaning of each filter in SQL, nulls included. What cannot be said exactly is left to Spark. Must not know
-captures: the decoder reads all of a capture whatever is asked, so that a filter saves what comes after it.
+Follows SQL semantics, including nulls; a filter that cannot be evaluated exactly is left to Spark. The decoder always reads
+the whole capture, so a filter saves only the work after decoding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from .pcap_types import arrow_schema, spark_schema
+from .types import expected_arrow_schema, table_spark_schema
 
 _ORDERED: Mapping[type[Filter], Callable[[Any, Any], Any]] = {
     GreaterThan: pc.greater,
@@ -46,7 +46,7 @@ _TEXTS: Mapping[type[Filter], Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicate:
-    """A filter on one column that is evaluated here; its values have the column's type."""
+    """A filter on one column; its values have the column's type."""
 
     column: str
     filter: Filter
@@ -54,24 +54,24 @@ class Predicate:
     values: tuple[Any, ...]
     type: pa.DataType
 
-    def mask(self, array: Any) -> Any:
-        """True, false or null for each value, as SQL has it."""
-        found = self._plain(array)
+    def evaluate_mask(self, array: Any) -> Any:
+        """True, false or null for each value, as in SQL."""
+        found = self._evaluate_unnegated(array)
         return pc.invert(found) if self.negated else found
 
-    def _plain(self, array: Any) -> Any:
+    def _evaluate_unnegated(self, array: Any) -> Any:
         kind = type(self.filter)
         if kind is IsNull:
             return pc.is_null(array)
         if kind is IsNotNull:
             return pc.is_valid(array)
         if pa.types.is_dictionary(array.type):
-            found = self._values(array.dictionary).take(array.indices)
+            mask = self._compare_values(array.dictionary).take(array.indices)
         else:
-            found = self._values(array)
-        return pc.fill_null(found, False) if kind is EqualNullSafe else found
+            mask = self._compare_values(array)
+        return pc.fill_null(mask, False) if kind is EqualNullSafe else mask
 
-    def _values(self, array: Any) -> Any:
+    def _compare_values(self, array: Any) -> Any:
         kind = type(self.filter)
         if kind in _TEXTS:
             return _TEXTS[kind](array, self.values[0])
@@ -83,34 +83,38 @@ class Predicate:
         return pc.if_else(pc.is_valid(array), inside, pa.scalar(None, pa.bool_()))
 
 
-def pushed(filters: Sequence[Filter], table: str, names: Collection[str]) -> tuple[tuple[Predicate, ...], list[Filter]]:
-    """Predicates for what is evaluated here, and the filters that are left to Spark."""
-    types = {field.name: field.type for field in arrow_schema(spark_schema(table)) if field.name in names}
-    here, left = [], []
-    for each in filters:
-        predicate = _predicate(each, types)
+def split_pushed_filters(
+    filters: Sequence[Filter], table: str, names: Collection[str]
+) -> tuple[tuple[Predicate, ...], list[Filter]]:
+    """The predicates to evaluate here, and the filters left to Spark."""
+    types = {
+        field.name: field.type for field in expected_arrow_schema(table_spark_schema(table)) if field.name in names
+    }
+    predicates, left_to_spark = [], []
+    for pushed_filter in filters:
+        predicate = _convert_filter(pushed_filter, types)
         if predicate is None:
-            left.append(each)
+            left_to_spark.append(pushed_filter)
         else:
-            here.append(predicate)
-    return tuple(here), left
+            predicates.append(predicate)
+    return tuple(predicates), left_to_spark
 
 
-def _predicate(given: Filter, types: Mapping[str, pa.DataType]) -> Predicate | None:
-    negated = isinstance(given, Not)
-    inner = given.child if isinstance(given, Not) else given
+def _convert_filter(pushed_filter: Filter, types: Mapping[str, pa.DataType]) -> Predicate | None:
+    negated = isinstance(pushed_filter, Not)
+    inner = pushed_filter.child if isinstance(pushed_filter, Not) else pushed_filter
     path: tuple[str, ...] = getattr(inner, "attribute", ())
     if len(path) != 1 or path[0] not in types or isinstance(inner, Not):
         return None
     kind = types[path[0]]
-    values = _values(inner, kind)
+    values = _comparison_values(inner, kind)
     if values is None:
         return None
     return Predicate(column=path[0], filter=inner, negated=negated, values=values, type=kind)
 
 
-def _values(inner: Filter, kind: pa.DataType) -> tuple[Any, ...] | None:
-    """What the column is compared with; None: that is Spark's."""
+def _comparison_values(inner: Filter, kind: pa.DataType) -> tuple[Any, ...] | None:
+    """The values to compare with; None: the filter is left to Spark."""
     if isinstance(inner, (IsNull, IsNotNull)):
         return ()
     if pa.types.is_nested(kind):
@@ -127,22 +131,25 @@ def _values(inner: Filter, kind: pa.DataType) -> tuple[Any, ...] | None:
         if any(value is None or pa.scalar(value, kind).as_py() != value for value in values):
             return None
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None  # a value that the column cannot have
+        return None  # a value outside the column's type
     return values
 
 
-def selected(batch: pa.RecordBatch, predicates: Sequence[Predicate]) -> pa.RecordBatch:
-    """The rows for which all of them are true."""
+def filter_batch(batch: pa.RecordBatch, predicates: Sequence[Predicate]) -> pa.RecordBatch:
+    """The rows that satisfy all predicates."""
     mask = None
-    for each in predicates:
-        found = each.mask(batch.column(each.column))
-        mask = found if mask is None else pc.and_kleene(mask, found)
+    for predicate in predicates:
+        predicate_mask = predicate.evaluate_mask(batch.column(predicate.column))
+        mask = predicate_mask if mask is None else pc.and_kleene(mask, predicate_mask)
     return batch if mask is None else batch.filter(mask)
 
 
-def possible(facts: Mapping[str, str | None], predicates: Sequence[Predicate]) -> bool:
-    """May a capture have a row that is wanted? `facts`: what columns say in all of its rows."""
-    for each in predicates:
-        if each.column in facts and not each.mask(pa.array([facts[each.column]], pa.string()))[0].as_py():
+def may_match(facts: Mapping[str, str | None], predicates: Sequence[Predicate]) -> bool:
+    """Whether a capture may have matching rows. `facts`: columns that have one value in all of its rows."""
+    for predicate in predicates:
+        if (
+            predicate.column in facts
+            and not predicate.evaluate_mask(pa.array([facts[predicate.column]], pa.string()))[0].as_py()
+        ):
             return False
     return True

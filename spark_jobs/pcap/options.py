@@ -1,6 +1,6 @@
 """The options of `spark.read.format("pcap")`: their names, defaults and limits.
 
-Knows how Spark hands options over (all are texts, names in any case). Must not know what is done with them.
+Spark passes all options as text, with names in any case.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from parser import Profile
-from parser.tables import TABLES
-from worker.settings import seconds, size
+from pcaplake.parser import Profile
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.config.settings import parse_seconds, parse_size
 
 PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
 STORAGE = "storage."
@@ -27,9 +27,9 @@ _NAMES = {word.lower(): word for word in _WORDS.split()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user wrote. Sizes in bytes, times in seconds; None: without a limit.
+    """The parsed options. Sizes in bytes, times in seconds; None: no limit.
 
-    `columns` None: all of the table. `storage`: options of the object store, as obstore's.
+    `columns` None: all columns of the table. `storage`: options of the object store, as obstore names them.
     """
 
     paths: tuple[str, ...]
@@ -48,85 +48,85 @@ class Options:
     storage: Mapping[str, str]
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> Options:
-        """ValueError and ProfileError say what to write instead."""
+    def from_spark_options(cls, spark_options: Mapping[str, str]) -> Options:
+        """Parse options. The texts of ValueError and ProfileError say what to write instead."""
         known, storage = dict[str, str](), dict[str, str]()
-        for key, value in given.items():
+        for key, value in spark_options.items():
             name = key.lower()
             if name.startswith(STORAGE):
                 storage[name.removeprefix(STORAGE)] = value
             elif name in _NAMES:
                 known[_NAMES[name]] = value
             else:
-                raise ValueError(f"pcap has no option {key!r}; {_suggest(name)}")
+                raise ValueError(f"pcap has no option {key!r}; {_suggest_option(name)}")
         table = known.get("table", "packets")
         if table not in TABLES:
-            raise ValueError(f"option table: there is no table {table!r}; choose from {', '.join(TABLES)}")
+            raise ValueError(f"option table: no table {table!r}; choose from {', '.join(TABLES)}")
         mode = known.get("mode", PERMISSIVE).upper()
         if mode not in (PERMISSIVE, DROPMALFORMED, FAILFAST):
             raise ValueError(f"option mode is {mode!r}; write {PERMISSIVE}, {DROPMALFORMED} or {FAILFAST}")
         columns = known.get("columns")
         return cls(
-            paths=_paths(known),
+            paths=_parse_paths(known),
             table=table,
             columns=None if columns is None else tuple(part.strip() for part in columns.split(",")),
-            profile=read_profile(known.get("profile")),
-            raw=_flag(known, "raw", default=False),
+            profile=resolve_profile(known.get("profile")),
+            raw=_parse_boolean(known, "raw", default=False),
             mode=mode,
             name_filter=known.get("pathGlobFilter", "*"),
-            ignore_missing=_flag(known, "ignoreMissingFiles", default=False),
-            partition_bytes=_number(known, "partitionBytes") or PARTITION_BYTES,
-            pushdown=_flag(known, "pushdown", default=True),
-            max_files=_number(known, "maxFilesPerTrigger"),
-            max_bytes=_number(known, "maxBytesPerTrigger"),
-            forget_after=_time(known, "forgetAfter"),
+            ignore_missing=_parse_boolean(known, "ignoreMissingFiles", default=False),
+            partition_bytes=_parse_positive_integer(known, "partitionBytes") or PARTITION_BYTES,
+            pushdown=_parse_boolean(known, "pushdown", default=True),
+            max_files=_parse_positive_integer(known, "maxFilesPerTrigger"),
+            max_bytes=_parse_positive_integer(known, "maxBytesPerTrigger"),
+            forget_after=_parse_duration(known, "forgetAfter"),
             storage=storage,
         )
 
 
-def read_profile(given: Profile | str | None) -> Profile:
-    """A profile, the path of one, or its YAML: a text with a line break or with `: ` in it. ProfileError."""
-    if isinstance(given, Profile):
-        return given
-    if not given:
+def resolve_profile(profile: Profile | str | None) -> Profile:
+    """A profile from an object, a path, or YAML text (text with a line break or `: `). ProfileError."""
+    if isinstance(profile, Profile):
+        return profile
+    if not profile:
         return Profile.default()
-    return Profile.parse(given) if "\n" in given or ": " in given else Profile.load(Path(given))
+    return Profile.parse(profile) if "\n" in profile or ": " in profile else Profile.load(Path(profile))
 
 
-def _paths(known: Mapping[str, str]) -> tuple[str, ...]:
-    """Spark gives one path as `path`, several as a JSON list `paths`."""
+def _parse_paths(known: Mapping[str, str]) -> tuple[str, ...]:
+    """Spark passes one path as `path`, several as the JSON list `paths`."""
     listed = json.loads(known["paths"]) if "paths" in known else []
     paths = (*([known["path"]] if known.get("path") else []), *listed)
-    return tuple(_local(path) for path in paths)
+    return tuple(_strip_file_scheme(path) for path in paths)
 
 
-def _local(path: str) -> str:
+def _strip_file_scheme(path: str) -> str:
     """Hadoop writes file:/a for file:///a."""
     return path.removeprefix("file:") if path.startswith("file:/") and not path.startswith("file://") else path
 
 
-def _flag(known: Mapping[str, str], name: str, *, default: bool) -> bool:
+def _parse_boolean(known: Mapping[str, str], name: str, *, default: bool) -> bool:
     value = known.get(name, str(default)).lower()
     if value not in ("true", "false"):
         raise ValueError(f"option {name} is {value!r}; write true or false")
     return value == "true"
 
 
-def _number(known: Mapping[str, str], name: str) -> int | None:
+def _parse_positive_integer(known: Mapping[str, str], name: str) -> int | None:
     """A count, or a size such as 64MB."""
     if name not in known:
         return None
-    number = int(size(known[name]))
+    number = int(parse_size(known[name]))
     if number < 1:
         raise ValueError(f"option {name} is {number}; write 1 or more")
     return number
 
 
-def _time(known: Mapping[str, str], name: str) -> float | None:
-    return float(seconds(known[name])) if name in known else None
+def _parse_duration(known: Mapping[str, str], name: str) -> float | None:
+    return float(parse_seconds(known[name])) if name in known else None
 
 
-def _suggest(word: str) -> str:
+def _suggest_option(word: str) -> str:
     close = difflib.get_close_matches(word, _NAMES, 1)
     names = ", ".join([*_NAMES.values(), f"{STORAGE}NAME"])
     return f"did you mean {_NAMES[close[0]]!r}?" if close else f"write one of: {names}"

@@ -1,9 +1,7 @@
-"""Captures to Arrow batches of one table, in an executor: what the source and `decode` share.
+"""Reads captures to Arrow batches of one table on an executor, for the data source and `decode`.
 
-Knows how a capture is opened, named and decoded as the worker does it. Must not know Spark's readers or streams.
-
-`captures` and `quarantine` are what the worker's own Reader would write; the other tables come from the decoder alone,
-of which only the wanted columns are asked for.
+Captures are opened, named and decoded as by the worker. Rows of `captures` and `quarantine` come from the worker's Reader;
+other tables come from the decoder, which builds only the requested columns.
 """
 
 from __future__ import annotations
@@ -11,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -23,28 +18,29 @@ import pyarrow as pa
 from blake3 import blake3
 from pyspark.sql.types import StructType
 
-from parser import CaptureError, Profile, is_capture, open_capture
-from parser.capture import DECODED, Summary
-from worker import VERSION
-from worker.lake.identity import capture_id
-from worker.lake.manifest import Capture
-from worker.pipeline import Reader
-from worker.source import LocalFile, ObjectRef, RemoteFile, Sources
+from pcaplake.parser import CaptureError, Profile, is_capture, open_capture
+from pcaplake.parser.capture.reader import DECODED, Summary
+from pcaplake.spark_jobs.common.event_loop import running_loop
+from pcaplake.worker import VERSION
+from pcaplake.worker.captures.source import LocalFile, ObjectRef, RemoteFile, Sources
+from pcaplake.worker.ingest.pipeline import Reader, RowWindow
+from pcaplake.worker.lake.identity import compute_capture_id
+from pcaplake.worker.lake.records import Capture
 
-from .pcap_filters import Predicate, possible, selected
-from .pcap_options import DROPMALFORMED, FAILFAST, PERMISSIVE
-from .pcap_types import arrow_schema, chosen, converted
+from .filters import Predicate, filter_batch, may_match
+from .options import DROPMALFORMED, FAILFAST, PERMISSIVE
+from .types import check_requested_columns, convert_batch, expected_arrow_schema
 
 log = logging.getLogger(__name__)
 
 
 class BadCapture(Exception):
-    """Mode FAILFAST: a file that is no capture, or not whole."""
+    """Mode FAILFAST: a file that is not a capture, or not complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is read of each capture, and how; it goes to the executors."""
+class ReadPlan:
+    """What to read of each capture, and how; sent to executors."""
 
     table: str
     columns: tuple[str, ...]
@@ -57,7 +53,7 @@ class Plan:
     predicates: tuple[Predicate, ...] = ()
 
     @classmethod
-    def of(
+    def for_schema(
         cls,
         table: str,
         schema: StructType,
@@ -67,12 +63,12 @@ class Plan:
         mode: str = PERMISSIVE,
         ignore_missing: bool = False,
         storage: Mapping[str, str] | None = None,
-    ) -> Plan:
-        """ValueError where the schema is not of the table."""
+    ) -> ReadPlan:
+        """ValueError where the schema does not fit the table."""
         return cls(
             table=table,
-            columns=chosen(table, schema),
-            schema=arrow_schema(schema),
+            columns=check_requested_columns(table, schema),
+            schema=expected_arrow_schema(schema),
             profile=profile,
             raw=raw,
             mode=mode,
@@ -80,54 +76,56 @@ class Plan:
             storage=dict(storage or {}),
         )
 
-    def wants(self, uri: str, capture: Capture | None = None) -> bool:
-        """May this capture have a row that is wanted, as far as its name says?"""
+    def may_have_rows(self, uri: str, capture: Capture | None = None) -> bool:
+        """Whether this capture may have matching rows, judged by its URI and id."""
         facts = {"vehicle_id": self.profile.vehicle_id_of(uri), "uri": uri}
-        return possible(facts if capture is None else {**facts, "capture_id": capture.capture_id}, self.predicates)
+        return may_match(facts if capture is None else {**facts, "capture_id": capture.capture_id}, self.predicates)
 
     # -- reading --------------------------------------------------------------------------------------------------
-    def read(self, refs: Iterable[ObjectRef]) -> Iterator[pa.RecordBatch]:
-        """All captures, one after the other. OSError when one cannot be read; BadCapture in mode FAILFAST."""
+    def read_captures(self, refs: Iterable[ObjectRef]) -> Iterator[pa.RecordBatch]:
+        """Read captures one after the other. OSError when one cannot be read; BadCapture in mode FAILFAST."""
         with running_loop() as loop:
             sources = Sources(self.storage)
             for ref in refs:
-                yield from self._read(ref, sources, loop)
+                yield from self._read_capture(ref, sources, loop)
 
-    def _read(self, ref: ObjectRef, sources: Sources, loop: asyncio.AbstractEventLoop) -> Iterator[pa.RecordBatch]:
+    def _read_capture(
+        self, ref: ObjectRef, sources: Sources, loop: asyncio.AbstractEventLoop
+    ) -> Iterator[pa.RecordBatch]:
         try:
-            file = sources.open(ref.uri, loop)
+            file = sources.open_blocking(ref.uri, loop)
         except FileNotFoundError as error:
             if not self.ignore_missing:
                 raise FileNotFoundError(
-                    f"{ref.uri} is not there any more; read again, or set the option ignoreMissingFiles"
+                    f"{ref.uri} was deleted; read again, or set the option ignoreMissingFiles"
                 ) from error
-            log.warning("%s is not there any more", ref.uri)
+            log.warning("%s was deleted", ref.uri)
             return
         with file:
             if not ref.explicit:
                 if not is_capture(file):  # type: ignore[arg-type]
                     return
                 file.rewind()
-            if not self.wants(ref.uri):
+            if not self.may_have_rows(ref.uri):
                 return
-            capture = file.named()
+            capture = file.identify_capture()
             if isinstance(file, RemoteFile) and ref.etag not in (None, capture.etag):
-                raise OSError(f"{ref.uri} is not what it was when it was found: it has the eTag {capture.etag}")
-            yield from self.decode(file, capture)
-            _unchanged(file, ref)
+                raise OSError(f"{ref.uri} has changed since it was listed: its eTag is now {capture.etag}")
+            yield from self.decode_capture(file, capture)
+            _require_unchanged(file, ref)
 
-    def decode(self, file: Any, capture: Capture) -> Iterator[pa.RecordBatch]:
+    def decode_capture(self, file: Any, capture: Capture) -> Iterator[pa.RecordBatch]:
         """The wanted rows of one open capture."""
-        if not self.wants(capture.uri, capture):
+        if not self.may_have_rows(capture.uri, capture):
             return
-        rows = self._decoded(file, capture) if self.table in DECODED else self._told(file, capture)
+        rows = self._decode_table(file, capture) if self.table in DECODED else self._read_status_rows(file, capture)
         for batch in rows:
-            wanted = selected(batch, self.predicates)
-            if wanted.num_rows:
-                yield converted(wanted, self.schema)
-            del batch, wanted  # its memory is the next one's
+            matching_rows = filter_batch(batch, self.predicates)
+            if matching_rows.num_rows:
+                yield convert_batch(matching_rows, self.schema)
+            del batch, matching_rows  # its memory is the next one's
 
-    def _decoded(self, file: BinaryIO, capture: Capture) -> Iterator[pa.RecordBatch]:
+    def _decode_table(self, file: BinaryIO, capture: Capture) -> Iterator[pa.RecordBatch]:
         columns = [name for name in self.columns if self.raw or name != "raw"]
         try:
             opened = open_capture(
@@ -140,38 +138,38 @@ class Plan:
                 raw="raw" in columns,
             )
         except CaptureError as error:
-            self._bad(capture, f"{error.reason}: {error.detail}")
+            self._report_bad_capture(capture, f"{error.reason}: {error.detail}")
             return
         for _, batch in opened.batches():
             yield batch
             del batch
-        self._whole(capture, opened.summary)
+        self._require_complete(capture, opened.summary)
 
-    def _told(self, file: BinaryIO, capture: Capture) -> Iterator[pa.RecordBatch]:
+    def _read_status_rows(self, file: BinaryIO, capture: Capture) -> Iterator[pa.RecordBatch]:
         """The rows that the worker writes about a capture: of `captures`, which counts all others, or of `quarantine`."""
-        kept = _Kept(self.table)
+        kept = _SingleTableWindow(self.table)
         reader = Reader(profile=self.profile, decoder_version=VERSION, now=time.time)
         if self.table == "quarantine":
             reader = Reader(profile=self.profile, decoder_version=VERSION, now=time.time, tables=("quarantine",))
-        summary = reader.read(file, capture, kept)  # type: ignore[arg-type]
+        summary = reader.read(file, capture, kept)
         if summary is None:
-            self._bad(capture, "it is no capture")
+            self._report_bad_capture(capture, "it is no capture")
             if self.mode == DROPMALFORMED:
                 return
-        self._whole(capture, summary)
+        self._require_complete(capture, summary)
         yield from kept.batches
 
-    def _bad(self, capture: Capture, why: str) -> None:
+    def _report_bad_capture(self, capture: Capture, why: str) -> None:
         if self.mode == FAILFAST:
             raise BadCapture(f"{capture.uri}: {why} (the option mode is {FAILFAST})")
         log.warning("%s is no capture: %s", capture.uri, why)
 
-    def _whole(self, capture: Capture, summary: Summary | None) -> None:
+    def _require_complete(self, capture: Capture, summary: Summary | None) -> None:
         if self.mode == FAILFAST and summary is not None and (summary.truncated or summary.regions):
             raise BadCapture(f"{capture.uri}: a part of it cannot be read (the option mode is {FAILFAST})")
 
 
-class _Kept:
+class _SingleTableWindow(RowWindow):
     """A merge window that keeps the rows of one table and counts the others."""
 
     def __init__(self, table: str) -> None:
@@ -180,7 +178,7 @@ class _Kept:
         self._counts: dict[str, int] = {}
 
     @property
-    def rows(self) -> dict[str, int]:
+    def rows_by_table(self) -> dict[str, int]:
         return dict(self._counts)
 
     def begin(self, capture: Capture) -> None:
@@ -195,41 +193,13 @@ class _Kept:
         pass
 
 
-def _unchanged(file: LocalFile | RemoteFile, ref: ObjectRef) -> None:
-    file.unchanged()
-    if isinstance(file, LocalFile) and ref.event_time is not None and file.modified != ref.event_time:
+def _require_unchanged(file: LocalFile | RemoteFile, ref: ObjectRef) -> None:
+    file.require_unchanged()
+    if isinstance(file, LocalFile) and ref.event_time is not None and file.modification_time != ref.event_time:
         raise OSError(f"{ref.uri} is not what it was when it was found: move captures into the folder when complete")
 
 
-def in_memory(uri: str, content: bytes, etag: str | None) -> tuple[BinaryIO, Capture]:
+def open_in_memory(uri: str, content: bytes, etag: str | None) -> tuple[BinaryIO, Capture]:
     """Content that somebody has read already; without an eTag it is named as a local file is, by its hash."""
     tag = (etag or "").strip('"') or blake3(content).hexdigest(length=16)
-    return io.BytesIO(content), Capture(capture_id=capture_id(uri, tag), uri=uri, etag=tag, size=len(content))
-
-
-@contextmanager
-def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread of its own, for what fetches captures."""
-    began: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def main() -> None:
-        over = asyncio.Event()
-        began.set_result((asyncio.get_running_loop(), over))
-        await over.wait()
-
-    def serve() -> None:
-        try:
-            asyncio.run(main())
-        except BaseException as error:
-            if began.done():
-                raise
-            began.set_exception(error)
-
-    thread = threading.Thread(target=serve, name="fetch", daemon=True)
-    thread.start()
-    loop, over = began.result()
-    try:
-        yield loop
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join()
+    return io.BytesIO(content), Capture(capture_id=compute_capture_id(uri, tag), uri=uri, etag=tag, size=len(content))

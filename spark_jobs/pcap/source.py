@@ -1,13 +1,13 @@
 """`spark.read.format("pcap")` and `spark.readStream.format("pcap")`: captures as rows of one table, decoded by executors.
 
-    from spark_jobs.pcap_source import decode, register
+    from pcaplake.spark_jobs.pcap.source import decode, register
     register(spark)
     frames = spark.read.format("pcap").option("table", "can_frames").load("s3://fleet/drives/")
 
-Knows Spark's Python Data Source API. Must not know how captures are opened or decoded (pcap_read.py), nor lakes: what
-is read here is in no lake, and nothing keeps it from being read twice. docs/pcap-source.md has the options.
+This module knows Spark's Python Data Source API. `read.py` opens and decodes captures. The rows are in no lake, so nothing
+prevents that a capture is read twice. docs/pcap-source.md lists the options.
 
-Executors need this package installed as the driver has it.
+Executors need the same installation of this package as the driver.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from parser import Profile
-from worker.source import UNKNOWN_SIZE, ObjectRef
+from pcaplake.parser import Profile
+from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef
 
-from .pcap_filters import pushed
-from .pcap_options import PERMISSIVE, Options, read_profile
-from .pcap_read import Plan, in_memory
-from .pcap_stream import Offset, appeared, between, limited, listed
-from .pcap_types import spark_schema
+from .filters import split_pushed_filters
+from .options import PERMISSIVE, Options, resolve_profile
+from .read import ReadPlan, open_in_memory
+from .stream import Offset, captures_of_batch, list_captures, list_captures_so_far, take_within_limits
+from .types import table_spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,68 +44,70 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("pcap")` known to this session, and let Spark hand filters to it."""
+    """Register `format("pcap")` in this session, and allow Spark to push filters down to it."""
     spark.dataSource.register(PcapDataSource)
     spark.conf.set(PUSHDOWN, "true")
 
 
 @dataclass
-class Captures(InputPartition):
-    """What one task reads, one capture after the other."""
+class CapturePartition(InputPartition):
+    """The captures that one task reads, one after the other."""
 
     refs: tuple[ObjectRef, ...]
 
 
 class PcapDataSource(DataSource):
-    """The format. ValueError, ProfileError and NotThere say what is wrong with the options."""
+    """The data source. Raises `ValueError`, `ProfileError` or `NotThere` for wrong options."""
 
     @classmethod
     def name(cls) -> str:
         return "pcap"
 
     def schema(self) -> StructType:
-        options = Options.read(self.options)
-        return spark_schema(options.table, options.columns)
+        options = Options.from_spark_options(self.options)
+        return table_spark_schema(options.table, options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = Options.read(self.options)
-        return (PushingReader if options.pushdown else CapturesReader)(options, _plan(options, schema))
+        options = Options.from_spark_options(self.options)
+        return (PushdownReader if options.pushdown else CapturesReader)(options, _create_plan(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = Options.read(self.options)
-        return StreamReader(options, _plan(options, schema))
+        options = Options.from_spark_options(self.options)
+        return CaptureStreamReader(options, _create_plan(options, schema))
 
 
 class CapturesReader(DataSourceReader):
-    """All captures that there are when the query is planned."""
+    """Reads all captures that exist when the query is planned."""
 
-    def __init__(self, options: Options, plan: Plan) -> None:
+    def __init__(self, options: Options, plan: ReadPlan) -> None:
         self.options, self.plan = options, plan
 
     def partitions(self) -> Sequence[InputPartition]:
-        # what is there when it is read is read: a plan may be run again, hours later
-        refs = [replace(ref, etag=None, event_time=None) for ref in listed(self.options)]
-        wanted = [ref for ref in refs if self.plan.wants(ref.uri)]
-        return [Captures(refs=one) for one in balanced(wanted, self.options.partition_bytes)] or [Captures(refs=())]
+        # without eTags: a plan may run again hours later, and then reads the content of that time
+        refs = [replace(ref, etag=None, event_time=None) for ref in list_captures(self.options)]
+        wanted = [ref for ref in refs if self.plan.may_have_rows(ref.uri)]
+        return [CapturePartition(refs=one) for one in balance_partitions(wanted, self.options.partition_bytes)] or [
+            CapturePartition(refs=())
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Captures)
-        return self.plan.read(partition.refs)
+        assert isinstance(partition, CapturePartition)
+        return self.plan.read_captures(partition.refs)
 
 
-class PushingReader(CapturesReader):
-    """It takes filters; Spark refuses a reader that does so where the session does not allow it."""
+class PushdownReader(CapturesReader):
+    """A reader with filter pushdown. Spark refuses such a reader in a session that does not allow pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        here, left = pushed(filters, self.plan.table, self.plan.columns)
-        self.plan = replace(self.plan, predicates=here)
-        return left
+        predicates, left_to_spark = split_pushed_filters(filters, self.plan.table, self.plan.columns)
+        self.plan = replace(self.plan, predicates=predicates)
+        return left_to_spark
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Captures that appeared since the offset; every one once, whatever its time and name."""
+class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads captures that appeared after the offset: each one once, whatever its time and name are."""
 
-    def __init__(self, options: Options, plan: Plan) -> None:
+    def __init__(self, options: Options, plan: ReadPlan) -> None:
         self.options, self.plan = options, plan
         self._until: list[ObjectRef] | None = None
 
@@ -113,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset().to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until = appeared(self.options)
+        self._until = list_captures_so_far(self.options)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self.options.max_bytes is not None:
@@ -122,25 +124,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before = Offset.from_json(start)
-        there = appeared(self.options) if self._until is None else self._until
-        new = limited(
-            before.new(there),
+        current_refs = list_captures_so_far(self.options) if self._until is None else self._until
+        new = take_within_limits(
+            before.unread_captures(current_refs),
             max_files=limit.max_files if isinstance(limit, ReadMaxFiles) else None,
             max_bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None,
         )
-        return before.after(new, self.options.forget_after).to_json() if new else start
+        return before.advance_past(new, self.options.forget_after).to_json() if new else start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        refs = between(Offset.from_json(start), Offset.from_json(end))
-        return [Captures(refs=one) for one in balanced(refs, self.options.partition_bytes)]
+        refs = captures_of_batch(Offset.from_json(start), Offset.from_json(end))
+        return [CapturePartition(refs=one) for one in balance_partitions(refs, self.options.partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Captures)
-        return self.plan.read(partition.refs)
+        assert isinstance(partition, CapturePartition)
+        return self.plan.read_captures(partition.refs)
 
 
-def _plan(options: Options, schema: StructType) -> Plan:
-    return Plan.of(
+def _create_plan(options: Options, schema: StructType) -> ReadPlan:
+    return ReadPlan.for_schema(
         options.table,
         schema,
         options.profile,
@@ -151,14 +153,14 @@ def _plan(options: Options, schema: StructType) -> Plan:
     )
 
 
-def balanced(refs: Iterable[ObjectRef], most: int) -> list[tuple[ObjectRef, ...]]:
-    """Parts of about equal bytes, none above `most` but where one capture is: that is never split. Largest part first."""
+def balance_partitions(refs: Iterable[ObjectRef], most: int) -> list[tuple[ObjectRef, ...]]:
+    """Parts of about equal size, the largest first. A part has at most `most` bytes, or one larger capture: none is split."""
     sized = sorted(((max(ref.size, 1), ref.uri, ref) for ref in refs), key=lambda one: (-one[0], one[1]))
     parts = [(size, 0, [ref]) for size, _, ref in sized if size > most]
     small = sized[len(parts) :]
     open_ = [(0, number, list[ObjectRef]()) for number in range(-(-sum(size for size, _, _ in small) // most))]
     for size, _, ref in small:
-        used, number, part = open_[0]  # the lightest
+        used, number, part = open_[0]  # the smallest part
         if used + size > most:
             heapq.heappush(open_, (size, len(open_), [ref]))
         else:
@@ -177,35 +179,35 @@ def decode(
     mode: str = PERMISSIVE,
     storage: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Rows of a table, of the captures that a DataFrame names or holds.
+    """Decode the captures that a DataFrame names or contains to rows of a table.
 
-    `captures` has a column `uri` or `path` (a URI, or a path of the executor's machine), and may have `content`: as
-    `spark.read.format("binaryFile")` gives them. With `etag` beside `content` a capture has the name it has in a lake;
-    without, as a local file has. `profile`: one, the path of one, or its YAML. Its partitions are those of `captures`.
-    ValueError for a table or column that is not there, ProfileError.
+    `captures` has a column `uri` or `path` (a URI, or a path on the executor's machine), and may have a column `content`, as
+    from `spark.read.format("binaryFile")`. If it also has `etag`, a capture has the same capture_id as in a lake; otherwise
+    the capture_id of a local file. `profile`: a profile, the path of one, or its YAML. The result has the partitions of
+    `captures`. Raises `ValueError` for an unknown table or column, and `ProfileError`.
     """
     name = next((one for one in ("uri", "path") if one in captures.columns), None)
     if name is None:
-        raise ValueError(f"captures need a column uri or path; there are {', '.join(captures.columns)}")
-    schema = spark_schema(table, columns)
-    plan = Plan.of(table, schema, read_profile(profile), raw=raw, mode=mode, storage=storage)
-    held = [one for one in ("content", "etag") if one in captures.columns]
+        raise ValueError(f"captures need a column uri or path; the columns are {', '.join(captures.columns)}")
+    schema = table_spark_schema(table, columns)
+    plan = ReadPlan.for_schema(table, schema, resolve_profile(profile), raw=raw, mode=mode, storage=storage)
+    content_columns = [one for one in ("content", "etag") if one in captures.columns]
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def decode_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = batch.to_pylist()
-            named = [uri_of(row[name]) for row in rows]
-            if "content" not in held:
-                yield from plan.read([ObjectRef(uri=uri, size=UNKNOWN_SIZE, explicit=True) for uri in named])
+            named = [normalize_uri(row[name]) for row in rows]
+            if "content" not in content_columns:
+                yield from plan.read_captures([ObjectRef(uri=uri, size=UNKNOWN_SIZE, explicit=True) for uri in named])
                 continue
             for uri, row in zip(named, rows, strict=True):
-                yield from plan.decode(*in_memory(uri, row["content"], row.get("etag")))
+                yield from plan.decode_capture(*open_in_memory(uri, row["content"], row.get("etag")))
 
-    return captures.select(name, *held).mapInArrow(read, schema)
+    return captures.select(name, *content_columns).mapInArrow(decode_batches, schema)
 
 
-def uri_of(path: str) -> str:
-    """As captures are called: file:///a for /a and for Hadoop's file:/a, s3://b/k for s3a://b/k."""
+def normalize_uri(path: str) -> str:
+    """The URI of a capture: file:///a for /a and for Hadoop's file:/a, s3://b/k for s3a://b/k."""
     for scheme in ("s3a://", "s3n://"):
         if path.startswith(scheme):
             return f"s3://{path.removeprefix(scheme)}"

@@ -1,11 +1,9 @@
-"""New captures of folders and prefixes, batch by batch: what has been taken is told by the offset, and by nothing else.
+"""Finds new captures in folders and prefixes, batch by batch. Only the offset records which captures were read.
 
-Knows listings and offsets. Must not know how a capture is read.
-
-An offset names the captures of its own batch, so that a batch is the same however often it is planned, and holds a
-mark of every capture that was ever taken. So no capture is missed because its time or its name is old, and none comes
-twice. A mark is 16 bytes; `forgetAfter` drops those of captures that are so much older than the newest one, and then
-what appears with such an old time is not taken any more.
+An offset names the captures of its batch, so a batch is the same however often it is planned, and holds a mark of every capture
+that was ever read. So no capture is missed because of an old time or name, and none is read twice. A mark has 16 bytes.
+`forgetAfter` drops marks of captures that are this much older than the newest one; captures that appear later with such an
+old time are not read.
 """
 
 from __future__ import annotations
@@ -20,60 +18,62 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from worker.queue.directory import NotThere, find
-from worker.source import ObjectRef, Sources, is_remote
+from pcaplake.worker.captures.discovery import NotThere, find_captures
+from pcaplake.worker.captures.source import ObjectRef, Sources, is_remote_uri
 
-from .pcap_options import Options
+from .options import Options
 
 _MARK = struct.Struct(">12sI")  # of a capture: hash, time
 _MAGIC = frozenset("*?[")
 
 
-def listed(options: Options) -> list[ObjectRef]:
-    """All captures that there are now. NotThere for a path that stands for nothing."""
+def list_captures(options: Options) -> list[ObjectRef]:
+    """List all captures. NotThere for a path that matches nothing."""
     if not options.paths:
         raise ValueError("nothing to read: name captures, folders or s3:// prefixes in load(...)")
-    refs = asyncio.run(find(options.paths, Sources(options.storage)))
+    refs = asyncio.run(find_captures(options.paths, Sources(options.storage)))
     return [ref for ref in refs if fnmatchcase(ref.uri.rpartition("/")[2], options.name_filter)]
 
 
-def appeared(options: Options) -> list[ObjectRef]:
-    """As `listed`; a folder must be there, and a prefix or a pattern may still be empty."""
-    found: dict[str, ObjectRef] = {}
+def list_captures_so_far(options: Options) -> list[ObjectRef]:
+    """Like `list_captures`, but a prefix or a pattern may match nothing yet; a folder must exist."""
+    refs_by_uri: dict[str, ObjectRef] = {}
     for path in options.paths or ("",):
         try:
-            some = listed(_only(options, path))
+            refs = list_captures(_with_single_path(options, path))
         except NotThere:
-            if not is_remote(path) and not _MAGIC & set(path):
+            if not is_remote_uri(path) and not _MAGIC & set(path):
                 raise
-            some = []
-        for ref in some:
-            found.setdefault(ref.uri, ref)
-    return list(found.values())
+            refs = []
+        for ref in refs:
+            refs_by_uri.setdefault(ref.uri, ref)
+    return list(refs_by_uri.values())
 
 
-def _only(options: Options, path: str) -> Options:
+def _with_single_path(options: Options, path: str) -> Options:
     return replace(options, paths=(path,) if path else ())
 
 
-def _time(ref: ObjectRef) -> int:
+def _event_seconds(ref: ObjectRef) -> int:
     """Whole seconds since 1970, within what a mark can hold."""
     seconds = ref.event_time.timestamp() if ref.event_time is not None else 0.0
     return min(max(int(seconds), 0), 2**32 - 1)
 
 
-def _mark(ref: ObjectRef) -> bytes:
-    """Of this content of it: another one under the same name is another capture."""
+def _capture_mark(ref: ObjectRef) -> bytes:
+    """A mark of this content; another content under the same name is another capture."""
     when = "" if ref.event_time is None else ref.event_time.isoformat()
-    said = "\0".join([ref.uri, ref.etag or f"{ref.size} {when}"])
-    return _MARK.pack(hashlib.blake2b(said.encode(errors="surrogateescape"), digest_size=12).digest(), _time(ref))
+    identity = "\0".join([ref.uri, ref.etag or f"{ref.size} {when}"])
+    return _MARK.pack(
+        hashlib.blake2b(identity.encode(errors="surrogateescape"), digest_size=12).digest(), _event_seconds(ref)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """`number`: batches so far. `files`: the captures of the last one. `marks`: of all that were taken, sorted.
+    """`number`: batches so far. `files`: captures of the last batch. `marks`: of all captures read so far, sorted.
 
-    `horizon`: seconds since 1970; what is older is not taken.
+    `horizon`: epoch seconds; older captures are not read.
     """
 
     number: int = 0
@@ -83,13 +83,15 @@ class Offset:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Offset:
-        """ValueError for one that is not ours."""
+        """Parse an offset. ValueError for one of another source."""
         if raw.get("pcap") != 1:
-            raise ValueError("the checkpoint is of another source, or of a newer pcaplake: start with a new one")
+            raise ValueError(
+                "the checkpoint belongs to another source or a newer pcaplake: start with a new checkpoint"
+            )
         marks = base64.b64decode(raw["marks"])
         return cls(
             number=raw["number"],
-            files=tuple(_ref(one) for one in raw["files"]),
+            files=tuple(_ref_from_json(file) for file in raw["files"]),
             marks=tuple(marks[at : at + _MARK.size] for at in range(0, len(marks), _MARK.size)),
             horizon=raw["horizon"],
         )
@@ -98,34 +100,34 @@ class Offset:
         return {
             "pcap": 1,
             "number": self.number,
-            "files": [_raw(ref) for ref in self.files],
+            "files": [_ref_to_json(ref) for ref in self.files],
             "marks": base64.b64encode(b"".join(self.marks)).decode(),
             "horizon": self.horizon,
         }
 
-    def new(self, refs: Iterable[ObjectRef]) -> list[ObjectRef]:
-        """Those that were not taken yet, oldest first."""
+    def unread_captures(self, refs: Iterable[ObjectRef]) -> list[ObjectRef]:
+        """Captures that were not read yet, oldest first."""
         known = set(self.marks)
-        fresh = [ref for ref in refs if _time(ref) >= self.horizon and _mark(ref) not in known]
-        return sorted(fresh, key=lambda ref: (_time(ref), ref.uri))
+        fresh = [ref for ref in refs if _event_seconds(ref) >= self.horizon and _capture_mark(ref) not in known]
+        return sorted(fresh, key=lambda ref: (_event_seconds(ref), ref.uri))
 
-    def after(self, taken: Sequence[ObjectRef], forget_after: float | None = None) -> Offset:
-        """The next one, when these have been taken; this very one when there are none."""
-        if not taken:
+    def advance_past(self, refs: Sequence[ObjectRef], forget_after: float | None = None) -> Offset:
+        """The offset after reading these captures; unchanged if there are none."""
+        if not refs:
             return self
-        marks = {*self.marks, *map(_mark, taken)}
+        marks = {*self.marks, *map(_capture_mark, refs)}
         horizon = self.horizon
         if forget_after is not None:
             newest = max(_MARK.unpack(mark)[1] for mark in marks)
             horizon = max(horizon, newest - int(forget_after))
             marks = {mark for mark in marks if _MARK.unpack(mark)[1] >= horizon}
-        return Offset(number=self.number + 1, files=tuple(taken), marks=tuple(sorted(marks)), horizon=horizon)
+        return Offset(number=self.number + 1, files=tuple(refs), marks=tuple(sorted(marks)), horizon=horizon)
 
 
-def limited(
+def take_within_limits(
     refs: Sequence[ObjectRef], *, max_files: int | None = None, max_bytes: int | None = None
 ) -> list[ObjectRef]:
-    """The first of them, within the limits, and one at least."""
+    """The first captures within the limits, but at least one."""
     taken, used = list[ObjectRef](), 0
     for ref in refs[:max_files]:
         if max_bytes is not None and taken and used + ref.size > max_bytes:
@@ -135,22 +137,22 @@ def limited(
     return taken
 
 
-def between(start: Offset, end: Offset) -> Collection[ObjectRef]:
-    """The captures of the batch that leads from one to the other. ValueError where that is no single batch."""
+def captures_of_batch(start: Offset, end: Offset) -> Collection[ObjectRef]:
+    """The captures of the batch between two offsets. ValueError where they are not one batch apart."""
     if start.number == end.number:
         return ()
     if start.number + 1 != end.number:
         raise ValueError(
-            f"the checkpoint has lost offsets between batch {start.number} and {end.number}: restore it, or start anew"
+            f"the checkpoint has lost offsets between batch {start.number} and {end.number}: restore it or start a new one"
         )
     return end.files
 
 
-def _raw(ref: ObjectRef) -> dict[str, Any]:
+def _ref_to_json(ref: ObjectRef) -> dict[str, Any]:
     when = None if ref.event_time is None else ref.event_time.isoformat()
     return {"uri": ref.uri, "size": ref.size, "etag": ref.etag, "time": when, "explicit": ref.explicit}
 
 
-def _ref(raw: Mapping[str, Any]) -> ObjectRef:
+def _ref_from_json(raw: Mapping[str, Any]) -> ObjectRef:
     when = None if raw["time"] is None else datetime.fromisoformat(raw["time"]).astimezone(UTC)
     return ObjectRef(uri=raw["uri"], size=raw["size"], explicit=raw["explicit"], etag=raw["etag"], event_time=when)

@@ -1,7 +1,4 @@
-"""What a look at a lake finds: one kind of row for every finding, so that a table, JSON and a page can hold them all.
-
-Knows the sections and what counts as well. Must not know Spark, HTML or how anything is found.
-"""
+"""A quality report: every finding has the same columns, in a Delta table, in JSON and on a page. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ SECTIONS = {
     "days": "Rows by day and vehicle",
     "quarantined": "Quarantined captures",
     "without_rows": "Captures without rows",
-    "announced": "Rows that were announced and are not there, or the other way round",
+    "announced": "Recorded and actual row counts that differ",
     "gaps": "Gaps in packet numbers",
-    "duplicates": "Rows that are there twice",
+    "duplicates": "Duplicate rows",
     "faults": "Faults by kind",
     "late": "Late data",
 }
-ALARMING = ("duplicates", "announced", "gaps")  # this should never be; the others are what drives are like
+ALARMING = ("duplicates", "announced", "gaps")  # these must be empty; the others depend on the drives
 TOTAL = "total"
 SCHEMA = pa.schema(
     [
@@ -40,8 +37,8 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One finding. `kind` "total" counts a whole section; what does not apply is None."""
+class QualityFinding:
+    """One finding. Kind "total" counts the whole section; fields that do not apply are None."""
 
     section: str
     kind: str
@@ -55,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A look at the captures of some days (None: no end). `most`: of what is listed by capture, so many are named."""
+    """The findings for the captures of some days (None: open end). `most`: captures named in each section."""
 
     lake: str
     made_at: datetime.datetime
@@ -65,21 +62,21 @@ class Report:
     most: int
     seconds: float
     well: bool
-    rows: tuple[Row, ...]
+    rows: tuple[QualityFinding, ...]
 
-    def of(self, section: str) -> list[Row]:
-        """The findings of a section but for its total."""
+    def of(self, section: str) -> list[QualityFinding]:
+        """The findings of a section without its total."""
         return [row for row in self.rows if row.section == section and row.kind != TOTAL]
 
-    def total(self, section: str) -> int:
+    def total_count(self, section: str) -> int:
         return sum(row.count for row in self.rows if row.section == section and row.kind == TOTAL)
 
-    def table(self) -> pa.Table:
+    def to_arrow_table(self) -> pa.Table:
         """All rows, with SCHEMA."""
         columns = {name: [getattr(row, name) for row in self.rows] for name in SCHEMA.names if name != "made_at"}
         return pa.table({"made_at": [self.made_at] * len(self.rows), **columns}, schema=SCHEMA)
 
 
-def well(rows: Iterable[Row]) -> bool:
-    """Is nothing there that should never be?"""
+def has_no_alarms(rows: Iterable[QualityFinding]) -> bool:
+    """Whether all sections that must be empty are empty."""
     return not any(row.count for row in rows if row.section in ALARMING and row.kind == TOTAL)

@@ -1,10 +1,13 @@
-"""Which captures are replaced: those that were named, are in every table by the ledger, and are not done yet.
+"""Chooses the captures to replace: named by the user, committed to every table by the ledger, and not up to date.
 
-Knows the table `captures`, routes and the ledger. Must not know how captures are read, nor how rows are swapped.
+A capture is up to date when this decoder and this profile have read it, and each table has as many of its rows as its row in
+`captures` says. So rows that a table has lost come back, and duplicate rows become one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -12,124 +15,200 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parser import Profile
-from worker import VERSION
-from worker.lake.identity import local_uri
-from worker.lake.ledger import COMMITTED
-from worker.lake.manifest import Capture
-from worker.lake.store import Store
-from worker.routes import Routes
-from worker.settings import WrongSetting
+from pcaplake.parser import Profile
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.backfill.driver import Driver
+from pcaplake.spark_jobs.backfill.executor import Work
+from pcaplake.spark_jobs.common.lake_tables import read_table
+from pcaplake.spark_jobs.common.sql import text_literal
+from pcaplake.worker import VERSION
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.config.routes import Route, Routes
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.identity import local_file_uri
+from pcaplake.worker.lake.ledger import COMMITTED
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.store.store import Store
 
-from .backfill_driver import Driver
-from .backfill_work import Work
-from .places import read_table
-from .replace_work import Wanted
-from .signals.history import literal
+from .executor import CaptureToReplace
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _ASKED = 1000  # captures in one question to the ledger
-_NONE = str(Profile.default())  # in the column `profile`: no profile was given
+_NONE = str(Profile.default())  # value of the column `profile` where no profile was given
 _NAMED = 3
+_OPENED = 16  # objects opened at the same time
+_ANNOUNCED = tuple(name for name in TABLES if name not in ("captures", "quarantine"))
+"""The tables whose rows are counted in `captures.rows`."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Chosen:
-    """`wanted`: to be read again. `done`: as wanted already. `waiting`: not in all tables yet. `unknown`: names of nothing.
+class CaptureSelection:
+    """`wanted`: to decode again. `done`: up to date. `waiting`: not committed to every table. `unknown`: match no capture.
 
-    `losing`: profiles of `wanted` captures that are to be read without one now, and how many there are of each.
+    `losing`: earlier profiles of `wanted` captures that would now be read without a profile -> number of captures.
     """
 
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[CaptureToReplace] = field(default_factory=list)
     done: int = 0
     waiting: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     losing: Counter[str] = field(default_factory=Counter)
 
 
-def choose(
+def choose_captures(
     spark: SparkSession,
     lake: str,
     work: Work,
     driver: Driver,
-    given: Sequence[str],
+    names_or_ids: Sequence[str],
     *,
     where: str | None = None,
     force: bool = False,
     begun: Collection[str] = (),
-) -> Chosen:
-    """Captures `given` by URI, path or id, and those that `where` holds for. WrongSetting when none are asked for.
+) -> CaptureSelection:
+    """Choose captures `given` by URI, path or id, and those that match `where`. WrongSetting where neither is given.
 
-    `force`: also those that are done. `begun`: captures that a run which was killed may have replaced in some tables,
-    whatever the table `captures` says.
+    `force`: also captures that are up to date. `begun`: captures that a killed run may have replaced in some tables,
+    whatever the table `captures` says. A capture whose row that table has lost is found by the URI of its object, if the
+    ledger has it.
     """
-    names = {one if "://" in one or _ID.fullmatch(one) else local_uri(Path(one)) for one in given}
+    names = {one if "://" in one or _ID.fullmatch(one) else local_file_uri(Path(one)) for one in names_or_ids}
     conditions = [f"({where})"] if where else []
     if names:
-        texts = ", ".join(literal(one) for one in sorted(names))
+        texts = ", ".join(text_literal(one) for one in sorted(names))
         conditions.append(f"uri IN ({texts}) OR capture_id IN ({texts})")
     if not conditions:
-        raise WrongSetting("nothing to replace: name captures by URI or id, or give --where")
-    found = (
+        raise WrongSetting("nothing to replace: name captures by URI or id, or use --where")
+    capture_rows = (
         read_table(spark, lake, "captures")
         .where(" OR ".join(conditions))
         .select("capture_id", "uri", "etag", "object_size", "decoder_version", "profile")
         .orderBy("uri", "capture_id")
         .collect()
     )
-    said = {name for row in found for name in (row.uri, row.capture_id)}
-    chosen = Chosen(unknown=sorted(names - said))
-    (inside,) = work.routes.lakes
-    committed = _committed(driver, inside, [row.capture_id for row in found])
-    for row in found:
-        route = next(iter(work.routes.of(row.uri)), None)
-        if route is None:
-            chosen.unknown.append(row.uri)
-        elif row.capture_id not in committed:
-            chosen.waiting.append(row.uri)
-        elif not (force or row.capture_id in begun) and (row.decoder_version, row.profile) == (
-            VERSION,
-            str(route.profile),
-        ):
-            chosen.done += 1
+    found_names = {name for row in capture_rows for name in (row.uri, row.capture_id)}
+    (inside,) = work.routes.lake_uris
+    nameless = _find_by_object(driver, work, sorted(name for name in names - found_names if "://" in name))
+    chosen = CaptureSelection(unknown=sorted(names - found_names - {one.uri for one in nameless}))
+    rows: dict[str, Row | None] = {
+        row.capture_id: row for row in capture_rows
+    }  # a capture with two rows is decoded once
+    captures = [
+        Capture(capture_id=row.capture_id, uri=row.uri, etag=row.etag, size=row.object_size)
+        for row in rows.values()
+        if row is not None
+    ]
+    rows |= {one.capture_id: None for one in nameless}
+    states = _capture_states(driver, inside, list(rows))
+    candidates: list[tuple[Capture, Route]] = []
+    same = set[str]()
+    for capture in (*captures, *nameless):
+        row, route = rows[capture.capture_id], next(iter(work.routes.find_routes(capture.uri)), None)
+        if route is None or (row is None and capture.capture_id not in states):
+            chosen.unknown.append(capture.uri)
+        elif states.get(capture.capture_id) != COMMITTED:
+            chosen.waiting.append(capture.uri)
         else:
-            capture = Capture(capture_id=row.capture_id, uri=row.uri, etag=row.etag, size=row.object_size)
-            chosen.wanted.append(Wanted(capture=capture, route=route.name))
-            if str(route.profile) == _NONE and row.profile not in (None, _NONE):
+            candidates.append((capture, route))
+            if row is not None and (row.decoder_version, row.profile) == (VERSION, str(route.profile)):
+                same.add(capture.capture_id)
+    done = set() if force else same - set(begun)
+    done -= _find_incomplete(spark, lake, done)
+    chosen.done = len(done)
+    for capture, route in candidates:
+        if capture.capture_id not in done:
+            chosen.wanted.append(CaptureToReplace(capture=capture, route=route.name))
+            row = rows[capture.capture_id]
+            if row is not None and str(route.profile) == _NONE and row.profile not in (None, _NONE):
                 chosen.losing[row.profile] += 1
     return chosen
 
 
-def keeping_profiles(chosen: Chosen) -> None:
-    """WrongSetting where captures were read with a profile and would now be without one."""
+def _find_incomplete(spark: SparkSession, lake: str, capture_ids: Collection[str]) -> set[str]:
+    """The captures with more or fewer rows in a table than their row in `captures` says."""
+    from pyspark.sql import functions as f
+
+    if not capture_ids:
+        return set()
+    asked_captures = spark.createDataFrame([(one,) for one in sorted(capture_ids)], "capture_id string")
+    captures = read_table(spark, lake, "captures").join(asked_captures, "capture_id", "left_semi")
+    counts = [
+        captures.select("capture_id", f.explode("rows").alias("table", "rows")).where(f.col("table").isin(*_ANNOUNCED)),
+        *(
+            read_table(spark, lake, name)
+            .join(asked_captures, "capture_id", "left_semi")
+            .groupBy("capture_id")
+            .agg((-f.count("*")).alias("rows"))
+            .select("capture_id", f.lit(name).alias("table"), "rows")
+            for name in _ANNOUNCED
+        ),
+    ]
+    beside = functools.reduce(lambda one, other: one.unionByName(other), counts)
+    wrong = beside.groupBy("capture_id", "table").agg(f.sum("rows").alias("rows")).where("rows <> 0")
+    twice = captures.groupBy("capture_id").count().where("count > 1")
+    quarantined = captures.where("outcome = 'quarantined'").join(
+        read_table(spark, lake, "quarantine"), "capture_id", "left_anti"
+    )
+    return {row.capture_id for one in (wrong, twice, quarantined) for row in one.select("capture_id").collect()}
+
+
+def _find_by_object(driver: Driver, work: Work, uris: Sequence[str]) -> list[Capture]:
+    """The captures that these URIs hold now; objects that cannot be opened are skipped."""
+    sources, room = Sources(work.storage_options), asyncio.Semaphore(_OPENED)
+
+    def identify_capture(uri: str, loop: asyncio.AbstractEventLoop) -> Capture | None:
+        try:
+            with sources.open_blocking(uri, loop) as file:
+                return file.identify_capture()
+        except (OSError, Fatal):
+            return None
+
+    async def identify_with_limit(uri: str) -> Capture | None:
+        async with room:
+            return await asyncio.to_thread(identify_capture, uri, asyncio.get_running_loop())
+
+    async def identify_all() -> list[Capture | None]:
+        return await asyncio.gather(*(identify_with_limit(uri) for uri in uris))
+
+    return [capture for capture in driver.run_coroutine(identify_all()) if capture is not None]
+
+
+def require_profiles(chosen: CaptureSelection) -> None:
+    """WrongSetting where captures were read with a profile and would now be read without one."""
     if chosen.losing:
         named = ", ".join(sorted(chosen.losing)[:_NAMED])
         raise WrongSetting(
-            f"{chosen.losing.total():,} of these captures were read with a profile ({named}) and none is given now: their "
-            "bus names and vehicle ids would be lost. Give --profile or the routes of the workers, or say "
-            "--without-profile if that is what you want"
+            f"{chosen.losing.total():,} of these captures were read with a profile ({named}), and none is given now: their "
+            "bus names and vehicle ids would be lost. Give --profile or the workers' routes, or accept the loss with "
+            "--without-profile"
         )
 
 
-def routes_to(work: Work, store: Store) -> Routes:
-    """Those that lead to this lake, which say how its captures are read."""
-    found = [one for one in work.routes.routes if Store.open(one.lake, work.storage(one.lake)).uri == store.uri]
-    if not found:
-        raise WrongSetting(f"no route of the settings leads to {store.uri}: nobody knows how its captures are read")
-    return Routes(tuple(found))
+def routes_to_lake(work: Work, store: Store) -> Routes:
+    """The routes that lead to this lake, which say how its captures are decoded."""
+    lake_routes = [
+        route
+        for route in work.routes.routes
+        if Store.open(route.lake, work.storage_options(route.lake)).uri == store.uri
+    ]
+    if not lake_routes:
+        raise WrongSetting(
+            f"no route of the settings leads to {store.uri}, so the profile of its captures is unknown: add the route"
+        )
+    return Routes(tuple(lake_routes))
 
 
-def _committed(driver: Driver, lake: str, capture_ids: Sequence[str]) -> set[str]:
-    """Those that the ledger has flagged, which happens when their batch is in every table."""
+def _capture_states(driver: Driver, lake: str, capture_ids: Sequence[str]) -> dict[str, str]:
+    """capture_id -> its state in the ledger; COMMITTED when its batch is in every table."""
 
-    async def ask() -> set[str]:
-        found: set[str] = set()
+    async def fetch_states() -> dict[str, str]:
+        states: dict[str, str] = {}
         for start in range(0, len(capture_ids), _ASKED):
-            states = await driver.lakes[lake].seen(capture_ids[start : start + _ASKED])
-            found |= {one for one, state in states.items() if state == COMMITTED}
-        return found
+            states |= await driver.lakes[lake].capture_states(capture_ids[start : start + _ASKED])
+        return states
 
-    return driver.call(ask())
+    return driver.run_coroutine(fetch_states())

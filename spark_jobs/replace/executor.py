@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from worker import VERSION
-from worker.lake.lake import SCHEMAS
-from worker.lake.manifest import Capture
-from worker.lake.stage import Window
-from worker.lake.store import Store
-from worker.pipeline import Reader
-from worker.source import LocalFile, RemoteFile, Sources
-
-from .backfill_work import Work
-from .pcap_read import running_loop
+from pcaplake.spark_jobs.backfill.executor import Work
+from pcaplake.spark_jobs.common.event_loop import running_loop
+from pcaplake.worker.captures.source import LocalFile, RemoteFile, Sources
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.lake.tables import SCHEMAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CaptureToReplace:
     """A capture, and the name of the route it is read by."""
 
     capture: Capture
@@ -30,7 +28,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class DecodedCapture:
     """`files`: by table, below the folder of the run; `problem`: why the capture stays as it was."""
 
     capture_id: str
@@ -40,38 +38,43 @@ class Read:
     problem: str | None = None
 
 
-def read_all(work: Work, folder: str, parts: Iterable[Iterable[Wanted]]) -> Iterator[Read]:
+def decode_captures(work: Work, folder: str, parts: Iterable[Iterable[CaptureToReplace]]) -> Iterator[DecodedCapture]:
     """Each capture in files of its own. `folder`: a URI. What one capture does never stops the others."""
-    store, readers, sources = Store.open(folder, work.storage(folder)), work.readers(), Sources(work.storage)
+    store, readers, sources = (
+        Store.open(folder, work.storage_options(folder)),
+        work.create_readers(),
+        Sources(work.storage_options),
+    )
     with running_loop() as loop:
         for part in parts:
-            for one in part:
-                capture = one.capture
+            for wanted in part:
+                capture = wanted.capture
                 window = Window(
                     store,
                     SCHEMAS,
-                    knobs=work.knobs,
+                    lake_config=work.lake_config,
                     generation=0,
-                    decoder_version=VERSION,
                     partition_columns=(),  # Spark puts the rows where they belong
                 )
                 try:
-                    with sources.open(capture.uri, loop) as file:
-                        if (now := file.named()).capture_id != capture.capture_id:
+                    with sources.open_blocking(capture.uri, loop) as file:
+                        if (now := file.identify_capture()).capture_id != capture.capture_id:
                             raise OSError("its content is another by now")
-                        yield _read(readers[one.route], file, now, window)
+                        yield _decode_capture(readers[wanted.route], file, now, window)
                 except Exception as error:  # noqa: BLE001 -- also what the decoder may do
                     window.abandon()
-                    yield Read(capture_id=capture.capture_id, uri=capture.uri, problem=str(error) or repr(error))
+                    yield DecodedCapture(
+                        capture_id=capture.capture_id, uri=capture.uri, problem=str(error) or repr(error)
+                    )
 
 
-def _read(reader: Reader, file: LocalFile | RemoteFile, capture: Capture, window: Window) -> Read:
+def _decode_capture(reader: Reader, file: LocalFile | RemoteFile, capture: Capture, window: Window) -> DecodedCapture:
     reader.read(file, capture, window)  # type: ignore[arg-type]
-    file.unchanged()
-    rows = window.rows
+    file.require_unchanged()
+    rows = window.rows_by_table
     stage = window.close()
     assert stage is not None, "each capture leaves a row in `captures`"
-    return Read(
+    return DecodedCapture(
         capture_id=capture.capture_id,
         uri=capture.uri,
         files={table: tuple(f"{table}/{add.path}" for add in adds) for table, adds in stage.adds.items()},

@@ -1,17 +1,17 @@
-"""Captures decoded again: their rows make room for those of a newer decoder or another profile, beside the live fleet.
+"""Replace: decodes captures again and swaps their rows for those of a newer decoder or another profile, beside the fleet.
 
-    choose    named captures that are in every table by the ledger, and not done yet (replace_choose.py)
-    read      on executors, by the worker's pipeline, into files of this run (replace_work.py)
-    swap      table by table, in one transaction each: out with the old rows, in with the new ones (replace_swap.py)
-    signals   theirs follow (replace_signals.py)
-    captures  last: the row that names decoder and profile says that all of it is done
+    choose    the captures: committed to every table by the ledger, and not up to date yet (choose.py)
+    read      on executors, with the worker's pipeline, into files of this run (executor.py)
+    swap      table by table: one transaction deletes the old rows and inserts the new ones (swap.py)
+    signals   the signals of the captures follow (signals.py)
+    captures  last: the row that names decoder and profile marks a capture as done
 
-Killed anywhere, the next run does the same captures once more; no table ever holds rows of both decodings. Tables are
-changed one after the other: in between a reader sees new rows in one and old ones in another. A committer only appends
-and so is never in the way; OPTIMIZE may be, then the swap is tried again. Quarantined captures that can be read now
-lose their rows in `quarantine`, and the other way round.
+If a run is killed, the next one does the same captures again; no table ever holds rows of both decodings. Tables change one
+after the other, so a reader may see new rows in one table and old rows in another. The committer only appends, which never
+conflicts with a swap; OPTIMIZE may conflict, and then the swap is repeated. A quarantined capture that can be read now loses
+its row in `quarantine`, and the reverse.
 
-The ledger stays as it is: it says that a capture is in the tables, not what it was read with.
+The ledger does not change: it records that a capture is in the tables, not how it was decoded.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from worker.commands.screen import say as say_line
-from worker.errors import Fatal
-from worker.fleet_settings import FleetSettings
-from worker.lake.identity import read_identity
-from worker.lake.store import Store
-from worker.settings import WrongSetting
+from pcaplake.spark_jobs.backfill.driver import open_driver
+from pcaplake.spark_jobs.backfill.executor import Work
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.event_loop import run_request
+from pcaplake.spark_jobs.common.interruptible import run_interruptible
+from pcaplake.spark_jobs.signals.database import Databases
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.stderr import say as say_line
 
-from . import job
-from .backfill_driver import opened
-from .backfill_work import Work
-from .replace_choose import choose, keeping_profiles, routes_to
-from .replace_signals import Follow, Signals, has_signals
-from .replace_swap import FOLDER, NOTE, delete, notes_of, swap_all, sweep
-from .replace_work import Read, Wanted, read_all
-from .signals.database import Databases
-from .signals.history import settle
-from .upkeep import interruptible
+from .choose import choose_captures, require_profiles, routes_to_lake
+from .executor import CaptureToReplace, DecodedCapture, decode_captures
+from .signals import SignalReplacer, SignalReplacerConfig, has_signals
+from .swap import FOLDER, NOTE, GenerationFence, delete_run_folder, delete_stale_files, read_notes, swap_all_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,16 +54,16 @@ AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`names`: URIs or ids of captures; `where`: SQL over the table `captures`, for those that it holds for too.
+    """`names`: URIs or ids of captures; `where`: an SQL condition on the table `captures` that selects more of them.
 
-    `signals` None: the lake has no table `signals`, or its rows may stay as they are (`leave_signals`). `force`: also
-    captures that decoder and profile are said to have read already. `without_profile`: bus names and vehicle ids that a
-    profile gave may be lost. `at_once`: captures in one transaction of a table.
+    `signals` None: the lake has no table `signals`, or its rows stay unchanged (`leave_signals`). `force`: also captures
+    that are up to date. `without_profile`: bus names and vehicle ids from an earlier profile may be lost. `at_once`:
+    captures in one transaction of a table.
     """
 
     names: tuple[str, ...] = ()
     where: str | None = None
-    signals: Follow | None = None
+    signals: SignalReplacerConfig | None = None
     leave_signals: bool = False
     force: bool = False
     without_profile: bool = False
@@ -73,8 +73,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`done`: as wanted before this run. `waiting`: not in all tables yet: run it again. `unknown`: names of nothing.
-    `failed`: could not be read, and stay as they were. `rows`: the new ones, by table."""
+    """`done`: up to date before this run. `waiting`: not committed to every table yet; run it again later. `unknown`: names
+    that match no capture. `failed`: could not be read, and keep their old rows. `rows`: new rows by table."""
 
     lake: str
     replaced: int
@@ -85,6 +85,10 @@ class Report:
     rows: Mapping[str, int]
     signals: bool
     seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        return job.FATAL if self.failed or self.unknown or self.waiting else 0
 
 
 def run(
@@ -97,38 +101,47 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     step: Callable[[str], None] = lambda name: None,
 ) -> Report:
-    """Replace what can be. `settings`: routes and profiles of the workers, as captures are to be read from now on.
+    """Replace the rows of all chosen captures. `settings`: routes and profiles to decode with.
 
-    WrongSetting where a profile is missing. Fatal where this is no lake, or its signals could not follow; Retryable when
-    others were always faster.
+    WrongSetting where a profile is missing. Fatal where the URI is not a lake, a table is missing, or signals cannot
+    follow; Retryable when every attempt conflicted with other writers.
     """
     started = clock()
     settings = settings.model_copy(update={"create": False})
-    work = Work(routes=settings.load_routes(), settings=settings, knobs=settings.knobs, ledger=options.ledger)
-    store = Store.open(lake, work.storage(lake))
-    if settle(lambda: read_identity(store)) is None:
-        raise Fatal(f"{lake} is no lake: name one that workers have written")
-    work = replace(work, routes=routes_to(work, store))
-    signals = _signals(spark, lake, options, work, say)
-    with opened(work, commit=False) as driver:
-        notes = notes_of(store)
+    work = Work(
+        routes=settings.load_routes(), settings=settings, lake_config=settings.lake_config, ledger=options.ledger
+    )
+    store = Store.open(lake, work.storage_options(lake))
+    identity = run_request(lambda: read_identity(store))
+    if identity is None:
+        raise Fatal(f"{lake} is not a lake: name a lake that workers have written")
+    work = replace(work, routes=routes_to_lake(work, store))
+    fence = GenerationFence(store, identity[0].generation)
+    fence.require_tables()
+    signals = _create_signal_replacer(spark, lake, options, work, say)
+    with open_driver(work, commit=False) as driver:
+        notes = read_notes(store)
         begun = frozenset().union(*notes.values())
-        chosen = choose(spark, lake, work, driver, options.names, where=options.where, force=options.force, begun=begun)
+        chosen = choose_captures(
+            spark, lake, work, driver, options.names, where=options.where, force=options.force, begun=begun
+        )
     if not options.without_profile:
-        keeping_profiles(chosen)
-    say(f"{len(chosen.wanted):,} captures to replace, {chosen.done:,} done, {len(chosen.waiting):,} not committed yet")
+        require_profiles(chosen)
+    say(
+        f"{len(chosen.wanted):,} captures to replace, {chosen.done:,} up to date, {len(chosen.waiting):,} not committed yet"
+    )
     for name in chosen.unknown:
-        say(f"not replaced: {name} is no capture of this lake")
+        say(f"not replaced: {name} is not a capture of this lake")
     if signals is not None:
-        signals.begin()
+        signals.note_versions()
     rows: Counter[str] = Counter()
     failed: dict[str, str] = {}
     replaced = 0
-    sweep(store, clock=time.time)
+    delete_stale_files(store, clock=time.time)
     for start in range(0, len(chosen.wanted), options.at_once):
         part = chosen.wanted[start : start + options.at_once]
         folder = f"{FOLDER}/{uuid.uuid4().hex}"
-        read = _read(spark, lake, folder, work, part)
+        read = _decode_on_executors(spark, lake, folder, work, part)
         failed |= {one.uri: one.problem for one in read if one.problem is not None}
         for one in read:
             if one.problem is not None:
@@ -137,18 +150,18 @@ def run(
         if good:
             ids = frozenset(one.capture_id for one in good)
             note = f"{folder}/{NOTE}"
-            settle(lambda: store.put(note, json.dumps(sorted(ids)).encode()))  # noqa: B023 -- called at once
-            swap_all(spark, lake, folder, good, signals, step)
+            run_request(lambda: store.put(note, json.dumps(sorted(ids)).encode()))  # noqa: B023 -- called at once
+            swap_all_tables(spark, lake, folder, good, signals, step, fence)
             replaced += len(good)
             for one in good:
                 rows.update(one.rows)
-            for path, begun in notes.items():  # of runs that were killed, and are done now
+            for path, begun in notes.items():  # runs that were killed, whose captures are done now
                 notes[path] = begun - ids
                 if not notes[path]:
-                    settle(lambda: store.delete(path))  # noqa: B023
+                    run_request(lambda: store.delete(path))  # noqa: B023
             notes = {path: begun for path, begun in notes.items() if begun}
-        delete(store, folder)
-        say(f"{replaced:,} of {len(chosen.wanted):,} captures are replaced")
+        delete_run_folder(store, folder)
+        say(f"{replaced:,} of {len(chosen.wanted):,} captures replaced")
     return Report(
         lake=lake,
         replaced=replaced,
@@ -162,93 +175,94 @@ def run(
     )
 
 
-def _signals(
+def _create_signal_replacer(
     spark: SparkSession, lake: str, options: Options, work: Work, say: Callable[[str], None]
-) -> Signals | None:
+) -> SignalReplacer | None:
     if options.leave_signals or not has_signals(spark, lake):
         return None
     if options.signals is None:
         raise Fatal(
-            "the lake has signals, which would stay those of the old rows: give the signals job's --databases, or "
-            "--leave-signals"
+            "the lake has signals, which would no longer match the frames: give --databases as for the signals job, or "
+            "--leave-signals to keep them"
         )
-    return Signals(spark, lake, options.signals, work.storage(lake), say)
+    return SignalReplacer(spark, lake, options.signals, work.storage_options(lake), say)
 
 
-def _read(spark: SparkSession, lake: str, folder: str, work: Work, wanted: Sequence[Wanted]) -> list[Read]:
-    """Executors read them, the largest first so that no task is late."""
+def _decode_on_executors(
+    spark: SparkSession, lake: str, folder: str, work: Work, captures: Sequence[CaptureToReplace]
+) -> list[DecodedCapture]:
+    """Read the captures on executors, the largest first, so that tasks end at about the same time."""
     context = spark.sparkContext
-    count = max(1, min(len(wanted), context.defaultParallelism * 4))
-    parts: list[list[Wanted]] = [[] for _ in range(count)]
-    for number, one in enumerate(sorted(wanted, key=lambda one: -one.capture.size)):
+    count = max(1, min(len(captures), context.defaultParallelism * 4))
+    parts: list[list[CaptureToReplace]] = [[] for _ in range(count)]
+    for number, one in enumerate(sorted(captures, key=lambda one: -one.capture.size)):
         parts[number % count].append(one)
     where = f"{lake.rstrip('/')}/{folder}"
-    found: list[Read] = context.parallelize(parts, count).mapPartitions(partial(read_all, work, where)).collect()
-    return found
+    decoded: list[DecodedCapture] = (
+        context.parallelize(parts, count).mapPartitions(partial(decode_captures, work, where)).collect()
+    )
+    return decoded
 
 
-FAILED: Final = job.FATAL
-
-
+@job.command
 def command(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="URI|ID...", help="Captures that are in the lake.")
-    ] = None,
+    invocation: job.Invocation,
+    names: Annotated[list[str] | None, typer.Argument(metavar="URI|ID...", help="Captures to replace.")] = None,
     list_: Annotated[
-        Path | None, typer.Option("--list", metavar="FILE", help="A URI or an id on each line.", exists=True)
+        Path | None, typer.Option("--list", metavar="FILE", help="File with one URI or id a line.", exists=True)
     ] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Over the table `captures`: those that it holds for, too.")
+        str | None, typer.Option(metavar="SQL", help="Also captures that match this condition on the table `captures`.")
     ] = None,
     databases: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="As of the signals job, whose rows follow.")
+        Path | None, typer.Option(metavar="FILE", help="Databases of the signals job, to replace the signals too.")
     ] = None,
     wait_for_signals: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="A signals job runs now: wait for it, do not read beside it."),
+        typer.Option(
+            metavar="SECONDS",
+            help="A signals job is running: wait this long for it instead of decoding its frames here.",
+        ),
     ] = None,
-    leave_signals: Annotated[bool, typer.Option("--leave-signals", help="Signals stay those of the old rows.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also what this decoder and profile have read already.")
-    ] = False,
+    leave_signals: Annotated[bool, typer.Option("--leave-signals", help="Keep the signals of the old rows.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also captures that are up to date.")] = False,
     without_profile: Annotated[
         bool,
         typer.Option(
-            "--without-profile", help="No profile on purpose: bus names and vehicle ids of an earlier one go."
+            "--without-profile", help="Accept that bus names and vehicle ids from an earlier profile are lost."
         ),
     ] = False,
     profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="FILE", help="Of --lake: ports, bus names, vehicle id.")
+        Path | None, typer.Option("--profile", metavar="FILE", help="Profile for --lake: ports, bus names, vehicle id.")
     ] = None,
     ledger: Annotated[
-        Path | None, typer.Option("--ledger", metavar="FOLDER", help="As of `pcaplake ingest`, for one machine.")
+        Path | None, typer.Option("--ledger", metavar="FOLDER", help="Folder of the ledger, for a lake on one machine.")
     ] = None,
-    lake: job.Lake = None,
-    config: job.Config = None,
-    log_store: job.LogStore = "pcaplake",
-    master: job.Master = None,
-    conf: job.Conf = None,
-    report: job.ReportFile = None,
-) -> None:
-    """Decode captures of a lake again, by this decoder and the profile of now, and swap their rows.
+) -> Report:
+    """Decode captures of a lake again, with this decoder and the current profile, and replace their rows.
 
-    One transaction by table, beside the live fleet. Only captures that are in all tables; what cannot be read any more
-    stays as it was. May be killed at any time and run again: captures that are done are passed over.
+    One transaction a table, safe beside the fleet. Only captures that are committed to every table; a capture that cannot
+    be read any more keeps its rows. May be killed at any time and run again. A capture is up to date, and skipped, when
+    this decoder and profile have read it and each of its rows is there once; so rows that a table has lost come back.
 
-    Exit codes: 0 done, 2 usage or settings, 3 stopped, or some captures could not be replaced, 130 Ctrl-C or SIGTERM.
+    Exit codes: 0 done, 2 usage or settings, 3 stopped or some captures could not be replaced, 130 Ctrl-C or SIGTERM.
 
     Examples:
 
-      python -m spark_jobs replace s3://fleet-raw/a/drive-7.pcap --config fleet.yaml
+      pcaplake-spark replace s3://fleet-raw/a/drive-7.pcap --config fleet.yaml
 
-      python -m spark_jobs replace --where "outcome = 'quarantined'" --lake lake/ --profile vehicle.yaml
+      pcaplake-spark replace --where "outcome = 'quarantined'" --lake lake/ --profile vehicle.yaml
     """
-    settings = FleetSettings.load(config, lake=lake, profile=profile)
+    settings = invocation.load_settings(profile=profile)
     target = settings.lake
     if target is None:
-        raise WrongSetting("no lake: give --lake URI, or set PCAPLAKE_LAKE")
+        raise WrongSetting(job.NO_LAKE)
     listed = [] if list_ is None else [line.strip() for line in list_.read_text(encoding="utf-8").splitlines()]
-    follow = None if databases is None else Follow(databases=Databases.read(databases), wait=wait_for_signals)
+    follow = (
+        None
+        if databases is None
+        else SignalReplacerConfig(databases=Databases.from_file(databases), wait=wait_for_signals)
+    )
     options = Options(
         names=(*(names or ()), *filter(None, listed)),
         where=where,
@@ -258,15 +272,5 @@ def command(
         without_profile=without_profile,
         ledger=ledger,
     )
-    with job.started("replace", settings, [target], log_store=log_store, master=master, conf=conf) as spark:
-        done = interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))
-    job.deliver(done, report)
-    raise typer.Exit(FAILED if done.failed or done.unknown or done.waiting else 0)
-
-
-def main() -> None:
-    job.main(command)
-
-
-if __name__ == "__main__":
-    main()
+    with invocation.open_spark_session("replace", settings, [target]) as spark:
+        return run_interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))

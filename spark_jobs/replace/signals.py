@@ -1,10 +1,8 @@
-"""The signals of replaced captures: out with those of the old frames, in with those of the new.
+"""Replaces the signals of replaced captures with those of the new frames.
 
-The stream of signals passes over versions that change rows, so it never reads what `replace` wrote; but it may not have
-read yet what was there before. Those frames it must read first, else it would bring the old signals after the new ones:
-either the streams are drained here, or a job that follows them is waited for.
-
-Knows signals and how far their streams are. Must not know how captures are decoded.
+The signals job skips versions that change rows, so it never reads the frames that `replace` writes; but it may not have read
+the old frames yet. It must read those first, or it would write old signals after the new ones. So either this job drains
+the streams, or it waits for a running signals job to pass the current versions.
 """
 
 from __future__ import annotations
@@ -14,16 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from worker.errors import Fatal, Retryable
-
-from .places import read_table, table_exists, table_path
-from .signals.database import Databases
-from .signals.history import Memory, State
-from .signals.model import Kind
-from .signals.pipeline import KINDS, Options, checked, run, swap
-from .signals.tables import SIGNALS, SOURCES, wide_table
-from .signals.writing import WRITING, Rows
-from .upkeep import settings
+from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
+from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
+from pcaplake.spark_jobs.signals.database import Databases
+from pcaplake.spark_jobs.signals.history import DefinitionState, StateFolder
+from pcaplake.spark_jobs.signals.model import Kind
+from pcaplake.spark_jobs.signals.pipeline import KINDS, Options, run, validate_databases
+from pcaplake.spark_jobs.signals.tables import SIGNALS, SOURCES, wide_table_name
+from pcaplake.spark_jobs.signals.writing import WRITING, SignalRows
+from pcaplake.worker.errors import Fatal, Retryable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,69 +30,81 @@ _pause = time.sleep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follow:
-    """`databases`: as the signals job has them. `wait`: seconds for a signals job that runs; None: none runs."""
+class SignalReplacerConfig:
+    """`databases`: those of the signals job. `wait`: seconds to wait for a running signals job; None: none is running."""
 
     databases: Databases
     wait: float | None = None
 
 
-class Signals:
-    """Of one lake. Made before frames are replaced. Fatal where the databases are not those of the signals job."""
+class SignalReplacer:
+    """Create it before frames are replaced. Fatal where the databases differ from those of the signals job."""
 
     def __init__(
-        self, spark: SparkSession, lake: str, follow: Follow, storage: Mapping[str, str], say: Callable[[str], None]
+        self,
+        spark: SparkSession,
+        lake: str,
+        follow: SignalReplacerConfig,
+        storage: Mapping[str, str],
+        say: Callable[[str], None],
     ) -> None:
         self._spark, self._lake, self._follow, self._storage, self._say = spark, lake, follow, storage, say
-        memory = Memory.open(lake, storage)
-        state = memory.load()
+        memory = StateFolder.open(lake, storage)
+        state = memory.load_state()
         self._wide = tuple(state.wide) if state is not None else ()
         try:
-            checked(Options(databases=follow.databases, wide=self._wide))
+            validate_databases(Options(databases=follow.databases, wide=self._wide))
         except Fatal as error:
-            raise Fatal(f"these databases are not those of the signals job, give the same ({error})") from error
-        if follow.wait is not None and state != State.of(follow.databases, self._wide):
-            raise Fatal("the databases are not those of the running signals job: give the same, or stop that job first")
+            raise Fatal(
+                f"these databases differ from those of the signals job ({error}): give the same databases"
+            ) from error
+        if follow.wait is not None and state != DefinitionState.from_databases(follow.databases, self._wide):
+            raise Fatal(
+                "the databases differ from those of the running signals job: give the same databases, or stop that job first"
+            )
         self._versions: Mapping[Kind, int | None] = {}
 
-    def begin(self) -> None:
-        """After captures were chosen, and before frames are replaced: what a running job must have read by then."""
-        self._versions = {kind: _version(self._spark, self._lake, SOURCES[kind]) for kind in KINDS}
+    def note_versions(self) -> None:
+        """Note the versions that a running signals job must read first. Call it after choosing and before replacing."""
+        self._versions = {kind: _newest_version(self._spark, self._lake, SOURCES[kind]) for kind in KINDS}
 
-    def replace(self, where: str) -> None:
-        """Signals of all frames for which `where` holds anew."""
+    def replace_signals(self, where: str) -> None:
+        """Replace the signals of all frames that match `where`."""
         if self._follow.wait is None:
-            self._say("reading what the signals job has not read yet")
+            self._say("decoding frames that the signals job has not read yet")
             options = Options(databases=self._follow.databases, wide=self._wide)
             run(self._spark, self._lake, options, storage=self._storage, say=self._say)
         else:
-            self._wait(self._follow.wait)
-        rows = Rows(self._spark, self._follow.databases)
-        with settings(self._spark, WRITING):
-            parts = [rows.long(kind, read_table(self._spark, self._lake, SOURCES[kind]).where(where)) for kind in KINDS]
+            self._wait_for_signals_job(self._follow.wait)
+        rows = SignalRows(self._spark, self._follow.databases)
+        with session_settings(self._spark, WRITING):
+            parts = [
+                rows.decode_signals(kind, read_table(self._spark, self._lake, SOURCES[kind]).where(where))
+                for kind in KINDS
+            ]
             new = parts[0].unionByName(parts[1])
-            swap(new, self._lake, SIGNALS, where)
+            replace_rows(new, self._lake, SIGNALS, where)
             for name in self._wide:
-                kind = rows.kind_of(name)
+                kind = rows.kind_of_message(name)
                 frames = read_table(self._spark, self._lake, SOURCES[kind]).where(where)
-                swap(rows.wide(kind, name, frames), self._lake, wide_table(name), where)
+                replace_rows(rows.decode_wide_rows(kind, name, frames), self._lake, wide_table_name(name), where)
 
-    def _wait(self, seconds: float) -> None:
+    def _wait_for_signals_job(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        left = [kind for kind in KINDS if self._versions[kind] is not None]
-        while left:
-            memory = Memory.open(self._lake, self._storage)
-            left = [kind for kind in left if not self._passed(memory, kind)]
-            if left and time.monotonic() >= until:
+        pending_kinds = [kind for kind in KINDS if self._versions[kind] is not None]
+        while pending_kinds:
+            memory = StateFolder.open(self._lake, self._storage)
+            pending_kinds = [kind for kind in pending_kinds if not self._has_passed_version(memory, kind)]
+            if pending_kinds and time.monotonic() >= until:
                 raise Retryable(
-                    f"the signals job has not read {SOURCES[left[0]]} up to version {self._versions[left[0]]} in "
-                    f"{seconds:g} s: see that it runs, or stop it and leave --wait-for-signals away; run this again"
+                    f"the signals job did not read {SOURCES[pending_kinds[0]]} up to version {self._versions[pending_kinds[0]]} "
+                    f"within {seconds:g} s: check that it runs, or stop it and omit --wait-for-signals; then run this again"
                 )
-            if left:
+            if pending_kinds:
                 _pause(_POLL)
 
-    def _passed(self, memory: Memory, kind: Kind) -> bool:
-        at = memory.position(kind)
+    def _has_passed_version(self, memory: StateFolder, kind: Kind) -> bool:
+        at = memory.read_position(kind)
         before = self._versions[kind]
         return at is not None and before is not None and at.version > before
 
@@ -104,8 +113,8 @@ def has_signals(spark: SparkSession, lake: str) -> bool:
     return table_exists(spark, lake, SIGNALS)
 
 
-def _version(spark: SparkSession, lake: str, table: str) -> int | None:
-    """The newest version that may hold rows of captures which are committed now."""
+def _newest_version(spark: SparkSession, lake: str, table: str) -> int | None:
+    """The newest version of a table; None: there is no table."""
     from delta.tables import DeltaTable
 
     if not table_exists(spark, lake, table):

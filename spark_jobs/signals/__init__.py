@@ -1,10 +1,9 @@
-"""Signals: the physical values in the payloads of CAN and LIN frames, by the databases that describe them.
+"""Signals: decodes the payloads of CAN and LIN frames to physical values, with the databases that describe them.
 
     files > messages > databases by bus > compiled to numpy > rows of `signals`
 
-Knows databases, frames and the tables `signals`, `signal_catalog` and `signals_<message>`. Must not know captures.
-
-Executors import this package too, each process of theirs anew: what only a driver needs is imported when it is asked for.
+Writes the tables `signals`, `signal_catalog` and `signals_<message>`. Python processes of executors import this package too,
+so modules that only a driver needs are imported on first use.
 """
 
 from __future__ import annotations
@@ -12,28 +11,25 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .compiled import CompiledMessage, Decoded
+from .compiled import CompiledMessage, DecodedSignal
 from .database import Databases, Network
-from .files import load
+from .files import load_database
 from .model import Message, Scale, Signal
 
 if TYPE_CHECKING:
     from .pipeline import Options, Report, run
-    from .signals import command, main
 
 __all__ = [
     "CompiledMessage",
     "Databases",
-    "Decoded",
+    "DecodedSignal",
     "Message",
     "Network",
     "Options",
     "Report",
     "Scale",
     "Signal",
-    "command",
-    "load",
-    "main",
+    "load_database",
     "run",
 ]
 
@@ -41,8 +37,6 @@ _OF_DRIVERS = {
     "Options": ".pipeline",
     "Report": ".pipeline",
     "run": ".pipeline",
-    "command": ".signals",
-    "main": ".signals",
 }
 
 

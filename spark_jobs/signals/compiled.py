@@ -1,14 +1,13 @@
-"""Messages compiled to numpy: all frames of one message at once, without Python for a frame.
+"""Messages compiled to numpy: decodes all frames of a message at once, without a Python loop over frames.
 
-A signal of up to 64 bits is one unaligned 8-byte load from every payload, a shift and a mask (and a ninth byte where it
-begins in the middle of one). A payload shorter than the database says gives the signals that fit in it.
-
-Knows bits and numbers. Must not know Arrow, tables or files.
+A signal of up to 64 bits is one unaligned 8-byte load from every payload, a shift and a mask, plus a ninth byte where the
+signal begins in the middle of a byte. A payload that is shorter than declared gives the signals that fit.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,15 +27,15 @@ _WHOLE = 9  # bytes that a signal of up to 64 bits may be read from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
+class DecodedSignal:
     """One signal in the frames that hold it.
 
-    `rows`: int64, places of these frames in what was given, ascending; None: all of them. The others are as long:
-    `raw`: int64, the bits as they stand (signed ones extended; u64 with the same bits; floats as their IEEE bits);
+    `rows`: int64, indices of these frames in the input, ascending; None: all frames. The other arrays have the same length:
+    `raw`: int64, the bits of the signal (signed ones sign-extended; u64 with the same bits; floats as their IEEE bits);
     None for a signal of more than 64 bits.
     `value`: float64, NaN where `known` is False (None: known everywhere).
     `valid`: bool, within minimum and maximum, not the raw value that means invalid, and a number.
-    `labels`: int32, index into `names`, -1 where the value has none; None: no value has one.
+    `labels`: int32, index into `names`, -1 where the value has no label; None: no value has one.
     `units`: int8, index into the scales of the signal; None: the unit of the first.
     """
 
@@ -55,15 +54,21 @@ class Decoded:
 
 
 class CompiledMessage:
-    """A message ready to be decoded. `width`: bytes that `decode` wants in every row of its matrix, at the least."""
+    """A compiled message. `width`: the least number of bytes that `decode_frames` needs in each row of its matrix.
+
+    Raises `ValueError` for a signal with a `Signal.undecodable_reason`: it belongs in the message's `unreadable`.
+    """
 
     def __init__(self, message: Message) -> None:
+        for one in message.signals:
+            if reason := one.undecodable_reason(message.kind):
+                raise ValueError(f"{message.name}.{one.name} cannot be decoded: {reason}")
         self.message = message
-        self._signals = [_Compiled(one) for one in message.signals]
+        self._signals = [_CompiledSignal(one) for one in message.signals]
         self.width = max((one.width for one in self._signals), default=1)
 
-    def decode(self, payload: Bytes, lengths: NDArray[np.int32] | NDArray[np.int64]) -> list[Decoded]:
-        """The signals of `payload`, uint8 of shape (frames, bytes); `lengths`: of each payload; behind it: anything."""
+    def decode_frames(self, payload: Bytes, lengths: NDArray[np.int32] | NDArray[np.int64]) -> list[DecodedSignal]:
+        """Decode `payload`, uint8 of shape (frames, bytes). `lengths`: bytes of each payload; bytes after them are ignored."""
         if payload.shape[1] < self.width or not payload.flags.c_contiguous:
             wide = np.zeros((len(payload), max(self.width, payload.shape[1])), np.uint8)
             wide[:, : payload.shape[1]] = payload
@@ -71,29 +76,29 @@ class CompiledMessage:
         shortest = int(lengths.min()) if len(lengths) else 0
         chosen: dict[tuple[Parent, ...], Bools] = {}
         decoded = []
-        for one in self._signals:
-            rows = self._rows(one, payload, lengths, shortest, chosen)
+        for compiled in self._signals:
+            rows = self._rows_with_signal(compiled, payload, lengths, shortest, chosen)
             if rows is None or len(rows):
-                decoded.append(one.decode(payload, rows))
+                decoded.append(compiled.decode_rows(payload, rows))
         return decoded
 
-    def _rows(
+    def _rows_with_signal(
         self,
-        one: _Compiled,
+        compiled: _CompiledSignal,
         payload: Bytes,
         lengths: NDArray[np.int32] | NDArray[np.int64],
         shortest: int,
         chosen: dict[tuple[Parent, ...], Bools],
     ) -> Ints | None:
-        """Which frames hold a signal; None: all."""
-        parents = one.signal.parents
-        needed = max([one.needs_bytes, *(self._signals[each.signal].needs_bytes for each in parents)])
+        """Row numbers of the frames that hold a signal; None: all frames."""
+        parents = compiled.signal.parents
+        needed = max([compiled.needs_bytes, *(self._signals[each.signal].needs_bytes for each in parents)])
         if not parents and needed <= shortest:
             return None
         if parents and parents not in chosen:
             mask: Bools = np.ones(len(payload), np.bool_)
             for each in parents:
-                mask &= _among(self._signals[each.signal].bits(payload, None).view(np.int64), each.ids)
+                mask &= _is_any_of(self._signals[each.signal].extract_raw_bits(payload, None).view(np.int64), each.ids)
             chosen[parents] = mask
         if needed <= shortest:
             return np.flatnonzero(chosen[parents])
@@ -101,15 +106,19 @@ class CompiledMessage:
         return np.flatnonzero(chosen[parents] & fits if parents else fits)
 
 
-def _among(raw: Ints, ids: frozenset[int]) -> Bools:
-    if len(ids) == 1:
-        only: Bools = raw == next(iter(ids))
+def _is_any_of(raw: Ints, ids: frozenset[int]) -> Bools:
+    """Whether each raw value is in `ids`. `raw` holds 64 bits as int64; ids of unsigned signals may exceed int64."""
+    same_bits = [
+        raw_id - (1 << 64) if raw_id >= 1 << 63 else raw_id for raw_id in ids if -(1 << 63) <= raw_id < 1 << 64
+    ]
+    if len(same_bits) == 1:
+        only: Bools = raw == same_bits[0]
         return only
-    return np.isin(raw, np.array(sorted(ids), np.int64))
+    return np.isin(raw, np.array(sorted(same_bits), np.int64))
 
 
-class _Compiled:
-    """One signal: where its bits are, and what its numbers mean."""
+class _CompiledSignal:
+    """A compiled signal: the position of its bits, and the meaning of its numbers."""
 
     def __init__(self, signal: Signal) -> None:
         self.signal = signal
@@ -117,28 +126,29 @@ class _Compiled:
         self.width = signal.first_bit // 8 + _WHOLE if signal.length <= 64 else signal.needs_bytes + _WHOLE
         self._first, self._bit = divmod(signal.first_bit, 8)
         self._mask = np.uint64((1 << min(signal.length, 64)) - 1)
-        self._low, self._high = _bounds(signal)
+        self._low, self._high = _raw_value_bounds(signal)
+        self._may_be_infinite = signal.may_be_infinite
         labels = dict(signal.choices)
         self._names = tuple(labels.values())
         self._keys = np.array(list(labels), np.int64) if all(-(1 << 63) <= key < 1 << 63 for key in labels) else None
-        if self._keys is None:  # of an unsigned signal of 64 bits
+        if self._keys is None:  # an unsigned signal of 64 bits
             self._keys = np.array([key % (1 << 64) for key in labels], np.uint64).view(np.int64)
             order = np.argsort(self._keys)
             self._keys, self._names = self._keys[order], tuple(self._names[at] for at in order)
         dense = len(labels) > 0 and self._keys[0] >= 0 and self._keys[-1] < 1 << 12
         self._table: NDArray[np.int32] | None = None
-        if dense:  # most value tables are small numbers: looked up, not searched
+        if dense:  # most value tables have small numbers: a lookup is faster than a search
             self._table = np.full(int(self._keys[-1]) + 2, -1, np.int32)
             self._table[self._keys] = np.arange(len(self._keys), dtype=np.int32)
 
     # -- bits -----------------------------------------------------------------------------------------------------
-    def bits(self, payload: Bytes, rows: Ints | None) -> Words:
-        """The raw value as 64 bits, signed ones extended; of chosen frames, or of all (rows None)."""
+    def extract_raw_bits(self, payload: Bytes, rows: Ints | None) -> Words:
+        """Raw values as 64 bits, sign-extended; of the frames `rows`, or of all frames (None)."""
         signal = self.signal
-        words = _take(payload, self._first, ">u8" if signal.big_endian else "<u8", rows).astype(np.uint64)
+        words = _gather_numbers(payload, self._first, ">u8" if signal.big_endian else "<u8", rows).astype(np.uint64)
         beyond = self._bit + signal.length - 64
         if beyond > 0:
-            last = _take(payload, self._first + 8, "u1", rows).astype(np.uint64)
+            last = _gather_numbers(payload, self._first + 8, "u1", rows).astype(np.uint64)
             if signal.big_endian:
                 words <<= np.uint64(beyond)
                 words |= last >> np.uint64(8 - beyond)
@@ -154,35 +164,45 @@ class _Compiled:
             if signal.signed and signal.coding == "integer":
                 top = np.uint64(1 << (signal.length - 1))
                 words ^= top
-                words -= top  # wraps, which is what extends the sign
+                words -= top  # wraps around, which extends the sign
         return words
 
     # -- numbers --------------------------------------------------------------------------------------------------
-    def decode(self, payload: Bytes, rows: Ints | None) -> Decoded:
+    def decode_rows(self, payload: Bytes, rows: Ints | None) -> DecodedSignal:
+        with np.errstate(over="ignore", invalid="ignore"):  # floats and factors may have any value
+            return self._decode_by_coding(payload, rows)
+
+    def _decode_by_coding(self, payload: Bytes, rows: Ints | None) -> DecodedSignal:
         signal = self.signal
         if signal.length > 64:
-            value = self._wide(payload, rows)
-            return Decoded(
-                signal=signal, rows=rows, raw=None, value=value, known=None, valid=self._within(value, value)
+            value = self._decode_wide_value(payload, rows)
+            return DecodedSignal(
+                signal=signal,
+                rows=rows,
+                raw=None,
+                value=value,
+                known=None,
+                valid=self._check_value_bounds(value, value),
             )
-        words = self.bits(payload, rows)
+        words = self.extract_raw_bits(payload, rows)
         raw = words.view(np.int64)
         if signal.coding == "ascii":
-            return self._text(words, rows)
+            return self._decode_ascii_text(words, rows)
         if signal.coding == "bcd":
-            value, decimal = self._digits(words)
-            return Decoded(signal=signal, rows=rows, raw=raw, value=value, known=decimal, valid=decimal)
+            value, decimal = self._decode_bcd_digits(words)
+            return DecodedSignal(signal=signal, rows=rows, raw=raw, value=value, known=decimal, valid=decimal)
         if signal.coding == "float":
-            number = _floats(words, signal.length)
-            with np.errstate(over="ignore", invalid="ignore"):  # it may hold anything
-                value = _linear(number, signal.scales[0])
-                valid: Bools | None = self._within(number, value)
-                labels = (
-                    self._labels(np.where(np.isfinite(number), number, -1.5).astype(np.int64)) if self._names else None
-                )
+            number = _reinterpret_floats(words, signal.length)
+            value = _apply_linear_scale(number, signal.scales[0])
+            valid: Bools | None = self._check_value_bounds(number, value)
+            labels = (
+                self._look_up_labels(np.where(np.isfinite(number), number, -1.5).astype(np.int64))
+                if self._names
+                else None
+            )
             if labels is not None:
                 labels[~np.isfinite(number)] = -1
-            return Decoded(
+            return DecodedSignal(
                 signal=signal,
                 rows=rows,
                 raw=raw,
@@ -195,93 +215,95 @@ class _Compiled:
         known: Bools | None = None
         units: NDArray[np.int8] | None = None
         if len(signal.scales) == 1 and signal.scales[0].low is None and signal.scales[0].high is None:
-            value = self._scaled(words, signal.scales[0])
+            value = self._apply_scale(words, signal.scales[0])
         else:
-            value, known, units = self._pieces(words)
-        valid = self._whole_within(words)
+            value, known, units = self._apply_piecewise_scales(words)
+        valid = self._check_raw_bounds(words)
         if known is not None:
             valid = known if valid is None else valid & known
-        return Decoded(
+        if self._may_be_infinite:
+            finite: Bools = np.isfinite(value)
+            valid = finite if valid is None else valid & finite
+        return DecodedSignal(
             signal=signal,
             rows=rows,
             raw=raw,
             value=value,
             known=known,
             valid=valid,
-            labels=self._labels(raw) if self._names else None,
+            labels=self._look_up_labels(raw) if self._names else None,
             names=self._names,
             units=units,
         )
 
-    def _scaled(self, words: Words, scale: Scale) -> Floats:
+    def _apply_scale(self, words: Words, scale: Scale) -> Floats:
         signal = self.signal
         integers: Words | Ints = words.view(np.int64) if signal.signed or signal.length < 64 else words
         if float(scale.factor).is_integer() and float(scale.offset).is_integer():
             factor, offset = int(scale.factor), int(scale.offset)
-            low, high = _range(signal)
+            low, high = signal.raw_value_range
             ends = [low * factor + offset, high * factor + offset]
             largest = max(*map(abs, ends), abs(high * factor), abs(low * factor))
-            if _EXACT < largest < 1 << 63 and (factor, offset) != (1, 0):  # floats would round twice
+            if _EXACT < largest < 1 << 63 and (factor, offset) != (1, 0):  # float arithmetic would round twice
                 return (integers * np.int64(factor) + np.int64(offset)).astype(np.float64)
-        return _linear(integers.astype(np.float64), scale)
+        return _apply_linear_scale(integers.astype(np.float64), scale)
 
-    def _pieces(self, words: Words) -> tuple[Floats, Bools, NDArray[np.int8]]:
+    def _apply_piecewise_scales(self, words: Words) -> tuple[Floats, Bools, NDArray[np.int8]]:
         raw = words.view(np.int64)
         value = np.full(len(words), np.nan)
         known = np.zeros(len(words), np.bool_)
         units = np.zeros(len(words), np.int8)
         for place, scale in enumerate(self.signal.scales):
-            held = ~known
+            applies = ~known
             if scale.low is not None:
-                held &= raw >= scale.low
+                applies &= raw >= scale.low
             if scale.high is not None:
-                held &= raw <= scale.high
-            value[held] = self._scaled(words[held], scale)
-            units[held] = place
-            known |= held
+                applies &= raw <= scale.high
+            value[applies] = self._apply_scale(words[applies], scale)
+            units[applies] = place
+            known |= applies
         return value, known, units
 
-    def _labels(self, raw: Ints) -> NDArray[np.int32]:
+    def _look_up_labels(self, raw: Ints) -> NDArray[np.int32]:
         if self._table is not None:
-            last = len(self._table) - 1  # holds no label: what lies outside is led there
+            last = len(self._table) - 1  # an entry without a label, for values outside the table
             return self._table[np.where((raw >= 0) & (raw < last), raw, last)]
         assert self._keys is not None
         places = np.searchsorted(self._keys, raw)
         places[places == len(self._keys)] = 0
         return np.where(self._keys[places] == raw, places, -1).astype(np.int32)
 
-    def _whole_within(self, words: Words) -> Bools | None:
-        """Are raw values within the bounds; None: they cannot be outside."""
+    def _check_raw_bounds(self, words: Words) -> Bools | None:
+        """Whether raw values are within the bounds; None: all possible values are."""
         signal = self.signal
         unsigned = signal.length == 64 and not signal.signed
         numbers: Words | Ints = words if unsigned else words.view(np.int64)
         valid: Bools | None = None
-        low, high = _range(signal)
+        low, high = signal.raw_value_range
         if self._low > low:
             valid = numbers >= numbers.dtype.type(self._low) if self._low <= high else np.zeros(len(words), np.bool_)
         if self._high < high:
             under = numbers <= numbers.dtype.type(self._high) if self._high >= low else np.zeros(len(words), np.bool_)
             valid = under if valid is None else valid & under
-        if signal.invalid is not None and float(signal.invalid).is_integer() and low <= signal.invalid <= high:
+        if signal.invalid is not None and low <= signal.invalid <= high and float(signal.invalid).is_integer():
             other = numbers != numbers.dtype.type(int(signal.invalid))
             valid = other if valid is None else valid & other
         return valid
 
-    def _within(self, raw: Floats, value: Floats) -> Bools:
+    def _check_value_bounds(self, raw: Floats, value: Floats) -> Bools:
         valid: Bools = np.isfinite(value)
         signal = self.signal
-        with np.errstate(invalid="ignore"):
-            if signal.minimum is not None:
-                valid &= value >= signal.minimum
-            if signal.maximum is not None:
-                valid &= value <= signal.maximum
-            if signal.invalid is not None:
-                valid &= raw != signal.invalid
+        if signal.minimum is not None:
+            valid &= value >= signal.minimum
+        if signal.maximum is not None:
+            valid &= value <= signal.maximum
+        if signal.invalid is not None:
+            valid &= raw != signal.invalid
         return valid
 
-    # -- what is rare ---------------------------------------------------------------------------------------------
-    def _wide(self, payload: Bytes, rows: Ints | None) -> Floats:
-        """More than 64 bits: only its value is given, put together from pieces, exact to a unit in the last place."""
+    # -- rare codings ---------------------------------------------------------------------------------------------
+    def _decode_wide_value(self, payload: Bytes, rows: Ints | None) -> Floats:
+        """The value of a signal of more than 64 bits, from 64-bit pieces; exact to a unit in the last place."""
         signal = self.signal
         pieces = []
         done = 0
@@ -293,16 +315,16 @@ class _Compiled:
             piece = Signal(
                 name="", start=start, length=size, big_endian=signal.big_endian, signed=signal.signed and last
             )
-            words = _Compiled(piece).bits(payload, rows)
+            words = _CompiledSignal(piece).extract_raw_bits(payload, rows)
             pieces.append((words.view(np.int64) if piece.signed else words, size))
             done += size
         value: Floats = pieces[-1][0].astype(np.float64)
         for words_, size in reversed(pieces[:-1]):
             value = value * 2.0**size + words_.astype(np.float64)
-        return _linear(value, signal.scales[0])
+        return _apply_linear_scale(value, signal.scales[0])
 
-    def _digits(self, words: Words) -> tuple[Floats, Bools]:
-        """A decimal digit in each byte, the first byte the highest; unknown where one is above 9."""
+    def _decode_bcd_digits(self, words: Words) -> tuple[Floats, Bools]:
+        """BCD: one decimal digit in each byte, the most significant first; unknown where a byte is above 9."""
         value = np.zeros(len(words))
         known = np.ones(len(words), np.bool_)
         for place in range(self.signal.length // 8):
@@ -312,15 +334,15 @@ class _Compiled:
         value[~known] = np.nan
         return value, known
 
-    def _text(self, words: Words, rows: Ints | None) -> Decoded:
-        """Characters: the text is the label, there is no number."""
+    def _decode_ascii_text(self, words: Words, rows: Ints | None) -> DecodedSignal:
+        """Characters: the text is the label, and there is no number."""
         texts, labels = np.unique(words, return_inverse=True)
         names = tuple(
-            int(one).to_bytes(8, "little")[: self.signal.length // 8].rstrip(b"\0").decode("ascii", "backslashreplace")
-            for one in texts
+            int(word).to_bytes(8, "little")[: self.signal.length // 8].rstrip(b"\0").decode("ascii", "backslashreplace")
+            for word in texts
         )
         nothing = np.zeros(len(words), np.bool_)
-        return Decoded(
+        return DecodedSignal(
             signal=self.signal,
             rows=rows,
             raw=words.view(np.int64),
@@ -332,25 +354,23 @@ class _Compiled:
         )
 
 
-def _take(payload: Bytes, first: int, kind: str, rows: Ints | None) -> NDArray[np.generic]:
-    """A number of this kind at the same place of every row, without a copy for all of them."""
+def _gather_numbers(payload: Bytes, first: int, kind: str, rows: Ints | None) -> NDArray[np.generic]:
+    """Numbers of one kind at the same offset of every row; no copy if `rows` is None."""
     frames, width = payload.shape
     column: NDArray[np.generic] = np.ndarray((frames,), kind, payload, first, (width,))
     return column if rows is None else column[rows]
 
 
-def _floats(words: Words, length: int) -> Floats:
+def _reinterpret_floats(words: Words, length: int) -> Floats:
     if length == 64:
         return words.view(np.float64)
     if length == 32:
         return words.astype(np.uint32).view(np.float32).astype(np.float64)
-    if length == 16:
-        return words.astype(np.uint16).view(np.float16).astype(np.float64)
-    raise ValueError(f"a float signal of {length} bits")
+    return words.astype(np.uint16).view(np.float16).astype(np.float64)
 
 
-def _linear(raw: Floats, scale: Scale) -> Floats:
-    """raw * factor + offset in two roundings, as everybody computes it."""
+def _apply_linear_scale(raw: Floats, scale: Scale) -> Floats:
+    """raw * factor + offset with two roundings, as other tools compute it."""
     if scale.factor == 1 and scale.offset == 0:
         return raw
     value = raw * scale.factor
@@ -358,16 +378,9 @@ def _linear(raw: Floats, scale: Scale) -> Floats:
     return value
 
 
-def _range(signal: Signal) -> tuple[int, int]:
-    """What its bits can say."""
-    if signal.signed:
-        return -(1 << (signal.length - 1)), (1 << (signal.length - 1)) - 1
-    return 0, (1 << signal.length) - 1
-
-
-def _bounds(signal: Signal) -> tuple[int, int]:
-    """minimum and maximum as raw values: 12.7 of a factor of 0.1 is raw 127, whatever floats make of 127 * 0.1."""
-    low, high = _range(signal)
+def _raw_value_bounds(signal: Signal) -> tuple[int, int]:
+    """minimum and maximum as raw values: 12.7 with a factor of 0.1 is raw 127, although 127 * 0.1 differs in floats."""
+    low, high = signal.raw_value_range
     scale = signal.scales[0]
     if signal.coding != "integer" or scale.factor == 0 or (signal.minimum is None and signal.maximum is None):
         return low, high
@@ -377,10 +390,17 @@ def _bounds(signal: Signal) -> tuple[int, int]:
     ]
     if scale.factor < 0:
         ends.reverse()
-    first = low if ends[0] is None else math.ceil(ends[0] - _slack(ends[0]))
-    last = high if ends[1] is None else math.floor(ends[1] + _slack(ends[1]))
+    first = low if ends[0] is None else _round_bound(ends[0] - _rounding_slack(ends[0]), math.ceil, low, high)
+    last = high if ends[1] is None else _round_bound(ends[1] + _rounding_slack(ends[1]), math.floor, low, high)
     return max(low, first), min(high, last)
 
 
-def _slack(raw: float) -> float:
+def _round_bound(end: float, rounding: Callable[[float], int], low: int, high: int) -> int:
+    """A bound as an integer; one beyond float64 lies outside of `low` to `high`."""
+    if math.isinf(end):
+        return high + 1 if end > 0 else low - 1
+    return rounding(end)
+
+
+def _rounding_slack(raw: float) -> float:
     return min(max(abs(raw) * 1e-12, 1e-6), 0.4) if abs(raw) < _EXACT else 0.0

@@ -1,58 +1,75 @@
-"""Reading database files: DBC, KCD, SYM and ARXML through cantools, LDF through ldfparser.
+"""Reads database files: DBC with dbc.py, KCD, SYM and ARXML with cantools, LDF with ldfparser.
 
-Knows what those libraries give, and turns it into messages. Must not know buses of a lake, numpy or Spark.
-
-What nobody can decode from one frame alone is left out and counted: container messages (AUTOSAR), messages without
-signals. The secured messages of AUTOSAR are authenticated and not encrypted: their signals are read like any others.
+Messages that cannot be decoded from one frame alone (AUTOSAR containers) and messages without signals are counted and left
+out. A signal or message that cannot be decoded is listed with its reason, and does not affect others. Secured messages of
+AUTOSAR are authenticated but not encrypted, so their signals are read like all others.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+import tempfile
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from worker.errors import Fatal
+from pcaplake.worker.errors import Fatal
 
-from .model import Message, Parent, Scale, Signal
+from . import dbc
+from .assemble import DeclaredSignal, assemble_signals
+from .database_text import decode_text
+from .dbc import limit_to_float64, normalize_bound
+from .model import Message, Scale, Signal
 
-CANTOOLS = (".dbc", ".kcd", ".sym", ".arxml")
-LDF = ".ldf"
+DBC, LDF = ".dbc", ".ldf"
+CANTOOLS = (".kcd", ".sym", ".arxml")
+SUFFIXES = (DBC, *CANTOOLS, LDF)
+_MOST_IDS = 1 << 16  # most ids of one message of a SYM file
+_ID_RANGE = re.compile(r"^[ \t]*ID[ \t]*=[ \t]*([0-9A-Fa-f]+)h[ \t]*-[ \t]*([0-9A-Fa-f]+)h", re.MULTILINE)
+_EXPORT = "export it again from the program that wrote it, or remove it from the databases"
+_cantools_as_it_is = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What a file holds. `skipped`: reason -> messages that are left out."""
+class LoadedDatabase:
+    """The messages of a file. `skipped`: reason -> number of messages left out. `lost`: name or line of what cannot be read
+    -> why."""
 
     messages: tuple[Message, ...]
     skipped: Mapping[str, int]
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
-def load(path: str | Path, network: str | None = None) -> Loaded:
-    """The messages of a file; `network` names one of the buses in it (KCD, ARXML). Fatal says what to do."""
+def load_database(path: str | Path, network: str | None = None) -> LoadedDatabase:
+    """Read a file; `network` selects one of its buses (KCD, ARXML). Raises `Fatal` with what to do."""
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix not in (*CANTOOLS, LDF):
-        raise Fatal(f"{path} is no signal database: give a file that ends in {', '.join((*CANTOOLS, LDF))}")
+    if suffix not in SUFFIXES:
+        raise Fatal(f"{path} is not a signal database: give a file that ends in {', '.join(SUFFIXES)}")
     if not path.is_file():
-        raise Fatal(f"there is no signal database {path}: name the path of a file")
+        raise Fatal(f"the signal database {path} does not exist: give the path of a file")
     try:
-        with _quiet():
-            return _ldf(path, network) if suffix == LDF else _cantools(path, network)
+        text = decode_text(path.read_bytes(), xml=suffix in (".kcd", ".arxml"))
+        with _silence_cantools():
+            if suffix == DBC:
+                return _load_dbc(path, text, network)
+            return _load_ldf(path, text, network) if suffix == LDF else _load_with_cantools(path, text, network)
     except Fatal:
         raise
-    except Exception as error:  # every parser below it has exceptions of its own
-        raise Fatal(f"cannot read the signal database {path}: {error}") from error
+    except Exception as error:  # each parser raises its own exceptions
+        error_text = " ".join(str(error).split()) or repr(error)  # their messages have several lines
+        raise Fatal(f"cannot read the signal database {path}: {error_text}; {_EXPORT}") from error
 
 
 @contextmanager
-def _quiet() -> Any:
-    """cantools logs what it overwrites by name or id; by those nobody looks here."""
+def _silence_cantools() -> Any:
+    """Silence cantools, which logs messages that share a name or id; they are looked up differently here."""
     log = logging.getLogger("cantools")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -64,33 +81,92 @@ def _quiet() -> Any:
         log.setLevel(before)
 
 
+def _load_dbc(path: Path, text: str, network: str | None) -> LoadedDatabase:
+    content = dbc.parse_dbc(text, path.name)
+    if not content.messages and content.lost:
+        (name, reason), *others = content.lost.items()
+        more = f", and {len(others):,} more" if others else ""
+        raise Fatal(
+            f"cannot read the signal database {path}: no message of it is readable ({name}: {reason}{more}); {_EXPORT}"
+        )
+    if network not in (None, content.bus):
+        raise Fatal(f"{path.name} has no messages of the network {network!r}; it has {content.bus or 'no names'}")
+    return LoadedDatabase(messages=content.messages, skipped=content.skipped, lost=content.lost)
+
+
 # -- CAN --------------------------------------------------------------------------------------------------------------
-def _cantools(path: Path, network: str | None) -> Loaded:
+def _load_with_cantools(path: Path, text: str, network: str | None) -> LoadedDatabase:
     import cantools
 
-    # strict would refuse a whole file for one signal that overlaps another or ends behind its message
-    database = cantools.database.load_file(path, strict=False)
+    lost: dict[str, str] = {}
+    if path.suffix.lower() == ".sym":
+        text = _remove_wide_id_ranges(text, path.name, lost)
+    with _accept_declared_messages():
+        database = cantools.database.load_string(text, path.suffix[1:].lower(), strict=False, sort_signals=None)
     if not hasattr(database, "messages"):
-        raise Fatal(f"{path} describes diagnostics, not messages: give a file of messages")
-    return convert(database.messages, path.name, network)
+        raise Fatal(f"{path} describes diagnostics, not messages: give a file with messages")
+    loaded = convert_messages(database.messages, path.name, network)
+    return replace(loaded, lost={**lost, **loaded.lost})
 
 
-def convert(found: Iterable[Any], source: str, network: str | None = None) -> Loaded:
-    """Messages of cantools -> ours. Fatal when `network` is none of their buses."""
-    found = list(found)
+@contextmanager
+def _accept_declared_messages() -> Iterator[None]:
+    """Make cantools accept messages as declared while the body runs; `convert_messages` checks ids and lengths.
+
+    Otherwise cantools refuses a whole file for one bad id, and builds codecs, unused here, as large as a length declares.
+    """
+    from cantools.database.can.message import Message as Theirs
+
+    begin, refresh = Theirs.__init__, Theirs.refresh
+
+    def initialize_as_declared(self: Any, frame_id: int, *given: Any, **more: Any) -> None:
+        begin(self, 0, *given, **more)
+        self.frame_id = frame_id
+
+    with _cantools_as_it_is:
+        Theirs.__init__, Theirs.refresh = initialize_as_declared, lambda self, strict=None: None
+        try:
+            yield
+        finally:
+            Theirs.__init__, Theirs.refresh = begin, refresh
+
+
+def _remove_wide_id_ranges(text: str, source: str, lost: dict[str, str]) -> str:
+    """Remove wide id ranges: cantools creates a message for every id of a range."""
+
+    def remove_if_wide(id_range: re.Match[str]) -> str:
+        count = int(id_range[2], 16) - int(id_range[1], 16) + 1
+        if count <= _MOST_IDS:
+            return id_range[0]
+        line = text.count("\n", 0, id_range.start()) + 1
+        lost[f"{source}, line {line}"] = f"its message has {count:,} ids, and at most {_MOST_IDS:,} are read"
+        return ""
+
+    return _ID_RANGE.sub(remove_if_wide, text)
+
+
+def convert_messages(cantools_messages: Iterable[Any], source: str, network: str | None = None) -> LoadedDatabase:
+    """Convert messages of cantools. Raises `Fatal` if `network` is not one of their buses."""
+    cantools_messages = list(cantools_messages)
     if network is not None:
-        names = sorted({one.bus_name for one in found if one.bus_name})
-        found = [one for one in found if one.bus_name == network]
-        if not found:
+        names = sorted({one.bus_name for one in cantools_messages if one.bus_name})
+        cantools_messages = [one for one in cantools_messages if one.bus_name == network]
+        if not cantools_messages:
             raise Fatal(f"{source} has no messages of the network {network!r}; it has {', '.join(names) or 'no names'}")
     skipped: Counter[str] = Counter()
     messages = []
-    for one in found:
+    lost: dict[str, str] = {}
+    for one in cantools_messages:
+        most = 29 if one.is_extended_frame else 11
         if one.is_container:
             skipped["container"] += 1
         elif not one.signals:
             skipped["no signals"] += 1
+        elif not 0 <= one.frame_id < 1 << most:
+            kind = "an extended" if one.is_extended_frame else "a standard"
+            lost[f"{one.name} ({source})"] = f"its id is {one.frame_id}, and {kind} id has {most} bits"
         else:
+            signals, unreadable = assemble_signals("can", one.length, map(_declare_signal, one.signals))
             messages.append(
                 Message(
                     kind="can",
@@ -98,96 +174,80 @@ def convert(found: Iterable[Any], source: str, network: str | None = None) -> Lo
                     extended=bool(one.is_extended_frame),
                     name=one.name,
                     length=one.length,
-                    signals=_signals(one.signals),
+                    signals=signals,
+                    unreadable=unreadable,
                     database=source,
                 )
             )
-    return Loaded(messages=tuple(messages), skipped=dict(skipped))
+    return LoadedDatabase(messages=tuple(messages), skipped=dict(skipped), lost=lost)
 
 
-def _signals(found: list[Any]) -> tuple[Signal, ...]:
-    places = {one.name: place for place, one in enumerate(found)}
-    signals = [replace(_signal(one), parents=_parents(one, found, places)) for one in found]
-    # a frame has one value by name: of two signals that it could hold at once the later one counts, as in cantools
-    kept = [
-        place
-        for place, one in enumerate(signals)
-        if not any(other.name == one.name and not _apart(one, other) for other in signals[place + 1 :])
-    ]
-    moved = {place: new for new, place in enumerate(kept)}
-    return tuple(
-        replace(signals[place], parents=tuple(replace(one, signal=moved[one.signal]) for one in signals[place].parents))
-        for place in kept
-    )
-
-
-def _apart(one: Signal, other: Signal) -> bool:
-    """No frame can hold both."""
-    return any(mine.signal == its.signal and not mine.ids & its.ids for mine in one.parents for its in other.parents)
-
-
-def _parents(one: Any, found: list[Any], places: Mapping[str, int]) -> tuple[Parent, ...]:
-    parents: list[Parent] = []
-    seen = {one.name}
-    while one.multiplexer_signal is not None and one.multiplexer_ids is not None:
-        if one.multiplexer_signal in seen or one.multiplexer_signal not in places:
-            raise ValueError(f"signal {one.name} has no multiplexer {one.multiplexer_signal}")
-        seen.add(one.multiplexer_signal)
-        place = places[one.multiplexer_signal]
-        parents.append(Parent(signal=place, ids=frozenset(one.multiplexer_ids)))
-        one = found[place]
-    return tuple(parents)
-
-
-def _signal(one: Any) -> Signal:
-    choices = one.conversion.choices or {}
-    return Signal(
-        name=one.name,
-        start=one.start,
-        length=one.length,
-        big_endian=one.byte_order == "big_endian",
-        signed=bool(one.is_signed),
-        coding="float" if one.conversion.is_float else "integer",
-        scales=(Scale(factor=one.conversion.scale, offset=one.conversion.offset, unit=one.unit or None),),
-        minimum=None if one.minimum is None else float(one.minimum),
-        maximum=None if one.maximum is None else float(one.maximum),
-        invalid=one.raw_invalid,
+def _declare_signal(cantools_signal: Any) -> DeclaredSignal:
+    choices = cantools_signal.conversion.choices or {}
+    signal = Signal(
+        name=cantools_signal.name,
+        start=cantools_signal.start,
+        length=cantools_signal.length,
+        big_endian=cantools_signal.byte_order == "big_endian",
+        signed=bool(cantools_signal.is_signed),
+        coding="float" if cantools_signal.conversion.is_float else "integer",
+        scales=(
+            Scale(
+                factor=limit_to_float64(cantools_signal.conversion.scale),
+                offset=limit_to_float64(cantools_signal.conversion.offset),
+                unit=cantools_signal.unit or None,
+            ),
+        ),
+        minimum=normalize_bound(cantools_signal.minimum),
+        maximum=normalize_bound(cantools_signal.maximum),
+        invalid=None if cantools_signal.raw_invalid is None else limit_to_float64(cantools_signal.raw_invalid),
         choices=tuple(sorted((int(raw), str(label)) for raw, label in choices.items())),
     )
+    ids = None if cantools_signal.multiplexer_ids is None else frozenset(cantools_signal.multiplexer_ids)
+    return DeclaredSignal(signal=signal, multiplexer=cantools_signal.multiplexer_signal, ids=ids)
 
 
 # -- LIN --------------------------------------------------------------------------------------------------------------
-def _ldf(path: Path, network: str | None) -> Loaded:
+def _load_ldf(path: Path, text: str, network: str | None) -> LoadedDatabase:
     import ldfparser
 
     if network is not None:
-        raise Fatal(f"{path} describes one LIN network: leave `#{network}` away")
-    found = ldfparser.parse_ldf(str(path))
+        raise Fatal(f"{path} describes one LIN network: remove `#{network}`")
+    with tempfile.NamedTemporaryFile("w", suffix=LDF, encoding="utf-8") as plain:  # ldfparser reads files only
+        plain.write(text)
+        plain.flush()
+        ldf = ldfparser.parse_ldf(plain.name, encoding="utf-8")
     messages = tuple(
-        Message(
-            kind="lin",
-            id=frame.frame_id,
-            extended=False,
-            name=frame.name,
-            length=frame.length,
-            signals=tuple(_lin_signal(start, one) for start, one in frame.signal_map),
-            database=path.name,
-        )
-        for frame in found.get_unconditional_frames()
-        if frame.signal_map
+        _convert_lin_message(frame, path.name) for frame in ldf.get_unconditional_frames() if frame.signal_map
     )
-    others = len(found.get_event_triggered_frames())
-    return Loaded(messages=messages, skipped={"event triggered": others} if others else {})
+    others = len(ldf.get_event_triggered_frames())
+    return LoadedDatabase(messages=messages, skipped={"event triggered": others} if others else {})
 
 
-def _lin_signal(start: int, one: Any) -> Signal:
-    """LIN 2.1, section 9.2.6.1: an encoding is a list of converters of which the first that fits counts."""
+def _convert_lin_message(frame: Any, source: str) -> Message:
+    signals, unreadable = assemble_signals(
+        "lin", frame.length, (DeclaredSignal(signal=_convert_lin_signal(*entry)) for entry in frame.signal_map)
+    )
+    return Message(
+        kind="lin",
+        id=frame.frame_id,
+        extended=False,
+        name=frame.name,
+        length=frame.length,
+        signals=signals,
+        unreadable=unreadable,
+        database=source,
+    )
+
+
+def _convert_lin_signal(start: int, lin_signal: Any) -> Signal:
+    """LIN 2.1, section 9.2.6.1: an encoding is a list of converters, and the first that fits applies."""
     from ldfparser.encoding import ASCIIValue, BCDValue, LogicalValue, PhysicalValue
 
     scales: list[Scale] = []
     choices: dict[int, str] = {}
-    plain = Signal(name=one.name, start=start, length=one.width)
-    for converter in one.encoding_type.get_converters() if one.encoding_type is not None else ():
+    plain = Signal(name=lin_signal.name, start=start, length=lin_signal.width)
+    for converter in lin_signal.encoding_type.get_converters() if lin_signal.encoding_type is not None else ():
         if isinstance(converter, BCDValue):
             return replace(plain, coding="bcd")
         if isinstance(converter, ASCIIValue):

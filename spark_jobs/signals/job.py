@@ -1,4 +1,4 @@
-"""The command line of the job."""
+"""The command line of the signals job."""
 
 from __future__ import annotations
 
@@ -7,61 +7,68 @@ from typing import Annotated
 
 import typer
 
-from worker.lake.identity import read_identity
-from worker.lake.store import Store
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.event_loop import run_request
+from pcaplake.spark_jobs.common.maintenance import no_lake_error, read_snapshot
+from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.store.store import Store
 
-from .. import job
-from ..upkeep import live, no_lake
 from .database import Databases
-from .history import settle
 from .pipeline import Options, Report, run
 from .tables import SOURCES
 
 
 @job.command
 def command(
-    opened: job.Opened,
+    invocation: job.Invocation,
     *,
     databases: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="YAML that names databases and buses (docs/signals.md), or one database for all buses."
+            metavar="FILE", help="YAML file with databases and buses (docs/signals.md), or one database for all buses."
         ),
     ],
     wide: Annotated[
         list[str] | None,
-        typer.Option(metavar="MESSAGE", help="A message with a table of its own, a column by signal; may be repeated."),
+        typer.Option(
+            metavar="MESSAGE", help="Give this message its own table with a column for each signal; may be repeated."
+        ),
     ] = None,
     every: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", min=0.1, help="Go on until stopped, a batch this often; without it: what is there now."
+            metavar="SECONDS",
+            min=0.1,
+            help="Run until stopped, with a batch this often. Default: decode what is there, then end.",
         ),
     ] = None,
-    files: Annotated[int, typer.Option(min=1, help="Files of frames that a batch reads at most.")] = 1000,
-    size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of frames that a batch reads, about.")] = "2g",
+    files: Annotated[int, typer.Option(min=1, help="A batch reads at most this many files of frames.")] = 1000,
+    size: Annotated[str, typer.Option(metavar="SIZE", help="A batch reads about this many bytes of frames.")] = "2g",
 ) -> Report:
     """Decode CAN and LIN frames to physical values: tables `signals` and `signal_catalog`.
 
-    Only frames that were not decoded yet are read. What a new version of a database changes is decoded again over all
-    history. May be stopped or killed at any time, and run beside workers, compaction and vacuum; one such job at a
-    time for a lake. DBC, KCD, SYM, ARXML (CAN) and LDF (LIN).
+    Reads only frames that are not decoded yet. When a database changes, the changed messages are decoded again for all
+    frames. May be stopped or killed at any time, and run beside workers, compaction and vacuum; only one signals job may
+    run on a lake. Formats: DBC, KCD, SYM, ARXML (CAN) and LDF (LIN).
     """
     options = Options(
-        databases=Databases.read(databases), wide=tuple(wide or ()), interval=every, files=files, size=size
+        databases=Databases.from_file(databases), wide=tuple(wide or ()), interval=every, files=files, size=size
     )
-    must_be_lake(opened)
-    return run(
-        opened.spark, opened.lake, options, storage=opened.storage, say=lambda text: opened.say(f"signals: {text}")
-    )
+    with invocation.open_lake_session("signals") as opened:
+        require_lake(opened)
+        return run(
+            opened.spark,
+            opened.lake,
+            options,
+            storage=opened.storage_options,
+            say=lambda text: opened.say(f"signals: {text}"),
+        )
 
 
-def must_be_lake(opened: job.Opened) -> None:
-    """Fatal where neither lake.json nor a table of frames is: the job makes tables, also under a mistyped name."""
-    store = Store.open(opened.lake, opened.storage)
-    if settle(lambda: read_identity(store)) is None and not any(live(store, name) for name in SOURCES.values()):
-        raise no_lake(store.uri)
-
-
-def main() -> None:
-    job.main(command)
+def require_lake(opened: job.OpenedLake) -> None:
+    """Raises `Fatal` without lake.json and tables of frames: otherwise the job would create tables at a mistyped URI."""
+    store = Store.open(opened.lake, opened.storage_options)
+    if run_request(lambda: read_identity(store)) is None and not any(
+        read_snapshot(store, name) for name in SOURCES.values()
+    ):
+        raise no_lake_error(store.uri)

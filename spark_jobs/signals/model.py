@@ -1,21 +1,23 @@
-"""What a database says of a message, in one form for all file formats: plain data that pickles and hashes.
-
-Must not know numpy, files or Spark.
-"""
+"""Messages and signals as plain data, the same for all database formats; it can be pickled and hashed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 DECODER_REVISION = 1
-"""Part of every hash: raised when the same definition gives other rows, so that history is decoded again."""
+"""Part of every hash; increased when the same definition gives other rows, so that frames are decoded again."""
+_INFINITE_IS_NOT_VALID = 2  # revision of definitions whose values may be infinite
 
 Kind = Literal["can", "lin"]
 Coding = Literal["integer", "float", "bcd", "ascii"]
+FRAME_BYTES: Final[dict[Kind, int]] = {"can": 64, "lin": 8}
+"""The longest payload of a frame, bytes."""
+_FLOATS: Final = (16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """The signal is there when the multiplexer with this place in the message has one of these raw values."""
+    """A frame holds the signal when the multiplexer at this index of the message's signals has one of these raw values."""
 
     signal: int
     ids: frozenset[int]
@@ -42,8 +44,8 @@ class Signal:
     """One signal of a message.
 
     `start`, `big_endian`: as a DBC counts bits (little endian: the least significant, big endian: the most).
-    `length` in bits. `scales`: the first that holds a raw value counts; none does: the value is null.
-    `minimum`, `maximum`: bounds of the value outside which it is not `valid`; `invalid`: raw value that says so itself.
+    `length` in bits. `scales`: the first that contains a raw value applies; if none does, the value is null.
+    `minimum`, `maximum`: outside of these bounds a value is not `valid`; `invalid`: the raw value that means invalid.
     `choices`: (raw value, label). `parents`: all must hold.
     """
 
@@ -62,18 +64,60 @@ class Signal:
 
     @property
     def first_bit(self) -> int:
-        """Where it begins, counted as bits are sent in big endian, from the first bit of the first byte."""
+        """Its first bit in big-endian order, counted from the first bit of the first byte."""
         return 8 * (self.start // 8) + 7 - self.start % 8 if self.big_endian else self.start
 
     @property
     def needs_bytes(self) -> int:
-        """Shortest payload that holds the whole signal."""
+        """The length of the shortest payload that holds the whole signal."""
         return -(-(self.first_bit + self.length) // 8)
+
+    @property
+    def raw_value_range(self) -> tuple[int, int]:
+        """The lowest and highest raw value of its bits."""
+        if self.signed:
+            return -(1 << (self.length - 1)), (1 << (self.length - 1)) - 1
+        return 0, (1 << self.length) - 1
+
+    @property
+    def may_be_infinite(self) -> bool:
+        """Whether an integer signal has a raw value whose physical value exceeds float64."""
+        return self.coding == "integer" and not all(
+            math.isfinite(float(raw) * float(scale.factor) + float(scale.offset))
+            for raw in self.raw_value_range
+            for scale in self.scales
+        )
+
+    def undecodable_reason(self, kind: Kind) -> str | None:
+        """Why it cannot be decoded from a frame of this kind; None: it can."""
+        most = FRAME_BYTES[kind]
+        if self.length < 1 or self.start < 0:
+            return f"its length is {self.length} bits from bit {self.start} on: it has no bits in a frame"
+        if self.needs_bytes > most:
+            return f"it ends in byte {self.needs_bytes}, and a frame has at most {most}"
+        if self.coding == "float" and self.length not in _FLOATS:
+            return f"it is a float of {self.length} bits, and floats have 16, 32 or 64"
+        if self.coding in ("bcd", "ascii") and self.length % 8:
+            return f"its characters have {self.length} bits, which are not whole bytes"
+        if not all(math.isfinite(scale.factor) and math.isfinite(scale.offset) for scale in self.scales):
+            return "its factor or offset is not a finite number"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A signal that cannot be decoded, and why. Its `parents` are empty."""
+
+    signal: Signal
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """One message. `length` in bytes; `id` of a LIN frame is its 6 bits."""
+    """One message. `length` in bytes; `id` of a LIN frame is its 6 bits.
+
+    `signals` are those that can be decoded; `unreadable`: the others, which give no rows.
+    """
 
     kind: Kind
     id: int
@@ -81,12 +125,15 @@ class Message:
     name: str
     length: int
     signals: tuple[Signal, ...]
+    unreadable: tuple[Unreadable, ...] = ()
     database: str = ""
 
     @cached_property
-    def hash(self) -> str:
-        """16 hex digits that change when its rows do; which file it came from does not count."""
-        said = asdict(self)
-        del said["database"]
-        text = json.dumps([DECODER_REVISION, said], sort_keys=True, default=sorted)
+    def definition_hash(self) -> str:
+        """A hash (16 hex digits) that changes when its rows change; independent of the file."""
+        definition = asdict(self)
+        del definition["database"], definition["unreadable"]
+        infinite = any(signal.may_be_infinite for signal in self.signals)
+        revision = _INFINITE_IS_NOT_VALID if infinite else DECODER_REVISION
+        text = json.dumps([revision, definition], sort_keys=True, default=sorted)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

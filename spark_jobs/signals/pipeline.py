@@ -1,13 +1,14 @@
-"""The job: bring history to the definitions at hand, then follow the frames.
+"""The signals job: decodes older frames again where definitions changed, then follows new frames.
 
-    what changed?   state.json beside the databases
-    mark, drain     the streams read what is there with the new definitions, up to a version V of each source
-    again           frames of changed ids up to V, decoded and swapped in one transaction
-    note            state.json and `signal_catalog` say so
-    follow          the streams, once or for ever
+    compare    state.json with the databases
+    mark       the changed ids in state.json
+    drain      the streams decode all new frames with the new definitions, up to a version V of each source
+    again      frames of changed ids up to V are decoded again, and replace their rows in one transaction
+    record     state.json and `signal_catalog` get the new definitions
+    follow     the streams run once or until stopped
 
-Killed anywhere, the next run finds the marks and does the whole step again; rows are never twice in between, because
-what is swapped in takes the place of every row of those ids.
+If a run is killed, the next one finds the marks and repeats the whole step. Rows are never duplicated, because the new rows
+replace every row of the changed ids.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from worker.errors import Fatal, Retryable
+from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
+from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
+from pcaplake.worker.errors import Fatal, Retryable
 
-from ..places import read_table, table_exists, table_path
-from ..upkeep import past_conflicts, settings
 from .database import Databases
-from .frames import messages_of
-from .history import Changes, Memory, State
+from .frames import messages_named
+from .history import DefinitionChanges, DefinitionState, StateFolder
 from .model import Kind
-from .stream import Pace, Stream, drain
-from .tables import CATALOG, SIGNALS, SIGNALS_SCHEMA, SOURCES, wide_table
-from .writing import WRITING, Rows, create_tables, write_catalog
+from .stream import BatchLimits, SignalStream, drain_streams
+from .tables import SIGNALS, SIGNALS_SCHEMA, SOURCES, wide_table_name
+from .writing import WRITING, SignalRows, create_signal_tables, is_catalog_current, write_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,8 +40,8 @@ _POLL = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`wide`: messages with a table of their own. `interval`: seconds between batches of a run that goes on until it
-    is stopped; None: what is there now. `files`, `size`: what a batch reads at most."""
+    """`wide`: messages with a table of their own. `interval`: seconds between batches of a run that continues until it is
+    stopped; None: decode what is there, then end. `files`, `size`: limits of a batch."""
 
     databases: Databases
     wide: tuple[str, ...] = ()
@@ -51,8 +52,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`rows`: written to `signals`, those that replaced others among them. `decoded_again`: ids whose definition
-    changed. `skipped`: why messages of the databases are not decoded -> how many. `missing`: tables that are not there."""
+    """`rows`: written to `signals`, including replacements. `decoded_again`: ids whose definition changed. `skipped`: reason
+    -> number of messages that are not decoded. `unreadable`: `Message.Signal`, or a line of a file -> why it cannot be
+    decoded. `missing`: source tables that do not exist."""
 
     lake: str
     seconds: float
@@ -63,6 +65,7 @@ class Report:
     decoded_again: int
     wide: tuple[str, ...]
     skipped: Mapping[str, int]
+    unreadable: Mapping[str, str]
     missing: tuple[str, ...]
 
 
@@ -77,15 +80,15 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     step: Callable[[str], None] = lambda name: None,
 ) -> Report:
-    """Decode what is new. `storage`: options of the object store. `stopped` ends a run that goes on.
+    """Decode new frames. `storage`: options of the object store. `stopped` ends a continuous run.
 
-    Fatal for definitions that contradict each other, Retryable when Spark failed: run it again, nothing is lost.
+    Raises `Fatal` for definitions that contradict each other, and `Retryable` if Spark fails: run it again, no rows are lost.
     """
-    job = _Job(spark, lake, options, storage, say, clock, step)
+    job = _SignalsJob(spark, lake, options, storage, say, clock, step)
     return job.run(stopped)
 
 
-class _Job:
+class _SignalsJob:
     def __init__(
         self,
         spark: SparkSession,
@@ -98,196 +101,200 @@ class _Job:
     ) -> None:
         self._spark, self._lake, self._options, self._storage = spark, lake, options, storage
         self._say, self._clock, self._step = say, clock, step
-        self._rows = Rows(spark, checked(options))
-        self._batches = self._catalog_rows = self._again = 0
+        self._rows = SignalRows(spark, validate_databases(options))
+        self._batches = self._catalog_rows = self._ids_decoded_again = 0
 
     def run(self, stopped: Callable[[], bool]) -> Report:
         started = self._clock()
-        create_tables(self._spark, self._lake, self._options.databases, self._options.wide)
-        first = _version(self._spark, self._lake)
+        if unreadable := self._options.databases.unreadable_declarations:
+            name, reason = next(iter(unreadable.items()))
+            self._say(
+                f"{len(unreadable):,} declarations of the databases cannot be read, such as {name}: {reason}; "
+                "the report lists all of them, and signal_catalog lists the signals"
+            )
+        create_signal_tables(self._spark, self._lake, self._options.databases, self._options.wide)
+        first = _signals_version(self._spark, self._lake)
         while True:
-            memory = Memory.open(self._lake, self._storage)
-            self._bring_history(memory)
+            memory = StateFolder.open(self._lake, self._storage)
+            self._update_history(memory)
             if self._options.interval is None:
-                self._drain(
-                    memory, Pace(files=self._options.files, size=self._options.size), self._options.wide, stopped
+                self._drain_streams(
+                    memory, BatchLimits(files=self._options.files, size=self._options.size), self._options.wide, stopped
                 )
                 break
-            if self._follow(memory, stopped):
+            if self._follow_streams(memory, stopped):
                 break
-            self._say("the lake was overwritten: decoding it anew")
-        last = _version(self._spark, self._lake)
+            self._say("the lake was overwritten: decoding all frames again")
+        last = _signals_version(self._spark, self._lake)
         return Report(
             lake=self._lake,
             seconds=round(self._clock() - started, 3),
             batches=self._batches,
-            rows=_rows_written(self._spark, self._lake, first, last),
+            rows=_count_rows_written(self._spark, self._lake, first, last),
             version=last,
             catalog_rows=self._catalog_rows,
-            decoded_again=self._again,
-            wide=tuple(wide_table(name) for name in self._options.wide),
+            decoded_again=self._ids_decoded_again,
+            wide=tuple(wide_table_name(name) for name in self._options.wide),
             skipped=dict(self._options.databases.skipped),
-            missing=tuple(one for one in SOURCES.values() if not table_exists(self._spark, self._lake, one)),
+            unreadable=self._options.databases.unreadable_declarations,
+            missing=tuple(table for table in SOURCES.values() if not table_exists(self._spark, self._lake, table)),
         )
 
     # -- history --------------------------------------------------------------------------------------------------
-    def _bring_history(self, memory: Memory) -> None:
-        wanted = State.of(self._options.databases, self._options.wide)
-        begun = [kind for kind in KINDS if memory.query_id(kind) is not None]
-        state = memory.load()
+    def _update_history(self, memory: StateFolder) -> None:
+        new_state = DefinitionState.from_databases(self._options.databases, self._options.wide)
+        begun_kinds = [kind for kind in KINDS if memory.read_query_id(kind) is not None]
+        state = memory.load_state()
         if state is None:
-            if begun:
+            if begun_kinds:
                 raise Fatal(
-                    f"the state beside the checkpoints in {memory.folder} is gone, so nobody knows what history is "
-                    "decoded with: delete that folder, then everything is decoded anew"
+                    f"state.json beside the checkpoints in {memory.folder} is missing, so the definitions of older rows are "
+                    "unknown: delete that folder, and the next run decodes all frames again"
                 )
-            state = State()
-        changes = state.changed(wanted)
-        if changes and begun:
-            self._say(f"{changes.messages:,} ids and {len(changes.wide):,} wide tables changed: decoding history again")
-            memory.save(state.marked(changes))
+            state = DefinitionState()
+        changes = state.find_changes(new_state)
+        if changes and begun_kinds:
+            self._say(
+                f"{changes.message_count:,} ids and {len(changes.wide):,} wide tables changed: decoding their older frames again"
+            )
+            memory.save_state(state.with_pending_changes(changes))
             self._step("marked")
             kept = [name for name in self._options.wide if name not in changes.wide]
-            # below what is there now every frame has then been read once, by the new definitions or by the old
-            self._drain(memory, Pace(files=self._options.files, size=self._options.size), kept, lambda: False)
+            # afterwards every frame so far is decoded once, with the new definitions or the old ones
+            self._drain_streams(
+                memory, BatchLimits(files=self._options.files, size=self._options.size), kept, lambda: False
+            )
             self._step("drained")
-            self._decode_again(memory, changes, begun)
+            self._decode_history_again(memory, changes, begun_kinds)
             self._step("decoded again")
-        if state != wanted or not _has_rows(self._spark, self._lake):
+        if not is_catalog_current(self._spark, self._lake, self._options.databases):
             self._catalog_rows = write_catalog(self._spark, self._lake, self._options.databases)
-        if state != wanted:
-            memory.save(wanted)
+        if state != new_state:
+            memory.save_state(new_state)
 
-    def _decode_again(self, memory: Memory, changes: Changes, begun: Collection[Kind]) -> None:
-        history = {kind: frames for kind in begun if (frames := self._history(memory, kind)) is not None}
-        with settings(self._spark, WRITING):
-            where = changes.predicate(begun)
+    def _decode_history_again(
+        self, memory: StateFolder, changes: DefinitionChanges, begun_kinds: Collection[Kind]
+    ) -> None:
+        history = {kind: frames for kind in begun_kinds if (frames := self._read_history(memory, kind)) is not None}
+        with session_settings(self._spark, WRITING):
+            where = changes.to_sql_condition(begun_kinds)
             if where is not None:
                 parts = [
-                    self._rows.long(kind, frames.where(only))
+                    self._rows.decode_signals(kind, frames.where(only))
                     for kind, frames in history.items()
-                    if (only := changes.predicate([kind])) is not None
+                    if (only := changes.to_sql_condition([kind])) is not None
                 ]
-                rows = _union(parts)
+                rows = _union_frames(parts)
                 if rows is None:
                     rows = read_table(self._spark, self._lake, SIGNALS, schema=SIGNALS_SCHEMA).limit(0)
-                swap(rows, self._lake, SIGNALS, where)
-                self._again += changes.messages
+                replace_rows(rows, self._lake, SIGNALS, where)
+                self._ids_decoded_again += changes.message_count
             for name in changes.wide:
-                kind = self._rows.kind_of(name)
+                kind = self._rows.kind_of_message(name)
                 if kind in history:
-                    writer = self._rows.wide(kind, name, history[kind]).write.format("delta").mode("overwrite")
-                    writer = writer.option("overwriteSchema", "true").partitionBy("date")  # else it would have none
-                    writer.save(table_path(self._lake, wide_table(name)))
+                    writer = (
+                        self._rows.decode_wide_rows(kind, name, history[kind]).write.format("delta").mode("overwrite")
+                    )
+                    writer = writer.option("overwriteSchema", "true").partitionBy(
+                        "date"
+                    )  # otherwise the new table would have no partitions
+                    writer.save(table_path(self._lake, wide_table_name(name)))
 
-    def _history(self, memory: Memory, kind: Kind) -> DataFrame | None:
-        """The frames that the stream has read, after it was drained."""
-        at = memory.position(kind)
+    def _read_history(self, memory: StateFolder, kind: Kind) -> DataFrame | None:
+        """The frames that the drained stream has read."""
+        at = memory.read_position(kind)
         if at is None or not table_exists(self._spark, self._lake, SOURCES[kind]):
             return None
         if at.partly:
-            raise Retryable(f"the stream of {SOURCES[kind]} stands within version {at.version}: run it again")
+            raise Retryable(f"the stream of {SOURCES[kind]} stopped within version {at.version}: run the job again")
         return read_table(self._spark, self._lake, SOURCES[kind], version=at.version - 1)
 
     # -- streams --------------------------------------------------------------------------------------------------
-    def _streams(self, memory: Memory, pace: Pace, wide: Collection[str]) -> list[Stream]:
+    def _create_streams(self, memory: StateFolder, pace: BatchLimits, wide: Collection[str]) -> list[SignalStream]:
         return [
-            Stream(
-                self._spark,
+            SignalStream(
                 self._lake,
                 kind,
                 memory=memory,
                 rows=self._rows,
                 pace=pace,
-                wide=[name for name in wide if self._rows.kind_of(name) == kind],
+                wide=[name for name in wide if self._rows.kind_of_message(name) == kind],
                 say=self._say,
                 step=self._step,
             )
             for kind in KINDS
         ]
 
-    def _drain(self, memory: Memory, pace: Pace, wide: Collection[str], stopped: Callable[[], bool]) -> None:
-        streams = self._streams(memory, pace, wide)
+    def _drain_streams(
+        self, memory: StateFolder, pace: BatchLimits, wide: Collection[str], stopped: Callable[[], bool]
+    ) -> None:
+        streams = self._create_streams(memory, pace, wide)
         try:
-            drain(streams, stopped)
+            drain_streams(streams, stopped)
         finally:
             self._batches += sum(one.batches for one in streams)
 
-    def _follow(self, memory: Memory, stopped: Callable[[], bool]) -> bool:
-        """Until it is stopped -> True, or the lake has another generation."""
-        pace = Pace(interval=self._options.interval, files=self._options.files, size=self._options.size)
-        streams = self._streams(memory, pace, self._options.wide)
+    def _follow_streams(self, memory: StateFolder, stopped: Callable[[], bool]) -> bool:
+        """Run the streams until stopped -> True, or until the lake has another generation -> False."""
+        pace = BatchLimits(interval=self._options.interval, files=self._options.files, size=self._options.size)
+        streams = self._create_streams(memory, pace, self._options.wide)
         looked = self._clock()
-        self._say("following the frames; Ctrl-C ends it")
+        self._say("following new frames; press Ctrl-C to stop")
         try:
             while not stopped():
-                for one in streams:
-                    if not one.running:
-                        one.start()  # a table that was missing may be there now
+                for stream in streams:
+                    if not stream.is_running:
+                        stream.start()  # a missing table may exist by now
                     else:
-                        one.poll()
+                        stream.poll_query()
                 if self._clock() - looked >= GENERATION_SECONDS:
                     looked = self._clock()
-                    if Memory.open(self._lake, self._storage).generation != memory.generation:
+                    if StateFolder.open(self._lake, self._storage).generation != memory.generation:
                         return False
                 time.sleep(_POLL)
             return True
         finally:
-            for one in streams:
-                one.stop()
-            self._batches += sum(one.batches for one in streams)
+            for stream in streams:
+                stream.stop()
+            self._batches += sum(stream.batches for stream in streams)
 
 
-def swap(rows: DataFrame, lake: str, table: str, where: str, *, merge: bool = False) -> None:
-    """In one transaction: out with all rows for which `where` holds, in with these, for which it holds too.
-
-    `merge`: columns that the table has not are added. Retryable as past_conflicts raises it.
-    """
-    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
-    writer = writer.option("mergeSchema", str(merge).lower())
-    past_conflicts(table, lambda: writer.save(table_path(lake, table)))
-
-
-def checked(options: Options) -> Databases:
-    """Its databases. Fatal where they and the wide messages do not fit together."""
+def validate_databases(options: Options) -> Databases:
+    """The databases of the options. Raises `Fatal` if they do not fit the wide messages."""
     for name in options.wide:
-        found = messages_of(options.databases, name)
-        if not found:
-            raise Fatal(f"no database has a message {name!r}, so it can have no table of its own; leave it away")
-        if len({one.kind for one in found}) > 1:
-            raise Fatal(f"{name!r} is a message of CAN and one of LIN: it can have no table of its own; leave it away")
-    tables = {wide_table(name) for name in options.wide}
+        messages = messages_named(options.databases, name)
+        if not messages:
+            raise Fatal(f"no database has a message {name!r}: remove it from --wide")
+        if len({message.kind for message in messages}) > 1:
+            raise Fatal(f"{name!r} is both a CAN and a LIN message, which cannot share a table: remove it from --wide")
+    tables = {wide_table_name(name) for name in options.wide}
     if len(tables) < len(options.wide) or SIGNALS in tables:
-        raise Fatal("two of the wide messages would have one table; leave one of them away")
+        raise Fatal("two of the wide messages would have the same table: remove one of them")
     return options.databases
 
 
-def _union(parts: list[DataFrame]) -> DataFrame | None:
+def _union_frames(parts: list[DataFrame]) -> DataFrame | None:
     if not parts:
         return None
     whole = parts[0]
-    for one in parts[1:]:
-        whole = whole.unionByName(one)
+    for part in parts[1:]:
+        whole = whole.unionByName(part)
     return whole
 
 
-def _has_rows(spark: SparkSession, lake: str) -> bool:
-    return not read_table(spark, lake, CATALOG).isEmpty()
-
-
-def _version(spark: SparkSession, lake: str) -> int:
+def _signals_version(spark: SparkSession, lake: str) -> int:
     from delta.tables import DeltaTable
 
     return int(DeltaTable.forPath(spark, table_path(lake, SIGNALS)).history(1).select("version").first()[0])
 
 
-def _rows_written(spark: SparkSession, lake: str, after: int, last: int) -> int:
-    """By the versions of `signals` from `after` on, as their operationMetrics say."""
+def _count_rows_written(spark: SparkSession, lake: str, after: int, last: int) -> int:
+    """Rows written to `signals` after version `after`, from the operationMetrics of its history."""
     from delta.tables import DeltaTable
 
     if last <= after:
         return 0
     history = DeltaTable.forPath(spark, table_path(lake, SIGNALS)).history(last - after)
     counted = history.where(f"version > {after} AND operation = 'WRITE'")
-    found = counted.selectExpr("sum(cast(operationMetrics['numOutputRows'] as bigint))").first()
-    return int(found[0] or 0)
+    total = counted.selectExpr("sum(cast(operationMetrics['numOutputRows'] as bigint))").first()
+    return int(total[0] or 0)

@@ -1,7 +1,6 @@
-"""The tables that only this job writes, as Arrow schemas: `signals`, `signal_catalog` and `signals_<message>`.
+"""Arrow schemas of the tables that only the signals job writes: `signals`, `signal_catalog` and `signals_<message>`.
 
-Columns of tables.md: keys, identifiers, values. `lin_id` tells rows of LIN from those of CAN: one of `can_id` and
-`lin_id` is never null.
+Exactly one of `can_id` and `lin_id` is null in every row, which tells CAN rows from LIN rows.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from parser.tables import BOOL, INT16, INT32, INT64, STRING, TABLES
+from pcaplake.parser.schemas import BOOL, INT16, INT32, INT64, STRING, TABLES
 
 from .model import Kind, Message
 
@@ -23,13 +22,13 @@ FLOAT64: Final = pa.float64()
 KEYS: Final[tuple[str, ...]] = tuple(
     name for name in TABLES["can_frames"].schema.names[: TABLES["can_frames"].schema.get_field_index("source") + 1]
 )
-"""The key columns of bus tables: those of a frame, and of each of its signals."""
+"""The key columns of a frame, and of each of its signals."""
 
 INPUT: Final[dict[Kind, tuple[str, ...]]] = {
     "can": (*KEYS, "can_id", "extended", "rtr", "payload"),
     "lin": (*KEYS, "lin_id", "errors", "payload"),
 }
-"""What of a frame is read."""
+"""The columns of a frame that are read."""
 
 _KEY_FIELDS: Final = [TABLES["can_frames"].schema.field(name) for name in KEYS]
 
@@ -71,37 +70,43 @@ CATALOG_SCHEMA: Final = pa.schema(
         pa.field("unit", STRING),
         pa.field("choices", pa.map_(INT64, STRING)),
         pa.field("multiplexer", STRING),
+        pa.field("unreadable", STRING),
     ]
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 
 
-def wide_table(message: str) -> str:
-    """The name of a message's own table."""
+def wide_table_name(message: str) -> str:
+    """The name of the table of one message."""
     return f"signals_{_UNSAFE.sub('_', message)}"
 
 
 def wide_columns(messages: Iterable[Message]) -> dict[str, str]:
-    """signal -> its column, in the order of the definitions; engines fold case, so no two differ by that alone."""
+    """signal -> column, in the order of the definitions. No two columns differ in case alone, because engines ignore case."""
     used = {name.lower() for name in (*KEYS, "can_id", "lin_id")}
     columns: dict[str, str] = {}
     for message in messages:
-        for one in message.signals:
-            if one.name in columns:
+        for signal in message.signals:
+            if signal.name in columns:
                 continue
-            name = base = _UNSAFE.sub("_", one.name)
+            name = base = _UNSAFE.sub("_", signal.name)
             number = 2
             while name.lower() in used or f"{name}_label".lower() in used:
                 name, number = f"{base}_{number}", number + 1
             used |= {name.lower(), f"{name}_label".lower()}
-            columns[one.name] = name
+            columns[signal.name] = name
     return columns
 
 
 def wide_schema(messages: Sequence[Message]) -> pa.Schema:
     """Keys, id, then `<signal>` (value) for each signal, and `<signal>_label` where one of the messages has labels."""
     columns = wide_columns(messages)
-    labelled = {one.name for message in messages for one in message.signals if one.choices or one.coding == "ascii"}
+    labelled = {
+        message_signal.name
+        for message in messages
+        for message_signal in message.signals
+        if message_signal.choices or message_signal.coding == "ascii"
+    }
     fields = []
     for signal, column in columns.items():
         fields.append(pa.field(column, FLOAT64))

@@ -1,19 +1,15 @@
-"""VACUUM: files that no version of a table needs any more, and files that no version ever named.
+"""VACUUM: deletes files that no version of a table needs any more, and files that no version ever named.
 
-Knows how long a file must be kept, and Delta's VACUUM. Must not know how stages become commits: spark_jobs/waiting.py
-says what waits.
+A staged file lies in the table's folder and is named by no version, like an orphan. VACUUM can tell them apart only by age.
+So it never deletes files that are younger than a week, that may belong to a stage which still waits (pending_stages.py), or
+that the table's own retention keeps. Ages are measured by the store's clock; VACUUM compares with the clock of Spark's
+driver, so the difference is added where the driver is ahead.
 
-A file that is staged lies in the table's folder and in no version, exactly like one that nobody will ever want. VACUUM
-cannot tell them apart except by age. So nothing younger than a week is deleted, nor anything that may belong to a stage
-that waits, however old it is, nor what the table itself says is to be kept. Ages are the store's clock: VACUUM compares
-with the clock of Spark's driver, so what that one is ahead is added.
-
-The log is not VACUUM's business: who cleans it is the committer (spark_jobs/upkeep.py).
+The committer cleans the table's log (spark_jobs/common/maintenance.py), VACUUM does not.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 import uuid
@@ -26,41 +22,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from worker.errors import Fatal
-from worker.fleet.doctor import Subject
-from worker.lake.delta.checkpoint import interval
-from worker.lake.files import HOUR_MS, RETURN_AFTER_MS
-from worker.lake.maintenance import LEAST_RETENTION_DAYS
-from worker.lake.store import Store
-from worker.settings import WrongSetting
-
-from . import job
-from .places import table_path
-from .upkeep import Live, interruptible, leave_log, live, quoted, settings, table_names
-from .waiting import Waiting, look
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.delta_writes import session_settings
+from pcaplake.spark_jobs.common.event_loop import run_request
+from pcaplake.spark_jobs.common.interruptible import run_interruptible
+from pcaplake.spark_jobs.common.lake_tables import table_path
+from pcaplake.spark_jobs.common.maintenance import TableSnapshot, disable_log_cleanup, list_table_names, read_snapshot
+from pcaplake.spark_jobs.common.sql import delta_table
+from pcaplake.spark_jobs.vacuum.pending_stages import PendingStages, find_pending_stages
+from pcaplake.worker.admin.open_case import Subject
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.delta.checkpoint import parse_interval
+from pcaplake.worker.lake.maintenance import LEAST_RETENTION_DAYS
+from pcaplake.worker.lake.staging.stage_files import COPY_AFTER_MS, HOUR_MS
+from pcaplake.worker.lake.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DAY_MS = 24 * HOUR_MS
 LEAST_MS = LEAST_RETENTION_DAYS * DAY_MS
-RETENTION_MS = 2 * RETURN_AFTER_MS  # a stage is given back at half of it
-MARGIN_MS = DAY_MS  # above the age of what waits
+RETENTION_MS = 2 * COPY_AFTER_MS  # a stage that is committed after half of this time is copied
+MARGIN_MS = DAY_MS  # beyond the age of the oldest stage that waits
 _KEPT = "delta.deletedFileRetentionDuration"
 _CONF = {
-    # Delta 4.4 reads RETAIN and then takes the table's property instead, unless this is off
+    # Delta 4.4 ignores RETAIN and uses the table's property unless this is off
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     "spark.databricks.delta.retentionDurationCheck.enabled": "true",
-    "spark.databricks.delta.vacuum.logging.enabled": "true",  # two entries in the table's history, with what was deleted
+    "spark.databricks.delta.vacuum.logging.enabled": "true",  # two history entries that say what was deleted
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
 }
-_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"  # 10,000 tasks to list three folders, by default
+_LISTING = (
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism"  # the default is 10,000 tasks to list three folders
+)
 _LISTERS = 4  # times the cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`tables`: none named: all. `retention_ms`: files are kept for so long at the least; ValueError below a week."""
+    """`tables`: empty means all. `retention_ms`: files are kept at least this long; ValueError below a week."""
 
     tables: tuple[str, ...] = ()
     retention_ms: int = RETENTION_MS
@@ -69,13 +70,13 @@ class Options:
     def __post_init__(self) -> None:
         if self.retention_ms < LEAST_MS:
             raise ValueError(
-                f"retention-days: {LEAST_RETENTION_DAYS} is the least: readers, and stages that wait, need the files"
+                f"retention-days: must be at least {LEAST_RETENTION_DAYS}: readers, and stages that wait, need the files"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vacuumed:
-    """One table: files and bytes that were deleted, or would be; how long files are kept."""
+class VacuumResult:
+    """One table: files and bytes that were deleted (or would be), and how long files are kept."""
 
     table: str
     files: int
@@ -86,7 +87,7 @@ class Vacuumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`waiting`: stages that are in no table, or not in every one, yet; `oldest_waiting_hours`: by the store's clock."""
+    """`waiting`: stages that are not in every table yet; `oldest_waiting_hours`: by the store's clock."""
 
     lake: str
     dry_run: bool
@@ -95,23 +96,23 @@ class Report:
     waiting: int
     oldest_waiting_hours: float
     seconds: float
-    tables: tuple[Vacuumed, ...]
+    tables: tuple[VacuumResult, ...]
 
 
-def retention_hours(options: Options, properties: Mapping[str, str], waiting: Waiting, spark_now: int) -> int:
-    """How long Spark must keep files of one table. `spark_now`: the driver's clock, epoch ms. Fatal as `_of_table`."""
-    keep = max(LEAST_MS, options.retention_ms, _of_table(properties))
+def retention_hours(options: Options, properties: Mapping[str, str], waiting: PendingStages, spark_now: int) -> int:
+    """How long VACUUM must keep files of one table. `spark_now`: the driver's clock, epoch ms. Fatal as `_table_retention`."""
+    keep = max(LEAST_MS, options.retention_ms, _table_retention(properties))
     if waiting.oldest is not None:
-        keep = max(keep, waiting.age + MARGIN_MS)
+        keep = max(keep, waiting.oldest_age_ms + MARGIN_MS)
     return math.ceil((keep + max(0, spark_now - waiting.now)) / HOUR_MS)
 
 
-def _of_table(properties: Mapping[str, str]) -> int:
-    """What the table says, ms; Delta's own week where it says nothing."""
+def _table_retention(properties: Mapping[str, str]) -> int:
+    """The table's own retention, ms; Delta's default of a week where it has none."""
     text = properties.get(_KEPT, f"interval {LEAST_RETENTION_DAYS} days")
-    kept = interval(text)
+    kept = parse_interval(text)
     if kept is None:
-        raise Fatal(f"{_KEPT} is {text!r}, which is not read here: write it as `interval 10 days`")
+        raise Fatal(f"{_KEPT} is {text!r}, which cannot be read: write it as `interval 10 days`")
     return kept // timedelta(milliseconds=1)
 
 
@@ -120,79 +121,90 @@ def run(
     lake: str,
     options: Options,
     *,
-    waiting: Waiting,
+    waiting: PendingStages,
     storage: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
-    """Delete what is old enough, table by table. `waiting`: as `waiting.look` found it, a moment ago.
+    """Delete files that are old enough, table by table. `waiting`: from `find_pending_stages`, called just before.
 
-    What is staged from now on is younger than anything that is deleted. Fatal for a table that cannot be read, or is
-    not there though it was named. It may be killed at any time: files that are deleted were nobody's.
+    A stage that begins later is younger than any file that is deleted. Fatal for a table that cannot be read or does not
+    exist although it is named, and at the end for tables that were skipped. May be killed at any time.
     """
     start = clock()
     store = Store.open(lake, storage)
-    done: list[Vacuumed] = []
+    done: list[VacuumResult] = []
+    skipped: list[str] = []
     try:
-        for name in options.tables or table_names(store):
-            table = live(store, name)
+        for name in options.tables or list_table_names(store):
+            if name in waiting.behind:
+                say(f"{name} is skipped: {waiting.behind[name]}")
+                skipped.append(name)
+                continue
+            table = read_snapshot(store, name)
             if table is None:
                 if options.tables:
                     raise Fatal(f"{store.uri} has no table {name}")
                 continue
-            hours = retention_hours(options, table.properties, waiting, _spark_now(spark))
+            hours = retention_hours(options, table.properties, waiting, _driver_clock_ms(spark))
             say(f"{name}: {'looking for' if options.dry_run else 'deleting'} files older than {hours / 24:.1f} days")
-            begun = clock()
+            table_start = clock()
             path = table_path(lake, name)
-            vacuum = _look if options.dry_run else _delete
-            files, size = interruptible(spark, partial(vacuum, spark, path, hours, table, store))
+            vacuum = _measure_deletable if options.dry_run else _delete_files
+            files, size = run_interruptible(spark, partial(vacuum, spark, path, hours, table, store))
             say(f"  {files:,} files, {size:,} bytes")
             done.append(
-                Vacuumed(table=name, files=files, bytes=size, retention_hours=hours, seconds=round(clock() - begun, 3))
+                VacuumResult(
+                    table=name, files=files, bytes=size, retention_hours=hours, seconds=round(clock() - table_start, 3)
+                )
             )
     except KeyboardInterrupt:
-        say(f"{len(done)} tables were done")
+        say(f"{len(done)} tables were vacuumed")
         raise
+    if skipped:
+        raise Fatal(f"skipped for the reasons above: {', '.join(skipped)}; {len(done)} other tables were vacuumed")
     return Report(
         lake=lake,
         dry_run=options.dry_run,
         files=sum(one.files for one in done),
         bytes=sum(one.bytes for one in done),
         waiting=waiting.stages,
-        oldest_waiting_hours=round(waiting.age / HOUR_MS, 2),
+        oldest_waiting_hours=round(waiting.oldest_age_ms / HOUR_MS, 2),
         seconds=round(clock() - start, 3),
         tables=tuple(done),
     )
 
 
-def _spark_now(spark: SparkSession) -> int:
+def _driver_clock_ms(spark: SparkSession) -> int:
     """The clock that VACUUM compares with: epoch ms of the driver's JVM."""
     jvm: Any = spark.sparkContext._jvm
     return int(jvm.java.lang.System.currentTimeMillis())
 
 
-def _conf(spark: SparkSession) -> dict[str, str]:
+def _vacuum_settings(spark: SparkSession) -> dict[str, str]:
     return {**_CONF, _LISTING: str(_LISTERS * spark.sparkContext.defaultParallelism)}
 
 
-def _look(spark: SparkSession, path: str, hours: int, table: Live, store: Store) -> tuple[int, int]:
+def _measure_deletable(
+    spark: SparkSession, path: str, hours: int, table: TableSnapshot, store: Store
+) -> tuple[int, int]:
     """Files and bytes that would be deleted."""
-    with settings(spark, _conf(spark)):
-        names = [row[0] for row in spark.sql(f"VACUUM {quoted(path)} RETAIN {hours} HOURS DRY RUN").collect()]
-    sizes = {meta.path: meta.size for meta in asyncio.run(store.list(table.name))} if names else {}
+    with session_settings(spark, _vacuum_settings(spark)):
+        names = [row[0] for row in spark.sql(f"VACUUM {delta_table(path)} RETAIN {hours} HOURS DRY RUN").collect()]
+    sizes = {meta.path: meta.size for meta in run_request(lambda: store.list(table.name))} if names else {}
     keys = (f"{table.name}/{name.rpartition(f'/{table.name}/')[2]}" for name in names)
-    found = [sizes[key] for key in keys if key in sizes]
-    return len(found), sum(found)
+    deletable_sizes = [sizes[key] for key in keys if key in sizes]
+    return len(deletable_sizes), sum(deletable_sizes)
 
 
-def _delete(spark: SparkSession, path: str, hours: int, table: Live, store: Store) -> tuple[int, int]:
-    """Files and bytes, as the entries say that this VACUUM leaves in the table's history."""
+def _delete_files(spark: SparkSession, path: str, hours: int, table: TableSnapshot, store: Store) -> tuple[int, int]:
+    """Files and bytes that were deleted, from the entries that this VACUUM writes to the table's history."""
     from delta.tables import DeltaTable
 
     mark = f"pcaplake vacuum {uuid.uuid4()}"
-    leave_log(spark, path, table)
-    with settings(spark, {**_conf(spark), "spark.databricks.delta.commitInfo.userMetadata": mark}):
-        spark.sql(f"VACUUM {quoted(path)} RETAIN {hours} HOURS")
+    disable_log_cleanup(spark, path, table)
+    with session_settings(spark, {**_vacuum_settings(spark), "spark.databricks.delta.commitInfo.userMetadata": mark}):
+        spark.sql(f"VACUUM {delta_table(path)} RETAIN {hours} HOURS")
     delta = DeltaTable.forPath(spark, path)
     newest = delta.history(1).select("version").first()
     assert newest is not None
@@ -208,7 +220,7 @@ def _delete(spark: SparkSession, path: str, hours: int, table: Live, store: Stor
 
 @job.command
 def command(
-    opened: job.Opened,
+    invocation: job.Invocation,
     *,
     table: Annotated[
         list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; may be repeated.")
@@ -217,40 +229,36 @@ def command(
         float,
         typer.Option(
             metavar="DAYS",
-            help=f"Keep files for so long; {LEAST_RETENTION_DAYS} at the least, and longer where a stage waits for longer "
-            "or the table says so.",
+            help=f"Keep files this long, at least {LEAST_RETENTION_DAYS} days; longer where a stage has waited longer or the "
+            "table's own retention is longer.",
         ),
     ] = RETENTION_MS / DAY_MS,
     ledger: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where the ledger is, of a lake of one machine, if it is not within it."),
+        typer.Option(
+            metavar="FOLDER", help="Folder of the ledger, for a lake on one machine whose ledger is outside the lake."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
 ) -> Report:
-    """Delete files that no version needs any more, and what killed workers left.
+    """Delete files that no version needs any more, and files that killed workers left behind.
 
-    Never anything younger than a week, or that a stage may still need: the lake's ledger is asked first, and without it
-    nothing is deleted. Time travel ends where files end: a version whose files are gone cannot be read any more.
+    Keeps every file that is younger than a week or that a stage may still need. The lake's ledger says which stages wait;
+    if it cannot be read, nothing is deleted. A version whose files are deleted can no longer be read by time travel.
 
     Examples:
 
-      python -m spark_jobs vacuum --lake s3://lake/drives --dry-run
+      pcaplake-spark vacuum --lake s3://lake/drives --dry-run
 
-      python -m spark_jobs vacuum --lake lake/ --retention-days 30
+      pcaplake-spark vacuum --lake lake/ --retention-days 30
     """
     try:
         options = Options(tables=tuple(table or ()), retention_ms=round(retention_days * DAY_MS), dry_run=dry_run)
     except ValueError as error:
         raise WrongSetting(f"--{error}") from error
-    waiting = asyncio.run(look(Subject(settings=opened.settings, lake=opened.lake, ledger=ledger), opened.lake))
-    oldest = f", the oldest for {waiting.age / HOUR_MS:.1f} hours" if waiting.stages else ""
-    opened.say(f"{waiting.stages:,} stages wait{oldest}")
-    return run(opened.spark, opened.lake, options, waiting=waiting, storage=opened.storage, say=opened.say)
-
-
-def main() -> None:
-    job.main(command)
-
-
-if __name__ == "__main__":
-    main()
+    with invocation.open_lake_session("vacuum") as opened:
+        subject = Subject(settings=opened.settings, lake=opened.lake, ledger=ledger)
+        waiting = run_request(lambda: find_pending_stages(subject, opened.lake))
+        oldest = f", the oldest for {waiting.oldest_age_ms / HOUR_MS:.1f} hours" if waiting.stages else ""
+        opened.say(f"{waiting.stages:,} stages wait{oldest}")
+        return run(opened.spark, opened.lake, options, waiting=waiting, storage=opened.storage_options, say=opened.say)

@@ -1,78 +1,62 @@
-"""What a lake waits for: files that are staged and in no table yet, which no VACUUM may take.
+"""The age of the oldest stage that waits in a lake: VACUUM must keep files for longer than that.
 
-Knows ledger and manifests, of either kind of ledger. Must not know Spark. It changes nothing but one empty object of
-Spark's that tells the store's time.
+worker/admin/pending_stages.py finds the stages. Writes one empty object, to learn the store's time. Needs no Spark.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from worker.errors import Fatal, Retryable
-from worker.fleet.checks_common import Case, Finding, batches_from, manifests
-from worker.fleet.checks_lake import lake_json, ledger
-from worker.fleet.doctor import Subject, opened
-from worker.lake.manifest import Stage
-from worker.lake.store import Store
+from pcaplake.worker.admin.case import Case
+from pcaplake.worker.admin.open_case import Subject, open_case
+from pcaplake.worker.admin.pending_stages import find_tables_to_leave_alone, find_uncommitted_stages
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.store.store import Store
 
 CLOCK = "_spark/clock"
-_EVERYTHING = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Stages whose rows are not in every table. Times are the store's clock, epoch ms; `oldest` None: none waits."""
+class PendingStages:
+    """Stages whose rows are not in every table. Times are the store's clock, epoch ms; `oldest` None: none waits.
+
+    `behind`: tables that must be skipped -> why (see pcaplake.worker.admin.pending_stages.find_tables_to_leave_alone).
+    """
 
     stages: int
     oldest: int | None
     now: int
+    behind: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def age(self) -> int:
-        """Of the oldest, ms; 0 where none waits."""
+    def oldest_age_ms(self) -> int:
+        """Age of the oldest stage, ms; 0 where none waits."""
         return 0 if self.oldest is None else max(0, self.now - self.oldest)
 
 
-async def look(subject: Subject, lake: str) -> Waiting:
-    """Fatal when that cannot be known: no lake, another ledger than the lake's, or one that has lost stages."""
-    async with opened(subject, lake) as case:
-        return await waiting(case)
+async def find_pending_stages(subject: Subject, lake: str) -> PendingStages:
+    """Open the lake and look. Fatal where the answer is unknown: no lake, a foreign ledger, or one that has lost stages."""
+    async with open_case(subject, lake) as case:
+        return await measure_pending_stages(case)
 
 
-async def waiting(case: Case) -> Waiting:
+async def measure_pending_stages(case: Case) -> PendingStages:
     """Pending and held stages, and those of manifests above head, which a blocked table may not have yet."""
-    problems = [one for one in [*await lake_json(case), *await _ledger(case)] if one.level != "ok"]
-    if case.identity is None or case.ledger is None:
-        raise Fatal(f"{case.store.uri}: {'; '.join(one.what for one in problems)}; `pcaplake doctor` says what to do")
-    lake, book = case.identity, case.ledger
-    head = await book.head()
-    pending, held = await book.pending(lake.generation, _EVERYTHING), await book.held(lake.generation)
-    named = {*pending, *held}
-    items = await book.stages(lake.generation, named)
-    if lost := named - items.keys():
-        raise Fatal(
-            f"{case.store.uri}: {len(lost)} stages are on the work list and not in the ledger, so nobody knows which "
-            "files they need: see `pcaplake doctor`"
-        )
-    found: dict[str, Stage] = {
-        one: item.stage
-        for one, item in items.items()
-        if item.stage is not None and (item.batch is None or item.batch > head)
-    }
-    async for _, manifest in manifests(case.store, await batches_from(case.store, head + 1)):
-        found |= {stage.stage_id: stage for stage in (() if manifest is None else manifest.stages)}
-    oldest = min((stage.written_at for stage in found.values()), default=None)
-    return Waiting(stages=len(found), oldest=oldest, now=await store_now(case.store))
+    uncommitted = await find_uncommitted_stages(case)
+    oldest = min((stage.written_at for stage in uncommitted.values()), default=None)
+    return PendingStages(
+        stages=len(uncommitted),
+        oldest=oldest,
+        now=await read_store_clock(case.store),
+        behind=await find_tables_to_leave_alone(case),
+    )
 
 
-async def _ledger(case: Case) -> list[Finding]:
-    return [] if case.identity is None else await ledger(case)
-
-
-async def store_now(store: Store) -> int:
+async def read_store_clock(store: Store) -> int:
     """The store's clock, epoch ms."""
     await store.put(CLOCK, b"")
     meta = await store.head(CLOCK)
     if meta is None:
-        raise Retryable(f"{CLOCK} was deleted under us")
+        raise Retryable(f"{CLOCK} was deleted just after it was written; run this again")
     return round(meta.last_modified.timestamp() * 1000)

@@ -3,13 +3,10 @@ package io.pcaplake.logstore;
 import io.delta.storage.CloseableIterator;
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystemException;
 import java.util.Iterator;
 import java.util.Optional;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
@@ -17,10 +14,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Versions made under the lock table of Delta's S3DynamoDBLogStore, beside which it may run, and beside pcaplake's workers.
+ * Commits with the lock table of Delta's S3DynamoDBLogStore. May run beside that class and beside pcaplake's workers.
  *
  * <pre>
- * spark.delta.logStore.s3a.impl=io.pcaplake.logstore.DynamoDBLogStore    (s3 and s3n too: they are one table here)
+ * spark.delta.logStore.s3a.impl=io.pcaplake.logstore.DynamoDBLogStore    (s3 and s3n too: one table here)
  * spark.pcaplake.logstore.table=delta_log                                (see {@link Options})
  * </pre>
  *
@@ -33,17 +30,16 @@ import org.slf4j.LoggerFactory;
  * 4  E(N) complete
  * </pre>
  *
- * From 2 on anybody can finish it, and whoever finds E(N) incomplete does. Nobody completes it before N.json is there.
+ * After step 2 any process can finish the commit, and each process that finds E(N) incomplete does. No process completes it
+ * before N.json exists.
  */
 public class DynamoDBLogStore extends PutIfAbsentLogStore {
     private static final Logger LOG = LoggerFactory.getLogger(DynamoDBLogStore.class);
-    private static final int LOOKS = 4; // at N.json, within the time that a commit which is under way gets
+    private static final int LOOKS = 4; // for N.json, while a running commit may still write it
     private static final long LOOK_MILLIS = 25;
-    private static final String LAST_CHECKPOINT = "_last_checkpoint";
-    private static final Pattern CHECKPOINT_VERSION = Pattern.compile("\"version\"\\s*:\\s*(\\d+)");
     private final Options options;
 
-    /** @throws IllegalArgumentException where options contradict each other */
+    /** @throws IllegalArgumentException if options contradict each other */
     public DynamoDBLogStore(Configuration conf) {
         super(conf);
         options = Options.of(conf);
@@ -64,7 +60,7 @@ public class DynamoDBLogStore extends PutIfAbsentLogStore {
         Path file = resolvePathOnPhysicalStorage(path, conf);
         Path log = file.getParent();
         if (Entry.isLog(log)) {
-            Optional<Entry> newest = arbiter().newest(Entry.tablePath(log.getParent()));
+            Optional<Entry> newest = lockTable().newest(Entry.tablePath(log.getParent()));
             if (newest.isPresent() && !newest.get().complete()) {
                 repair(objects(file, conf), log, newest.get());
             }
@@ -85,12 +81,12 @@ public class DynamoDBLogStore extends PutIfAbsentLogStore {
         }
     }
 
-    /** The lock table; the first call makes the client. */
-    Arbiter arbiter() {
-        return DynamoArbiter.of(options);
+    /** The lock table; the first call creates the client. */
+    LockTable lockTable() {
+        return DynamoLockTable.of(options);
     }
 
-    /** How long a commit is tried. */
+    /** The retries of one commit. */
     Patience patience() {
         return new Patience();
     }
@@ -104,29 +100,29 @@ public class DynamoDBLogStore extends PutIfAbsentLogStore {
         claim(patience, objects, log, mine);
         boolean made = patience.make(objects, file, data);
         complete(mine);
-        if (!made) { // by a writer that does not ask the lock table
+        if (!made) { // a writer without the lock table was first
             throw new FileAlreadyExistsException(file.toString());
         }
         if (belowHorizon(objects, log, mine.version())) {
-            throw new IOException(file + " lies below a checkpoint, where no reader looks: this process stood still while"
-                    + " others went on. Perhaps it was committed before; look at the table's history, or run it again");
+            throw new IOException(file + " lies below a checkpoint, where no reader looks: this process was suspended while"
+                    + " others committed. It may have been committed before; check the table's history, or run it again");
         }
     }
 
-    /** Version N-1 is there, or is made now. */
+    /** Check that version N-1 exists, or complete it. */
     private void before(ObjectStore objects, Path file) throws IOException {
         long version = Long.parseLong(file.getName().substring(0, 20));
         Path log = file.getParent();
         if (version == 0) {
-            Optional<Entry> old = arbiter().get(Entry.tablePath(log.getParent()), file.getName());
+            Optional<Entry> old = lockTable().get(Entry.tablePath(log.getParent()), file.getName());
             if (old.isPresent() && old.get().complete() && !objects.exists(file)) {
-                throw new FileSystemException("the lock table has entries of a table that was at "
-                        + log.getParent() + " before: delete them, or take another path");
+                throw new FileSystemException("the lock table has entries of an earlier table at "
+                        + log.getParent() + ": delete them, or use another path");
             }
             return;
         }
         Path previous = new Path(log, Entry.fileName(version - 1));
-        Optional<Entry> entry = arbiter().get(Entry.tablePath(log.getParent()), previous.getName());
+        Optional<Entry> entry = lockTable().get(Entry.tablePath(log.getParent()), previous.getName());
         if (entry.isPresent() && !entry.get().complete()) {
             repair(objects, log, entry.get());
         } else if (entry.isEmpty() && !objects.exists(previous)) { // that of a complete one is there, as step 4 says
@@ -134,11 +130,11 @@ public class DynamoDBLogStore extends PutIfAbsentLogStore {
         }
     }
 
-    /** Step 2. FileAlreadyExistsException when the version is somebody else's, whose N.json is there then. */
+    /** Step 2. FileAlreadyExistsException when another writer has the version; its N.json exists then. */
     private void claim(Patience patience, ObjectStore objects, Path log, Entry mine) throws IOException {
         while (true) {
             try {
-                Optional<Entry> other = arbiter().put(mine);
+                Optional<Entry> other = lockTable().put(mine);
                 if (other.isPresent() && !other.get().tempPath().equals(mine.tempPath())) {
                     if (!other.get().complete()) {
                         repair(objects, log, other.get());
@@ -146,18 +142,18 @@ public class DynamoDBLogStore extends PutIfAbsentLogStore {
                     throw new FileAlreadyExistsException(new Path(log, mine.fileName()).toString());
                 }
                 return;
-            } catch (FileAlreadyExistsException | Arbiter.Refused error) {
+            } catch (FileAlreadyExistsException | LockTable.Refused error) {
                 throw error;
-            } catch (IOException error) { // it may have been carried out; the next answer tells
+            } catch (IOException error) { // the write may have been carried out; the next answer tells
                 patience.again(error);
             }
         }
     }
 
-    /** Is there an incomplete entry of this version? It is finished then. */
+    /** Finish an incomplete entry of this version; false: there is none. */
     private boolean finished(ObjectStore objects, Path file) throws IOException {
         Path log = file.getParent();
-        Optional<Entry> entry = arbiter().get(Entry.tablePath(log.getParent()), file.getName());
+        Optional<Entry> entry = lockTable().get(Entry.tablePath(log.getParent()), file.getName());
         if (entry.isEmpty() || entry.get().complete()) {
             return false;
         }
@@ -165,7 +161,7 @@ public class DynamoDBLogStore extends PutIfAbsentLogStore {
         return true;
     }
 
-    /** What an entry's writer has left to do, if it is not done in a moment. */
+    /** Finish a commit for its writer, after giving the writer a moment. */
     private void repair(ObjectStore objects, Path log, Entry entry) throws IOException {
         Path file = new Path(log, entry.fileName());
         boolean there = objects.exists(file);
@@ -178,40 +174,35 @@ public class DynamoDBLogStore extends PutIfAbsentLogStore {
             Path temp = new Path(log, entry.tempPath());
             byte[] data = objects.get(temp);
             if (data != null) {
-                patience().make(objects, file, data); // whoever made it: it is there
-            } else if (!objects.exists(file) && lastCheckpoint(objects, log) < entry.version()) {
-                throw new IOException("the lock table has " + entry.fileName() + " of " + entry.tablePath()
-                        + " begun, and neither _delta_log/" + entry.tempPath() + " nor " + entry.fileName()
-                        + " is there. Restore one of them; if both are lost, delete the item with this tablePath and"
-                        + " fileName: that commit never was");
+                patience().make(objects, file, data); // whichever process created it, it exists
+            } else if (!objects.exists(file) && !Checkpoints.cover(objects, log, entry.version())) {
+                throw new IOException("the lock table has an incomplete entry for " + entry.fileName() + " of "
+                        + entry.tablePath()
+                        + ", and neither _delta_log/" + entry.tempPath() + " nor " + entry.fileName()
+                        + " exists. Restore one of them; if both are lost, delete the item with this tablePath and"
+                        + " fileName: that commit did not happen");
             }
             LOG.info("finished {} of {} for its writer", entry.fileName(), entry.tablePath());
         }
         complete(entry);
     }
 
-    /** Where it fails, anybody completes it who finds it, or the committer's clean-up does. */
+    /** If this fails, a reader that finds the entry completes it, or the committer's clean-up does. */
     private void complete(Entry entry) {
         try {
-            arbiter().complete(entry.completed(System.currentTimeMillis() / 1000));
+            lockTable().complete(entry.completed(System.currentTimeMillis() / 1000));
         } catch (IOException error) {
-            LOG.warn("{} of {} is there, its entry is left incomplete: {}", entry.fileName(), entry.tablePath(), error.toString());
+            LOG.warn(
+                    "{} of {} exists, its entry is left incomplete: {}",
+                    entry.fileName(),
+                    entry.tablePath(),
+                    error.toString());
         }
     }
 
-    /** Has the log been cleaned up so far that nobody reads this version, which was made just now? */
+    /** Whether the log was cleaned up beyond this new version, so that no reader would find it. */
     private static boolean belowHorizon(ObjectStore objects, Path log, long version) throws IOException {
         boolean first = version == 0 || objects.exists(new Path(log, Entry.fileName(version - 1)));
-        return !first || lastCheckpoint(objects, log) >= version;
-    }
-
-    /** The version that {@code _last_checkpoint} names; -1: there is none. */
-    private static long lastCheckpoint(ObjectStore objects, Path log) throws IOException {
-        byte[] last = objects.get(new Path(log, LAST_CHECKPOINT));
-        if (last == null) {
-            return -1;
-        }
-        Matcher found = CHECKPOINT_VERSION.matcher(new String(last, StandardCharsets.UTF_8));
-        return found.find() ? Long.parseLong(found.group(1)) : -1;
+        return !first || Checkpoints.cover(objects, log, version);
     }
 }

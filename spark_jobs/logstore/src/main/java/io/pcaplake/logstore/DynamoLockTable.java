@@ -1,6 +1,6 @@
 package io.pcaplake.logstore;
 
-import io.pcaplake.logstore.Arbiter.Refused;
+import io.pcaplake.logstore.LockTable.Refused;
 import java.io.IOException;
 import java.net.URI;
 import java.time.Duration;
@@ -22,16 +22,16 @@ import software.amazon.awssdk.services.dynamodb.model.QueryResponse;
 import software.amazon.awssdk.services.dynamodb.model.ReturnValuesOnConditionCheckFailure;
 
 /** The lock table that Delta's S3DynamoDBLogStore and pcaplake's workers use: a DynamoDB table. */
-final class DynamoArbiter implements Arbiter {
-    private static final Map<Options, DynamoArbiter> SHARED = new ConcurrentHashMap<>();
+final class DynamoLockTable implements LockTable {
+    private static final Map<Options, DynamoLockTable> SHARED = new ConcurrentHashMap<>();
     private static final Duration ATTEMPT = Duration.ofSeconds(5);
     private static final Duration CALL = Duration.ofSeconds(30);
     private final DynamoDbClient client;
     private final String table;
 
-    private DynamoArbiter(Options options) {
+    private DynamoLockTable(Options options) {
         table = options.table();
-        // The class path has other HTTP clients too; this one needs no threads and no libraries of its own.
+        // The class path has other HTTP clients too; this one needs no threads and no further libraries.
         var builder = DynamoDbClient.builder()
                 .httpClient(UrlConnectionHttpClient.builder().connectionTimeout(ATTEMPT).socketTimeout(ATTEMPT).build())
                 .overrideConfiguration(o -> o.apiCallAttemptTimeout(ATTEMPT).apiCallTimeout(CALL))
@@ -44,8 +44,8 @@ final class DynamoArbiter implements Arbiter {
     }
 
     /** One client for all tables of a JVM. */
-    static DynamoArbiter of(Options options) {
-        return SHARED.computeIfAbsent(options, DynamoArbiter::new);
+    static DynamoLockTable of(Options options) {
+        return SHARED.computeIfAbsent(options, DynamoLockTable::new);
     }
 
     private static AwsCredentialsProvider credentials(String name) {
@@ -57,14 +57,14 @@ final class DynamoArbiter implements Arbiter {
             return (AwsCredentialsProvider) made;
         } catch (ReflectiveOperationException | ClassCastException error) {
             throw new IllegalArgumentException("spark.pcaplake.logstore.credentials: " + name
-                    + " is no credentials provider of the AWS SDK v2 with a method create()", error);
+                    + " is not a credentials provider of the AWS SDK v2 with a method create()", error);
         }
     }
 
     @Override
     public Optional<Entry> newest(String tablePath) throws IOException {
         Map<String, AttributeValue> start = Map.of();
-        do { // Delta's own class has entries for other files of a log too
+        do { // Delta's own class also writes entries for other files of a log
             Map<String, AttributeValue> from = start;
             QueryResponse page = call("Query", () -> client.query(r -> r.tableName(table)
                     .consistentRead(true)
@@ -116,7 +116,7 @@ final class DynamoArbiter implements Arbiter {
                     .expressionAttributeNames(Map.of("#complete", "complete"))
                     .expressionAttributeValues(to)));
         } catch (Lost lost) {
-            return; // it has expired, or somebody else's is there
+            return; // the entry has expired, or is another writer's
         }
     }
 
@@ -137,7 +137,7 @@ final class DynamoArbiter implements Arbiter {
         AttributeValue temp = item.get("tempPath");
         if (temp == null || temp.s() == null || temp.s().isEmpty()) {
             throw new IOException("the lock table has an item that no Delta log store wrote: " + item + ". Delete it if"
-                    + " its fileName is in the table's _delta_log, else mend its tempPath");
+                    + " its fileName is in the table's _delta_log, otherwise correct its tempPath");
         }
         boolean complete = item.containsKey("complete") && "true".equals(item.get("complete").s());
         AttributeValue expires = item.get("expireTime");

@@ -7,16 +7,16 @@ import java.util.regex.Pattern;
 import org.apache.hadoop.fs.Path;
 
 /**
- * E(N): who makes version N of a table. {@code tempPath}, below {@code _delta_log/}, holds the bytes that N.json gets.
+ * E(N): the writer of version N of a table. {@code tempPath}, below {@code _delta_log/}, holds the bytes of N.json.
  *
- * <p>An entry is completed after N.json is there, never before. {@code expires}: epoch seconds, of a complete one, else 0.
+ * <p>An entry is completed after N.json exists, never before. {@code expires}: epoch seconds of a complete entry, else 0.
  */
 record Entry(String tablePath, String fileName, String tempPath, boolean complete, long expires) {
     static final String LOG = "_delta_log";
-    static final long EXPIRES_AFTER = 86_400; // seconds from completion until an entry may go
+    static final long EXPIRES_AFTER = 86_400; // seconds from completion until an entry may be deleted
     private static final Pattern VERSION = Pattern.compile("\\d{20}\\.json");
 
-    /** For an attempt at a version, with a temp object that nobody else has. */
+    /** A new entry for an attempt at a version, with a unique temp object. */
     static Entry begun(Path file) {
         String name = file.getName();
         return new Entry(tablePath(file.getParent().getParent()), name, ".tmp/" + name + "." + UUID.randomUUID(), false, 0);
@@ -30,7 +30,7 @@ record Entry(String tablePath, String fileName, String tempPath, boolean complet
         return Long.parseLong(fileName.substring(0, 20));
     }
 
-    /** Is it N.json of a table's log? Nothing else of a log has an entry. */
+    /** Whether it is N.json of a table's log; no other file of a log has an entry. */
     static boolean isVersion(Path file) {
         return isLog(file.getParent()) && VERSION.matcher(file.getName()).matches();
     }
@@ -48,8 +48,8 @@ record Entry(String tablePath, String fileName, String tempPath, boolean complet
     }
 
     /**
-     * The one spelling of a table, whatever the scheme it was opened by: {@code s3a://bucket/path}, no slash at the end,
-     * none doubled (Hadoop sees to that), nothing percent-encoded, no user.
+     * The one spelling of a table, whatever scheme it was opened with: {@code s3a://bucket/path}, without a slash at the end,
+     * double slashes (Hadoop removes them), percent-encoding, or user.
      */
     static String tablePath(Path table) {
         URI uri = table.toUri();

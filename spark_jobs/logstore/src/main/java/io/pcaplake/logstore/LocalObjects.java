@@ -10,11 +10,14 @@ import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.util.List;
 import java.util.UUID;
+import java.util.stream.Stream;
 
 /**
- * Files of this machine, whole and on disk before anybody sees them: a temporary file beside the target, fsync, a link to
- * the name if nobody has it, fsync of the folder. Hadoop's own look first and rename then, over what came between.
+ * Files on this machine, complete and on disk before they become visible: write a temporary file beside the target, fsync it,
+ * link it to the name if the name is free, fsync the folder. Hadoop's own file systems check first and rename later, which
+ * overwrites a file that appeared in between.
  */
 final class LocalObjects implements ObjectStore {
     @Override
@@ -27,8 +30,8 @@ final class LocalObjects implements ObjectStore {
         } catch (FileAlreadyExistsException error) {
             made = false;
         } catch (UnsupportedOperationException error) {
-            throw new IOException(target.getParent() + ": this file system has no hard links, so nothing here can be"
-                    + " made if it is absent; put the lake on another one", error);
+            throw new IOException(target.getParent() + ": this file system has no hard links, so a file cannot be"
+                    + " created only if it is absent; use another file system for the lake", error);
         } finally {
             Files.deleteIfExists(temporary);
         }
@@ -40,7 +43,7 @@ final class LocalObjects implements ObjectStore {
     public void put(org.apache.hadoop.fs.Path path, byte[] data) throws IOException {
         Path target = local(path);
         Path temporary = written(target, data);
-        Files.deleteIfExists(target.resolveSibling("." + target.getFileName() + ".crc")); // Hadoop's, of what it was
+        Files.deleteIfExists(target.resolveSibling("." + target.getFileName() + ".crc")); // Hadoop's checksum of the old content
         Files.move(temporary, target, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
         sync(target.getParent());
     }
@@ -57,6 +60,13 @@ final class LocalObjects implements ObjectStore {
     @Override
     public boolean exists(org.apache.hadoop.fs.Path path) {
         return Files.exists(local(path));
+    }
+
+    @Override
+    public List<String> names(org.apache.hadoop.fs.Path folder) throws IOException {
+        try (Stream<Path> found = Files.list(local(folder))) {
+            return found.map(one -> one.getFileName().toString()).toList();
+        }
     }
 
     private static Path written(Path target, byte[] data) throws IOException {

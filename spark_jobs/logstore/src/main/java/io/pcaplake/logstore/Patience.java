@@ -6,7 +6,7 @@ import java.nio.file.AccessDeniedException;
 import java.util.concurrent.ThreadLocalRandom;
 import org.apache.hadoop.fs.Path;
 
-/** One commit's retries: full-jitter exponential backoff with a cap, bounded by time and not by count. */
+/** The retries of one commit: exponential backoff with full jitter and a cap, limited by time and not by count. */
 class Patience {
     private static final long FIRST_PAUSE = 20;
     private static final long LONGEST_PAUSE = 2_000;
@@ -22,12 +22,12 @@ class Patience {
     }
 
     /**
-     * Make an object if it is absent. False: another one is there.
+     * Create an object if it is absent. False: another object exists.
      *
-     * <p>A refusal alone says nothing: the client may have put twice, or a reader that found us slow was before us. So what
-     * is there is compared; a commit's bytes are nobody else's, because they hold the txnId of its commitInfo.
+     * <p>A refusal alone is inconclusive: the client may have put twice, or a reader may have completed the commit first. So
+     * the bytes are compared; they are unique to a commit, because they contain the txnId of its commitInfo.
      *
-     * @throws IOException when it is unknown what came of it, after all patience
+     * @throws IOException when the outcome is still unknown at the deadline
      */
     boolean make(ObjectStore objects, Path path, byte[] data) throws IOException {
         while (true) {
@@ -40,7 +40,7 @@ class Patience {
                 if (found != null) {
                     return PutIfAbsentLogStore.same(found, data);
                 }
-                reason = new IOException(path + ": somebody else was at it, and it is not there");
+                reason = new IOException(path + ": refused because it exists, but it cannot be found");
             } catch (InterruptedIOException | AccessDeniedException error) {
                 throw error;
             } catch (IOException error) {
@@ -50,7 +50,7 @@ class Patience {
         }
     }
 
-    /** Wait a little; throws {@code reason} when there is no time left. */
+    /** Pause before a retry; throws {@code reason} after the deadline. */
     void again(IOException reason) throws IOException {
         if (System.nanoTime() >= deadline) {
             throw reason;
@@ -64,7 +64,7 @@ class Patience {
             Thread.sleep(millis);
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
-            throw new InterruptedIOException("interrupted while a commit was under way");
+            throw new InterruptedIOException("interrupted during a commit");
         }
     }
 }

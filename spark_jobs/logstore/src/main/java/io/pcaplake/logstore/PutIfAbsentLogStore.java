@@ -11,13 +11,13 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Versions made by S3's conditional put, or by a hard link where the table is in a folder of this machine: enough where
- * every writer does just this, as pcaplake's workers do with {@code log_store: put-if-absent}.
+ * Commits with S3's conditional put, or with a hard link for a table in a folder of this machine. This is sufficient if every
+ * writer commits this way, as pcaplake's workers do with {@code log_store: put-if-absent}.
  *
  * <pre>spark.delta.logStore.s3a.impl=io.pcaplake.logstore.PutIfAbsentLogStore</pre>
  */
 public class PutIfAbsentLogStore extends HadoopFileSystemLogStore {
-    /** Delta makes one for every table that it opens: nothing is asked of anybody here. */
+    /** Delta creates one for every table that it opens, so this sends no requests. */
     public PutIfAbsentLogStore(Configuration conf) {
         super(conf);
     }
@@ -34,13 +34,13 @@ public class PutIfAbsentLogStore extends HadoopFileSystemLogStore {
         }
     }
 
-    /** Objects appear whole. Files that Spark writes by other ways than this, such as checkpoints, do not. */
+    /** Objects appear complete. Files that Spark writes in other ways, such as checkpoints, do not. */
     @Override
     public Boolean isPartialWriteVisible(Path path, Configuration conf) throws IOException {
         return !Entry.isS3(path.getFileSystem(conf).getUri().getScheme());
     }
 
-    /** How objects beside {@code file} are made. */
+    /** The store for objects beside {@code file}. */
     ObjectStore objects(Path file, Configuration conf) throws IOException {
         FileSystem fs = file.getFileSystem(conf);
         String scheme = fs.getUri().getScheme();
@@ -50,8 +50,8 @@ public class PutIfAbsentLogStore extends HadoopFileSystemLogStore {
         if ("file".equals(scheme)) {
             return new LocalObjects();
         }
-        throw new IOException(file + ": this log store is for s3a:// and file://, not for " + scheme
-                + "://; configure spark.delta.logStore." + scheme + ".impl with one that is");
+        throw new IOException(file + ": this log store supports s3a:// and file://, not " + scheme
+                + "://; configure spark.delta.logStore." + scheme + ".impl with one that does");
     }
 
     static byte[] bytes(Iterator<String> actions) {

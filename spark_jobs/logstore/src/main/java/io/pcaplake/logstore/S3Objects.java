@@ -2,6 +2,8 @@ package io.pcaplake.logstore;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.util.List;
+import java.util.stream.Stream;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
@@ -11,12 +13,12 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathIOException;
 
 /**
- * Objects through S3A, whose {@code create(path, false)} looks first and puts then: of eight at once, eight win. Its
- * conditional create is a PUT with {@code If-None-Match: *}.
+ * Objects through S3A. Its {@code create(path, false)} checks first and puts later, so of eight writers at once eight succeed;
+ * this class uses its conditional create, a PUT with {@code If-None-Match: *}.
  */
 final class S3Objects implements ObjectStore {
     private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
-    private static final String NO_QUESTIONS = "fs.s3a.create.performance"; // no requests for what the condition tells
+    private static final String SKIP_CHECKS = "fs.s3a.create.performance"; // no requests for what the condition decides
     private final FileSystem fs;
 
     S3Objects(FileSystem fs) {
@@ -33,7 +35,7 @@ final class S3Objects implements ObjectStore {
         } catch (FileAlreadyExistsException error) {
             return false;
         } catch (PathIOException error) {
-            // S3A's word for 412 is in hadoop-aws, which this class need not be compiled with
+            // S3A's exception for 412 is in hadoop-aws, which is not needed to compile this class
             if (error.getClass().getSimpleName().equals("RemoteFileChangedException")) {
                 return false;
             }
@@ -44,7 +46,7 @@ final class S3Objects implements ObjectStore {
     @Override
     public void put(Path path, byte[] data) throws IOException {
         FSDataOutputStreamBuilder<?, ?> builder = fs.createFile(path);
-        builder.recursive().overwrite(true).opt(NO_QUESTIONS, true);
+        builder.recursive().overwrite(true).opt(SKIP_CHECKS, true);
         write(builder, data);
     }
 
@@ -66,5 +68,10 @@ final class S3Objects implements ObjectStore {
     @Override
     public boolean exists(Path path) throws IOException {
         return fs.exists(path);
+    }
+
+    @Override
+    public List<String> names(Path folder) throws IOException {
+        return Stream.of(fs.listStatus(folder)).map(one -> one.getPath().getName()).toList();
     }
 }

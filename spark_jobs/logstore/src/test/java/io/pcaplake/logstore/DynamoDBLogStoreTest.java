@@ -155,6 +155,56 @@ class DynamoDBLogStoreTest {
         assertTrue(error.getMessage().contains("below a checkpoint"), error.getMessage());
     }
 
+    /** An older checkpointer's hint lands late: the listing tells, as in the worker's log store. */
+    @ParameterizedTest
+    @ValueSource(strings = {
+        "00000000000000000040.checkpoint.parquet",
+        "00000000000000000040.checkpoint.0000000001.0000000001.parquet",
+        "00000000000000000040.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet"})
+    void aWriterThatStoodStillIsToldSoWhereTheHintWasSetBack(String checkpoint) throws IOException {
+        for (int version = 0; version < 3; version++) {
+            scene.writer().commit(version, "a" + version);
+        }
+        Scene.Fault frozen = new Scene.Fault() {
+            @Override public void before(String request) {
+                if (request.equals("version")) { // others commit, a checkpoint, clean-up; then what was late lands
+                    scene.objects.remove(Scene.file(0).toString());
+                    scene.objects.remove(Scene.file(1).toString()); // and 2.json is made again by who repairs it
+                    scene.checkpoint(checkpoint);
+                    scene.hint(1);
+                }
+            }
+
+            @Override public void after(String request) {}
+        };
+        IOException error = assertThrows(IOException.class, () -> scene.writer(frozen).commit(3, "b"));
+        assertTrue(error.getMessage().contains("below a checkpoint"), error.getMessage());
+    }
+
+    @Test
+    void anEntryBelowACheckpointIsOnlyCompletedWhereTheHintWasSetBack() throws IOException {
+        Entry old = scene.left(7, "b", false, false);
+        scene.cleanedUpTo = 9;
+        scene.hint(3);
+        scene.checkpoint("00000000000000000009.checkpoint.0000000001.0000000002.parquet");
+        assertThrows(IOException.class, () -> scene.writer().look(), "half a checkpoint holds nothing");
+        scene.checkpoint("00000000000000000009.checkpoint.0000000002.0000000002.parquet");
+        scene.writer().look();
+        assertTrue(scene.entries.get(old.fileName()).complete());
+    }
+
+    /** The hint's own version is there, so nothing above it was cleaned up: the commit of the entry did not happen. */
+    @Test
+    void anEntryAboveAnOldHintIsNotCompleted() throws IOException {
+        for (int version = 0; version < 3; version++) {
+            scene.writer().commit(version, "a" + version);
+        }
+        scene.hint(1);
+        Entry lost = scene.left(3, "b", false, false);
+        assertThrows(IOException.class, () -> scene.writer().look());
+        assertFalse(scene.entries.get(lost.fileName()).complete());
+    }
+
     @Test
     void aGapIsNotMade() {
         assertThrows(FileSystemException.class, () -> scene.writer().commit(3, "a"));

@@ -49,16 +49,16 @@ class PartsTest {
     @Test
     void itemsAreThoseOfDelta() throws IOException {
         Entry begun = Entry.begun(new Path("s3://b/t/_delta_log/" + Entry.fileName(3)));
-        var item = DynamoArbiter.item(begun);
+        var item = DynamoLockTable.item(begun);
         assertEquals(Set.of("tablePath", "fileName", "tempPath", "complete"), item.keySet());
         assertEquals("false", item.get("complete").s());
-        assertEquals(begun, DynamoArbiter.entry(item));
-        var completed = DynamoArbiter.item(begun.completed(1_000));
+        assertEquals(begun, DynamoLockTable.entry(item));
+        var completed = DynamoLockTable.item(begun.completed(1_000));
         assertEquals("true", completed.get("complete").s());
         assertEquals("87400", completed.get("expireTime").n());
-        assertEquals(begun.completed(1_000), DynamoArbiter.entry(completed));
+        assertEquals(begun.completed(1_000), DynamoLockTable.entry(completed));
         item.remove("tempPath");
-        assertThrows(IOException.class, () -> DynamoArbiter.entry(item));
+        assertThrows(IOException.class, () -> DynamoLockTable.entry(item));
     }
 
     @Test

@@ -111,7 +111,7 @@ final class Scene {
             return new Objects(fault);
         }
 
-        @Override Arbiter arbiter() {
+        @Override LockTable lockTable() {
             return new Locks(fault);
         }
 
@@ -173,9 +173,13 @@ final class Scene {
         @Override public boolean exists(Path path) {
             return objects.containsKey(path.toString());
         }
+
+        @Override public List<String> names(Path folder) {
+            return objects.keySet().stream().map(Path::new).filter(one -> one.getParent().equals(folder)).map(Path::getName).toList();
+        }
     }
 
-    final class Locks implements Arbiter {
+    final class Locks implements LockTable {
         private final Fault fault;
 
         Locks(Fault fault) {
@@ -219,6 +223,16 @@ final class Scene {
             objects.put(file(version).toString(), (action + "\n").getBytes(StandardCharsets.UTF_8));
         }
         return entry;
+    }
+
+    /** A checkpoint, or a part of one: an object with this name. */
+    void checkpoint(String name) {
+        objects.put(new Path(LOG, name).toString(), new byte[0]);
+    }
+
+    void hint(long version) {
+        byte[] said = ("{\"version\":" + version + "}").getBytes(StandardCharsets.UTF_8);
+        objects.put(new Path(LOG, "_last_checkpoint").toString(), said);
     }
 
     /** Version -> action; AssertionError for a gap, an action that is there twice, or an entry that is not complete. */

@@ -1,0 +1,1 @@
+"""Backfill: Spark executors stage captures that were uploaded before the fleet was there."""

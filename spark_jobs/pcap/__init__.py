@@ -1,0 +1,1 @@
+"""The Spark data source `pcap`, for batch and streaming reads."""

@@ -1,0 +1,1 @@
+"""VACUUM that keeps the files of pending stages."""
