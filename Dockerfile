@@ -1,15 +1,15 @@
 # syntax=docker/dockerfile:1
-# Two images of one build: `--target worker` (pcaplake run, setup, doctor, ...) and `--target spark` (its jobs).
+# Builds two images: `--target worker` (pcaplake run, setup, doctor, ...) and `--target spark` (the Spark jobs).
 #
-#     make images            # both, for this machine's kind of processor
+#     make images            # both images, for this machine's processor architecture
 #
-# Nothing is compiled when a container starts: the kernels lie in the image, made for KERNELS_CPU and not for the machine
-# that built it. The root file system may be read-only; /tmp must be writable (the kernels are copied there: numba only
-# reads a cache that it could write).
+# A container compiles nothing when it starts: the image contains the kernels, compiled for KERNELS_CPU and not for the machine
+# that builds the image. The root file system may be read-only. /tmp must be writable, because the kernels are copied there:
+# numba reads a cache only if it can write to it.
 
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
-# -- what is the same at build time and at run time -------------------------------------------------------------------
+# -- common to build time and run time --------------------------------------------------------------------------------
 FROM ${PYTHON_IMAGE} AS base
 ENV PATH=/app/venv/bin:$PATH \
     HOME=/tmp \
@@ -17,7 +17,7 @@ ENV PATH=/app/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     NUMBA_CPU_FEATURES=""
 
-# every processor that EKS offers has these: Haswell and Zen or newer, Graviton2 or newer
+# All processors that EKS offers support these: Haswell, Zen or newer; Graviton2 or newer.
 FROM base AS base-amd64
 ARG KERNELS_CPU=x86-64-v3
 ENV NUMBA_CPU_NAME=${KERNELS_CPU}
@@ -34,6 +34,7 @@ COPY deploy/docker/needed.py requirements.lock pyproject.toml ./
 RUN python needed.py --only setuptools > build.txt \
     && pip install --no-cache-dir --require-hashes -r build.txt
 COPY README.md LICENSE ./
+COPY src src
 COPY parser parser
 COPY worker worker
 COPY spark_jobs spark_jobs
@@ -51,7 +52,7 @@ RUN pip install --no-cache-dir --no-deps /wheels/*.whl
 
 FROM worker-packages AS kernels
 ENV NUMBA_CACHE_DIR=/app/kernels
-RUN python -m worker.warm
+RUN python -m pcaplake.worker.warm
 
 FROM worker-packages AS spark-packages
 RUN python needed.py aws otel cluster spark > spark.txt \
@@ -63,12 +64,12 @@ RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
     && apt-get install -y --no-install-recommends maven openjdk-17-jdk-headless \
     && rm -rf /var/lib/apt/lists/* \
-    && python -m spark_jobs.jars /app/jars
+    && python -m pcaplake.spark_jobs.jars /app/jars
 
-# -- what runs --------------------------------------------------------------------------------------------------------
+# -- run time ---------------------------------------------------------------------------------------------------------
 # hadolint ignore=DL3006
 FROM base-${TARGETARCH:-amd64} AS runtime
-# the user has a name: Hadoop, and so Spark, does not start as one without
+# The user has a name, because Hadoop, and therefore Spark, does not start as a user without one.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates tini \
@@ -78,7 +79,7 @@ ENV NUMBA_CACHE_DIR=/tmp/kernels
 COPY --from=kernels /app/kernels /app/kernels
 COPY --chmod=755 deploy/docker/start /app/start
 WORKDIR /tmp
-# tini is process 1: it passes signals on, and a signal works before Python has a handler for it
+# tini runs as process 1: it forwards signals, and a signal takes effect even before Python has installed a handler.
 ENTRYPOINT ["tini", "--", "/app/start"]
 
 FROM runtime AS spark

@@ -1,1 +1,1 @@
-"""Programs for people who work on pcaplake; the package itself needs none of them."""
+"""Programs for developers of pcaplake. The package itself does not use them."""

@@ -1,8 +1,9 @@
-"""What is made of the Helm chart's values: its README, and the `settings` in values.yaml and values.schema.json.
+"""Generates parts of the Helm chart: its README, and `settings` in values.yaml and values.schema.json.
 
     python -m tools.chart            # `make docs`
 
-Knows how values.yaml is commented, and FleetSettings. The other values' schema is written by hand.
+The README comes from the comments in values.yaml, `settings` from the fields of FleetSettings. The schema of the other values is
+written by hand.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 import yaml
 from pydantic import BeforeValidator
 
-from worker.fleet_settings import FleetSettings, listed
-from worker.settings import seconds, size
+from pcaplake.worker.config.service_settings import FleetSettings, list_settings
+from pcaplake.worker.config.settings import parse_seconds, parse_size
 
 CHART = Path(__file__).parents[1] / "helm" / "pcaplake"
 SIZE = r"^[0-9]+(\.[0-9]+)? ?([KMGTkmgt]?([Ii]?[Bb])?)$"
 TIME = r"^[0-9]+(\.[0-9]+)? ?(ms|s|min|m|h)?$"
-GIVEN: Mapping[str, Any] = {"http_host": "0.0.0.0", "http_port": 9464}  # what a pod needs; the rest is null
+GIVEN: Mapping[str, Any] = {"http_host": "0.0.0.0", "http_port": 9464}  # values that a pod needs; all others are null
 _KEY = re.compile(r"( *)([A-Za-z_]\w*):(.*)")
 _BEGIN, _END = "settings:\n", "# end of settings\n"
 _WIDTH = 118
@@ -31,35 +32,36 @@ _WIDTH = 118
 INTRODUCTION = """\
 # Chart pcaplake
 
-Workers that follow an SQS queue, the committer, Spark's maintenance, scaling, dashboards and alerts. How a cluster and an
-account are made ready, and how it is upgraded, is in [docs/deploy.md](../../docs/deploy.md). Kubernetes 1.29 or newer.
+Installs workers that read an SQS queue, the committer, Spark maintenance jobs, autoscaling, dashboards and alerts. Requires
+Kubernetes 1.29 or newer. [docs/deploy.md](../../docs/deploy.md) explains how to prepare a cluster and an AWS account, and how
+to upgrade.
 ```
 helm install pcaplake helm/pcaplake --namespace pcaplake --create-namespace \\
   --set image.repository=my.registry/data/pcaplake,spark.image.repository=my.registry/data/pcaplake-spark \\
   --set settings.queue=captures --set settings.lake=s3://lake/drives --set settings.region=eu-central-1
 helm test pcaplake --namespace pcaplake --logs
 ```
-A wrong name of a value is refused, and so is what does not go together, with a message that says what to do.
+Helm refuses unknown values and values that contradict each other. The message says what to change.
 
 ## Values
-Made by `make docs` from values.yaml; a test keeps it true.
+`make docs` generates this table from values.yaml, and a test compares both.
 
-| value | default | what it is |
+| value | default | description |
 |---|---|---|
 """
 
 
-def schema() -> dict[str, Any]:
-    """JSON schema of `settings`: exactly the fields of FleetSettings, each also null where the chart gives none."""
+def build_values_schema() -> dict[str, Any]:
+    """JSON schema of `settings`: the fields of FleetSettings. Fields without a value in the chart may be null."""
     fields = FleetSettings.model_json_schema()["properties"]
-    texts = {name: text for name, _, _, text in listed()}
+    texts = {name: text for name, _, _, text in list_settings()}
     properties = {}
     for name in FleetSettings.model_fields:
-        allowed = _allowed(name, fields[name])
+        allowed = _allowed_values_schema(name, fields[name])
         if name not in GIVEN:
             allowed = {"anyOf": [*allowed.pop("anyOf", [allowed]), {"type": "null"}]}
         properties[name] = {"description": texts[name], **allowed}
-    properties["http_port"]["minimum"] = 1  # probes and Prometheus must know it
+    properties["http_port"]["minimum"] = 1  # 0 would select a free port, which probes and Prometheus do not know
     return {
         "type": "object",
         "additionalProperties": False,
@@ -68,14 +70,18 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _allowed(name: str, field: Mapping[str, Any]) -> dict[str, Any]:
+def _allowed_values_schema(name: str, field: Mapping[str, Any]) -> dict[str, Any]:
     options = [one for one in field.get("anyOf", [field]) if one.get("type") != "null"]
     kept = ("type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "items")
     one = {key: options[0][key] for key in kept if key in options[0]}
-    spelled = {each.func for each in FleetSettings.model_fields[name].metadata if isinstance(each, BeforeValidator)}
-    if size in spelled:
+    spelled = {
+        validator.func
+        for validator in FleetSettings.model_fields[name].metadata
+        if isinstance(validator, BeforeValidator)
+    }
+    if parse_size in spelled:
         return {"anyOf": [{"type": "integer", "minimum": field["ge"]}, {"type": "string", "pattern": SIZE}]}
-    if seconds in spelled:
+    if parse_seconds in spelled:
         return {"anyOf": [{"type": "number", "exclusiveMinimum": field["gt"]}, {"type": "string", "pattern": TIME}]}
     if one["type"] == "object":  # Pairs
         pair = {"type": "string", "pattern": "^[^=]+="}
@@ -93,23 +99,23 @@ def _allowed(name: str, field: Mapping[str, Any]) -> dict[str, Any]:
     return one
 
 
-def settings_block() -> str:
-    """Below `settings:` in values.yaml."""
+def format_settings_block() -> str:
+    """The lines below `settings:` in values.yaml."""
     lines = []
-    for name, kind, default, text in listed():
-        said = f"{text}{f' One of{kind[1:].replace(chr(40), chr(32)).rstrip(chr(41))}.' if kind else ''}"
+    for name, kind, default, text in list_settings():
+        comment = f"{text}{f' One of{kind[1:].replace(chr(40), chr(32)).rstrip(chr(41))}.' if kind else ''}"
         if name == "role":
-            said += " The chart sets it where `committer.separate` is."
+            comment += " The chart sets it if `committer.separate` is set."
         elif name == "threads":
-            said += " The chart takes them from `worker.resources`."
+            comment += " The chart derives the number from `worker.resources`."
         if default and name not in GIVEN:
-            said += f" Default {default}."
-        lines += [f"  # {part}" for part in _wrapped(said)]
+            comment += f" Default {default}."
+        lines += [f"  # {part}" for part in _wrap_comment(comment)]
         lines.append(f"  {name}: {json.dumps(GIVEN.get(name))}")
     return "\n".join(lines) + "\n"
 
 
-def _wrapped(text: str) -> Iterator[str]:
+def _wrap_comment(text: str) -> Iterator[str]:
     line = ""
     for word in text.split():
         if line and len(line) + 1 + len(word) > _WIDTH:
@@ -119,18 +125,18 @@ def _wrapped(text: str) -> Iterator[str]:
     yield line
 
 
-def with_settings(values: str) -> str:
-    """values.yaml with the block of today's settings."""
+def replace_settings_block(values: str) -> str:
+    """values.yaml with the block of settings replaced."""
     before, _, rest = values.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}{settings_block()}{_END}{after}"
+    return f"{before}{_BEGIN}{format_settings_block()}{_END}{after}"
 
 
-def documented(values: str) -> Iterator[tuple[str, str, str]]:
-    """Path, default as JSON, comment of every value that has one, in the order of the file.
+def iterate_documented_values(values: str) -> Iterator[tuple[str, str, str]]:
+    """Path, default as JSON and comment of each value that has a comment, in the order of the file.
 
-    A comment stands directly above its key. What has a comment is one value, whatever is in it, but for a map whose
-    own keys have comments.
+    A comment belongs to the key directly below it. A key with a comment is one value, also if it is a map, unless keys in this
+    map have comments of their own.
     """
     data, path, comment = yaml.safe_load(values), [], []
     depths: list[int] = []
@@ -149,19 +155,19 @@ def documented(values: str) -> Iterator[tuple[str, str, str]]:
         depths.append(len(match[1]))
         path.append(match[2])
         if comment:
-            yield ".".join(path), json.dumps(_at(data, path)), " ".join(comment)
+            yield ".".join(path), json.dumps(_value_at_path(data, path)), " ".join(comment)
         comment = []
 
 
-def _at(data: Any, path: list[str]) -> Any:
+def _value_at_path(data: Any, path: list[str]) -> Any:
     for key in path:
         data = data[key]
     return data
 
 
-def readme(values: str) -> str:
+def format_chart_readme(values: str) -> str:
     """README.md of the chart."""
-    rows = list(documented(values))
+    rows = list(iterate_documented_values(values))
     parents = {name for name, _, _ in rows for other, _, _ in rows if other.startswith(f"{name}.")}
     lines = []
     for name, default, text in rows:
@@ -170,20 +176,20 @@ def readme(values: str) -> str:
     return INTRODUCTION + "\n".join(lines) + "\n"
 
 
-def made(chart: Path = CHART) -> dict[Path, str]:
-    """What each file should say."""
-    values = with_settings((chart / "values.yaml").read_text())
+def generate_chart_files(chart: Path = CHART) -> dict[Path, str]:
+    """Path and expected text of each generated file."""
+    values = replace_settings_block((chart / "values.yaml").read_text())
     whole = json.loads((chart / "values.schema.json").read_text())
-    whole["properties"]["settings"] = schema()
+    whole["properties"]["settings"] = build_values_schema()
     return {
         chart / "values.yaml": values,
         chart / "values.schema.json": json.dumps(whole, indent=2, ensure_ascii=False) + "\n",
-        chart / "README.md": readme(values),
+        chart / "README.md": format_chart_readme(values),
     }
 
 
 def main() -> int:
-    for path, text in made().items():
+    for path, text in generate_chart_files().items():
         path.write_text(text)
     return 0
 

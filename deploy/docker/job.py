@@ -1,7 +1,7 @@
-"""What spark-submit is given: `/app/job.py compact --lake ...`. The jobs are in the package, wherever that is."""
+"""The script for spark-submit: `/app/job.py compact --lake ...`. It runs the jobs of the installed package."""
 
 import sys
 
-from spark_jobs.__main__ import main
+from pcaplake.spark_jobs.__main__ import main
 
 sys.exit(main())

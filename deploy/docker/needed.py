@@ -1,9 +1,9 @@
-"""The part of requirements.lock that some extras of the project need, with its hashes.
+"""Prints the part of requirements.lock, with hashes, that the project and the given extras need.
 
-    python needed.py aws otel cluster > worker.txt       # the project and these extras
-    python needed.py --only setuptools > build.txt       # these packages
+    python needed.py aws otel cluster > worker.txt       # the project with these extras
+    python needed.py --only setuptools > build.txt       # only these packages
 
-Knows the comments `# via` that uv writes. Runs with nothing installed.
+Reads the `# via` comments that uv writes. Needs no installed packages.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def name_of(requirement: str) -> str:
     """`aiohttp[speedups]>=3` -> `aiohttp`, as package indexes spell it."""
     match = _NAME.match(requirement)
     if match is None:
-        raise SystemExit(f"needed.py: {requirement!r} is no requirement")
+        raise SystemExit(f"needed.py: {requirement!r} is not a requirement")
     return re.sub(r"[-_.]+", "-", match[0]).lower()
 
 
 def entries(lock: str) -> dict[str, tuple[str, frozenset[str]]]:
-    """Package -> its lines in the lock, and who wants it."""
+    """Package -> its lines in the lock file, and the packages that require it."""
     found = {}
     for entry in _ENTRY.split(lock.strip()):
         lines, _, via = entry.partition("    # via")
@@ -37,23 +37,23 @@ def entries(lock: str) -> dict[str, tuple[str, frozenset[str]]]:
 
 
 def closure(locked: Mapping[str, tuple[str, frozenset[str]]], roots: Iterable[str]) -> list[str]:
-    """The roots and all that they want, sorted. SystemExit where one is not locked."""
+    """The roots and all their dependencies, sorted. Exits if one is not in the lock file."""
     chosen: set[str] = set()
     todo = set(roots)
     while todo:
         if missing := todo - locked.keys():
-            raise SystemExit(f"needed.py: not in requirements.lock: {', '.join(sorted(missing))}; run make lock")
+            raise SystemExit(f"needed.py: not in requirements.lock: {', '.join(sorted(missing))}; run `make lock`")
         chosen |= todo
         todo = {name for name, (_, wanted) in locked.items() if wanted & chosen} - chosen
     return sorted(chosen)
 
 
 def roots(project: Mapping[str, Mapping[str, object]], extras: Sequence[str]) -> list[str]:
-    """What the project itself and these extras name."""
+    """The requirements of the project itself and of these extras."""
     table = project["project"]
     optional: Mapping[str, Sequence[str]] = table["optional-dependencies"]  # type: ignore[assignment]
     if unknown := [extra for extra in extras if extra not in optional]:
-        raise SystemExit(f"needed.py: no extra {unknown[0]!r}; there are {', '.join(optional)}")
+        raise SystemExit(f"needed.py: no extra {unknown[0]!r}; available: {', '.join(optional)}")
     own: Sequence[str] = table["dependencies"]  # type: ignore[assignment]
     return [name_of(one) for one in [*own, *(each for extra in extras for each in optional[extra])]]
 

@@ -1,4 +1,4 @@
-# What `pcaplake setup` makes, for those who make such things with Terraform or OpenTofu. Either, not both.
+# Creates the same AWS resources as `pcaplake setup`, for users of Terraform or OpenTofu. Use one of the two, not both.
 
 data "aws_partition" "current" {}
 data "aws_caller_identity" "current" {}
@@ -169,12 +169,12 @@ resource "aws_eks_pod_identity_association" "this" {
   tags            = var.tags
 }
 
-# -- alarms: what pcaplake itself cannot see --------------------------------------------------------------------------
+# -- alarms on what pcaplake itself cannot observe --------------------------------------------------------------------
 resource "aws_cloudwatch_metric_alarm" "oldest_message" {
   count = length(var.alarm_actions) > 0 ? 1 : 0
 
   alarm_name          = "${var.queue}-oldest-message"
-  alarm_description   = "A capture waits for more than ${var.oldest_message_seconds} s; docs/runbooks/behind.md"
+  alarm_description   = "A message has waited for more than ${var.oldest_message_seconds} s. See docs/runbooks/behind.md"
   namespace           = "AWS/SQS"
   metric_name         = "ApproximateAgeOfOldestMessage"
   dimensions          = { QueueName = aws_sqs_queue.captures.name }
@@ -192,7 +192,7 @@ resource "aws_cloudwatch_metric_alarm" "dead_letters" {
   count = length(var.alarm_actions) > 0 ? 1 : 0
 
   alarm_name          = "${var.queue}-dead-letters"
-  alarm_description   = "A message failed five times; docs/runbooks/redelivery.md"
+  alarm_description   = "A message was received five times without success. See docs/runbooks/redelivery.md"
   namespace           = "AWS/SQS"
   metric_name         = "ApproximateNumberOfMessagesVisible"
   dimensions          = { QueueName = aws_sqs_queue.dead_letters.name }

@@ -4,12 +4,12 @@ output "queue_url" {
 }
 
 output "role_arns" {
-  description = "IAM roles by role of pcaplake."
+  description = "ARNs of the IAM roles, by pcaplake role."
   value       = { for role, one in aws_iam_role.this : role => one.arn }
 }
 
 output "helm_values" {
-  description = "Values for the chart. Where this is a module, the root must give it on: output \"helm_values\" { value = module.pcaplake.helm_values }; then terraform output -raw helm_values > values.yaml. Routes are yours to add; without a lock table switch spark.compact and spark.vacuum off."
+  description = "Values for the chart. If you use this configuration as a module, add to the root module: output \"helm_values\" { value = module.pcaplake.helm_values }. Then run: terraform output -raw helm_values > values.yaml. Add routes yourself. Without a lock table, disable spark.compact and spark.vacuum."
   value = yamlencode({
     settings = merge(
       {

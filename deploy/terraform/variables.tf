@@ -1,27 +1,27 @@
 variable "region" {
-  description = "Of queue and tables; the provider's."
+  description = "AWS region of the queue and the tables. It must be the provider's region."
   type        = string
 }
 
 variable "queue" {
-  description = "Name of the SQS queue with the notifications (settings.queue)."
+  description = "Name of the SQS queue that receives the S3 notifications (settings.queue)."
   type        = string
   default     = "captures"
 }
 
 variable "dead_letters" {
-  description = "Name of the queue of dead letters; by default the queue's with -dead."
+  description = "Name of the dead-letter queue. Default: the name of the queue with -dead appended."
   type        = string
   default     = null
 }
 
 variable "places" {
-  description = "Where captures lie: what the routes' keys begin with, by bucket. The buckets are there."
+  description = "Where captures are stored: buckets, and the key prefixes that the routes use. The buckets must exist."
   type        = list(object({ bucket = string, prefix = optional(string, "") }))
 }
 
 variable "lakes" {
-  description = "URIs of the lakes, s3://bucket/prefix. The buckets are there; workers make the lakes."
+  description = "URIs of the lakes: s3://bucket/prefix. The buckets must exist; workers create the lakes."
   type        = list(string)
 }
 
@@ -32,21 +32,21 @@ variable "ledger_table" {
 }
 
 variable "lock_table" {
-  description = "DynamoDB table of Spark's S3DynamoDBLogStore (settings.lock_table); null where settings.log_store is put-if-absent."
+  description = "DynamoDB table that S3DynamoDBLogStore uses as lock table (settings.lock_table). Set null if settings.log_store is put-if-absent."
   type        = string
   default     = "delta_log"
 }
 
 variable "notifications" {
-  description = "Make the buckets' notifications. A bucket has one such resource: false where another one has it, or where SNS or EventBridge announces."
+  description = "Create the buckets' notifications. A bucket can have only one notification resource: set false if another configuration manages it, or if SNS or EventBridge sends the notifications."
   type        = bool
   default     = true
 }
 
 variable "identity" {
   description = <<-EOT
-    How pods become the roles: kind is `irsa` (with the cluster's OIDC provider) or `pod-identity` (with its name; the
-    associations are made here).
+    How pods obtain their roles. kind `irsa` needs the cluster's OIDC provider. kind `pod-identity` needs the cluster's name;
+    this module creates the associations.
   EOT
   type = object({
     kind              = string
@@ -64,37 +64,37 @@ variable "identity" {
 }
 
 variable "namespace" {
-  description = "Of the release."
+  description = "Kubernetes namespace of the Helm release."
   type        = string
   default     = "pcaplake"
 }
 
 variable "release" {
-  description = "Name of the Helm release; ServiceAccounts are called by it."
+  description = "Name of the Helm release. The names of the ServiceAccounts begin with it."
   type        = string
   default     = "pcaplake"
 }
 
 variable "separate_committer" {
-  description = "As committer.separate of the chart: otherwise workers commit, and have both policies."
+  description = "Set it as committer.separate of the chart. If false, workers also commit, and their role has both policies."
   type        = bool
   default     = false
 }
 
 variable "alarm_actions" {
-  description = "ARNs that are told of old messages and dead letters (SNS topics); no alarms where there are none."
+  description = "ARNs that alarms on old messages and dead letters notify, such as SNS topics. If empty, no alarms are created."
   type        = list(string)
   default     = []
 }
 
 variable "oldest_message_seconds" {
-  description = "Age of the oldest message that is told."
+  description = "The alarm fires if the oldest message is older than this."
   type        = number
   default     = 3600
 }
 
 variable "tags" {
-  description = "Of everything that takes tags."
+  description = "Tags of all resources that support tags."
   type        = map(string)
   default     = {}
 }

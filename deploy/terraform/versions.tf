@@ -1,5 +1,5 @@
 terraform {
-  required_version = ">= 1.5" # and OpenTofu
+  required_version = ">= 1.5" # or OpenTofu
 
   required_providers {
     aws = {

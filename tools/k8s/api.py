@@ -1,4 +1,4 @@
-"""The API server as the lab's node sees it: requests, and a watch that goes on. The client's models would be in the way."""
+"""Client of the API server for the simulated node: requests, and a watch that never ends. Objects are plain JSON."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-
 _UNITS = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
-def stamp() -> str:
+def microsecond_timestamp() -> str:
     return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def second() -> str:
-    """Most fields take whole seconds only."""
+def second_timestamp() -> str:
+    """The present time as a timestamp. Most fields accept only whole seconds."""
     return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def quantity(text: Any) -> float:
-    """`64Mi`, `250m` -> a number."""
+def parse_quantity(text: Any) -> float:
+    """A quantity such as `64Mi` or `250m` -> a number."""
     match = re.fullmatch(r"([0-9.eE+-]+?)([kMGT]i?|m)?", str(text))
     assert match is not None, text
     return float(match[1]) * _UNITS[match[2] or ""]
 
 
-class Api:
-    """As the administrator of `kubeconfig`."""
+class KubernetesApi:
+    """Requests with the administrator credentials of `kubeconfig`."""
 
     def __init__(self, kubeconfig: Path) -> None:
         doc = json.loads(kubeconfig.read_text())
@@ -45,10 +45,10 @@ class Api:
         context.load_cert_chain(user["client-certificate"], user["client-key"])
         self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, limit=0))
 
-    async def ask(
+    async def send_request(
         self, verb: str, path: str, body: Any = None, *, kind: str = "application/json", ok: Collection[int] = ()
     ) -> Doc:
-        """RuntimeError for a status of 400 and more that is not `ok`."""
+        """Send a request. Raises RuntimeError for a status of 400 or more that is not in `ok`."""
         data = None if body is None else json.dumps(body)
         async with self._http.request(verb, self.server + path, data=data, headers={"Content-Type": kind}) as answer:
             doc: Doc = await answer.json(content_type=None)
@@ -56,20 +56,22 @@ class Api:
                 raise RuntimeError(f"{verb} {path}: {answer.status} {doc.get('message')}")
             return doc
 
-    async def watch(self, path: str, selector: str) -> AsyncIterator[tuple[str, Doc]]:
-        """("LIST", all of them) at first and after each interruption, then what changes. Never ends."""
+    async def watch_objects(self, path: str, selector: str) -> AsyncIterator[tuple[str, Doc]]:
+        """Yield ("LIST", all objects) at first and after each interruption, then each change. Never ends."""
         while True:
             try:
-                doc = await self.ask("GET", f"{path}?fieldSelector={selector}")
+                doc = await self.send_request("GET", f"{path}?fieldSelector={selector}")
                 yield "LIST", doc
                 version = doc["metadata"]["resourceVersion"]
-                async for event in self._events(f"{path}?watch=1&fieldSelector={selector}&resourceVersion={version}"):
+                async for event in self._stream_events(
+                    f"{path}?watch=1&fieldSelector={selector}&resourceVersion={version}"
+                ):
                     yield event["type"], event["object"]
             except (aiohttp.ClientError, RuntimeError, TimeoutError, OSError) as error:
                 print("watching again:", repr(error), flush=True)
                 await asyncio.sleep(0.5)
 
-    async def _events(self, path: str) -> AsyncIterator[Doc]:
+    async def _stream_events(self, path: str) -> AsyncIterator[Doc]:
         async with self._http.get(self.server + path, timeout=aiohttp.ClientTimeout(total=None)) as answer:
             rest = b""
             async for chunk in answer.content.iter_any():

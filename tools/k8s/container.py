@@ -1,4 +1,4 @@
-"""A container as processes of this machine: namespaces, an overlay of /, a memory limit, a user; started, signalled, ended.
+"""A container as processes of this machine: namespaces, an overlay of /, a memory limit, a user; starts, signals and stops it.
 
 An image is a map: `entrypoint`, `cmd`, `env`, `override` (wins over the pod's environment), `binds` (path in the
 container -> folder or file here), `traverse` (folders that its user may pass through, in the overlay only), `workdir`.
@@ -16,47 +16,47 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .api import Doc, quantity, second
-from .view import expand
+from .api import Doc, parse_quantity, second_timestamp
+from .view import expand_variables
 
 KILLED = 128 + signal.SIGKILL
-GROUP = "pcaplake-k8s"  # of control groups; `clear` removes it
+GROUP = "pcaplake-k8s"  # of control groups; `remove_control_groups` removes it
 _V1 = Path("/sys/fs/cgroup/memory")
 
 
-def _groups() -> Path:
+def _control_group_root() -> Path:
     return (_V1 if _V1.exists() else Path("/sys/fs/cgroup")) / GROUP
 
 
-def limited(name: str, limit: object) -> Path | None:
-    """A control group of so many bytes; None without a limit, or where there are no groups."""
+def create_memory_limit(name: str, limit: object) -> Path | None:
+    """Create a control group with this memory limit. None without a limit, or if the machine has no control groups."""
     if not limit:
         return None
-    base = _groups()
+    base = _control_group_root()
     try:
         (base / name).mkdir(parents=True, exist_ok=True)
         if not _V1.exists():
             (base / "cgroup.subtree_control").write_text("+memory")
         file = "memory.limit_in_bytes" if _V1.exists() else "memory.max"
-        (base / name / file).write_text(str(int(quantity(limit))))
+        (base / name / file).write_text(str(int(parse_quantity(limit))))
     except OSError as error:
         print("no control group:", error, flush=True)
         return None
     return base / name
 
 
-async def clear() -> None:
-    """Remove all control groups; a process that dies may hold one for a moment."""
+async def remove_control_groups() -> None:
+    """Remove all control groups. A dying process may hold one for a moment."""
     for _ in range(50):
-        for group in [*_groups().glob("*-*"), _groups()]:
+        for group in [*_control_group_root().glob("*-*"), _control_group_root()]:
             with contextlib.suppress(OSError):
                 group.rmdir()
-        if not _groups().exists():
+        if not _control_group_root().exists():
             return
         await asyncio.sleep(0.1)
 
 
-def _out_of_memory(group: Path | None) -> bool:
+def _was_out_of_memory(group: Path | None) -> bool:
     for file in ("memory.events", "memory.oom_control"):
         if group and (group / file).exists():
             return bool(re.search(r"^oom_kill [1-9]", (group / file).read_text(), re.MULTILINE))
@@ -64,7 +64,7 @@ def _out_of_memory(group: Path | None) -> bool:
 
 
 class Container:
-    """One of a pod's; `state` and `last` as in its status."""
+    """A container of a pod. `state` and `last` are as in the pod's status."""
 
     def __init__(self, spec: Doc) -> None:
         self.spec = spec
@@ -80,10 +80,10 @@ class Container:
         self._killed = False
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    def status(self) -> Doc:
+    def container_status(self) -> Doc:
         return {
             "name": self.name,
             "image": self.spec["image"],
@@ -95,33 +95,35 @@ class Container:
             "lastState": self.last,
         }
 
-    async def start(self, pod: Doc, folder: Path, volumes: Mapping[str, Path], image: Doc, env: dict[str, str]) -> None:
+    async def start_process(
+        self, pod: Doc, folder: Path, volumes: Mapping[str, Path], image: Doc, env: dict[str, str]
+    ) -> None:
         self.env, self._killed = env, False
         limit = (self.spec.get("resources", {}).get("limits") or {}).get("memory")
-        group = limited(f"{pod['metadata']['uid']}-{self.name}-{self.restarts}", limit)
+        group = create_memory_limit(f"{pod['metadata']['uid']}-{self.name}-{self.restarts}", limit)
 
-        def enter() -> None:
+        def enter_control_group() -> None:
             if group:
                 (group / "cgroup.procs").write_text(str(os.getpid()))
 
         with (folder / f"{self.name}.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command(pod, folder, volumes, image),
+                *self._build_command(pod, folder, volumes, image),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 env=env,
                 start_new_session=True,
-                preexec_fn=enter,
+                preexec_fn=enter_control_group,
             )
         self._group = group
-        self.state = {"running": {"startedAt": second()}}
+        self.state = {"running": {"startedAt": second_timestamp()}}
 
-    def _command(self, pod: Doc, folder: Path, volumes: Mapping[str, Path], image: Doc) -> list[str]:
+    def _build_command(self, pod: Doc, folder: Path, volumes: Mapping[str, Path], image: Doc) -> list[str]:
         command = self.spec.get("command") or image.get("entrypoint", [])
-        given = self.spec.get("command") or self.spec.get("args")
-        args = (self.spec.get("args") or []) if given else image.get("cmd", [])
-        argv = [expand(str(one), self.env) for one in [*command, *args]]
+        command_line = self.spec.get("command") or self.spec.get("args")
+        args = (self.spec.get("args") or []) if command_line else image.get("cmd", [])
+        argv = [expand_variables(str(argument), self.env) for argument in [*command, *args]]
         security = {**(pod["spec"].get("securityContext") or {}), **(self.spec.get("securityContext") or {})}
         root = folder / "root" / self.name
         root.mkdir(parents=True, exist_ok=True)
@@ -144,7 +146,7 @@ class Container:
             lines.append(f"mkdir -p {at} && mount --bind {shlex.quote(str(source))} {at}")
             if mount.get("readOnly"):
                 lines.append(f"mount -o remount,ro,bind {at}")
-        lines += [f"chmod o+x {within}{each}" for each in image.get("traverse", [])]
+        lines += [f"chmod o+x {within}{traversed_folder}" for traversed_folder in image.get("traverse", [])]
         if security.get("readOnlyRootFilesystem"):
             lines.append(f"mount -o remount,ro {within}")
         become = ["setpriv", "--no-new-privs"]
@@ -157,8 +159,8 @@ class Container:
         return ["setpriv", "--pdeathsig", "KILL", "--", *apart, "sh", "-ec", "\n".join(lines), "sh", *argv]
 
     @property
-    def pid(self) -> int | None:
-        """Of process 1 in the container, as this machine knows it."""
+    def init_process_id(self) -> int | None:
+        """The pid on this machine of process 1 of the container."""
         if self._process is None or self._process.returncode is not None:
             return None
         pid = self._process.pid
@@ -167,18 +169,18 @@ class Container:
         except (OSError, ValueError, IndexError):
             return None  # it is just being made, or has just ended
 
-    def signal(self, number: int) -> None:
-        """To process 1; SIGKILL ends everything."""
+    def send_signal(self, number: int) -> None:
+        """Send a signal to process 1. SIGKILL ends all processes."""
         if self._process is None or self._process.returncode is not None:
             return
         self._killed = self._killed or number == signal.SIGKILL
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid or self._process.pid, number)
+            os.kill(self.init_process_id or self._process.pid, number)
 
-    async def within(self, command: Sequence[str], seconds: float) -> int:
-        """The exit code of a command in the container; 124 when it takes too long."""
+    async def exec_command(self, command: Sequence[str], seconds: float) -> int:
+        """Run a command in the container and return its exit code, or 124 if it takes too long."""
         process = await asyncio.create_subprocess_exec(
-            *("nsenter", "-t", str(self.pid), "-m", "-p", "-r", "-w", "--", *command),
+            *("nsenter", "-t", str(self.init_process_id), "-m", "-p", "-r", "-w", "--", *command),
             env=self.env,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -190,8 +192,8 @@ class Container:
             process.kill()
             return 124
 
-    async def gone(self, seconds: float) -> bool:
-        """Did it end within that time?"""
+    async def is_gone_within(self, seconds: float) -> bool:
+        """Whether it ends within this time."""
         if self._process is not None:
             try:
                 async with asyncio.timeout(seconds):
@@ -200,21 +202,21 @@ class Container:
                 return False
         return True
 
-    async def wait(self) -> int:
-        """Until it ends -> its exit code, as a kubelet tells it."""
+    async def wait_for_exit(self) -> int:
+        """Wait until it ends, and return its exit code as a kubelet reports it."""
         assert self._process is not None
         code = await self._process.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for task in self.probing:
             task.cancel()
-        out_of_memory = _out_of_memory(self._group)
+        out_of_memory = _was_out_of_memory(self._group)
         if self._killed or out_of_memory:
             code = KILLED  # `unshare` itself says something else
         code = code if code >= 0 else 128 - code
-        started = self.state.get("running", {}).get("startedAt", second())
+        started = self.state.get("running", {}).get("startedAt", second_timestamp())
         reason = "OOMKilled" if out_of_memory else "Completed" if code == 0 else "Error"
-        ended = {"exitCode": code, "startedAt": started, "finishedAt": second(), "reason": reason}
+        ended = {"exitCode": code, "startedAt": started, "finishedAt": second_timestamp(), "reason": reason}
         self.ready = self.started = False
         self.state = {"terminated": ended}
         return code

@@ -1,4 +1,4 @@
-"""external.metrics.k8s.io out of the depth of SQS queues: the smallest thing that a HPA can read.
+"""Serves external.metrics.k8s.io from the length of SQS queues: the minimum that an HPA needs.
 
     python -m tools.k8s.metrics --pki DIR --port N --register KUBECONFIG     # SQS as the environment says
 
@@ -20,7 +20,7 @@ from aiohttp import web
 
 from tools.local.engines import LOOPBACK
 
-from .api import Api, second
+from .api import KubernetesApi, second_timestamp
 
 VERSION = "external.metrics.k8s.io/v1beta1"
 METRIC = "pcaplake_queue_messages"
@@ -28,11 +28,11 @@ SERVICE = "external-metrics"
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 
 
-async def register(api: Api, pki: Path, port: int) -> None:
-    """Service and APIService. ExternalName is what the aggregator dials without a proxy on the node."""
+async def register_external_metrics(api: KubernetesApi, pki: Path, port: int) -> None:
+    """Create Service and APIService. The aggregator connects to an ExternalName without a proxy on the node."""
     spec: dict[str, Any] = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     path = "/api/v1/namespaces/kube-system/services"
-    await api.ask("POST", path, {"metadata": {"name": SERVICE}, "spec": spec}, ok=(409,))
+    await api.send_request("POST", path, {"metadata": {"name": SERVICE}, "spec": spec}, ok=(409,))
     group, version = VERSION.split("/")
     spec = {
         "group": group,
@@ -43,40 +43,40 @@ async def register(api: Api, pki: Path, port: int) -> None:
         "caBundle": base64.b64encode((pki / "ca.crt").read_bytes()).decode(),
     }
     body = {"metadata": {"name": f"{version}.{group}"}, "spec": spec}
-    await api.ask("POST", "/apis/apiregistration.k8s.io/v1/apiservices", body, ok=(409,))
+    await api.send_request("POST", "/apis/apiregistration.k8s.io/v1/apiservices", body, ok=(409,))
 
 
-async def _registered(kubeconfig: Path, pki: Path, port: int) -> None:
-    api = Api(kubeconfig)
+async def _create_api_service(kubeconfig: Path, pki: Path, port: int) -> None:
+    api = KubernetesApi(kubeconfig)
     try:
-        await register(api, pki, port)
+        await register_external_metrics(api, pki, port)
     finally:
         await api.close()
 
 
-def _app() -> web.Application:
+def _create_application() -> web.Application:
     sqs = boto3.client("sqs")
 
-    def depth(queue: str) -> int:
+    def queue_depth(queue: str) -> int:
         url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
         found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(_COUNTS))["Attributes"]
         return sum(int(value) for value in found.values())
 
-    async def resources(_: web.Request) -> web.Response:
+    async def list_resources(_: web.Request) -> web.Response:
         one = {"name": METRIC, "singularName": "", "namespaced": True, "kind": "ExternalMetricValueList"}
         doc = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": VERSION}
         return web.json_response({**doc, "resources": [{**one, "verbs": ["get"]}]})
 
-    async def value(request: web.Request) -> web.Response:
+    async def metric_value(request: web.Request) -> web.Response:
         labels = dict(part.split("=", 1) for part in request.query.get("labelSelector", "").split(",") if "=" in part)
-        count = await asyncio.to_thread(depth, labels["queue"])
+        count = await asyncio.to_thread(queue_depth, labels["queue"])
         item = {"metricName": request.match_info["metric"], "metricLabels": labels, "value": str(count)}
         doc = {"kind": "ExternalMetricValueList", "apiVersion": VERSION, "metadata": {}}
-        return web.json_response({**doc, "items": [{**item, "timestamp": second()}]})
+        return web.json_response({**doc, "items": [{**item, "timestamp": second_timestamp()}]})
 
     app = web.Application()
-    app.router.add_get(f"/apis/{VERSION}", resources)
-    app.router.add_get(f"/apis/{VERSION}/namespaces/{{namespace}}/{{metric}}", value)
+    app.router.add_get(f"/apis/{VERSION}", list_resources)
+    app.router.add_get(f"/apis/{VERSION}/namespaces/{{namespace}}/{{metric}}", metric_value)
     return app
 
 
@@ -87,8 +87,8 @@ if __name__ == "__main__":
     parser.add_argument("--register", type=Path, metavar="KUBECONFIG", help="tell the API server, too")
     given = parser.parse_args()
     if given.register:
-        asyncio.run(_registered(given.register, given.pki, given.port))
+        asyncio.run(_create_api_service(given.register, given.pki, given.port))
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(given.pki / "front-ca.crt"))
     tls.verify_mode = ssl.CERT_REQUIRED
     tls.load_cert_chain(given.pki / "serving.crt", given.pki / "serving.key")
-    web.run_app(_app(), host=LOOPBACK, port=given.port, ssl_context=tls, print=None)
+    web.run_app(_create_application(), host=LOOPBACK, port=given.port, ssl_context=tls, print=None)

@@ -1,4 +1,4 @@
-"""A real control plane as processes on loopback: etcd, API server, controllers, scheduler. It ends with its maker.
+"""A real control plane as processes on loopback: etcd, API server, controllers, scheduler. It stops with its parent process.
 
 python -m tools.k8s.plane DIR      # until Ctrl-C; DIR/kubeconfig is the administrator's
 """
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.local.engines import LOOPBACK
-from tools.local.stack import free_ports
+from tools.local.stack import find_free_ports
 
 from . import pki
 
@@ -29,13 +29,13 @@ READY = 180.0  # seconds
 TETHERED = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
-def binaries() -> Path:
-    """Where `make k8s-bin` puts them, or where PCAPLAKE_K8S_BIN says."""
+def binaries_folder() -> Path:
+    """The folder of the binaries: PCAPLAKE_K8S_BIN, or the folder of `make k8s-bin`."""
     return Path(os.environ.get(VARIABLE) or ROOT / ".k8s" / "bin")
 
 
-def admin(path: Path, server: str, certificates: Path) -> Path:
-    """A kubeconfig with every right."""
+def write_admin_kubeconfig(path: Path, server: str, certificates: Path) -> Path:
+    """A kubeconfig with all permissions."""
     user = {"client-certificate": f"{certificates}/admin.crt", "client-key": f"{certificates}/admin.key"}
     cluster = {"server": server, "certificate-authority": f"{certificates}/ca.crt"}
     doc = {
@@ -50,30 +50,34 @@ def admin(path: Path, server: str, certificates: Path) -> Path:
     return path
 
 
-class Plane:
-    """`up` until it answers; `down` ends all, and forgets it. `hpa_sync`: seconds between two looks of the HPA."""
+class ControlPlane:
+    """One control plane: API server, etcd, controllers.
+
+    `start_control_plane` returns when it answers; `stop_control_plane` stops all processes and deletes the state.
+    `hpa_sync`: seconds between two decisions of the HPA.
+    """
 
     def __init__(self, folder: Path, *, hpa_sync: float = 2.0, bin: Path | None = None) -> None:
-        self.folder, self.bin = folder.resolve(), (bin or binaries()).resolve()
+        self.folder, self.bin = folder.resolve(), (bin or binaries_folder()).resolve()
         self.pki, self.kubeconfig = self.folder / "pki", self.folder / "kubeconfig"
-        self._etcd, self._peer, self._api = free_ports(3)
+        self._etcd, self._peer, self._api = find_free_ports(3)
         self.server = f"https://{LOOPBACK}:{self._api}"
         self._hpa_sync = hpa_sync
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def up(self) -> None:
+    def start_control_plane(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        pki.write(self.pki)
-        admin(self.kubeconfig, self.server, self.pki)
+        pki.write_certificates(self.pki)
+        write_admin_kubeconfig(self.kubeconfig, self.server, self.pki)
         try:
             self.start_etcd()
-            self.start_apiserver()
-            self.wait()
+            self.start_api_server()
+            self.wait_until_ready()
             config = ("--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--secure-port", "0")
-            self._spawn("kube-controller-manager", [*config, *self._controllers()])
-            self._spawn("kube-scheduler", [*config, "--profiling=false"])
+            self._spawn_component("kube-controller-manager", [*config, *self._controller_flags()])
+            self._spawn_component("kube-scheduler", [*config, "--profiling=false"])
         except BaseException:
-            self.down()
+            self.stop_control_plane()
             raise
 
     def start_etcd(self) -> None:
@@ -87,10 +91,10 @@ class Plane:
             "initial-cluster": f"default={peer}",
             "log-level": "warn",
         }
-        self._spawn("etcd", ["--unsafe-no-fsync", *_flags(flags)])
+        self._spawn_component("etcd", ["--unsafe-no-fsync", *_format_flags(flags)])
 
-    def start_apiserver(self) -> None:
-        """Also after it was killed: its state is in etcd."""
+    def start_api_server(self) -> None:
+        """Start the API server, also after it was killed: its state is in etcd."""
         certs = self.pki
         flags = {
             "etcd-servers": f"http://{LOOPBACK}:{self._etcd}",
@@ -120,9 +124,9 @@ class Plane:
             "kubelet-client-key": certs / "admin.key",
             "profiling": "false",
         }
-        self._spawn("kube-apiserver", _flags(flags))
+        self._spawn_component("kube-apiserver", _format_flags(flags))
 
-    def _controllers(self) -> list[str]:
+    def _controller_flags(self) -> list[str]:
         flags = {
             "root-ca-file": self.pki / "ca.crt",
             "service-account-private-key-file": self.pki / "sa.key",
@@ -130,10 +134,10 @@ class Plane:
             "node-monitor-grace-period": "60s",
             "profiling": "false",
         }
-        return _flags(flags)
+        return _format_flags(flags)
 
-    def wait(self) -> None:
-        """Until the API server is ready."""
+    def wait_until_ready(self) -> None:
+        """Wait until the API server is ready."""
         context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
         context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
         handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
@@ -142,7 +146,9 @@ class Plane:
         while True:
             for name, process in self.processes.items():
                 if process.poll() is not None:
-                    raise RuntimeError(f"{name} ended with {process.returncode}: {self.log(name)[-2000:]}")
+                    raise RuntimeError(
+                        f"{name} ended with {process.returncode}: {self.read_component_log(name)[-2000:]}"
+                    )
             try:
                 with opener.open(f"{self.server}/readyz", timeout=5) as answer:
                     if answer.status == 200:
@@ -150,20 +156,22 @@ class Plane:
             except OSError:
                 pass
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no API server after {READY:.0f} s: {self.log('kube-apiserver')[-2000:]}")
+                raise TimeoutError(
+                    f"no API server after {READY:.0f} s: {self.read_component_log('kube-apiserver')[-2000:]}"
+                )
             time.sleep(0.1)
 
-    def log(self, name: str) -> str:
+    def read_component_log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def _spawn(self, name: str, flags: Sequence[str]) -> None:
+    def _spawn_component(self, name: str, flags: Sequence[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             command = [*TETHERED, str(self.bin / "k8slab"), name, *flags]
             self.processes[name] = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, cwd=self.folder
             )
 
-    def down(self) -> None:
+    def stop_control_plane(self) -> None:
         for process in reversed(self.processes.values()):
             process.send_signal(signal.SIGTERM)
         for process in reversed(self.processes.values()):
@@ -175,15 +183,15 @@ class Plane:
         self.processes.clear()
 
 
-def _flags(flags: dict[str, object]) -> list[str]:
+def _format_flags(flags: dict[str, object]) -> list[str]:
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
 if __name__ == "__main__":
-    plane = Plane(Path(sys.argv[1]))
-    plane.up()
+    plane = ControlPlane(Path(sys.argv[1]))
+    plane.start_control_plane()
     print(f"export KUBECONFIG={plane.kubeconfig}", flush=True)
     try:
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
     finally:
-        plane.down()
+        plane.stop_control_plane()

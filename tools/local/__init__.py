@@ -1,5 +1,5 @@
-"""S3, SQS and DynamoDB on loopback, without Docker: `python -m tools.local`.
+"""S3, SQS, SNS and DynamoDB on loopback, without Docker: `python -m tools.local`.
 
-`engines` knows the two engines and how each is started, `install` gets them, `stack` runs them. Only the standard
-library is used, so that it runs before anything is installed. `serve` runs inside the engine's own interpreter.
+`engines` defines the two engines and how each starts, `install` installs them, `stack` runs them. They use only the standard
+library, so that they run before anything is installed. `serve` runs in the engine's own interpreter.
 """

@@ -1,4 +1,4 @@
-"""The two engines, and the servers each consists of. Knows commands and environments; starts nothing.
+"""The two engines and their servers. Defines commands and environments; starts nothing.
 
 LocalStack (S3, SQS) with DynamoDB Local, the one made by AWS, is what people get; MiniStack is one process with all
 three, installs in seconds and starts in two. They are independent implementations: what holds on both is no quirk.
@@ -19,7 +19,7 @@ SERVICES = "s3,sqs,sns,dynamodb"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class EngineServer:
     """One process: `command` with `environment` added, listening on `port` of loopback.
 
     It is up when what it serves answers: the health page of LocalStack and MiniStack, DynamoDB's ListTables.
@@ -33,19 +33,21 @@ class Server:
     environment: Mapping[str, str]
 
 
-def venv_of(engine: Engine, state: Path) -> Path:
-    """The engine's own environment: its pins and ours do not agree."""
+def engine_venv_path(engine: Engine, state: Path) -> Path:
+    """The engine's virtual environment; it is separate because its pins conflict with those of pcaplake."""
     return state / engine
 
 
-def jars_of(state: Path) -> Path:
-    """DynamoDB Local with everything it needs, native libraries too."""
+def dynamodb_jars_path(state: Path) -> Path:
+    """The folder of DynamoDB Local with all its jars and native libraries."""
     return state / "dynamodb"
 
 
-def servers_of(engine: Engine, *, port: int, dynamodb_port: int, state: Path, run: Path) -> tuple[Server, ...]:
-    """What has to run; `run` is a folder for their files, nothing in it outlives them."""
-    python = str(venv_of(engine, state) / "bin" / "python")
+def servers_of_engine(
+    engine: Engine, *, port: int, dynamodb_port: int, state: Path, run: Path
+) -> tuple[EngineServer, ...]:
+    """The servers to run. They keep their files in the folder `run`, which is deleted when they stop."""
+    python = str(engine_venv_path(engine, state) / "bin" / "python")
     start = (python, str(HERE / "serve.py"), engine)
     common = {
         "SERVICES": SERVICES,
@@ -63,7 +65,9 @@ def servers_of(engine: Engine, *, port: int, dynamodb_port: int, state: Path, ru
             "DOCKER_HOST": f"unix://{run / 'no-docker.sock'}",  # else it looks for old containers at every start
         }
         return (
-            Server(name="ministack", port=port, health=True, dynamodb=True, command=start, environment=environment),
+            EngineServer(
+                name="ministack", port=port, health=True, dynamodb=True, command=start, environment=environment
+            ),
         )
     environment = common | {
         "GATEWAY_LISTEN": f"{LOOPBACK}:{port}",
@@ -77,7 +81,7 @@ def servers_of(engine: Engine, *, port: int, dynamodb_port: int, state: Path, ru
         "DNS_ADDRESS": "0",
         "SKIP_SSL_CERT_DOWNLOAD": "1",
     }
-    jars = jars_of(state)
+    jars = dynamodb_jars_path(state)
     java = (
         "java",
         "-Xmx512m",
@@ -94,6 +98,8 @@ def servers_of(engine: Engine, *, port: int, dynamodb_port: int, state: Path, ru
         str(dynamodb_port),
     )
     return (
-        Server(name="localstack", port=port, health=True, dynamodb=False, command=start, environment=environment),
-        Server(name="dynamodb", port=dynamodb_port, health=False, dynamodb=True, command=java, environment=common),
+        EngineServer(name="localstack", port=port, health=True, dynamodb=False, command=start, environment=environment),
+        EngineServer(
+            name="dynamodb", port=dynamodb_port, health=False, dynamodb=True, command=java, environment=common
+        ),
     )

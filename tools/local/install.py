@@ -1,7 +1,7 @@
-"""Getting an engine: pins with hashes into an environment of its own, jars by Maven. Needs the registries only here.
+"""Installs an engine: pinned packages into its own virtual environment, jars with Maven. Only this module uses registries.
 
-What is installed is marked with the pins it came from; other pins install again. The mark is written last, so that an
-interrupted installation is not taken for a whole one.
+A marker file records the pins of an installation; changed pins install again. The marker is written last, so that an interrupted
+installation is not mistaken for a complete one.
 """
 
 from __future__ import annotations
@@ -16,50 +16,52 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .engines import HERE, Engine, jars_of, venv_of
+from .engines import HERE, Engine, dynamodb_jars_path, engine_venv_path
 
 
 class CannotInstall(Exception):
-    """The message says what is missing and what to do."""
+    """An engine cannot be installed. The message says what is missing and what to do."""
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with its process."""
+def hold_exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold a lock that one process at a time can hold. The lock ends with the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def install(engine: Engine, state: Path) -> None:
-    """Nothing is done when it is there already. `CannotInstall` when it cannot be."""
-    with exclusive(state / f"{engine}.lock"):
-        _environment(engine, state)
+def install_engine(engine: Engine, state: Path) -> None:
+    """Install the engine unless it is installed. Raises `CannotInstall` if this fails."""
+    with hold_exclusive_lock(state / f"{engine}.lock"):
+        _install_environment(engine, state)
         if engine == "localstack":
-            _dynamodb(state)
+            _install_dynamodb(state)
 
 
-def _environment(engine: Engine, state: Path) -> None:
+def _install_environment(engine: Engine, state: Path) -> None:
     pins = HERE / "requirements" / f"{engine}.txt"
-    venv = venv_of(engine, state)
+    venv = engine_venv_path(engine, state)
     mark = venv / ".installed"
     if mark.exists() and mark.read_text() == pins.read_text():
         return
     print(f"installing {engine} into {venv}, once", file=sys.stderr)
-    python = _python313() if engine == "localstack" else sys.executable
+    python = _find_python313() if engine == "localstack" else sys.executable
     shutil.rmtree(venv, ignore_errors=True)
-    _run([python, "-m", "venv", str(venv)], "no venv: on Debian install python3-venv")
+    _run_install_command([python, "-m", "venv", str(venv)], "no venv: on Debian install python3-venv")
     pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    _run([*pip, "--require-hashes", "-r", str(pins)], "it needs the package index that pip is set up for")
+    _run_install_command(
+        [*pip, "--require-hashes", "-r", str(pins)], "it needs the package index that pip is set up for"
+    )
     mark.write_text(pins.read_text())
 
 
-def _dynamodb(state: Path) -> None:
-    pom, source, jars = HERE / "pom.xml", HERE / "DynamoLoopback.java", jars_of(state)
-    wanted = pom.read_text() + source.read_text()
+def _install_dynamodb(state: Path) -> None:
+    pom, source, jars = HERE / "pom.xml", HERE / "DynamoLoopback.java", dynamodb_jars_path(state)
+    install_recipe = pom.read_text() + source.read_text()
     mark = jars / ".installed"
-    if mark.exists() and mark.read_text() == wanted:
+    if mark.exists() and mark.read_text() == install_recipe:
         return
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
@@ -70,27 +72,29 @@ def _dynamodb(state: Path) -> None:
     print(f"installing DynamoDB Local into {jars}, once", file=sys.stderr)
     shutil.rmtree(jars, ignore_errors=True)
     copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
-    _run(["mvn", "-q", "-B", "-f", str(pom), *copy], "Maven needs the repository that its settings name")
+    _run_install_command(
+        ["mvn", "-q", "-B", "-f", str(pom), *copy], "Maven needs the repository that its settings name"
+    )
     compile_it = ["javac", "-cp", f"{jars}/*", "-d", str(jars), str(source)]
-    _run(compile_it, "it needs a JDK of version 17 or newer, first on PATH")
-    mark.write_text(wanted)
+    _run_install_command(compile_it, "it needs a JDK of version 17 or newer, first on PATH")
+    mark.write_text(install_recipe)
 
 
-def _python313() -> str:
-    """LocalStack says 3.10 and needs 3.13. A pyenv shim of that name may refuse to run, so each candidate is tried."""
+def _find_python313() -> str:
+    """LocalStack claims to support 3.10 but needs 3.13. A pyenv shim of that name may fail, so each candidate is run once."""
     name = "python3.13"
     roots = [os.environ.get("PYENV_ROOT", "~/.pyenv") + "/versions", "~/.local/share/uv/python"]
-    found = [path for root in roots for path in sorted(glob.glob(f"{os.path.expanduser(root)}/*/bin/{name}"))]
-    for candidate in (os.environ.get("LOCAL_AWS_PYTHON"), shutil.which(name), *reversed(found)):
-        if candidate and _is_313(candidate):
+    candidates = [path for root in roots for path in sorted(glob.glob(f"{os.path.expanduser(root)}/*/bin/{name}"))]
+    for candidate in (os.environ.get("LOCAL_AWS_PYTHON"), shutil.which(name), *reversed(candidates)):
+        if candidate and _is_python313(candidate):
             return candidate
     raise CannotInstall(
-        "LocalStack needs Python 3.13, no other: pyenv install 3.13, or uv python install 3.13, or name one with "
-        "LOCAL_AWS_PYTHON; --engine ministack runs on this one"
+        "LocalStack needs Python 3.13 exactly: run pyenv install 3.13 or uv python install 3.13, or set "
+        "LOCAL_AWS_PYTHON to its path; --engine ministack runs on the present Python"
     )
 
 
-def _is_313(python: str) -> bool:
+def _is_python313(python: str) -> bool:
     check = "import sys, venv, ssl; sys.exit(sys.version_info[:2] != (3, 13))"
     try:
         return subprocess.run([python, "-c", check], capture_output=True, check=False).returncode == 0
@@ -98,8 +102,8 @@ def _is_313(python: str) -> bool:
         return False
 
 
-def _run(command: Sequence[str], advice: str) -> None:
-    """Output of the command goes to stderr: stdout is for the shell that evaluates it."""
+def _run_install_command(command: Sequence[str], advice: str) -> None:
+    """Run a command with its output on stderr, because a shell evaluates stdout."""
     try:
         subprocess.run(command, check=True, stdout=sys.stderr.fileno(), stdin=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError) as error:

@@ -1,4 +1,4 @@
-"""Runs in the engine's own interpreter, which has nothing of ours: `serve.py ministack|localstack`.
+"""Runs in the engine's own interpreter, which has no pcaplake modules: `serve.py ministack|localstack`.
 
 Does what no setting of the engines does: LocalStack on loopback only, MiniStack with ranges of old versions, and a
 server that ends with whoever started it.
@@ -13,14 +13,14 @@ import sys
 import threading
 
 
-def end_with_parent() -> None:
-    """When the other end of stdin is gone, however that came, so is this process group."""
+def exit_with_parent() -> None:
+    """Kill this process group as soon as the other end of stdin is closed, for whatever reason."""
     os.read(0, 1)
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def loopback_only() -> None:
-    """LocalStack drops the host part of GATEWAY_LISTEN and would listen on every interface."""
+def listen_on_loopback_only() -> None:
+    """LocalStack ignores the host in GATEWAY_LISTEN and would listen on all interfaces."""
     from twisted.internet.endpoints import TCP4ServerEndpoint  # type: ignore[import-not-found]
 
     original = TCP4ServerEndpoint.__init__
@@ -31,21 +31,21 @@ def loopback_only() -> None:
     TCP4ServerEndpoint.__init__ = init
 
 
-def ranges_of_versions() -> None:
-    """MiniStack forgets the Range of a GET that names a version, and sends all of it."""
+def patch_ranges_of_versions() -> None:
+    """MiniStack ignores the Range of a GET with a version id, and sends the whole object."""
     from ministack.services import s3  # type: ignore[import-not-found]
 
     original = s3._get_object
 
     def get_object(bucket_name, key, headers, query_params=None):  # type: ignore[no-untyped-def]
         status, answered, body = original(bucket_name, key, headers, query_params)
-        asked = headers.get("range") if query_params and "versionId" in query_params else None
-        if status != 200 or not asked or "Content-Range" in answered:
+        range_header = headers.get("range") if query_params and "versionId" in query_params else None
+        if status != 200 or not range_header or "Content-Range" in answered:
             return status, answered, body
-        found = s3._parse_range(asked, len(body))
-        if found is None:
+        byte_range = s3._parse_range(range_header, len(body))
+        if byte_range is None:
             return 416, {"Content-Range": f"bytes */{len(body)}"}, b""
-        first, last = found
+        first, last = byte_range
         kept = {
             name: value for name, value in answered.items() if not name.startswith("x-amz-checksum")
         }  # of the whole
@@ -58,11 +58,11 @@ def ranges_of_versions() -> None:
 def main(engine: str) -> None:
     sys.path.pop(0)  # this folder: its modules are not the engine's
     if os.environ.get("LOCAL_AWS_TETHERED"):
-        threading.Thread(target=end_with_parent, daemon=True).start()
+        threading.Thread(target=exit_with_parent, daemon=True).start()
     if engine == "localstack":
-        loopback_only()
+        listen_on_loopback_only()
     else:
-        ranges_of_versions()
+        patch_ranges_of_versions()
     module = {"localstack": "localstack.runtime.main", "ministack": "ministack"}[engine]
     sys.argv = [engine]
     runpy.run_module(module, run_name="__main__")

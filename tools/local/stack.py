@@ -1,7 +1,7 @@
-"""One running engine: start, stop, and whether it is there. Everything it holds is in memory and ends with it.
+"""Starts, stops and checks one engine. Its data is in memory and is lost when it stops.
 
-A server's pid file is locked by the server itself, through a descriptor it inherits: the kernel lets go of the lock
-when the process is dead, so a pid that was given to another program is never taken for ours.
+Each server holds a lock on its pid file through an inherited descriptor. The kernel releases the lock when the process ends,
+so a pid that another program reuses is never mistaken for the server.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import time
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from .engines import LOOPBACK, Engine, Server, servers_of
-from .install import exclusive, install
+from .engines import LOOPBACK, Engine, EngineServer, servers_of_engine
+from .install import hold_exclusive_lock, install_engine
 
 REGION = "us-east-1"
 START_SECONDS = 90.0
 STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL = 3000
-_SIGNED = (  # of nobody: the servers do not look, but DynamoDB Local wants to see one
+_SIGNED = (  # not valid: no server checks the signature, but DynamoDB Local requires one
     "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
 )
 
 
 class CannotStart(Exception):
-    """The message holds the end of the servers' logs, or says what is in the way."""
+    """An engine cannot start. The message has the end of the servers' logs, or names the obstacle."""
 
 
-class Stack:
+class EngineStack:
     """An engine on `port` (LocalStack's DynamoDB on `dynamodb_port`, the next one if not given), installed in `state`.
 
     With `tethered` the servers end with this process, whatever kills it; else they stay until `stop`.
@@ -56,13 +56,15 @@ class Stack:
         self.port, self.dynamodb_port = port, dynamodb_port or port + 1
         self.state = state.absolute()
         self.run = (run or state / f"run-{engine}-{port}").absolute()
-        self.servers = servers_of(engine, port=port, dynamodb_port=self.dynamodb_port, state=self.state, run=self.run)
+        self.servers = servers_of_engine(
+            engine, port=port, dynamodb_port=self.dynamodb_port, state=self.state, run=self.run
+        )
         self._tethered = tethered
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
-    def endpoint(self) -> str:
-        """Of S3 and SQS."""
+    def endpoint_url(self) -> str:
+        """URL of S3 and SQS."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
@@ -70,10 +72,10 @@ class Stack:
         return f"http://{LOOPBACK}:{self.dynamodb_port}"
 
     @property
-    def environment(self) -> dict[str, str]:
-        """What connects every AWS SDK and pcaplake to it; no setting is needed beside it."""
+    def client_environment(self) -> dict[str, str]:
+        """Environment variables that connect AWS SDKs and pcaplake to this engine. No other settings are needed."""
         return {
-            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL": self.endpoint_url,
             "AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb_endpoint,
             "AWS_ALLOW_HTTP": "true",
             "AWS_ACCESS_KEY_ID": "test",
@@ -84,37 +86,41 @@ class Stack:
         }
 
     def start(self) -> None:
-        """Install if needed, start what is not running, wait until all answer. A failed start leaves nothing behind."""
-        install(self.engine, self.state)
-        with self._alone():
-            missing = [server for server in self.servers if self.pid(server) is None]
-            taken = [server.port for server in missing if _listens(server.port)]
+        """Install if needed, start all servers that do not run, wait until all answer. A failed start leaves nothing running."""
+        install_engine(self.engine, self.state)
+        with self._hold_folder_lock():
+            missing = [server for server in self.servers if self.server_process_id(server) is None]
+            taken = [server.port for server in missing if _is_port_listening(server.port)]
             if taken:
                 raise CannotStart(
                     f"another program listens on port {', '.join(map(str, taken))}: stop it, or choose with --port"
                 )
             try:
                 for server in missing:
-                    self._spawn(server)
-                self._wait()
+                    self._spawn_server(server)
+                self._wait_until_ready()
             except BaseException:
-                self._kill()
+                self._kill_servers()
                 raise
 
     def stop(self) -> None:
-        """Kill what runs and forget what it held; nothing happens when nothing runs."""
+        """Kill all servers and delete their data. Does nothing if no server runs."""
         if self.run.exists():
-            with self._alone():
-                self._kill()
+            with self._hold_folder_lock():
+                self._kill_servers()
 
-    def down(self) -> list[str]:
-        """The names of the servers that are dead or do not answer."""
-        return [server.name for server in self.servers if self.pid(server) is None or not self._answers(server)]
+    def servers_down(self) -> list[str]:
+        """The names of the servers that do not run or do not answer."""
+        return [
+            server.name
+            for server in self.servers
+            if self.server_process_id(server) is None or not self._server_answers(server)
+        ]
 
-    def pid(self, server: Server) -> int | None:
-        """None when it is dead."""
+    def server_process_id(self, server: EngineServer) -> int | None:
+        """The pid of the server, or None if it does not run."""
         try:
-            file = self._pid_file(server).open()
+            file = self._pid_file_path(server).open()
         except FileNotFoundError:
             return None
         with file:
@@ -124,22 +130,22 @@ class Stack:
                 return int(file.read() or 0) or None  # locked and still empty: being started
         return None
 
-    def _alone(self) -> AbstractContextManager[None]:
-        """No other process starts or stops servers of this folder meanwhile."""
-        return exclusive(self.run.parent / "run.lock")
+    def _hold_folder_lock(self) -> AbstractContextManager[None]:
+        """Prevent other processes from starting or stopping servers of this folder."""
+        return hold_exclusive_lock(self.run.parent / "run.lock")
 
-    def _pid_file(self, server: Server) -> Path:
+    def _pid_file_path(self, server: EngineServer) -> Path:
         return self.run / f"{server.name}.pid"
 
-    def _log(self, server: Server) -> Path:
+    def _log_file_path(self, server: EngineServer) -> Path:
         return self.run / f"{server.name}.log"
 
-    def _spawn(self, server: Server) -> None:
+    def _spawn_server(self, server: EngineServer) -> None:
         (self.run / "tmp").mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, **server.environment}
         if self._tethered:
             environment["LOCAL_AWS_TETHERED"] = "1"
-        with self._log(server).open("wb") as log, self._pid_file(server).open("w") as held:
+        with self._log_file_path(server).open("wb") as log, self._pid_file_path(server).open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             child = subprocess.Popen(
                 server.command,
@@ -154,30 +160,30 @@ class Stack:
             self._children[server.name] = child
             held.write(str(child.pid))
 
-    def _wait(self) -> None:
+    def _wait_until_ready(self) -> None:
         end = time.monotonic() + START_SECONDS
-        while waiting := [server for server in self.servers if not self._answers(server)]:
-            dead = [server for server in waiting if self.pid(server) is None]
+        while waiting := [server for server in self.servers if not self._server_answers(server)]:
+            dead = [server for server in waiting if self.server_process_id(server) is None]
             if dead or time.monotonic() > end:
                 logs = "".join(
-                    f"--- {server.name}\n{self._log(server).read_text(errors='replace')[-_LOG_TAIL:]}\n"
+                    f"--- {server.name}\n{self._log_file_path(server).read_text(errors='replace')[-_LOG_TAIL:]}\n"
                     for server in dead or waiting
                 )
                 raise CannotStart(f"{logs}{self.engine} did not start; the end of its log is above")
             time.sleep(_POLL_SECONDS)
 
-    def _answers(self, server: Server) -> bool:
+    def _server_answers(self, server: EngineServer) -> bool:
         try:
-            if server.health and _status(server.port, "GET", "/_localstack/health") != 200:
+            if server.health and _request_status(server.port, "GET", "/_localstack/health") != 200:
                 return False
-            return not server.dynamodb or _list_tables(server.port) == 200
+            return not server.dynamodb or _list_tables_status(server.port) == 200
         except (OSError, http.client.HTTPException):
             return False
 
-    def _kill(self) -> None:
-        """At once: there is nothing to save, and LocalStack's own shutdown takes seconds."""
+    def _kill_servers(self) -> None:
+        """Kill the server at once: it has nothing to save, and LocalStack's own shutdown takes seconds."""
         for server in self.servers:
-            pid = self.pid(server)
+            pid = self.server_process_id(server)
             if pid is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
@@ -187,15 +193,15 @@ class Stack:
             child.wait(STOP_SECONDS)
         self._children.clear()
         end = time.monotonic() + STOP_SECONDS
-        while left := [server.name for server in self.servers if self.pid(server) is not None]:
+        while left := [server.name for server in self.servers if self.server_process_id(server) is not None]:
             if time.monotonic() > end:
                 raise CannotStart(f"{', '.join(left)} cannot be killed; see {self.run}")
             time.sleep(_POLL_SECONDS)
         shutil.rmtree(self.run, ignore_errors=True)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on; another may take one before it is used."""
+def find_free_ports(count: int) -> list[int]:
+    """Free ports on loopback. Another program may take one before it is used."""
     sockets = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
@@ -203,21 +209,21 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _listens(port: int) -> bool:
+def _is_port_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
-def _list_tables(port: int) -> int:
+def _list_tables_status(port: int) -> int:
     headers = {
         "X-Amz-Target": "DynamoDB_20120810.ListTables",
         "Content-Type": "application/x-amz-json-1.0",
         "Authorization": _SIGNED,
     }
-    return _status(port, "POST", "/", b"{}", headers)
+    return _request_status(port, "POST", "/", b"{}", headers)
 
 
-def _status(port: int, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
+def _request_status(port: int, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)  # no proxy of the environment in between
     try:
         connection.request(method, path, body, headers or {})

@@ -1,5 +1,5 @@
-# What is made, as data: queues, tables, policies, notifications. No provider, no resource: `terraform apply` here makes
-# nothing and shows all, and a test compares it with what `pcaplake setup` makes (worker/fleet/).
+# Defines queues, tables, policies and notifications as data, without a provider or resources. `terraform apply` in this folder
+# creates nothing and prints all definitions. A test compares them with what `pcaplake setup` creates (worker/admin/setup/).
 
 locals {
   bucket_arn = "arn:${var.partition}:s3:::"
@@ -9,15 +9,16 @@ locals {
 
   dead_letters = var.dead_letters == null ? "${var.queue}-dead" : var.dead_letters
 
-  # IAM reads `*`, `?` and `$` as patterns; `$${*}` and its like are these letters
+  # IAM treats `*`, `?` and `$` as special characters; `$${*}`, `$${?}` and `$${$}` match them literally
   literal = {
     for text in concat([for place in var.places : place.prefix], [for lake in var.lakes : trimprefix(lake, "s3://")]) :
     text => join("", [for letter in split("", text) : contains(["$", "*", "?"], letter) ? "$${${letter}}" : letter])
   }
   inside = {
-    for pattern in ["*", "*/_delta_log/*", "_pcaplake/batches/*", "_pcaplake/doctor/*", "_pcaplake/lake.json", "_pcaplake/stages/*"] :
+    for pattern in concat(local.records, ["*", "*/_delta_log/*", "_pcaplake/doctor/*", "_pcaplake/stages/*"]) :
     pattern => [for lake in var.lakes : "${local.bucket_arn}${local.literal[trimprefix(lake, "s3://")]}/${pattern}"]
   }
+  records         = ["_pcaplake/lake.json", "_pcaplake/batches/*", "_pcaplake/losses/*", "_pcaplake/overwrites/*", "_pcaplake/replaced/*"]
   below           = [for place in var.places : "${local.bucket_arn}${place.bucket}/${local.literal[place.prefix]}"]
   captures        = [for place in local.below : "${place}*"]
   capture_buckets = [for place in var.places : "${local.bucket_arn}${place.bucket}"]
@@ -36,7 +37,7 @@ locals {
   of_ledger = {
     worker    = ["BatchGetItem", "DescribeTable", "PutItem"]
     committer = ["BatchGetItem", "ConditionCheckItem", "DeleteItem", "DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"]
-    operator  = ["BatchGetItem", "DescribeTable"]
+    operator  = ["BatchGetItem", "DescribeTable", "GetItem"]
     spark     = ["BatchGetItem", "DescribeTable", "GetItem", "Query"]
     doctor    = ["BatchGetItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "Query"]
   }
@@ -46,7 +47,7 @@ locals {
     spark     = ["DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"]
     doctor    = ["DescribeTable", "DescribeTimeToLive", "Query"]
   }
-  probes = concat( # writes of the doctor, on items that are never there
+  probes = concat( # the doctor tests write permissions on items that never exist
     [{ sid = "LedgerProbes", actions = ["ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem"], table = var.ledger_table, keys = "doctor#*" }],
     var.lock_table == null ? [] : [{ sid = "LockProbes", actions = ["PutItem", "UpdateItem"], table = var.lock_table, keys = "pcaplake doctor *" }],
   )
@@ -63,10 +64,10 @@ locals {
       Names      = { actions = ["ListBucket"], resources = concat(local.capture_buckets, local.lake_buckets) }
     }
     spark = {
-      Tables    = { actions = ["AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"], resources = local.inside["*"] }
-      Names     = { actions = ["GetBucketLocation", "ListBucket"], resources = local.lake_buckets }
-      Manifests = { actions = ["DeleteObject", "PutObject"], resources = concat(local.inside["_pcaplake/lake.json"], local.inside["_pcaplake/batches/*"]), effect = "Deny" }
-      Stages    = { actions = ["DeleteObject"], resources = local.inside["_pcaplake/stages/*"], effect = "Deny" }
+      Tables  = { actions = ["AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"], resources = local.inside["*"] }
+      Names   = { actions = ["GetBucketLocation", "ListBucket"], resources = local.lake_buckets }
+      Records = { actions = ["DeleteObject", "PutObject"], resources = flatten([for pattern in local.records : local.inside[pattern]]), effect = "Deny" }
+      Stages  = { actions = ["DeleteObject"], resources = local.inside["_pcaplake/stages/*"], effect = "Deny" }
     }
     operator = {
       LakeJson = { actions = ["GetObject"], resources = local.inside["_pcaplake/lake.json"] }
@@ -91,7 +92,7 @@ locals {
     )
   }
 
-  # where one setup has several prefixes of a bucket, the shortest covers the others; a filter ends before what S3 wants encoded
+  # The shortest of several prefixes in a bucket covers the others. A filter ends before the first character that S3 requires encoded.
   prefixes = {
     for bucket in distinct([for place in var.places : place.bucket]) : bucket =>
     distinct([for place in var.places : regex("^[A-Za-z0-9!_.'()/-]*", place.prefix) if place.bucket == bucket])

@@ -29,18 +29,18 @@ output "tables" {
 }
 
 output "queue" {
-  description = "The queue of notifications."
+  description = "The queue that receives the notifications."
   value = {
     name                       = var.queue
     arn                        = local.queue_arn
-    visibility_timeout_seconds = 120    # heartbeats renew it
+    visibility_timeout_seconds = 120    # heartbeats extend it
     message_retention_seconds  = 604800 # 7 days
     max_receive_count          = 5
   }
 }
 
 output "dead_letters" {
-  description = "Its dead letters. Their age counts from the first sending, so they are kept for the longest there is."
+  description = "The dead-letter queue. SQS counts a message's age from its first sending, so the retention is the maximum."
   value = {
     name                      = local.dead_letters
     arn                       = local.dead_arn
@@ -49,7 +49,7 @@ output "dead_letters" {
 }
 
 output "queue_policy" {
-  description = "S3 may send, for these buckets of this account."
+  description = "Policy of the queue: allows S3 to send notifications from these buckets of this account."
   value = {
     Version = "2012-10-17"
     Statement = [{
@@ -67,7 +67,7 @@ output "queue_policy" {
 }
 
 output "notifications" {
-  description = "By bucket, the prefixes whose created objects are announced."
+  description = "Key prefixes by bucket. S3 sends a notification for each object created below them."
   value = {
     for bucket, prefixes in local.prefixes : bucket => sort([
       for prefix in prefixes : prefix if !anytrue([for other in prefixes : other != prefix && startswith(prefix, other)])

@@ -1,42 +1,42 @@
 variable "partition" {
-  description = "Of the account: aws, aws-cn or aws-us-gov."
+  description = "AWS partition of the account: aws, aws-cn or aws-us-gov."
   type        = string
   default     = "aws"
 }
 
 variable "region" {
-  description = "Of queue and tables."
+  description = "AWS region of the queue and the tables."
   type        = string
 }
 
 variable "account" {
-  description = "Its 12 digits."
+  description = "AWS account id (12 digits)."
   type        = string
 }
 
 variable "queue" {
-  description = "Name of the SQS queue with the notifications (settings.queue)."
+  description = "Name of the SQS queue that receives the S3 notifications (settings.queue)."
   type        = string
 
   validation {
     condition     = !endswith(var.queue, ".fifo")
-    error_message = "S3 sends to no FIFO queue: name a standard one."
+    error_message = "S3 cannot send notifications to a FIFO queue: use a standard queue."
   }
 }
 
 variable "dead_letters" {
-  description = "Name of the queue of dead letters; by default the queue's with -dead."
+  description = "Name of the dead-letter queue. Default: the name of the queue with -dead appended."
   type        = string
   default     = null
 }
 
 variable "places" {
-  description = "Where captures lie: what the routes' keys begin with, by bucket."
+  description = "Where captures are stored: buckets, and the key prefixes that the routes use."
   type        = list(object({ bucket = string, prefix = optional(string, "") }))
 
   validation {
     condition     = length(var.places) > 0
-    error_message = "Name one place at least: { bucket = \"raw\", prefix = \"drives/\" }."
+    error_message = "Set at least one place: { bucket = \"raw\", prefix = \"drives/\" }."
   }
 }
 
@@ -57,7 +57,7 @@ variable "ledger_table" {
 }
 
 variable "lock_table" {
-  description = "DynamoDB table of Spark's S3DynamoDBLogStore (settings.lock_table); null where settings.log_store is put-if-absent."
+  description = "DynamoDB table that S3DynamoDBLogStore uses as lock table (settings.lock_table). Set null if settings.log_store is put-if-absent."
   type        = string
   default     = "delta_log"
 }

@@ -1,10 +1,11 @@
-{{/* Names, labels and what is worked out from values. */}}
+{{/* Names, labels and values that are computed from other values. */}}
 
 {{- define "pcaplake.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* 34 letters: with the longest suffix and a hash it still fits into the 52 of a CronJob. Longer names of releases are cut. */}}
+{{/* At most 34 characters: with the longest suffix and a hash, the name fits into the 52 characters of a CronJob's name. Longer release
+names are truncated. */}}
 {{- define "pcaplake.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 34 | trimSuffix "-" -}}
@@ -19,8 +20,8 @@
 {{- end -}}
 
 {{- define "pcaplake.selector" -}}
-app.kubernetes.io/name: {{ include "pcaplake.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "pcaplake.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
@@ -59,14 +60,6 @@ default
 {{- .Values.keda.authentication.name | default (include "pcaplake.fullname" .) -}}
 {{- end -}}
 
-{{- define "pcaplake.priorityClass" -}}
-{{- if .own -}}
-{{ .own }}
-{{- else if .root.Values.priorityClass.create -}}
-{{ .root.Values.priorityClass.name | default (include "pcaplake.fullname" .root) }}
-{{- end -}}
-{{- end -}}
-
 {{/* `90`, `90s`, `1.5m`, `2h`, `500ms` -> whole seconds, rounded up */}}
 {{- define "pcaplake.seconds" -}}
 {{- $text := . | toString | trim -}}
@@ -76,7 +69,7 @@ default
 {{- mulf $number $factor | ceil | int64 -}}
 {{- end -}}
 
-{{/* `128Mi`, `5G`, `1073741824` -> bytes; 0 for what is not written so. */}}
+{{/* `128Mi`, `5G`, `1073741824` -> bytes; 0 for text in any other form. */}}
 {{- define "pcaplake.bytes" -}}
 {{- $text := kindIs "string" . | ternary . (toString (int64 (toString . | float64))) -}}
 {{- $factor := get (dict "" 1.0 "k" 1000.0 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0) (regexFind "[A-Za-z]*$" $text) -}}
@@ -87,21 +80,7 @@ default
 {{- end -}}
 {{- end -}}
 
-{{/* The settings that were given, with the files that the chart mounts beside them. */}}
-{{- define "pcaplake.settings" -}}
-{{- $given := dict -}}
-{{- range $name, $value := .Values.settings -}}
-{{- if not (kindIs "invalid" $value) -}}
-{{- $_ := set $given $name $value -}}
-{{- end -}}
-{{- end -}}
-{{- if .Values.routes -}}
-{{- $_ := set $given "routes" "routes.yaml" -}}
-{{- end -}}
-{{- toYaml $given -}}
-{{- end -}}
-
-{{/* JSON list of the URIs of the lakes that Spark's jobs are about, without a slash at the end: with and without is one lake. */}}
+{{/* JSON list of the lakes' URIs for the Spark jobs. Trailing slashes are removed, because a URI with and without one names the same lake. */}}
 {{- define "pcaplake.lakes" -}}
 {{- $lakes := list -}}
 {{- if .Values.spark.lakes -}}
@@ -116,15 +95,15 @@ default
 {{- uniq $names | toJson -}}
 {{- end -}}
 
-{{/* "yes" where any of Spark's jobs is on. */}}
+{{/* "yes" if any Spark job is enabled. */}}
 {{- define "pcaplake.sparks" -}}
 {{- range $job := list "compact" "vacuum" "quality" "signals" -}}
 {{- if (index $.Values.spark $job).enabled -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* "yes" where reconcile is on and knows which buckets to list: from its places, or from routes. A route whose bucket is a
-pattern is about those that other routes name; `settings.lake` takes captures of any bucket, and names none. */}}
+{{/* "yes" if reconcile is enabled and knows which buckets to list: from the places in its args, or from routes. A route whose bucket is
+a pattern needs a matching bucket that another route names. `settings.lake` accepts captures from any bucket and names none. */}}
 {{- define "pcaplake.reconciles" -}}
 {{- if .Values.reconcile.enabled -}}
 {{- $named := list -}}
@@ -146,9 +125,9 @@ pattern is about those that other routes name; `settings.lake` takes captures of
 {{- end -}}
 {{- end -}}
 
-{{/* The workers that there are, where an autoscaler counts them and Helm must give its count: what Helm gave once and gives no
-more is set to 1. Applied on the server's side it is the autoscaler's as soon as that has set it once; then to give it
-were a conflict, with the next rollback at the latest. `helm template` sees no Deployment, and gives none. */}}
+{{/* The present number of workers, if an autoscaler sets it and Helm must repeat it: if Helm stops setting a field that it once set,
+Kubernetes resets the field to 1. With server-side apply, the autoscaler owns the field once it has set it. Setting it again would be a
+conflict, at the latest in the next rollback. `helm template` sees no Deployment and renders no number. */}}
 {{- define "pcaplake.liveReplicas" -}}
 {{- $live := lookup "apps/v1" "Deployment" .Release.Namespace (printf "%s-worker" (include "pcaplake.fullname" .)) -}}
 {{- if $live -}}
@@ -165,6 +144,7 @@ were a conflict, with the next rollback at the latest. `helm template` sees no D
 {{- end -}}
 {{- end -}}
 
-{{- define "pcaplake.checksum" -}}
-{{- include (print .Template.BasePath "/configmap.yaml") . | sha256sum -}}
+{{/* PromQL label matchers that select the series of this release. The monitors copy these labels from the pods (podTargetLabels). */}}
+{{- define "pcaplake.scope" -}}
+namespace={{ .Release.Namespace | quote }}, app_kubernetes_io_instance={{ .Release.Name | quote }}
 {{- end -}}

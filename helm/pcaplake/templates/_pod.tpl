@@ -1,6 +1,45 @@
-{{/* What the pods have in common. */}}
+{{/* Templates that all pods share. */}}
 
-{{/* .root, .role, .token: whether it may ask the API server; fields of a pod's spec */}}
+{{/* .root, .component -> JSON of labels, annotations and placement of the component's pods: `pods`, merged with the component's own
+values. Maps are merged key by key, tolerations are appended, other values replace those of `pods`. */}}
+{{- define "pcaplake.place" -}}
+{{- $values := .root.Values -}}
+{{- $levels := list $values.pods -}}
+{{- if has .component (list "worker" "committer") -}}
+{{- if $values.priorityClass.create -}}
+{{- $levels = append $levels (dict "priorityClassName" ($values.priorityClass.name | default (include "pcaplake.fullname" .root))) -}}
+{{- end -}}
+{{- end -}}
+{{- if has .component (list "compact" "vacuum" "quality" "signals") -}}
+{{- $levels = append $levels $values.spark -}}
+{{- $levels = append $levels (index $values.spark .component).pod -}}
+{{- else -}}
+{{- $levels = append $levels (index $values (eq .component "doctor" | ternary "tests" .component)) -}}
+{{- end -}}
+{{- $place := dict "podLabels" dict "podAnnotations" dict "nodeSelector" dict "tolerations" list -}}
+{{- range $level := $levels -}}
+{{- range $name := list "podLabels" "podAnnotations" "nodeSelector" -}}
+{{- range $key, $value := index $level $name -}}{{- $_ := set (get $place $name) $key $value -}}{{- end -}}
+{{- end -}}
+{{- with $level.tolerations -}}{{- $_ := set $place "tolerations" (concat $place.tolerations . | uniq) -}}{{- end -}}
+{{- range $name := list "affinity" "topologySpreadConstraints" "priorityClassName" -}}
+{{- with get $level $name -}}{{- $_ := set $place $name . -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $place | toJson -}}
+{{- end -}}
+
+{{/* .root, .component, .files: see pcaplake.files, .labels, .annotations: additional dicts, optional -> metadata of a pod, without
+its name */}}
+{{- define "pcaplake.podMetadata" -}}
+{{- $place := include "pcaplake.place" . | fromJson -}}
+labels:
+  {{- mergeOverwrite (include "pcaplake.labels" . | fromYaml) (.labels | default dict) $place.podLabels | toYaml | nindent 2 }}
+annotations:
+  {{- mergeOverwrite (dict) $place.podAnnotations (include "pcaplake.settingsAnnotations" . | fromJson) (.annotations | default dict) | toYaml | nindent 2 }}
+{{- end -}}
+
+{{/* .root, .component, .role: of its ServiceAccount, .token: true to mount a token for the API server -> fields of a pod's spec */}}
 {{- define "pcaplake.pod" -}}
 serviceAccountName: {{ include "pcaplake.serviceAccount" . }}
 automountServiceAccountToken: {{ .token | default false }}
@@ -11,25 +50,15 @@ imagePullSecrets:
 {{- end }}
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
-{{- end -}}
-
-{{/* .root, .component, .place: values with nodeSelector, tolerations, affinity, topologySpreadConstraints */}}
-{{- define "pcaplake.placement" -}}
 {{- $root := .root -}}
 {{- $component := .component -}}
-{{- with .place.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
+{{- $place := include "pcaplake.place" . | fromJson }}
+{{- range $name := list "priorityClassName" "nodeSelector" "tolerations" "affinity" }}
+{{- with get $place $name }}
+{{ dict $name . | toYaml }}
 {{- end }}
-{{- with .place.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .place.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .place.topologySpreadConstraints }}
+{{- with $place.topologySpreadConstraints }}
 topologySpreadConstraints:
   {{- range . }}
   {{- $mine := dict "matchLabels" (include "pcaplake.selector" (dict "root" $root "component" $component) | fromYaml) }}
@@ -38,9 +67,9 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Environment of every container; .root, .threads: true where the decoder runs, with .resources, .names: true for a
-pod that must know its own name, .costless: true for one without messages, whose deletion cost is nobody's. What extraEnv names is left out: its entry is the one, since the API server takes no
-name twice. */}}
+{{/* Environment of a container. .root, .threads: true if it runs the decoder, with .resources; .names: true if it needs its pod's name;
+.costless: true if it handles no messages and therefore writes no deletion cost. Variables that extraEnv sets are left out, because the
+API server refuses duplicate names. */}}
 {{- define "pcaplake.environment" -}}
 {{- $given := list }}
 {{- range .root.Values.extraEnv }}{{ $given = append $given .name }}{{ end -}}
@@ -88,54 +117,26 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{- define "pcaplake.settingsVolume" -}}
-- name: settings
-  configMap:
-    name: {{ include "pcaplake.fullname" . }}
-    items:
-      - {key: fleet.yaml, path: fleet.yaml}
-      {{- if .Values.routes }}
-      - {key: routes.yaml, path: routes.yaml}
-      {{- end }}
-      {{- range $name, $_ := .Values.profiles }}
-      - {key: profile-{{ $name }}.yaml, path: profiles/{{ $name }}.yaml}
-      {{- end }}
-{{- end -}}
-
+{{/* .root, .component, .files */}}
 {{- define "pcaplake.volumes" -}}
 volumes:
   {{- include "pcaplake.settingsVolume" . | nindent 2 }}
   - name: scratch
-    emptyDir: {medium: Memory, sizeLimit: {{ .Values.scratch }}}
-  {{- with .Values.extraVolumes }}
+    emptyDir: {medium: Memory, sizeLimit: {{ .root.Values.scratch }}}
+  {{- with .root.Values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
 
-{{/* The pod template of `pcaplake run`; .root, .component, .does: the role, .of: values */}}
+{{/* .root, .component, .does: the role, .of: values -> the pod template of `pcaplake run` */}}
 {{- define "pcaplake.service" -}}
 {{- $root := .root -}}
 metadata:
-  labels:
-    {{- include "pcaplake.labels" . | nindent 4 }}
-    {{- with .of.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-  annotations:
-    checksum/settings: {{ include "pcaplake.checksum" $root }}
-    {{- with .of.podAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+  {{- include "pcaplake.podMetadata" (dict "root" $root "component" .component) | nindent 2 }}
 spec:
   {{- $cost := and ($root.Values.settings.deletion_cost | default false) (eq .component "worker") }}
-  {{- include "pcaplake.pod" (dict "root" $root "role" .component "token" $cost) | nindent 2 }}
+  {{- include "pcaplake.pod" (dict "root" $root "component" .component "role" .component "token" $cost) | nindent 2 }}
   terminationGracePeriodSeconds: {{ add (include "pcaplake.seconds" ($root.Values.settings.drain_timeout | default 60) | int64) $root.Values.worker.graceSeconds }}
-  {{- with include "pcaplake.priorityClass" (dict "root" $root "own" .of.priorityClassName) }}
-  priorityClassName: {{ . }}
-  {{- end }}
-  {{- with include "pcaplake.placement" (dict "root" $root "component" .component "place" .of) | trim }}
-  {{- . | nindent 2 }}
-  {{- end }}
   containers:
     - name: pcaplake
       image: {{ include "pcaplake.image" (dict "root" $root "image" $root.Values.image) }}
@@ -158,7 +159,7 @@ spec:
       securityContext:
         {{- toYaml $root.Values.securityContext | nindent 8 }}
       {{- include "pcaplake.mounts" $root | nindent 6 }}
-  {{- include "pcaplake.volumes" $root | nindent 2 }}
+  {{- include "pcaplake.volumes" (dict "root" $root "component" .component) | nindent 2 }}
 {{- end -}}
 
 {{/* .root, .of: values with schedule */}}
@@ -173,7 +174,7 @@ successfulJobsHistoryLimit: {{ .root.Values.schedule.successfulJobsHistoryLimit 
 failedJobsHistoryLimit: {{ .root.Values.schedule.failedJobsHistoryLimit }}
 {{- end -}}
 
-{{/* .root, .component, .lake if it is about one: of a Job, whoever makes it, so that both kinds are found by the same labels */}}
+{{/* .root, .component, .lake (optional) -> metadata of a Job. Jobs of CronJobs and of the operator have the same labels. */}}
 {{- define "pcaplake.jobMetadata" -}}
 labels:
   {{- include "pcaplake.labels" . | nindent 2 }}
@@ -185,10 +186,9 @@ labels:
 {{- define "pcaplake.reconcilePod" -}}
 {{- $of := .Values.reconcile -}}
 metadata:
-  labels:
-    {{- include "pcaplake.labels" (dict "root" . "component" "reconcile") | nindent 4 }}
+  {{- include "pcaplake.podMetadata" (dict "root" . "component" "reconcile") | nindent 2 }}
 spec:
-  {{- include "pcaplake.pod" (dict "root" . "role" "operator") | nindent 2 }}
+  {{- include "pcaplake.pod" (dict "root" . "component" "reconcile" "role" "operator") | nindent 2 }}
   restartPolicy: Never
   containers:
     - name: pcaplake
@@ -202,5 +202,5 @@ spec:
       securityContext:
         {{- toYaml .Values.securityContext | nindent 8 }}
       {{- include "pcaplake.mounts" . | nindent 6 }}
-  {{- include "pcaplake.volumes" . | nindent 2 }}
+  {{- include "pcaplake.volumes" (dict "root" . "component" "reconcile") | nindent 2 }}
 {{- end -}}

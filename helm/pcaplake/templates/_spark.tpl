@@ -1,20 +1,35 @@
-{{/* Spark's jobs: one pod with spark-submit, or an application of the Kubeflow operator. */}}
+{{/* Spark jobs: one pod with spark-submit, or an application of the Kubeflow Spark operator. */}}
 
-{{/* .root, .job, .lake, .room: letters for the release's part -> a name that no other lake's has. It is the lake's own,
-however many there are: were it another one with a second lake, a stream would run twice while Helm changes them. */}}
+{{/* .root, .job, .lake, .room: characters for the release's part -> a name that is unique for the lake. It does not depend on the
+number of lakes: if a second lake changed it, a stream would run twice while Helm replaces the objects. */}}
 {{- define "pcaplake.sparkName" -}}
 {{- $base := include "pcaplake.fullname" .root | trunc (.room | int) | trimSuffix "-" -}}
 {{ $base }}-{{ .job }}-{{ .lake | sha256sum | trunc 8 }}
 {{- end -}}
 
-{{/* .root, .job, .lake: what the job is told, as YAML */}}
+{{/* .root, .job -> JSON of `spark` for this job: memory, cores and resources in its `pod` override those of `spark` */}}
+{{- define "pcaplake.sparkValues" -}}
+{{- $sizes := list "resources" "driverMemory" "driverCores" "executor" "scratch" -}}
+{{- $own := dict -}}
+{{- range $name, $value := (index .root.Values.spark .job).pod -}}
+{{- if has $name $sizes -}}{{- $_ := set $own $name (deepCopy $value) -}}{{- end -}}
+{{- end -}}
+{{- mergeOverwrite (deepCopy .root.Values.spark) $own | toJson -}}
+{{- end -}}
+
+{{/* URI of a lake -> JSON of the labels and annotations that identify the lake's pods and Jobs */}}
+{{- define "pcaplake.sparkLake" -}}
+{{- dict "labels" (dict "pcaplake/lake" (. | sha256sum | trunc 8)) "annotations" (dict "pcaplake/lake" .) | toJson -}}
+{{- end -}}
+
+{{/* .root, .job, .lake -> arguments of the job, as YAML */}}
 {{- define "pcaplake.sparkArguments" -}}
 {{- concat (list .job "--lake" .lake) (index .root.Values.spark .job).args | toYaml -}}
 {{- end -}}
 
-{{/* The same with spark-submit before it: what a pod that is Spark runs. */}}
+{{/* The same after spark-submit: the command in a pod of mode `pod`. */}}
 {{- define "pcaplake.sparkCommand" -}}
-{{- $spark := .root.Values.spark -}}
+{{- $spark := include "pcaplake.sparkValues" . | fromJson -}}
 - spark-submit
 - --master=local[*]
 - --driver-memory={{ $spark.driverMemory }}
@@ -29,8 +44,8 @@ however many there are: were it another one with a second lake, a stream would r
 {{ include "pcaplake.sparkArguments" . }}
 {{- end -}}
 
-{{/* Volume of the shuffles. Spark on Kubernetes and its operator know it by this prefix; by another name, or with
-spark.local.dir, Spark mounts a volume of its own at the same place, and the API server refuses the pod. */}}
+{{/* Name of the volume for shuffle files. Spark on Kubernetes and the Spark operator recognize it by this prefix. With another name, or with
+spark.local.dir, Spark mounts a volume of its own at the same path, and the API server refuses the pod. */}}
 {{- define "pcaplake.sparkWork" -}}
 {{ ternary "spark-local-dir-1" "work" (eq .Values.spark.mode "kubeflow") }}
 {{- end -}}
@@ -45,55 +60,53 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
+{{/* .root, .job */}}
 {{- define "pcaplake.sparkVolumes" -}}
 volumes:
-  {{- include "pcaplake.settingsVolume" . | nindent 2 }}
+  {{- include "pcaplake.settingsVolume" (dict "root" .root "component" .job) | nindent 2 }}
   - name: scratch
     emptyDir: {sizeLimit: 1Gi}
-  - name: {{ include "pcaplake.sparkWork" . }}
-    emptyDir: {sizeLimit: {{ .Values.spark.scratch }}}
-  {{- with .Values.extraVolumes }}
+  - name: {{ include "pcaplake.sparkWork" .root }}
+    emptyDir: {sizeLimit: {{ (include "pcaplake.sparkValues" . | fromJson).scratch }}}
+  {{- with .root.Values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
 
-{{/* .root, .job, .lake, .restart: the template of a pod that is Spark with all it needs */}}
+{{/* .root, .job, .lake: "" omits the arguments and labels of a lake, .restart -> pod template of mode `pod` */}}
 {{- define "pcaplake.sparkPod" -}}
 {{- $root := .root -}}
-{{- $spark := .root.Values.spark -}}
+{{- $spark := include "pcaplake.sparkValues" . | fromJson -}}
+{{- $about := dict "root" $root "component" .job "role" "spark" -}}
+{{- $own := dict -}}
+{{- with .lake -}}{{- $own = include "pcaplake.sparkLake" . | fromJson -}}{{- end -}}
 metadata:
-  labels:
-    {{- include "pcaplake.labels" (dict "root" $root "component" .job) | nindent 4 }}
-    pcaplake/lake: {{ .lake | sha256sum | trunc 8 | quote }}
-  annotations:
-    pcaplake/lake: {{ .lake | quote }}
-    checksum/settings: {{ include "pcaplake.checksum" $root }}
+  {{- include "pcaplake.podMetadata" (merge (dict) $own $about) | nindent 2 }}
 spec:
-  {{- include "pcaplake.pod" (dict "root" $root "role" "spark") | nindent 2 }}
+  {{- include "pcaplake.pod" $about | nindent 2 }}
   restartPolicy: {{ .restart }}
-  {{- with include "pcaplake.placement" (dict "root" $root "component" .job "place" $spark) | trim }}
-  {{- . | nindent 2 }}
-  {{- end }}
   containers:
     - name: spark
       image: {{ include "pcaplake.image" (dict "root" $root "image" $spark.image) }}
       imagePullPolicy: {{ $spark.image.pullPolicy }}
       workingDir: /scratch
+      {{- if .lake }}
       args:
         {{- include "pcaplake.sparkCommand" . | nindent 8 }}
+      {{- end }}
       {{- include "pcaplake.environment" (dict "root" $root) | nindent 6 }}
       resources:
         {{- toYaml $spark.resources | nindent 8 }}
       securityContext:
         {{- toYaml $root.Values.securityContext | nindent 8 }}
       {{- include "pcaplake.sparkMounts" $root | nindent 6 }}
-  {{- include "pcaplake.sparkVolumes" $root | nindent 2 }}
+  {{- include "pcaplake.sparkVolumes" . | nindent 2 }}
 {{- end -}}
 
-{{/* .root, .job, .lake, .always: the spec of a SparkApplication */}}
+{{/* .root, .job, .lake, .always -> spec of a SparkApplication */}}
 {{- define "pcaplake.application" -}}
 {{- $root := .root -}}
-{{- $spark := .root.Values.spark -}}
+{{- $spark := include "pcaplake.sparkValues" . | fromJson -}}
 type: Python
 pythonVersion: "3"
 mode: cluster
@@ -133,23 +146,23 @@ executor:
   memory: {{ $spark.executor.memory }}
   memoryOverhead: {{ $spark.executor.memoryOverhead }}
   {{- include "pcaplake.applicationPod" . | nindent 2 }}
-{{ include "pcaplake.sparkVolumes" $root }}
+{{ include "pcaplake.sparkVolumes" . }}
 {{- end -}}
 
 {{- define "pcaplake.applicationPod" -}}
 {{- $root := .root -}}
+{{- $place := include "pcaplake.place" (dict "root" $root "component" .job) | fromJson -}}
 labels:
-  {{- include "pcaplake.labels" (dict "root" $root "component" "spark-application") | nindent 2 }}
+  {{- mergeOverwrite (include "pcaplake.labels" (dict "root" $root "component" "spark-application") | fromYaml) $place.podLabels | toYaml | nindent 2 }}
+annotations:
+  {{- mergeOverwrite (dict) $place.podAnnotations (include "pcaplake.settingsAnnotations" (dict "root" $root "component" .job) | fromJson) | toYaml | nindent 2 }}
 serviceAccount: {{ include "pcaplake.serviceAccount" (dict "root" $root "role" "spark") }}
 {{ include "pcaplake.environment" (dict "root" $root) }}
 {{ include "pcaplake.sparkMounts" $root }}
-{{- with $root.Values.spark.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
+{{- range $name := list "priorityClassName" "nodeSelector" "tolerations" "affinity" }}
+{{- with get $place $name }}
+{{ dict $name . | toYaml }}
 {{- end }}
-{{- with $root.Values.spark.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
 {{- end }}
 podSecurityContext:
   {{- toYaml $root.Values.podSecurityContext | nindent 2 }}
