@@ -17,8 +17,8 @@ from typing import Any, cast
 import pytest
 
 from tools.local.engines import ENGINES, Engine
-from tools.local.install import CannotInstall, install
-from tools.local.stack import REGION, CannotStart, Stack, free_ports
+from tools.local.install import CannotInstall, install_engine
+from tools.local.stack import REGION, CannotStart, EngineStack, find_free_ports
 
 ROOT = Path(__file__).parents[1]
 START_TRIES = 3  # a port that was free may be taken before the engine has it
@@ -109,29 +109,29 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     if chosen in ENGINES:
         stack = _start(chosen, tmp_path_factory.mktemp("aws"))
         try:
-            yield from _connected(chosen, stack.environment)
+            yield from _connected(chosen, stack.client_environment)
         finally:
             stack.stop()
     else:
-        environment = Stack("ministack", port=0, state=ROOT / ".local-aws").environment
+        environment = EngineStack("ministack", port=0, state=ROOT / ".local-aws").client_environment
         dynamodb = os.environ.get("AWS_ENDPOINT_URL_DYNAMODB", chosen)
         yield from _connected(
             "other", environment | {"AWS_ENDPOINT_URL": chosen, "AWS_ENDPOINT_URL_DYNAMODB": dynamodb}
         )
 
 
-def _start(engine: Engine, folder: Path) -> Stack:
+def _start(engine: Engine, folder: Path) -> EngineStack:
     state = ROOT / ".local-aws"
     try:
-        install(engine, state)
+        install_engine(engine, state)
     except CannotInstall as error:
         if os.environ.get("CI"):
             raise  # there a skip would hide every test of this folder
         pytest.skip(f"no S3, SQS and DynamoDB here: {error}")
     for attempt in range(1, START_TRIES + 1):
-        port, dynamodb_port = free_ports(2)
+        port, dynamodb_port = find_free_ports(2)
         run = folder / f"try-{attempt}"
-        stack = Stack(engine, port=port, dynamodb_port=dynamodb_port, state=state, run=run, tethered=True)
+        stack = EngineStack(engine, port=port, dynamodb_port=dynamodb_port, state=state, run=run, tethered=True)
         try:
             stack.start()
             break

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +12,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.aws import aws
+from tests.guard import guarded
 
 __all__ = ["aws"]
 
@@ -26,7 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torture", action="store_true", help="leave nothing out, however long it takes")
 
 
-ALONE = {"spark", "k8s"}  # folders whose tests share what there is once: a JVM, a cluster
+ALONE = {"spark_jobs", "k8s"}  # folders whose tests share what there is once: a JVM, a cluster
+
+KINDS = {"integration": "services", "spark_jobs": "spark", "k8s": "cluster"}  # folders whose tests all need the same
+SLOW_FIXTURES = {"drive", "wheel"}  # a sample drive that is ingested, a wheel that is built
 
 
 class ByModule(LoadScopeScheduling):
@@ -45,12 +51,45 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModul
     return ByModule(config, log)
 
 
+def kind_of(item: pytest.Item) -> str:
+    """The mark of a test: what it needs besides Python."""
+    folder = item.nodeid.split("/")[1]
+    if folder in KINDS:
+        return KINDS[folder]
+    return "services" if "aws" in getattr(item, "fixturenames", ()) else "unit"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What only `make torture` has time for is left out, not skipped: a skip is a test that could not run."""
+    """Each test gets the mark of its kind. What only `make torture` has time for is left out, not skipped.
+
+    A skip is a test that could not run.
+    """
+    for item in items:
+        item.add_marker(kind_of(item))
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
     if not config.getoption("--torture"):
         out = [item for item in items if item.get_closest_marker("torture") is not None]
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item.get_closest_marker("torture") is None]
+
+
+def _guard(item: pytest.Item) -> AbstractContextManager[None]:
+    if item.get_closest_marker("unit") is None:
+        return nullcontext()
+    return guarded(quick=item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    with _guard(item):
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with _guard(item):
+        yield
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-import worker
-from worker.lake.lake import DECODER_VERSION
+from pcaplake.worker import VERSION
+from tools import release
 
 ROOT = Path(__file__).parents[2]
 REGISTRY = re.compile(r"--(?:extra-)?index-url|--find-links|--trusted-host|files\.pythonhosted|" r"\bpypi\.[a-z]+\b")
@@ -28,6 +29,7 @@ def _text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8", errors="replace")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [REGISTRY, MACHINE, ADDRESS], ids=["registry", "machine path", "local address"])
 def test_nothing_of_a_machine(pattern: re.Pattern[str]) -> None:
     found = {name: match[0] for name in _tracked() if (match := pattern.search(_text(name)))}
@@ -66,9 +68,14 @@ def test_lock_covers_what_the_project_needs() -> None:
 
 
 def test_one_version_everywhere() -> None:
-    """It stands in every row of `captures`: whoever changes one changes the others."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == worker.VERSION == DECODER_VERSION
+    """The build takes it from `worker`; formats that must repeat it, and the tags of the images, state the same."""
+    assert metadata.version("pcaplake") == VERSION
+    stated = release.stated_versions()
+    unreleased = stated.pop(next(place for place in stated if place.startswith("CHANGELOG")))
+    assert set(stated.values()) == {VERSION}
+    assert unreleased in (VERSION, "none")
+    images = subprocess.run(["make", "-n", "images"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"--tag pcaplake(?:-spark)?:(\S*)", images)) == {VERSION}
 
 
 def test_ci_runs_make_test() -> None:

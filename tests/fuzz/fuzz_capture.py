@@ -16,8 +16,8 @@ from types import FunctionType
 
 import atheris
 
-with atheris.instrument_imports(include=["parser"]):
-    import parser.capture  # noqa: F401 - what is imported later is not instrumented
+with atheris.instrument_imports(include=["pcaplake.parser"]):
+    import pcaplake.parser.capture.reader  # noqa: F401 - what is imported later is not instrumented
 
 from tests.parser.checked import checked_kernels, in_place
 from tests.parser.laws import obey

@@ -38,7 +38,7 @@ def of_panels(window: str) -> Iterator[tuple[str, str]]:
     for panel in panels():
         for target in panel["targets"]:
             query = target["expr"].replace("$__rate_interval", window)
-            yield f"{panel['title']} {target['refId']}", query.replace("$namespace", ".*").replace("$job", ".*")
+            yield f"{panel['title']} {target['refId']}", query.replace("$namespace", ".*").replace("$release", ".*")
 
 
 def of_alert(rule: dict[str, Any]) -> list[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,17 +35,19 @@ def chart() -> helm_python.Chart:
     return helm_python.Chart.load(CHART)
 
 
-def texts(values: Mapping[str, Any], *, release: str = "pcaplake") -> dict[str, str]:
+def texts(values: Mapping[str, Any], *, release: str = "pcaplake", namespace: str = "captures") -> dict[str, str]:
     """Template -> what it gives, without those that give nothing. HelmError where Helm refuses the values."""
-    made = chart().render(values=dict(values), name=release, namespace="captures")
+    made = chart().render(values=dict(values), name=release, namespace=namespace)
     return {name: text for name, text in made.items() if text.strip()}
 
 
-def manifests(values: Mapping[str, Any], *, release: str = "pcaplake") -> list[dict[str, Any]]:
+def manifests(
+    values: Mapping[str, Any], *, release: str = "pcaplake", namespace: str = "captures"
+) -> list[dict[str, Any]]:
     """All objects."""
     return [
         one
-        for name, text in texts(values, release=release).items()
+        for name, text in texts(values, release=release, namespace=namespace).items()
         if name != NOTES
         for one in yaml.load_all(text, Loader=yaml.CSafeLoader)
         if one is not None
@@ -80,13 +84,35 @@ def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield one["metadata"]["name"], spec["jobTemplate"]["spec"]["template"]["spec"]
 
 
+def files_of(template: Mapping[str, Any], volume: str = "settings") -> dict[str, str]:
+    """Path -> text of what a pod of this template has in a volume, as the Downward API fills it from its annotations."""
+    (source,) = [one["downwardAPI"] for one in template["spec"]["volumes"] if one["name"] == volume]
+    annotations = template["metadata"]["annotations"]
+    files = {}
+    for item in source["items"]:
+        key = re.fullmatch(r"metadata\.annotations\['([^']+)'\]", item["fieldRef"]["fieldPath"])
+        assert key is not None
+        files[item["path"]] = annotations[key[1]]
+    return files
+
+
+def planned(objects: list[dict[str, Any]]) -> list[str]:
+    """Names of the jobs in the operator's file; none where there is no operator."""
+    templates = [one["spec"]["template"] for one in objects if one["kind"] == "Deployment"]
+    files = [files_of(one) for one in templates]
+    return [name for one in files if "jobs.yaml" in one for name in yaml.safe_load(one["jobs.yaml"])["jobs"]]
+
+
+def lake_hash(uri: str) -> str:
+    """What the chart writes for a lake in the names of its jobs."""
+    return hashlib.sha256(uri.encode()).hexdigest()[:8]
+
+
 def golden(name: str) -> str:
     """What a case gives, as it is kept; the long files of the chart itself are left out."""
     parts = [f"# {template}\n{text.strip()}\n" for template, text in sorted(texts(case(name)).items())]
     whole = "\n".join(parts)
-    for file in ("dashboard.json",):
-        body = "\n".join(f"    {line}" for line in (CHART / "files" / file).read_text().splitlines())
-        whole = whole.replace(body, f"    (files/{file})")
+    whole = re.sub(r"^( *pcaplake-\w+\.json: ).*", r"\1(files/dashboard.json)", whole, flags=re.M)
     return "\n".join(line.rstrip() for line in whole.splitlines()) + "\n"
 
 

@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from spark_jobs.__main__ import JOBS
+from pcaplake.spark_jobs.__main__ import JOBS
+from tests import wheels
+from tools import release
 
 from .rendered import CASES, ROOT, case, manifests, pods
 
@@ -84,7 +86,7 @@ def test_all_that_the_extras_want_is_installed_and_no_tests(needed: ModuleType, 
 
 
 def test_what_is_not_locked_is_said(needed: ModuleType) -> None:
-    with pytest.raises(SystemExit, match=r"not in requirements.lock: nonsense; run make lock"):
+    with pytest.raises(SystemExit, match=r"not in requirements.lock: nonsense; run `make lock`"):
         needed.closure({}, ["nonsense"])
     project = {"project": {"dependencies": [], "optional-dependencies": {"aws": []}}}
     with pytest.raises(SystemExit, match="no extra 'gcp'"):
@@ -237,6 +239,7 @@ def test_what_spark_on_kubernetes_calls(tmp_path: Path) -> None:
     assert options["--podName"] == "pod"
 
 
+@pytest.mark.slow
 def test_the_job_of_the_image_is_the_command_of_the_jobs() -> None:
     """And what the chart tells it is what it takes."""
     told = {
@@ -259,23 +262,9 @@ def test_the_job_of_the_image_is_the_command_of_the_jobs() -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A venv with the wheel, built as the Dockerfile does; what it depends on is this environment's."""
     folder = tmp_path_factory.mktemp("image")
-    source = folder / "src"
-    ignore = shutil.ignore_patterns("__pycache__", "target")
-    for name in ("parser", "worker", "spark_jobs"):
-        shutil.copytree(ROOT / name, source / name, ignore=ignore)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    command = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, "."]
-    subprocess.run(command, cwd=source, check=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-    python = folder / "venv" / "bin" / "python"
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", wheel], check=True)
-    (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    (site / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    shutil.rmtree(source)
-    return folder / "venv"
+    venv = wheels.install(release.build_wheel(folder), folder / "venv")
+    (wheels.site_packages(venv) / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return venv
 
 
 def in_image(venv: Path, *command: Any, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -294,13 +283,16 @@ def in_image(venv: Path, *command: Any, **environment: str) -> subprocess.Comple
 @pytest.mark.slow
 def test_the_wheel_has_all_it_needs(installed: Path) -> None:
     where = in_image(
-        installed, "python", "-c", "import parser, worker, spark_jobs; print(parser.__file__, worker.__file__)"
+        installed,
+        "python",
+        "-c",
+        "import pcaplake.parser, pcaplake.worker as worker; print(pcaplake.parser.__file__, worker.__file__)",
     )
     assert where.stdout.count(str(installed)) == 2, where.stderr
     for command in (["--help"], ["doctor", "--help"], ["setup", "--help"]):
         done = in_image(installed, "pcaplake", *command)
         assert done.returncode == 0, done.stderr
-    jars = "from spark_jobs import jars; print(jars.fingerprint())"
+    jars = "from pcaplake.spark_jobs import jars; print(jars.source_fingerprint())"
     here = subprocess.run([sys.executable, "-c", jars], cwd=ROOT, capture_output=True, text=True, check=True)
     assert in_image(installed, "python", "-c", jars).stdout == here.stdout, "the poms and Java sources are in the wheel"
 
@@ -310,7 +302,7 @@ def test_the_wheel_has_all_it_needs(installed: Path) -> None:
 def test_a_start_compiles_nothing(installed: Path, tmp_path: Path) -> None:
     """Kernels for another processor's name, warmed once, moved as a layer of an image is, copied by `start`."""
     kernels, cache = tmp_path / "kernels", tmp_path / "tmp" / "kernels"
-    warmed = in_image(installed, "python", "-m", "worker.warm", NUMBA_CACHE_DIR=str(kernels))
+    warmed = in_image(installed, "python", "-m", "pcaplake.worker.warm", NUMBA_CACHE_DIR=str(kernels))
     assert warmed.returncode == 0, warmed.stderr
     assert "compiled in" in warmed.stderr
     for path in [*installed.rglob("*.py"), *kernels.rglob("*")]:  # layers keep whole seconds, or no times at all

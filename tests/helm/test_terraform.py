@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from worker.fleet import notifications, queues, tables
-from worker.fleet.places import Place, smallest
-from worker.fleet.policies import Scope, policies
-from worker.fleet.setup import prefixes
+from pcaplake.worker.admin.setup import dynamodb_tables as tables
+from pcaplake.worker.admin.setup import notifications, queues
+from pcaplake.worker.admin.setup.policies import Scope, policies
+from pcaplake.worker.admin.setup.setup import prefixes
+from pcaplake.worker.config.s3_prefixes import Place, remove_covered_places
 
 from .rendered import ROOT
 
@@ -82,6 +83,7 @@ def by_sid(document: dict[str, Any]) -> dict[str, Any]:
     return {"Version": document["Version"], **found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_it_says_what_setup_makes(case: dict[str, Any], evaluate: Evaluate) -> None:
     given = {"region": "eu-central-1", "account": "123456789012", "queue": "captures", **case}
@@ -114,11 +116,12 @@ def test_it_says_what_setup_makes(case: dict[str, Any], evaluate: Evaluate) -> N
         for bucket, below in prefixes(case["places"]).items()
     }
     assert {bucket: set(below) for bucket, below in made["notifications"].items()} == {
-        bucket: {one.prefix for one in smallest(Place(bucket=bucket, prefix=prefix) for prefix in below)}
+        bucket: {one.prefix for one in remove_covered_places(Place(bucket=bucket, prefix=prefix) for prefix in below)}
         for bucket, below in announced.items()
     }
 
 
+@pytest.mark.slow
 def test_the_queue_lets_s3_send(evaluate: Evaluate) -> None:
     class Client:
         said: dict[str, Any]
@@ -126,22 +129,23 @@ def test_the_queue_lets_s3_send(evaluate: Evaluate) -> None:
         def set_queue_attributes(self, *, QueueUrl: str, Attributes: dict[str, str]) -> None:
             self.said = json.loads(Attributes["Policy"])
 
-    from worker.fleet.steps import Steps
+    from pcaplake.worker.admin.setup.setup_plan import Steps
 
     case, client = CASES["two lakes"], Client()
     found = queues.Found(arn=scope_of(case).queue, url="url", attributes={})
-    queues.allow_buckets(client, found, ["raw", "bench"], Steps(rehearsal=False, show=lambda step: None))
+    queues.allow_buckets(client, found, ["raw", "bench"], Steps(dry_run=False, show=lambda step: None))
     places = [{"bucket": one.bucket, "prefix": one.prefix} for one in case["places"]]
     made = evaluate(region="eu-central-1", account="123456789012", queue="captures", places=places, lakes=case["lakes"])
     assert made["queue_policy"] == client.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"queue": "captures.fifo"}, "S3 sends to no FIFO queue"),
+        ({"queue": "captures.fifo"}, "S3 cannot send notifications to a FIFO queue"),
         ({"lakes": ["lakes/a"]}, "s3://bucket/prefix"),
-        ({"places": []}, "Name one place"),
+        ({"places": []}, "Set at least one place"),
     ],
 )
 def test_it_refuses(variables: dict[str, Any], message: str, evaluate: Evaluate) -> None:
@@ -150,6 +154,7 @@ def test_it_refuses(variables: dict[str, Any], message: str, evaluate: Evaluate)
         evaluate(**{**given, **variables})
 
 
+@pytest.mark.slow
 def test_formatted() -> None:
     done = subprocess.run([program(), "fmt", "-check", "-diff", "-recursive", MODULE], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

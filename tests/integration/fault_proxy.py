@@ -60,18 +60,22 @@ class Seen:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Rule:
-    """What goes wrong, and with which requests; made by `FaultProxy.add`."""
+    """What goes wrong with the next `times` requests (None: all) that match, after `skip` of them that pass.
+
+    `operation` (`PutItem`, `*Object`) and the decoded `key` of S3 are the shell's patterns; `containing` is a piece of the
+    body of an SQS or DynamoDB request, such as a table's name, or of DeleteObjects. `fields` are added to a JSON error.
+    """
 
     operation: str
     action: Action
-    key: str
-    containing: str
-    times: int | None
-    skip: int
-    status: int
-    code: str
-    fields: Mapping[str, Any]
-    seconds: float
+    key: str = "*"
+    containing: str = ""
+    times: int | None = 1
+    skip: int = 0
+    status: int = 500
+    code: str = "InternalError"
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
     hits: int = 0
     reached: asyncio.Event = field(default_factory=asyncio.Event)  # a request is held, or went wrong
     released: asyncio.Event = field(default_factory=asyncio.Event)
@@ -107,40 +111,10 @@ class FaultProxy:
         self._runner: web.ServerRunner
         self._http: aiohttp.ClientSession
 
-    def add(
-        self,
-        operation: str,
-        action: Action,
-        *,
-        times: int | None = 1,
-        skip: int = 0,
-        key: str = "*",
-        containing: str = "",
-        status: int = 500,
-        code: str = "InternalError",
-        fields: Mapping[str, Any] | None = None,
-        seconds: float = 0.0,
-    ) -> Rule:
-        """The next `times` requests (None: all) that match, after `skip` of them that pass; the first rule wins.
-
-        `operation` (`PutItem`, `*Object`) and the decoded `key` of S3 are the shell's patterns; `containing` is a piece
-        of the body of an SQS or DynamoDB request, such as a table's name, or of DeleteObjects. `fields` are added to a
-        JSON error.
-        """
-        rule = Rule(
-            operation=operation,
-            action=action,
-            key=key,
-            containing=containing,
-            times=times,
-            skip=skip,
-            status=status,
-            code=code,
-            fields=fields or {},
-            seconds=seconds,
-        )
-        self._rules.append(rule)
-        return rule
+    def add(self, operation: str, action: Action, **rule: Any) -> Rule:
+        """What goes wrong from now on; the first rule that takes a request wins. `rule`: the other fields of `Rule`."""
+        self._rules.append(Rule(operation=operation, action=action, **rule))
+        return self._rules[-1]
 
     def clear(self) -> None:
         """All goes well from here; what is held goes on."""

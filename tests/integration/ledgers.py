@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from worker.errors import OutcomeUnknown, Retryable
-from worker.lake.dynamo import Canceled, Dynamo, values
-from worker.lake.ledger.dynamodb import DynamoLedger
-from worker.testing import Killed, MemoryStore
+from pcaplake.worker.errors import OutcomeUnknown, Retryable
+from pcaplake.worker.lake.dynamodb_table import Canceled, DynamoClient, from_attribute_values
+from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.worker.testing.faults import Killed
+from pcaplake.worker.testing.memory_store import MemoryStore
 
 Kind = Literal["error", "lost", "conflict", "invalid", "dead before", "dead after"]
 WRITES = ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems")
@@ -17,10 +18,12 @@ CANCELED = {"conflict": "TransactionConflict", "invalid": "ValidationError"}
 EPOCH = 1_000_000.0
 
 
-class Faulty(Dynamo):
+class Faulty(DynamoClient):
     """A client whose n-th request fails, counted from 0 over those for which `counts` is true."""
 
-    def __init__(self, real: Dynamo, *, at: int = -1, kind: Kind = "lost", times: int = 1, reads: bool = True) -> None:
+    def __init__(
+        self, real: DynamoClient, *, at: int = -1, kind: Kind = "lost", times: int = 1, reads: bool = True
+    ) -> None:
         self.__dict__.update(real.__dict__)
         self._real = real
         self._from, self._to, self._kind, self._reads = at, at + times, kind, reads
@@ -29,7 +32,7 @@ class Faulty(Dynamo):
         self.requests: list[tuple[str, Any]] = []
         self.unanswered = 0  # so many batches are answered without the second half of their keys
 
-    async def _request(self, operation: str, arguments: Any) -> dict[str, Any]:
+    async def _send_request(self, operation: str, arguments: Any) -> dict[str, Any]:
         self.requests.append((operation, arguments))
         if self.dead:
             raise Killed(operation)
@@ -46,7 +49,7 @@ class Faulty(Dynamo):
         if operation == "BatchGetItem" and self.unanswered:
             self.unanswered -= 1
             return await self._half(arguments)
-        answer = await self._real._request(operation, arguments)
+        answer = await self._real._send_request(operation, arguments)
         if kind == "lost":
             raise OutcomeUnknown(f"injected: the answer to {operation} is lost")
         if kind == "dead after":
@@ -60,15 +63,15 @@ class Faulty(Dynamo):
         left = {table: {**asked, "Keys": asked["Keys"][half:]}}
         if not half:
             return {"Responses": {}, "UnprocessedKeys": left}
-        answer = await self._real._request(
+        answer = await self._real._send_request(
             "BatchGetItem", {"RequestItems": {table: {**asked, "Keys": asked["Keys"][:half]}}}
         )
         return {**answer, "UnprocessedKeys": left}
 
 
-def with_client(table: str, story: Callable[[Dynamo], Coroutine[Any, Any, None]]) -> None:
+def with_client(table: str, story: Callable[[DynamoClient], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        client = await Dynamo.open(table)
+        client = await DynamoClient.open(table)
         try:
             await story(client)
         finally:
@@ -77,17 +80,17 @@ def with_client(table: str, story: Callable[[Dynamo], Coroutine[Any, Any, None]]
     asyncio.run(whole())
 
 
-def ledger_of(client: Dynamo, lake_id: str, store: MemoryStore | None = None) -> DynamoLedger:
+def ledger_of(client: DynamoClient, lake_id: str, store: MemoryStore | None = None) -> DynamoLedger:
     return DynamoLedger(client, store or MemoryStore(), lake_id=lake_id, shards=3, clock=lambda: EPOCH)
 
 
-async def everything(client: Dynamo, lake_id: str) -> dict[tuple[str, str], dict[str, Any]]:
+async def everything(client: DynamoClient, lake_id: str) -> dict[tuple[str, str], dict[str, Any]]:
     """All items of a lake by key without its id, and without what names one request."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     start: dict[str, Any] = {}
     while True:
-        answer = await client.call("Scan", ConsistentRead=True, **start)
-        for one in map(values, answer["Items"]):
+        answer = await client.call_operation("Scan", ConsistentRead=True, **start)
+        for one in map(from_attribute_values, answer["Items"]):
             if lake_id in one["pk"].split("#"):
                 key = (one.pop("pk").replace(lake_id, "lake"), one.pop("sk"))
                 found[key] = {name: value for name, value in one.items() if name not in ("moved_by", "taken_by")}

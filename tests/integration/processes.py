@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from worker import cli, serve
-from worker.errors import PcaplakeError
-from worker.fleet_settings import FleetSettings
-from worker.lake.fleet import open_lake
-from worker.source import Sources
-from worker.testing import crash_at
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.cli import app as cli
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.errors import PcaplakeError
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.service import run as serve
+from pcaplake.worker.testing.faults import crash_at_step
 
 from .proxied import Proxied
 from .stages import PATIENCE, Stage
@@ -50,14 +51,14 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str, bodi
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
     os.environ.update(environment)
-    steps: dict[str, Callable[[str], Callable[[str], None]]] = {"kill": crash_at, "stop": stop_at}
+    steps: dict[str, Callable[[str], Callable[[str], None]]] = {"kill": crash_at_step, "stop": stop_at}
     if kind:
-        serve.open_lake = functools.partial(open_lake, step=steps[kind](where))  # type: ignore[attr-defined]
+        serve.Runtime = functools.partial(Runtime, step=steps[kind](where))  # type: ignore[attr-defined,assignment]
     if bodies:
         serve.Sources = lambda options: Sources(lambda uri: {**options(uri), "aws_endpoint": bodies})  # type: ignore
     before = peak()
     try:
-        code = asyncio.run(serve.serve(FleetSettings.load()))
+        code = asyncio.run(serve.run_service(FleetSettings.load()))
     except PcaplakeError as error:
         print(f"error: {error!r}", flush=True)
         code = cli.FATAL
@@ -105,7 +106,8 @@ def start(
 
 def began(stage: Stage, name: str) -> bool:
     """Had everything answered that a worker asks when it starts?"""
-    return "running as" in (stage.folder / f"{name}.log").read_text()
+    log = stage.folder / f"{name}.log"  # one that is killed at once has none
+    return log.exists() and "running as" in log.read_text()
 
 
 async def ended(process: Any, stage: Stage) -> int:

@@ -19,16 +19,16 @@ import aiobotocore.session
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from worker import serve
-from worker.fetch import Fetching
-from worker.fleet_settings import FleetSettings
-from worker.lake import committer, dynamo
-from worker.lake import store as lake_store
-from worker.lake.fleet import open_lake
-from worker.lake.lake import Lake
-from worker.lake.ledger import dynamodb_requests
-from worker.meter import SILENT
-from worker.service import Service
+from pcaplake.worker.captures.range_reader import FetchConfig
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.lake.commit import blocked_tables
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.store import object_store as lake_store
+from pcaplake.worker.meter import SILENT
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.service import run as serve
+from pcaplake.worker.service.service import Service
+from tests.retries import hardly_wait
 
 from .conftest import Aws
 from .fault_proxy import FaultProxy, Rule
@@ -43,9 +43,8 @@ def quick(patch: pytest.MonkeyPatch) -> None:
     """Clients repeat what failed at once, and as often as ever."""
     patch.setattr(aiobotocore.session, "get_session", _session)
     patch.setattr(ExponentialBackoff, "delay_amount", lambda self, context: 0)
-    patch.setattr(dynamo, "_PAUSES", (0, 0))
-    patch.setattr(committer, "BLOCKED_RETRY_SECONDS", LOOK)
-    patch.setattr(dynamodb_requests, "_PAUSES", (0, 0, 0, 0, 0))
+    hardly_wait(patch)
+    patch.setattr(blocked_tables, "BLOCKED_RETRY_SECONDS", LOOK)
     backoff = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2), "base": 2}
     patch.setattr(lake_store, "_RETRIES", {**lake_store._RETRIES, "backoff": backoff})
 
@@ -139,18 +138,18 @@ class Proxied:
         self,
         *,
         step: Callable[[str], None] = lambda name: None,
-        fetching: Fetching | None = None,
+        fetch_config: FetchConfig | None = None,
         **given: Any,
     ) -> AsyncIterator[Running]:
         """A service; when the block ends it is stopped, as by SIGTERM, if it has not ended before."""
         settings = self.settings(**given)
-        fetching = fetching or Fetching(first_pause=0.01, longest_pause=0.01)
+        fetch_config = fetch_config or FetchConfig(first_pause=0.01, longest_pause=0.01)
         async with AsyncExitStack() as stack:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("AWS_ENDPOINT_URL_SQS", self.sqs.url)
                 patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", self.dynamodb.url)
-                patch.setattr(serve, "open_lake", functools.partial(open_lake, step=step))
-                parts = await stack.enter_async_context(serve.opened(settings, SILENT))
+                patch.setattr(serve, "Runtime", functools.partial(Runtime, step=step))
+                parts = await stack.enter_async_context(serve.open_service_parts(settings, SILENT))
             service = Service(
                 parts.queue,
                 parts.routes,
@@ -166,11 +165,11 @@ class Proxied:
                 retry_most=settings.retry_most,
                 drain_timeout=settings.drain_timeout,
                 sleep=_nap,
-                fetching=fetching,
+                fetch_config=fetch_config,
             )
             (lake,) = parts.lakes.values()
             lake._rng = lake.committer._rng = lake.log._rng = _Hasty()
-            lake.source._fetching = fetching  # type: ignore[attr-defined]
+            lake.source._fetch_config = fetch_config  # type: ignore[attr-defined]
             running = Running(service=service, lake=lake, task=asyncio.create_task(service.run()))
             try:
                 yield running
@@ -219,10 +218,10 @@ class Proxied:
     async def idle(self, running: Running) -> None:
         """No message is left, and every manifest is flagged."""
         async with asyncio.timeout(PATIENCE):
-            while running.service.in_flight or await asyncio.to_thread(self.stage.left):
+            while running.service.messages_in_flight or await asyncio.to_thread(self.stage.left):
                 running.check()
                 await asyncio.sleep(LOOK)
-            while (await running.lake.ledger.head()) != (await self._last_manifest()):
+            while (await running.lake.ledger.read_head()) != (await self._last_manifest()):
                 running.check()
                 await asyncio.sleep(LOOK)
 

@@ -1,9 +1,11 @@
 """A fleet under everything at once, for as long as you like: `python -m tests.integration.soak --minutes 5 [--seed N]`.
 
 Captures are uploaded all the time; their messages are doubled, late, or never sent. Services are slow, throttle, fail and
-lose answers. Workers are killed, at random or at a step, stand still and are stopped. In the end everything is announced
-once more, as `pcaplake reconcile` would; then every row must be there once, logs contiguous, no entry incomplete, and the
-next commit must work. The seed decides what is done, not what comes of it: processes race as they like.
+lose answers. Workers are killed, at random or at a step, stand still and are stopped; all of them are replaced by others
+with other settings, and rolled back. Meanwhile people lose versions and tables and put them back, overwrite the lake, copy
+captures and take messages away (soak_lake.py). In the end everything is announced once more, as `pcaplake reconcile`
+would; then every row must be there once, logs contiguous, no entry incomplete, and the next commit must work. The seed
+decides what is done, not what comes of it: processes race as they like.
 
 The last line is one JSON object; the exit code is 1 when something was wrong, and then the workers' logs are kept.
 """
@@ -21,28 +23,40 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.cli import app as cli
+from pcaplake.worker.service.notification import build_s3_event
+from pcaplake.worker.stop_signals import SECOND_SIGNAL
+from tests.integration.faults import FAULTS, MOMENTS, REQUESTS, inject
 from tests.worker.fleets import can_capture
-from worker import cli
-from worker.notification import event
-from worker.serve import SECOND_SIGNAL
-from worker.source import ObjectRef
 
-from . import processes
+from . import processes, soak_lake
 from .conftest import Aws, _connected, _start
 from .fault_proxy import Rule, Seen
 from .proxied import Proxied, proxied
 from .stages import staged
-from .test_fault_matrix import FAULTS, MOMENTS, REQUESTS, inject
 
 VISIBILITY = 5  # seconds
 WORKERS = 3
 SETTINGS: dict[str, Any] = {"threads": 1, "retry_first": 0.5, "retry_most": 2, "commit_timeout": 5, "drain_timeout": 15}
+LAKE_EVENTS = ("version lost", "table dropped", "overwritten", "copied onto itself", "messages given back")
+ROLLED_OUT: dict[str, Any] = {
+    "threads": 2,
+    "max_inflight": 8,
+    "max_batch_adds": 6,
+    "max_batch_age": 1.5,
+    "flush_interval": 0.3,
+    "max_records": 500,
+    "lease_timeout": 4,
+    "checkpoint_interval": 3,
+}
 EXPECTED = {0, -signal.SIGKILL}  # exit codes
 EXPECTED_AT_FIRST = EXPECTED | {cli.FATAL, -signal.SIGTERM}
 
@@ -57,13 +71,18 @@ class Soak:
         self._keys: list[str] = []
         self._workers: dict[str, Any] = {}  # by name
         self._told: Counter[str] = Counter()  # SIGTERMs, by name
+        self._settings = SETTINGS  # of workers that start now
+        self._replacing = asyncio.Lock()
 
-    async def run(self, seconds: float) -> None:
-        """All of it, for so long; afterwards services are well and every worker is told to stop."""
+    async def run(self, seconds: float, *, people: bool) -> None:
+        """All of it, for so long; afterwards services are well and every worker is told to stop. `people`: also what
+        people do: rollouts, and what soak_lake.py has.
+        """
         end = time.monotonic() + seconds
         try:
             async with asyncio.TaskGroup() as group:
-                for each in (self._upload, self._harm_requests, self._harm_workers):
+                by_people = (self._harm_lake, self._roll_out) if people else ()
+                for each in (self._upload, self._harm_requests, self._harm_workers, *by_people):
                     group.create_task(self._again_and_again(each, end))
         finally:
             self.town.clear()
@@ -107,7 +126,7 @@ class Soak:
     def _event(self, key: str) -> str:
         head = self.town.stage.aws.client("s3").head_object(Bucket=self.town.stage.raw, Key=key)
         uri, etag = f"s3://{self.town.stage.raw}/{key}", head["ETag"].strip('"')
-        return event(ObjectRef(uri=uri, size=head["ContentLength"], explicit=True, etag=etag))
+        return build_s3_event(ObjectRef(uri=uri, size=head["ContentLength"], explicit=True, etag=etag))
 
     def _send(self, bodies: Sequence[str], late: int) -> None:
         """Messages, visible so many seconds later."""
@@ -117,6 +136,23 @@ class Soak:
             entries = [{"Id": str(i), "MessageBody": body, "DelaySeconds": late} for i, body in enumerate(some)]
             answer = stage.aws.client("sqs").send_message_batch(QueueUrl=stage.queue_url, Entries=entries)
             assert not answer.get("Failed")
+
+    # -- the lake -------------------------------------------------------------------------------------------------
+    async def _harm_lake(self) -> None:
+        """One thing at a time, and each is over before the next."""
+        await asyncio.sleep(self.rng.uniform(0.5, 6))
+        stage, kind = self.town.stage, self.rng.choice(LAKE_EVENTS)
+        self.done[kind] += 1
+        if kind == "version lost":
+            self.wrong += await soak_lake.version_lost(stage, self.rng)
+        elif kind == "table dropped":
+            self.wrong += await soak_lake.table_dropped(stage, self.rng)
+        elif kind == "overwritten":
+            await soak_lake.overwritten(stage, self.town.books)
+        elif kind == "messages given back":
+            await soak_lake.given_back(stage)
+        elif self._keys:
+            await soak_lake.copied_onto_itself(stage, self.rng.choice(self._keys))
 
     # -- services -------------------------------------------------------------------------------------------------
     async def _harm_requests(self) -> None:
@@ -151,9 +187,10 @@ class Soak:
     async def _harm_workers(self) -> None:
         await self._replace()
         await asyncio.sleep(self.rng.uniform(0.5, 5))
-        name, worker = self.rng.choice(list(self._workers.items()))
-        if not worker.is_alive():
+        alive = [each for each in self._workers.items() if each[1].is_alive()]
+        if not alive:  # they are just being replaced
             return
+        name, worker = self.rng.choice(alive)
         kind = self.rng.choice(("killed", "stopped", "frozen", "frozen"))
         self.done[kind] += 1
         if kind == "frozen":
@@ -171,17 +208,31 @@ class Soak:
 
     async def _replace(self) -> None:
         """As many workers as ever; some of the new ones will die at a step."""
-        for name, worker in list(self._workers.items()):
-            if not worker.is_alive():
-                self._judge(name, worker.exitcode)
-                del self._workers[name]
-        while len(self._workers) < WORKERS:
-            kill = f"{self.rng.choice(MOMENTS)} #{self.rng.randint(1, 5)}" if self.rng.random() < 0.4 else ""
-            self.done["workers"] += 1
-            self.done["to die at a step"] += bool(kill)
-            name = f"worker-{self.done['workers']}"
-            start = functools.partial(processes.start, self.town.stage, name, kill=kill, behind=self.town, **SETTINGS)
-            self._workers[name] = await asyncio.to_thread(start)
+        async with self._replacing:
+            for name, worker in list(self._workers.items()):
+                if not worker.is_alive():
+                    self._judge(name, worker.exitcode)
+                    del self._workers[name]
+            while len(self._workers) < WORKERS:
+                kill = f"{self.rng.choice(MOMENTS)} #{self.rng.randint(1, 5)}" if self.rng.random() < 0.4 else ""
+                self.done["workers"] += 1
+                self.done["to die at a step"] += bool(kill)
+                name = f"worker-{self.done['workers']}"
+                begin = functools.partial(processes.start, self.town.stage, name, kill=kill, behind=self.town)
+                self._workers[name] = await asyncio.to_thread(begin, **self._settings)
+
+    async def _roll_out(self) -> None:
+        """All workers are replaced one after the other by some with other settings, and then the same way back."""
+        for settings in (SETTINGS | ROLLED_OUT, SETTINGS):
+            await asyncio.sleep(self.rng.uniform(1, 15))
+            self._settings = settings
+            for name, worker in list(self._workers.items()):
+                if worker.is_alive():
+                    self._stop(name, worker)
+                while worker.is_alive():
+                    await asyncio.sleep(0.1)
+                await self._replace()
+        self.done["rolled out and back"] += 1
 
     def _judge(self, name: str, code: int) -> None:
         """One that is told to end while it starts, or twice, does so at once; one that starts without an answer is
@@ -192,12 +243,12 @@ class Soak:
             self.wrong.append(f"{name} ended with {code}")
 
 
-async def soak(aws: Aws, folder: Path, *, seconds: float, seed: int) -> dict[str, Any]:
+async def soak(aws: Aws, folder: Path, *, seconds: float, seed: int, people: bool = True) -> dict[str, Any]:
     """What was done and found; `wrong` is empty when all is well."""
     with staged(aws, folder, visibility=VISIBILITY, announces=False) as stage:
         async with proxied(stage) as town:
             one = Soak(town, random.Random(seed))
-            await one.run(seconds)
+            await one.run(seconds, people=people)
             before = len(town.expected)
             await asyncio.to_thread(town.books.check_once)
             found = len(town.books.captures)
@@ -208,7 +259,7 @@ async def soak(aws: Aws, folder: Path, *, seconds: float, seed: int) -> dict[str
                     await one.last_one()
                     await town.finished(running)
                 except (AssertionError, TimeoutError) as error:
-                    one.wrong.append(f"{error!r}")
+                    one.wrong.append("".join(traceback.format_exception(error)[-3:]))
             return {
                 "seed": seed,
                 "seconds": round(seconds),
@@ -229,20 +280,24 @@ def seen_by(town: Proxied) -> list[Seen]:
     return [*town.s3.log, *town.sqs.log, *town.dynamodb.log]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def run(
+    soak: Callable[..., Coroutine[Any, Any, dict[str, Any]]], folder: str, arguments: Sequence[str] | None = None
+) -> int:
+    """A soak by its command line -> exit code. Prints its result; `folder`, where logs are, is kept if that is wrong."""
+    text = sys.modules[soak.__module__].__doc__
+    parser = argparse.ArgumentParser(description=text.splitlines()[0] if text else None)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("--engine", choices=("ministack", "localstack"), default="ministack")
     given = parser.parse_args(arguments)
     print(f"seed {given.seed}", file=sys.stderr, flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="pcaplake-soak-"))
-    with engine(given.engine, folder) as aws:
-        result = asyncio.run(soak(aws, folder, seconds=60 * given.minutes, seed=given.seed))
+    logs = Path(tempfile.mkdtemp(prefix=folder))
+    with engine(given.engine, logs) as aws:
+        result = asyncio.run(soak(aws, logs, seconds=60 * given.minutes, seed=given.seed))
     if result["wrong"]:
-        print(f"the workers' logs are in {folder}", file=sys.stderr)
+        print(f"the logs are in {logs}", file=sys.stderr)
     else:
-        shutil.rmtree(folder)
+        shutil.rmtree(logs)
     print(json.dumps(result))
     return 1 if result["wrong"] else 0
 
@@ -251,11 +306,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def engine(name: str, folder: Path) -> Any:
     stack = _start(name, folder)  # type: ignore[arg-type]
     try:
-        with contextmanager(_connected)(name, stack.environment) as aws:
+        with contextmanager(_connected)(name, stack.client_environment) as aws:
             yield aws
     finally:
         stack.stop()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(soak, "pcaplake-soak-"))

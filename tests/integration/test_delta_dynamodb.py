@@ -15,15 +15,15 @@ import aiobotocore.session
 import pytest
 from deltalake import DeltaTable
 
-from tests.worker.lake.arbiters import JAVA, RULES
-from tests.worker.lake.deltas import SCHEMA, add
-from worker.errors import Fatal
-from worker.lake import dynamo as dynamo_module
-from worker.lake.delta import LogStore, TableBlocked, TablePath, Txn
-from worker.lake.delta.arbiter import Arbiter, Entry
-from worker.lake.delta.check import check
-from worker.lake.delta.dynamodb import DynamoArbiter
-from worker.lake.store import Store
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.delta import LogStore, TableBlocked, TablePath, Txn
+from pcaplake.worker.lake.delta.lock_table import Entry, LockTable
+from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
+from pcaplake.worker.lake.delta.preflight import check_lock_table
+from pcaplake.worker.lake.store.store import Store
+from tests.retries import hardly_wait
+from tests.worker.lake.delta.deltas import SCHEMA, add
+from tests.worker.lake.delta.lock_tables import JAVA, RULES
 
 from .conftest import Aws
 from .fault_proxy import Action, FaultProxy, Rule
@@ -36,7 +36,7 @@ _session = functools.cache(aiobotocore.session.get_session)  # reading what serv
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamo_module, "_PAUSES", (0, 0))
+    hardly_wait(monkeypatch)
     monkeypatch.setattr(aiobotocore.session, "get_session", _session)
 
 
@@ -59,20 +59,22 @@ class Ground:
         return Store.open(f"s3://{self.bucket}/lake", options | keys)
 
     @asynccontextmanager
-    async def arbiter(self, endpoint: str | None = None, *, table: str | None = None) -> AsyncIterator[DynamoArbiter]:
+    async def lock_table(
+        self, endpoint: str | None = None, *, table: str | None = None
+    ) -> AsyncIterator[DynamoLockTable]:
         with pytest.MonkeyPatch.context() as patch:
             if endpoint is not None:
                 patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
-            arbiter = await DynamoArbiter.open(table or self.table)
+            lock_table = await DynamoLockTable.open(table or self.table)
         try:
-            yield arbiter
+            yield lock_table
         finally:
-            await arbiter.close()
+            await lock_table.close()
 
     @asynccontextmanager
     async def log(self, s3: str | None = None, dynamodb: str | None = None, **options: Any) -> AsyncIterator[LogStore]:
-        async with self.arbiter(dynamodb) as arbiter:
-            yield LogStore(self.store(s3), arbiter=arbiter, **options)
+        async with self.lock_table(dynamodb) as lock_table:
+            yield LogStore(self.store(s3), lock_table=lock_table, **options)
 
     def items(self) -> dict[int, dict[str, Any]]:
         """version -> item of `t`, as on the wire."""
@@ -106,7 +108,7 @@ class Ground:
     async def settled(self) -> None:
         """What must hold in the end: the next commit succeeds, every file is there once, nothing is incomplete."""
         async with self.log() as log:
-            last = await log.txn("t", APP)
+            last = await log.read_transaction("t", APP)
             assert not (await log.commit("t", [add("the last")], txn=txn(last + 1))).already
             assert max(self.added().values()) == 1
             await log.clean("t")
@@ -134,113 +136,95 @@ def whole(*names: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_arbiter_in_dynamodb(ground: Ground, rule: Callable[[Arbiter], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with ground.arbiter() as arbiter:
-            await rule(arbiter)
-
-    asyncio.run(run())
+async def test_the_lock_table_in_dynamodb(ground: Ground, rule: Callable[[LockTable], Awaitable[None]]) -> None:
+    async with ground.lock_table() as lock_table:
+        await rule(lock_table)
 
 
-def test_more_entries_than_a_page_holds(ground: Ground) -> None:
+async def test_more_entries_than_a_page_holds(ground: Ground) -> None:
     """1 MB a page: here by temp paths as long as an item may have."""
 
-    async def run() -> None:
-        path = TablePath(ground.uri)
-        async with ground.arbiter() as arbiter:
-            entries = [Entry(table=path, version=n, temp_path=f".tmp/{n}{'x' * 300_000}") for n in range(8)]
-            for entry in entries:
-                await arbiter.put(entry)
-            await arbiter.complete(entries[3].completed(time.time()))
-            assert await arbiter.incomplete(path) == [*entries[:3], *entries[4:]]
-            ground.put({"tablePath": {"S": ground.uri}, "fileName": {"S": f"{9:020d}.crc"}, "tempPath": {"S": "x"}})
-            assert await arbiter.newest(path) == entries[-1], "a file that is no version is passed over"
-            assert await arbiter.incomplete(path, above=6) == [entries[7]]
-
-    asyncio.run(run())
+    path = TablePath(ground.uri)
+    async with ground.lock_table() as lock_table:
+        entries = [Entry(table=path, version=n, temp_path=f".tmp/{n}{'x' * 300_000}") for n in range(8)]
+        for entry in entries:
+            await lock_table.put_entry_if_absent(entry)
+        await lock_table.complete_entry(entries[3].as_completed(time.time()))
+        assert await lock_table.list_incomplete_entries(path) == [*entries[:3], *entries[4:]]
+        ground.put({"tablePath": {"S": ground.uri}, "fileName": {"S": f"{9:020d}.crc"}, "tempPath": {"S": "x"}})
+        assert await lock_table.get_newest_entry(path) == entries[-1], "a file that is no version is passed over"
+        assert await lock_table.list_incomplete_entries(path, above=6) == [entries[7]]
 
 
-def test_what_is_on_the_wire_is_what_java_writes(ground: Ground) -> None:
-    async def run() -> None:
-        before = int(time.time())
-        await ground.start()
-        items, objects = ground.items(), ground.objects()
-        assert list(items) == [0, 1]
-        for version, item in items.items():
-            name, temp = f"{version:020d}.json", item["tempPath"]["S"]
-            expires = int(item["expireTime"]["N"])
-            assert item == {
-                "tablePath": {"S": ground.uri}, "fileName": {"S": name}, "tempPath": {"S": temp},
-                "complete": {"S": "true"}, "expireTime": {"N": str(expires)},
-            }  # fmt: skip
-            assert before + 86_400 <= expires <= time.time() + 86_400
-            assert temp.startswith(f".tmp/{name}.")
-            assert objects[temp] == objects[name]
-        assert len(objects) == 4
-        table = DeltaTable(ground.store().location("t"), storage_options=dict(ground.store().options))
-        assert (table.version(), table.transaction_version(APP)) == (1, 0)
-        assert table.file_uris() == [f"s3://{ground.bucket}/lake/t/{add('first').path}"]
-
-    asyncio.run(run())
+async def test_what_is_on_the_wire_is_what_java_writes(ground: Ground) -> None:
+    before = int(time.time())
+    await ground.start()
+    items, objects = ground.items(), ground.objects()
+    assert list(items) == [0, 1]
+    for version, item in items.items():
+        name, temp = f"{version:020d}.json", item["tempPath"]["S"]
+        expires = int(item["expireTime"]["N"])
+        assert item == {
+            "tablePath": {"S": ground.uri}, "fileName": {"S": name}, "tempPath": {"S": temp},
+            "complete": {"S": "true"}, "expireTime": {"N": str(expires)},
+        }  # fmt: skip
+        assert before + 86_400 <= expires <= time.time() + 86_400
+        assert temp.startswith(f".tmp/{name}.")
+        assert objects[temp] == objects[name]
+    assert len(objects) == 4
+    table = DeltaTable(ground.store().external_location("t"), storage_options=dict(ground.store().options))
+    assert (table.version(), table.transaction_version(APP)) == (1, 0)
+    assert table.file_uris() == [f"s3://{ground.bucket}/lake/t/{add('first').path}"]
 
 
-def test_an_uncontended_commit_asks_for_six_things(ground: Ground) -> None:
-    async def run() -> None:
-        await ground.start()
-        async with proxies(ground) as both, ground.log(both["s3"].url, both["dynamodb"].url) as log:
-            await log.version("t")
-            for number in range(1, 4):
-                for proxy in both.values():
-                    proxy.log.clear()
-                await log.commit("t", [add(number)], txn=txn(number))
-                assert both["dynamodb"].operations() == ["PutItem", "UpdateItem"]
-                assert both["s3"].operations()[:2] == ["PutObject", "PutObject"]
-                assert sorted(both["s3"].operations()[2:]) == ["GetObject", "HeadObject"]
-
-    asyncio.run(run())
+async def test_an_uncontended_commit_asks_for_six_things(ground: Ground) -> None:
+    await ground.start()
+    async with proxies(ground) as both, ground.log(both["s3"].url, both["dynamodb"].url) as log:
+        await log.read_version("t")
+        for number in range(1, 4):
+            for proxy in both.values():
+                proxy.log.clear()
+            await log.commit("t", [add(number)], txn=txn(number))
+            assert both["dynamodb"].operations() == ["PutItem", "UpdateItem"]
+            assert both["s3"].operations()[:2] == ["PutObject", "PutObject"]
+            assert both["s3"].operations()[2:] == ["GetObject", "GetObject"]
 
 
-def test_items_that_java_left_are_repaired(ground: Ground) -> None:
-    async def run() -> None:
-        await ground.start()
-        java = {name: {"S": value} for name, value in JAVA.items()}
-        java |= {"tablePath": {"S": ground.uri}, "fileName": {"S": f"{2:020d}.json"}}
-        data = json.dumps({"add": add("java's").to_json()}).encode() + b"\n"
-        key = f"lake/t/_delta_log/{java['tempPath']['S']}"
-        ground.put(java)
-        async with ground.log() as log:
-            with pytest.raises(TableBlocked, match="version 2 begun, and neither"):
-                await log.commit("t", [add("a")], txn=txn(1))
-            ground.aws.client("s3").put_object(Bucket=ground.bucket, Key=key, Body=data)
-            assert (await log.commit("t", [add("a")], txn=txn(1))).version == 3
-        repaired = ground.items()[2]
-        expires = repaired.pop("expireTime")
-        assert abs(int(expires["N"]) - 86_400 - time.time()) < 600
-        assert repaired == {**java, "complete": {"S": "true"}}
-        assert ground.objects()[f"{2:020d}.json"] == data
-        assert ground.added() == whole("first", "java's", "a")
-        await ground.settled()
-
-    asyncio.run(run())
+async def test_items_that_java_left_are_repaired(ground: Ground) -> None:
+    await ground.start()
+    java = {name: {"S": value} for name, value in JAVA.items()}
+    java |= {"tablePath": {"S": ground.uri}, "fileName": {"S": f"{2:020d}.json"}}
+    data = json.dumps({"add": add("java's").to_json()}).encode() + b"\n"
+    key = f"lake/t/_delta_log/{java['tempPath']['S']}"
+    ground.put(java)
+    async with ground.log() as log:
+        with pytest.raises(TableBlocked, match="version 2 has begun, and neither"):
+            await log.commit("t", [add("a")], txn=txn(1))
+        ground.aws.client("s3").put_object(Bucket=ground.bucket, Key=key, Body=data)
+        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 3
+    repaired = ground.items()[2]
+    expires = repaired.pop("expireTime")
+    assert abs(int(expires["N"]) - 86_400 - time.time()) < 600
+    assert repaired == {**java, "complete": {"S": "true"}}
+    assert ground.objects()[f"{2:020d}.json"] == data
+    assert ground.added() == whole("first", "java's", "a")
+    await ground.settled()
 
 
-def test_checkpoint_and_clean_up_beside_temp_objects(ground: Ground) -> None:
-    async def run() -> None:
-        await ground.start()
-        async with ground.log() as log:
-            for number in range(1, 4):
-                await log.commit("t", [add(number)], txn=txn(number))
-            assert len(ground.objects(".tmp/")) == 5
-            assert await log.checkpoint("t") == 4
-            assert await log.clean("t") == 4
-            left = [name for name in ground.objects() if "/" in name]
-            assert [name[5:25] for name in left] == [f"{4:020d}"]
-        await ground.settled()
-        table = DeltaTable(ground.store().location("t"), storage_options=dict(ground.store().options))
-        assert (table.version(), table.transaction_version(APP)) == (5, 4)
-        assert len(table.file_uris()) == 5
-
-    asyncio.run(run())
+async def test_checkpoint_and_clean_up_beside_temp_objects(ground: Ground) -> None:
+    await ground.start()
+    async with ground.log() as log:
+        for number in range(1, 4):
+            await log.commit("t", [add(number)], txn=txn(number))
+        assert len(ground.objects(".tmp/")) == 5
+        assert await log.checkpoint("t") == 4
+        assert await log.clean("t") == 4
+        left = [name for name in ground.objects() if "/" in name]
+        assert [name[5:25] for name in left] == [f"{4:020d}"]
+    await ground.settled()
+    table = DeltaTable(ground.store().external_location("t"), storage_options=dict(ground.store().options))
+    assert (table.version(), table.transaction_version(APP)) == (5, 4)
+    assert len(table.file_uris()) == 5
 
 
 # A fault at each write of a commit
@@ -250,7 +234,7 @@ WRITES: dict[str, Where] = {
     "1 temp object": ("s3", "PutObject", "*/.tmp/*"),
     "2 entry": ("dynamodb", "PutItem", "*"),
     "3 version": ("s3", "PutObject", f"*/{2:020d}.json"),
-    "3b before": ("s3", "HeadObject", f"*/{1:020d}.json"),
+    "3b before": ("s3", "GetObject", f"*/{1:020d}.json"),
     "3b horizon": ("s3", "GetObject", "*/_last_checkpoint"),
     "4 completed": ("dynamodb", "UpdateItem", "*"),
 }
@@ -282,68 +266,59 @@ CASES = [(step, fault) for step, where in WRITES.items() for fault in FAULTS if 
 
 @pytest.mark.parametrize(("step", "fault"), CASES)
 @pytest.mark.parametrize("times", [1, 4], ids=["once", "four times"])
-def test_a_fault_loses_and_doubles_nothing(ground: Ground, step: str, fault: str, times: int) -> None:
-    async def run() -> None:
-        await ground.start()
-        async with proxies(ground) as both, ground.log(both["s3"].url, both["dynamodb"].url) as log:
-            await log.version("t")
-            rule = inject(both, WRITES[step], times=times, **FAULTS[fault])
-            await log.commit("t", [add("a")], txn=txn(1))
-            assert rule.hits
-            rule.times = rule.hits
-            assert (await log.commit("t", [add("a")], txn=txn(1))).already
-        assert ground.added() == whole("first", "a")
-        await ground.settled()
-
-    asyncio.run(run())
+async def test_a_fault_loses_and_doubles_nothing(ground: Ground, step: str, fault: str, times: int) -> None:
+    await ground.start()
+    async with proxies(ground) as both, ground.log(both["s3"].url, both["dynamodb"].url) as log:
+        await log.read_version("t")
+        rule = inject(both, WRITES[step], times=times, **FAULTS[fault])
+        await log.commit("t", [add("a")], txn=txn(1))
+        assert rule.hits
+        rule.times = rule.hits
+        assert (await log.commit("t", [add("a")], txn=txn(1))).already
+    assert ground.added() == whole("first", "a")
+    await ground.settled()
 
 
 @pytest.mark.parametrize("step", ["1 temp object", "2 entry", "3 version"])
-def test_what_nobody_may_is_fatal_and_repaired_by_who_may(ground: Ground, step: str) -> None:
-    async def run() -> None:
-        await ground.start()
-        async with proxies(ground) as both, ground.log(both["s3"].url, both["dynamodb"].url) as log:
-            await log.version("t")
-            code = "AccessDeniedException" if WRITES[step][0] == "dynamodb" else "AccessDenied"
-            status = 400 if WRITES[step][0] == "dynamodb" else 403
-            rule = inject(both, WRITES[step], times=1, action="error", status=status, code=code)
-            with pytest.raises(Fatal):
-                await log.commit("t", [add("a")], txn=txn(1))
-            assert rule.hits == 1
-        async with ground.log() as log:
-            landed = (await log.commit("t", [add("a")], txn=txn(1))).already
-            assert landed == (step == "3 version"), "its entry promised it, and the reader kept the promise"
-        assert ground.added() == whole("first", "a")
-        await ground.settled()
-
-    asyncio.run(run())
+async def test_what_nobody_may_is_fatal_and_repaired_by_who_may(ground: Ground, step: str) -> None:
+    await ground.start()
+    async with proxies(ground) as both, ground.log(both["s3"].url, both["dynamodb"].url) as log:
+        await log.read_version("t")
+        code = "AccessDeniedException" if WRITES[step][0] == "dynamodb" else "AccessDenied"
+        status = 400 if WRITES[step][0] == "dynamodb" else 403
+        rule = inject(both, WRITES[step], times=1, action="error", status=status, code=code)
+        with pytest.raises(Fatal):
+            await log.commit("t", [add("a")], txn=txn(1))
+        assert rule.hits == 1
+    async with ground.log() as log:
+        landed = (await log.commit("t", [add("a")], txn=txn(1))).already
+        assert landed == (step == "3 version"), "its entry promised it, and the reader kept the promise"
+    assert ground.added() == whole("first", "a")
+    await ground.settled()
 
 
 @pytest.mark.parametrize("action", ["hold", "hold_response"])
 @pytest.mark.parametrize("step", ["1 temp object", "2 entry", "3 version", "4 completed"])
 @pytest.mark.parametrize("same", [True, False], ids=["the same transaction", "another"])
-def test_a_committer_frozen_within_a_step_while_another_goes_on(
+async def test_a_committer_frozen_within_a_step_while_another_goes_on(
     ground: Ground, action: Action, step: str, same: bool
 ) -> None:
-    async def run() -> None:
-        await ground.start()
-        async with AsyncExitStack() as stack:
-            both = await stack.enter_async_context(proxies(ground))
-            frozen = await stack.enter_async_context(ground.log(both["s3"].url, both["dynamodb"].url))
-            other = await stack.enter_async_context(ground.log())
-            await frozen.version("t")
-            held = inject(both, WRITES[step], times=1, action=action)
-            task = asyncio.create_task(frozen.commit("t", [add("a")], txn=txn(1)))
-            await held.reached.wait()
-            theirs = txn(1) if same else Txn(app_id="other", version=0)
-            await other.commit("t", [add("a" if same else "b")], txn=theirs)
-            await other.commit("t", [add("c")], txn=Txn(app_id="other", version=1))
-            held.release()
-            await task
-        assert ground.added() == whole("first", "a", "c", *([] if same else ["b"]))
-        await ground.settled()
-
-    asyncio.run(run())
+    await ground.start()
+    async with AsyncExitStack() as stack:
+        both = await stack.enter_async_context(proxies(ground))
+        frozen = await stack.enter_async_context(ground.log(both["s3"].url, both["dynamodb"].url))
+        other = await stack.enter_async_context(ground.log())
+        await frozen.read_version("t")
+        held = inject(both, WRITES[step], times=1, action=action)
+        task = asyncio.create_task(frozen.commit("t", [add("a")], txn=txn(1)))
+        await held.reached.wait()
+        theirs = txn(1) if same else Txn(app_id="other", version=0)
+        await other.commit("t", [add("a" if same else "b")], txn=theirs)
+        await other.commit("t", [add("c")], txn=Txn(app_id="other", version=1))
+        held.release()
+        await task
+    assert ground.added() == whole("first", "a", "c", *([] if same else ["b"]))
+    await ground.settled()
 
 
 # Against each other
@@ -373,38 +348,28 @@ def test_writers_at_once_leave_no_gap_and_add_every_file_once(ground: Ground, sh
 # The start
 
 
-def test_the_start_up_check_on_the_real_thing(ground: Ground) -> None:
-    async def run() -> None:
-        await ground.start()
-        async with ground.arbiter() as arbiter:
-            clock = await arbiter.verify()
-            assert clock is not None
-            assert abs(clock - time.time()) < 60
-            log = LogStore(ground.store(), arbiter=arbiter)
-            await check(ground.store(), log, arbiter, ["t", "u"])
-            spelling = f"s3://{ground.bucket}/lake/t"
-            ground.put({name: {"S": value} for name, value in {**JAVA, "tablePath": spelling}.items()})
-            with pytest.raises(Fatal, match=rf"entries of {spelling}, and this table is {ground.uri} here"):
-                await check(ground.store(), log, arbiter, ["t", "u"])
-
-    asyncio.run(run())
+async def test_the_start_up_check_on_the_real_thing(ground: Ground) -> None:
+    await ground.start()
+    async with ground.lock_table() as lock_table:
+        clock = await lock_table.verify_and_read_clock()
+        assert clock is not None
+        assert abs(clock - time.time()) < 60
+        await check_lock_table(ground.store(), lock_table, ["t", "u"])
+        spelling = f"s3://{ground.bucket}/lake/t"
+        ground.put({name: {"S": value} for name, value in {**JAVA, "tablePath": spelling}.items()})
+        with pytest.raises(Fatal, match=rf"entries of {spelling}, and this table is {ground.uri} here"):
+            await check_lock_table(ground.store(), lock_table, ["t", "u"])
 
 
 @pytest.mark.parametrize(("hash_key", "range_key"), [("tablePath", None), ("fileName", "tablePath"), ("pk", "sk")])
-def test_a_table_of_another_shape_is_refused(ground: Ground, hash_key: str, range_key: str | None) -> None:
-    async def run() -> None:
-        name = ground.aws.table(hash_key=hash_key, range_key=range_key)
-        async with ground.arbiter(table=name) as arbiter:
-            with pytest.raises(Fatal, match=rf"{name} is no lock table: its key is .*tablePath \(S, HASH\)"):
-                await arbiter.verify()
-
-    asyncio.run(run())
+async def test_a_table_of_another_shape_is_refused(ground: Ground, hash_key: str, range_key: str | None) -> None:
+    name = ground.aws.table(hash_key=hash_key, range_key=range_key)
+    async with ground.lock_table(table=name) as lock_table:
+        with pytest.raises(Fatal, match=rf"{name} is not a lock table: its key is .*tablePath \(S, HASH\)"):
+            await lock_table.verify_and_read_clock()
 
 
-def test_a_table_that_is_not_there_is_refused(ground: Ground) -> None:
-    async def run() -> None:
-        async with ground.arbiter(table=ground.aws.name()) as arbiter:
-            with pytest.raises(Fatal, match="make the table with `pcaplake setup`"):
-                await arbiter.verify()
-
-    asyncio.run(run())
+async def test_a_table_that_is_not_there_is_refused(ground: Ground) -> None:
+    async with ground.lock_table(table=ground.aws.name()) as lock_table:
+        with pytest.raises(Fatal, match="make the table with `pcaplake setup`"):
+            await lock_table.verify_and_read_clock()

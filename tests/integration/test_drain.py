@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
+from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.service.notification import build_s3_event
 from tests.parser import captures
 from tests.worker.fleets import can_capture
-from worker.notification import event
-from worker.source import ObjectRef
 
 from . import processes
 from .conftest import Aws
@@ -76,7 +76,7 @@ class Load:
         client = stage.aws.client("sqs")
 
         def send(some: Sequence[ObjectRef]) -> None:
-            entries = [{"Id": str(number), "MessageBody": event(ref)} for number, ref in enumerate(some)]
+            entries = [{"Id": str(number), "MessageBody": build_s3_event(ref)} for number, ref in enumerate(some)]
             answer = client.send_message_batch(QueueUrl=stage.queue_url, Entries=entries)
             assert not answer.get("Failed")
 
@@ -85,36 +85,33 @@ class Load:
 
 
 @pytest.mark.slow
-def test_a_full_queue_is_drained_in_bounded_memory(aws: Aws, tmp_path: Path, torture: bool) -> None:
+async def test_a_full_queue_is_drained_in_bounded_memory(aws: Aws, tmp_path: Path, torture: bool) -> None:
     """However many messages wait, and however large a capture is: what a worker holds is what its settings allow."""
-    load = Load(count=100_000, large=2 << 30) if torture else Load(count=10_000, large=600 * MIB)
+    load = Load(count=100_000, large=2 << 30) if torture else Load(count=4_000, large=600 * MIB)
     assert load.large > ALLOWED, "it would fit as a whole"
 
-    async def main() -> None:
-        with staged(aws, tmp_path, visibility=600, announces=False) as stage:
-            await asyncio.to_thread(load.announce, stage)
-            async with FileServer(load.content, etag=ETAG) as server:
-                worker = processes.start(
-                    stage,
-                    "worker",
-                    bodies=server.url,
-                    threads=THREADS,
-                    max_inflight=400,
-                    max_inflight_bytes=INFLIGHT,
-                    target_file_size=FILE,
-                    max_batch_age=2,
-                    drain_timeout=PATIENCE,
-                )
-                while await asyncio.to_thread(stage.left):
-                    assert worker.is_alive(), stage.logs()
-                    await asyncio.sleep(0.5)
-                os.kill(worker.pid, signal.SIGTERM)
-                assert await processes.ended(worker, stage) == 0
-            check(stage, load)
-            (peak,) = processes.peaks(stage)
-            assert peak < ALLOWED, f"{peak / MIB:.0f} MB"
-
-    asyncio.run(main())
+    with staged(aws, tmp_path, visibility=600, announces=False) as stage:
+        await asyncio.to_thread(load.announce, stage)
+        async with FileServer(load.content, etag=ETAG) as server:
+            worker = processes.start(
+                stage,
+                "worker",
+                bodies=server.url,
+                threads=THREADS,
+                max_inflight=400,
+                max_inflight_bytes=INFLIGHT,
+                target_file_size=FILE,
+                max_batch_age=2,
+                drain_timeout=PATIENCE,
+            )
+            while await asyncio.to_thread(stage.left):
+                assert worker.is_alive(), stage.logs()
+                await asyncio.sleep(0.5)
+            os.kill(worker.pid, signal.SIGTERM)
+            assert await processes.ended(worker, stage) == 0
+        check(stage, load)
+        (peak,) = processes.peaks(stage)
+        assert peak < ALLOWED, f"{peak / MIB:.0f} MB"
 
 
 def check(stage: Stage, load: Load) -> None:

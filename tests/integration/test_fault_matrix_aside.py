@@ -17,20 +17,20 @@ from typing import Any
 
 import pytest
 
-from worker.errors import Retryable
-from worker.lake.delta.tail import log_path
-from worker.lake.files import CLOCK, HOUR_MS
-from worker.lake.identity import raise_generation
-from worker.lake.ledger import dynamodb as ledger
-from worker.lake.ledger import dynamodb_items
-from worker.lake.manifest import Stage
-from worker.lake.stage import Window
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.delta.log_state import delta_log_path
+from pcaplake.worker.lake.ledger import dynamodb as ledger
+from pcaplake.worker.lake.ledger import dynamodb_items
+from pcaplake.worker.lake.records import Stage
+from pcaplake.worker.lake.staging.stage_files import CLOCK, HOUR_MS
+from pcaplake.worker.lake.staging.window import Window
+from tests.integration.faults import DONE, FAULTS, PAST_THE_CLIENT, UNDONE, Request, dynamodb, inject, s3
+from tests.worker.lake.generations import raise_generation
 
 from .conftest import Aws
 from .fault_proxy import Rule
 from .proxied import LOOK, Ground, Proxied, Running, standing
 from .stages import PATIENCE, Books
-from .test_fault_matrix import DONE, FAULTS, PAST_THE_CLIENT, UNDONE, Request, dynamodb, inject, s3
 
 TIMES_ROUND = 10  # at most, until everything has gone wrong as often as it should
 AGAIN = 3
@@ -83,8 +83,8 @@ class Scene:
 
     def release(self) -> None:
         """As for a leader that has missed its beats: who leads now puts back what is held."""
-        self.running.lake.committer._leadership.leading = False
-        self.running.lake.committer.nudge()
+        self.running.lake.committer._leadership.is_leading = False
+        self.running.lake.committer.wake()
 
     async def through(self) -> None:
         """All that was uploaded is in the tables, and nothing is left to do."""
@@ -95,14 +95,14 @@ class Scene:
 # Ways
 
 
-async def returned(at: Scene) -> None:
-    """Nobody has committed it for days: its capture is forgotten, announced and read again."""
+async def copied(at: Scene) -> None:
+    """Nobody has committed it for days: copies of its files are committed."""
     before = at.running.service.tally["staged"]
     at.ages.append(TOO_OLD)
     at.begin()
     await at.town.upload()
     await at.through()
-    assert at.running.service.tally["staged"] == before + 2
+    assert at.running.service.tally["staged"] == before + 1
 
 
 async def old(at: Scene) -> None:
@@ -117,7 +117,7 @@ async def old(at: Scene) -> None:
 
 
 async def old_and_broken(at: Scene) -> None:
-    """The same, and a file is gone: it is returned."""
+    """The same, and a file is gone: its capture is forgotten, announced and read again."""
     before, files = at.running.service.tally["staged"], at.files()
     gate = at.gate(COMPOSES)
     at.ages.append(A_DAY_OLD)
@@ -167,13 +167,13 @@ async def held(at: Scene, *, aside: bool = False) -> None:
 async def alter(running: Running, *, nullable: bool) -> None:
     """ALTER TABLE ... ALTER COLUMN SET NOT NULL, or DROP NOT NULL, as Spark does it: under the lock table."""
     log = running.lake.log
-    tail = await log._read(TABLE)
+    tail = await log._read_state(TABLE)
     assert tail.metadata is not None
     columns = [{**one, "nullable": nullable or one["name"] != COLUMN} for one in tail.metadata.schema["fields"]]
     changed = replace(tail.metadata, schema={**tail.metadata.schema, "fields": columns})
     said = [{"commitInfo": {"operation": "CHANGE COLUMN"}}, {"metaData": changed.to_json()}]
     data = "".join(json.dumps(one) + "\n" for one in said).encode()
-    finish = await log._publisher.publish(TABLE, tail.version + 1, data)
+    finish = await log._publisher.publish_version(TABLE, tail.version + 1, data)
     assert finish is not None
     await finish()
 
@@ -228,7 +228,9 @@ async def found_again(at: Scene) -> None:
 
 async def repaired(at: Scene) -> None:
     """N.json was not put, and its entry is there: whoever looks next puts it."""
-    lost = at.town.add("s3", "PutObject", "drop_request", key=f"*/{log_path(TABLE)}/0*.json", times=PAST_THE_CLIENT)
+    lost = at.town.add(
+        "s3", "PutObject", "drop_request", key=f"*/{delta_log_path(TABLE)}/0*.json", times=PAST_THE_CLIENT
+    )
     waiting = asyncio.create_task(lost.reached.wait())
     waiting.add_done_callback(lambda _: at.begin())
     await at.town.upload()
@@ -262,10 +264,10 @@ async def tidied(at: Scene) -> None:
     """Each version brings a checkpoint, and expires when there is one."""
     lake = at.running.lake
     at.begin()
-    at.patch.setattr(lake.committer, "_knobs", replace(lake.knobs, checkpoint_interval=1))
+    at.patch.setattr(lake.committer.checkpoints, "_interval", 1)
     await at.town.upload()
     await at.through()
-    await asyncio.gather(*lake.committer._chores.values())
+    await asyncio.gather(*lake.committer.checkpoints.tasks.values())
     at.patch.undo()
     await clean(at)
 
@@ -327,9 +329,11 @@ ASIDE = {
     "4.2 hold": aside(dynamodb("TransactWriteItems", MEND), held),
     "4.2 what is held?": aside(dynamodb("Query", MEND), held, aside=True),
     "4.2 put back": aside(dynamodb("TransactWriteItems", MEND), held, aside=True),
-    "4.2 forget captures": aside(dynamodb("TransactWriteItems", "attribute_not_exists(#pk) OR #stage_id"), returned),
-    "4.2 whose are they?": aside(dynamodb("BatchGetItem", '"#stage_id"'), returned),
-    "4.2 announce": aside(Request("sqs", "SendMessageBatch", {}, True), returned),
+    "4.2 forget captures": aside(
+        dynamodb("TransactWriteItems", "attribute_not_exists(#pk) OR #stage_id"), old_and_broken
+    ),
+    "4.2 whose are they?": aside(dynamodb("BatchGetItem", '"#stage_id"'), old_and_broken),
+    "4.2 announce": aside(Request("sqs", "SendMessageBatch", {}, True), old_and_broken),
     "4.2 where does it wait?": aside(dynamodb("BatchGetItem", '"#staged_at"'), in_a_batch),
     "4.2 waits no more": aside(dynamodb("TransactWriteItems", '"Delete"'), in_a_batch),
     "3.5 large stage": aside(s3("PutObject", LARGE), large, "409"),
@@ -339,6 +343,7 @@ ASIDE = {
     "4.5 large stage": aside(deletes("/_pcaplake/stages/"), large),
     "4.4 is the old still there?": aside(s3("HeadObject", "*.parquet"), lost),
     "4.4 its capture": aside(s3("GetObject", "in/*", body=True), lost),
+    "4.4 what is copied": aside(s3("GetObject", WRITES, body=True), copied),
     "4.4 its new file": aside(s3("PutObject", WRITES), lost),
     "4.4 the new file's time": aside(s3("HeadObject", WRITES), lost, last=WRITES),
     "5.3 somebody's temp object": aside(s3("GetObject", "*/_delta_log/.tmp/*", body=True), repaired),

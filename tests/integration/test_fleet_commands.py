@@ -13,25 +13,25 @@ from typing import Any
 import pytest
 import yaml
 
-from parser.tables import TABLES
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.admin.aws_clients import Clients
+from pcaplake.worker.admin.setup.policies import Role
+from pcaplake.worker.admin.setup.queues import find
+from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.lake.dynamodb_table import DynamoClient
+from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
+from pcaplake.worker.lake.records import Manifest, Stage
+from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.meter import SILENT
+from pcaplake.worker.service import run as serve
+from pcaplake.worker.service.notification import TEST_EVENT, parse_notification
+from pcaplake.worker.service.queue.sqs import SqsQueue
+from pcaplake.worker.service.service import Service
 from tests.worker import fleets, lakes, test_policies
-from worker import serve
-from worker.fleet.clients import Clients
-from worker.fleet.policies import Role
-from worker.fleet.queues import find
-from worker.fleet_settings import FleetSettings
-from worker.lake.dynamo import Dynamo
-from worker.lake.fleet import Services
-from worker.lake.identity import read_identity
-from worker.lake.lake import Lake
-from worker.lake.ledger.dynamodb import DynamoLedger
-from worker.lake.manifest import Manifest, Stage
-from worker.lake.store import Store
-from worker.meter import SILENT
-from worker.notification import TEST_EVENT, parse
-from worker.queue.sqs import SqsQueue
-from worker.service import Service
-from worker.source import ObjectRef, capture
 
 from .conftest import Aws
 from .fault_proxy import FaultProxy
@@ -108,7 +108,7 @@ class Account:
 
     def keys(self, name: str = "") -> list[str]:
         """The keys that messages announce, sorted; test events are none."""
-        said = [parse(one["Body"]) for one in self.received(name)]
+        said = [parse_notification(one["Body"]) for one in self.received(name)]
         assert all(set(one.ignored) <= {TEST_EVENT} for one in said)
         return sorted(ref.uri.removeprefix(f"s3://{self.raw}/") for one in said for ref in one.objects)
 
@@ -126,17 +126,17 @@ class Account:
             generation=0,
             decoder_version="test",
             written_at=0,
-            captures=tuple(map(capture, refs)),
+            captures=tuple(map(capture_from_reference, refs)),
             schemas={},
             adds={},
         )
 
         async def work(ledger: DynamoLedger) -> None:
-            assert await ledger.stage(stage) == {}
+            assert await ledger.put_stage_if_absent(stage) == {}
             if commit:
                 manifest = Manifest(batch=0, generation=0, opens=True, tables=(), stages=(stage,))
-                await ledger.mark(manifest)
-                await ledger.flag(manifest)
+                await ledger.mark_batch_stages(manifest)
+                await ledger.flag_batch_committed(manifest)
 
         asyncio.run(self.with_ledger(work))
 
@@ -314,10 +314,10 @@ def test_a_table_that_went_missing_is_made_again_and_told(account: Account) -> N
 
 def test_settings_that_cannot_be(account: Account) -> None:
     account.raw = account.aws.name("no-such-bucket")
-    assert "Make the bucket first" in account.run("setup", code=3)[1]
+    assert "Create the bucket first" in account.run("setup", code=3)[1]
     account.raw = "raw-*"
     assert "--bucket" in account.run("setup", code=2)[1]
-    assert "no route is about" in account.run("setup", "--bucket", "other", code=2)[1]
+    assert "no route selects" in account.run("setup", "--bucket", "other", code=2)[1]
     assert "--visibility-timeout" in account.run("setup", "--visibility-timeout", "13h", code=2)[1]
     assert "12 digits" in account.run("setup", "--account", "x", code=2)[1]
 
@@ -335,13 +335,13 @@ def test_visibility_and_dead_letters_as_given(account: Account) -> None:
     assert f"{account.queue}-lost" in attributes["Attributes"]["RedrivePolicy"]
     assert account.json("setup")["changes"] == 0  # what is there is not made what it would be by default
     assert account.json("setup", "--visibility-timeout", "60s")["changes"] == 1
-    assert "leave --dead-letters away" in account.run("setup", "--dead-letters", "x", code=3)[1]
+    assert "do not pass --dead-letters" in account.run("setup", "--dead-letters", "x", code=3)[1]
 
 
 def test_a_lake_among_the_captures_is_told(account: Account) -> None:
     account.lake, account.key = f"s3://{account.raw}/lake", "*"
     out, _ = account.run("setup", "--dry-run")
-    assert f"note: the lake {account.lake} lies below" in out
+    assert f"note: the lake {account.lake} is below" in out
 
 
 def test_no_lake_is_made_inside_another(account: Account) -> None:
@@ -370,7 +370,7 @@ def filled(account: Account) -> Iterator[Account]:
 def test_replay_announces_what_no_lake_has(filled: Account) -> None:
     out, err = filled.run("replay", f"s3://{filled.raw}/", "--dry-run")
     assert out.splitlines() == [f"s3://{filled.raw}/{key}" for key in ("drives/1.pcap", KEY)]
-    assert err.startswith("5 objects: 2 not in any lake, 1 staged, 1 in the lakes, 1 on no route")
+    assert err.startswith("5 objects: 2 not in any lake, 1 staged, 1 in the lakes, 1 without a route")
     assert filled.keys() == []
     said = filled.json("replay", f"s3://{filled.raw}/")
     assert (said["complete"], said["announced"], said["nowhere"]) == (True, 2, 1)
@@ -470,7 +470,7 @@ def test_redrive(account: Account) -> None:
 def test_redrive_of_what_is_not_there(account: Account) -> None:
     out, err = account.run("redrive", code=3)
     assert "pcaplake setup" in err
-    assert "dead letters seen" not in err
+    assert "dead letters found" not in err
     assert out == account.run("redrive", "--json", code=3)[0] == ""
     account.queue = account.aws.queue("plain").rpartition("/")[2]
     assert "no redrive policy" in account.run("redrive", code=3)[1]
@@ -517,9 +517,9 @@ class Recording:
 
     @asynccontextmanager
     async def on(self) -> AsyncIterator[None]:
-        request, made = Dynamo._request, self.made
+        request, made = DynamoClient._send_request, self.made
 
-        async def recorded(client: Dynamo, operation: str, arguments: Any) -> dict[str, Any]:
+        async def recorded(client: DynamoClient, operation: str, arguments: Any) -> dict[str, Any]:
             kinds = [f"{kind}Item" for one in arguments.get("TransactItems", ()) for kind in one]
             for name in kinds or [operation]:
                 made.add((f"dynamodb:{name}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{client.table}"))
@@ -528,7 +528,7 @@ class Recording:
         account, aws = self._account, self._account.aws
         async with FaultProxy(aws.s3) as s3, FaultProxy(aws.sqs) as sqs:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Dynamo, "_request", recorded)
+                patch.setattr(DynamoClient, "_send_request", recorded)
                 patch.setenv("AWS_ENDPOINT_URL_SQS", sqs.url)
                 account.given = {**GIVEN, "storage_option": {"allow_http": "true", "aws_endpoint": s3.url}}
                 yield
@@ -547,7 +547,7 @@ GIVEN = {"threads": 1, "poll_wait": 1.0, "flush_interval": 0.5, "max_batch_age":
 async def served(account: Account, role: str, done: Callable[[Lake], Awaitable[bool]]) -> None:
     """A service of that role until it has done it; as `pcaplake run` makes one."""
     settings = FleetSettings.load(account.config, role=role)
-    async with serve.opened(settings, SILENT) as parts:
+    async with serve.open_service_parts(settings, SILENT) as parts:
         service = Service(
             parts.queue,
             parts.routes,
@@ -572,16 +572,16 @@ async def served(account: Account, role: str, done: Callable[[Lake], Awaitable[b
 def test_the_policies_allow_what_the_roles_do_and_nothing_else(account: Account) -> None:
     account.lake = f"{account.lake.rpartition('/')[0]}/lake"
     account.run("setup")
-    one = capture(account.put(KEY, fleets.can_capture(5)))
+    one = capture_from_reference(account.put(KEY, fleets.can_capture(5)))
     recordings = {role: Recording(account) for role in SELDOM}
 
     async def staged(lake: Lake) -> bool:
         there = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
         waiting = int(there["ApproximateNumberOfMessages"]) + int(there["ApproximateNumberOfMessagesNotVisible"])
-        return not waiting and await lake.seen([one.capture_id]) == {one.capture_id: "STAGED"}
+        return not waiting and await lake.capture_states([one.capture_id]) == {one.capture_id: "STAGED"}
 
     async def committed(lake: Lake) -> bool:
-        seen = await lake.seen([one.capture_id]) == {one.capture_id: "COMMITTED"}
+        seen = await lake.capture_states([one.capture_id]) == {one.capture_id: "COMMITTED"}
         return seen and await lake.store.head("captures/_delta_log/_last_checkpoint") is not None
 
     sqs, url = account.aws.client("sqs"), account.url()

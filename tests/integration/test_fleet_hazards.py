@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from worker.lake.lease import Leadership
-from worker.serve import SECOND_SIGNAL
+from pcaplake.worker.lake.commit.lease import Leadership
+from pcaplake.worker.stop_signals import SECOND_SIGNAL
+from tests.integration.faults import MOMENTS
 
 from . import processes
 from .conftest import Aws
 from .proxied import Ground, proxied, standing
 from .stages import FRAMES, PATIENCE, Stage, check_logs, fd_capture, staged, until
-from .test_fault_matrix import MOMENTS
 
 pytestmark = pytest.mark.slow
 CAPTURE = "in/*"
@@ -59,14 +59,14 @@ def test_a_capture_is_announced_again_and_again(ground: Ground) -> None:
             await held.reached.wait()
             for key in keys:
                 await asyncio.to_thread(town.stage.announce, key)
-            await town.until(lambda: one.service.in_flight + two.service.in_flight > 6, one, two)
+            await town.until(lambda: one.service.messages_in_flight + two.service.messages_in_flight > 6, one, two)
             held.release()
             await town.committed(one, two)
             for key in keys:
                 await asyncio.to_thread(town.stage.announce, key)
             await town.idle(one)
             outcomes = one.service.tally + two.service.tally
-            assert outcomes["known"] >= 6
+            assert outcomes["already_staged"] >= 6
         await town.settled(one)
 
     ground.run(main)
@@ -92,7 +92,7 @@ def test_a_message_expires_while_its_capture_is_read(ground: Ground) -> None:
             await town.committed(first, second)
             assert (first.service.tally["staged"], second.service.tally["staged"]) == (0, 1)
             held.release()
-            await town.until(lambda: first.service.tally["known"] > 0, first, second)
+            await town.until(lambda: first.service.tally["already_staged"] > 0, first, second)
             slow.clear()
             await town.settled(second)
 
@@ -107,11 +107,11 @@ def test_a_message_expires_and_comes_to_the_same_worker(ground: Ground) -> None:
         held = town.add("s3", "GetObject", "hold", key=CAPTURE)
         await town.upload()
         await held.reached.wait()
-        await town.until(lambda: running.service.in_flight == 2, running)
+        await town.until(lambda: running.service.messages_in_flight == 2, running)
         town.clear()
         await town.committed(running)
         await town.idle(running)
-        assert running.service.tally - before == {"staged": 1, "known": 1}
+        assert running.service.tally - before == {"staged": 1, "already_staged": 1}
         await town.settled(running)
 
     ground.run(main)
@@ -142,9 +142,9 @@ def test_two_committers_that_both_believe_to_lead(ground: Ground, monkeypatch: p
     """The lease only saves work: without it nothing is lost, nothing is twice."""
 
     async def lead(self: Leadership, on_taken: Callable[[], Awaitable[None]]) -> bool:
-        if not self.leading:
+        if not self.is_leading:
             await on_taken()
-            self.leading = True
+            self.is_leading = True
         return True
 
     async def beat(self: Leadership) -> None:
@@ -152,8 +152,8 @@ def test_two_committers_that_both_believe_to_lead(ground: Ground, monkeypatch: p
 
     async def main() -> None:
         await ground.stop()
-        monkeypatch.setattr(Leadership, "lead", lead)
-        monkeypatch.setattr(Leadership, "_beat", beat)
+        monkeypatch.setattr(Leadership, "try_to_lead", lead)
+        monkeypatch.setattr(Leadership, "_send_heartbeat", beat)
         town = ground.town
         async with town.run(max_batch_age=0.2) as one, town.run(max_batch_age=0.2) as two:
             for _ in range(5):
@@ -268,7 +268,7 @@ def test_a_refusal_that_is_our_own_success(ground: Ground, what: str) -> None:
     ground.run(main)
 
 
-def test_entries_expire(aws: Aws, tmp_path: Path) -> None:
+async def test_entries_expire(aws: Aws, tmp_path: Path) -> None:
     """All that are complete are gone, again and again; once also those of commits that are under way."""
 
     def expire(stage: Stage) -> None:
@@ -276,57 +276,51 @@ def test_entries_expire(aws: Aws, tmp_path: Path) -> None:
         for entry in stage.entries():
             client.delete_item(TableName=stage.locks, Key={name: entry[name] for name in ("tablePath", "fileName")})
 
-    async def main() -> None:
-        with staged(aws, tmp_path) as stage:
-            async with proxied(stage) as town:
-                for _ in range(2):
-                    async with town.run() as running:
-                        for under_way in (False, True):
-                            rule = town.add("dynamodb", "UpdateItem", "hold", containing="SET #complete", times=3)
-                            if not under_way:
-                                town.clear()
-                            await town.upload()
-                            if under_way:
-                                await town.until(lambda rule=rule: rule.hits == 3, running)
-                                expire(stage)
-                                rule.release()
-                            await town.committed(running)
-                            await town.idle(running)
+    with staged(aws, tmp_path) as stage:
+        async with proxied(stage) as town:
+            for _ in range(2):
+                async with town.run() as running:
+                    for under_way in (False, True):
+                        rule = town.add("dynamodb", "UpdateItem", "hold", containing="SET #complete", times=3)
+                        if not under_way:
+                            town.clear()
+                        await town.upload()
+                        if under_way:
+                            await town.until(lambda rule=rule: rule.hits == 3, running)
                             expire(stage)
-                town.books.check(town.expected)
-                check_logs(stage, expired=True)
-
-    asyncio.run(main())
+                            rule.release()
+                        await town.committed(running)
+                        await town.idle(running)
+                        expire(stage)
+            town.books.check(town.expected)
+            check_logs(stage, expired=True)
 
 
 # Stopping
 
 
-def test_sigterm_under_load(aws: Aws, stage: Stage) -> None:
+async def test_sigterm_under_load(aws: Aws, stage: Stage) -> None:
     """What has not begun is given back at once, what has begun is staged and committed, nothing is done twice."""
 
-    async def main() -> None:
-        async with proxied(stage) as town:
-            held = town.add("s3", "GetObject", "hold", key=CAPTURE, skip=12, times=None)
-            process = processes.start(stage, "stopped", behind=town, max_inflight=20, drain_timeout=DRAIN)
-            await town.upload(40)
-            await held.reached.wait()
-            await town.until(lambda: bool(stage.items("capture")))
-            began = time.monotonic()
-            os.kill(process.pid, signal.SIGTERM)
-            assert await processes.ended(process, stage) == 0
-            assert time.monotonic() - began < 2 * DRAIN
-            town.clear()
-            saved = {item["uri"]["S"] for item in stage.items("capture")}
-            assert 0 < len(saved) <= 12
-            assert stage.captures().keys() == saved, "it led, and has committed what it staged"
-            assert stage.visible() == stage.left() == 40 - len(saved)
-            async with town.run() as running:
-                await town.settled(running)
-                assert running.service.tally == {"staged": 41 - len(saved)}
-            assert set(parquet(stage)) == town.books.files, "a file that no table has: work was done twice"
-
-    asyncio.run(main())
+    async with proxied(stage) as town:
+        held = town.add("s3", "GetObject", "hold", key=CAPTURE, skip=12, times=None)
+        process = processes.start(stage, "stopped", behind=town, max_inflight=20, drain_timeout=DRAIN)
+        await town.upload(40)
+        await held.reached.wait()
+        await town.until(lambda: bool(stage.items("capture")))
+        began = time.monotonic()
+        os.kill(process.pid, signal.SIGTERM)
+        assert await processes.ended(process, stage) == 0
+        assert time.monotonic() - began < 2 * DRAIN
+        town.clear()
+        saved = {item["uri"]["S"] for item in stage.items("capture")}
+        assert 0 < len(saved) <= 12
+        assert stage.captures().keys() == saved, "it led, and has committed what it staged"
+        assert stage.visible() == stage.left() == 40 - len(saved)
+        async with town.run() as running:
+            await town.settled(running)
+            assert running.service.tally == {"staged": 41 - len(saved)}
+        assert set(parquet(stage)) == town.books.files, "a file that no table has: work was done twice"
 
 
 def parquet(stage: Stage) -> Iterator[str]:
@@ -338,51 +332,45 @@ FIFTH = 4  # who has read the first chunk asks for the fifth
 
 
 @pytest.mark.parametrize("comes", [True, False], ids=["the rest comes", "the rest does not come"])
-def test_sigterm_in_the_middle_of_a_capture(aws: Aws, stage: Stage, comes: bool) -> None:
+async def test_sigterm_in_the_middle_of_a_capture(aws: Aws, stage: Stage, comes: bool) -> None:
     """It is finished if that can be within the drain time; else it is given up, and its message comes at once."""
 
-    async def main() -> None:
+    async with proxied(stage) as town:
+        held = town.add("s3", "GetObject", "hold", key=CAPTURE, skip=FIFTH, times=None)
+        drain = DRAIN if comes else 2
+        process = processes.start(stage, "stopped", behind=town, drain_timeout=drain)
+        await town.put("in/large.pcap", fd_capture(LARGE, seed=1), LARGE)
+        await held.reached.wait()
+        os.kill(process.pid, signal.SIGTERM)
+        await town.until(lambda: "stopping" in stage.logs())
+        if comes:
+            held.release()
+        assert await processes.ended(process, stage) == 0
+        assert stage.visible() == stage.left() == (0 if comes else 1)
+        town.clear()
+        async with town.run() as running:
+            await town.settled(running)
+            assert running.service.tally == {"staged": 1 if comes else 2}
+
+
+async def test_a_second_sigterm_ends_it_at_once(aws: Aws, tmp_path: Path) -> None:
+    """While it still waits for an answer; its request arrives when it is dead, and counts."""
+
+    with staged(aws, tmp_path, visibility=3) as stage:
         async with proxied(stage) as town:
-            held = town.add("s3", "GetObject", "hold", key=CAPTURE, skip=FIFTH, times=None)
-            drain = DRAIN if comes else 2
-            process = processes.start(stage, "stopped", behind=town, drain_timeout=drain)
-            await town.put("in/large.pcap", fd_capture(LARGE, seed=1), LARGE)
+            held = town.add("dynamodb", "TransactWriteItems", "hold", containing='"Put"')
+            process = processes.start(stage, "stopped", behind=town, drain_timeout=600)
+            await town.upload(5)
             await held.reached.wait()
             os.kill(process.pid, signal.SIGTERM)
             await town.until(lambda: "stopping" in stage.logs())
-            if comes:
-                held.release()
-            assert await processes.ended(process, stage) == 0
-            assert stage.visible() == stage.left() == (0 if comes else 1)
-            town.clear()
+            os.kill(process.pid, signal.SIGTERM)
+            assert await processes.ended(process, stage) == SECOND_SIGNAL
+            held.release()
+            await town.until(lambda: bool(stage.items("capture")))
             async with town.run() as running:
                 await town.settled(running)
-                assert running.service.tally == {"staged": 1 if comes else 2}
-
-    asyncio.run(main())
-
-
-def test_a_second_sigterm_ends_it_at_once(aws: Aws, tmp_path: Path) -> None:
-    """While it still waits for an answer; its request arrives when it is dead, and counts."""
-
-    async def main() -> None:
-        with staged(aws, tmp_path, visibility=3) as stage:
-            async with proxied(stage) as town:
-                held = town.add("dynamodb", "TransactWriteItems", "hold", containing='"Put"')
-                process = processes.start(stage, "stopped", behind=town, drain_timeout=600)
-                await town.upload(5)
-                await held.reached.wait()
-                os.kill(process.pid, signal.SIGTERM)
-                await town.until(lambda: "stopping" in stage.logs())
-                os.kill(process.pid, signal.SIGTERM)
-                assert await processes.ended(process, stage) == SECOND_SIGNAL
-                held.release()
-                await town.until(lambda: bool(stage.items("capture")))
-                async with town.run() as running:
-                    await town.settled(running)
-                    assert running.service.tally["known"] > 0
-
-    asyncio.run(main())
+                assert running.service.tally["already_staged"] > 0
 
 
 # Roles

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.worker.lake.ledger_suite import capture, manifest, stage
-from worker.errors import Fatal, OutcomeUnknown, Retryable
-from worker.lake import dynamo as dynamo_module
-from worker.lake.dynamo import Dynamo
-from worker.lake.ledger import Lease, Ledger, dynamodb_requests
-from worker.lake.manifest import Manifest
-from worker.testing import Killed
+from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.worker.lake.dynamodb_table import DynamoClient
+from pcaplake.worker.lake.ledger import Lease, Ledger, dynamodb_requests
+from pcaplake.worker.lake.records import Manifest
+from pcaplake.worker.testing.faults import Killed
+from tests.retries import hardly_wait
+from tests.worker.lake.ledger.ledger_suite import capture, manifest, stage
 
 from .conftest import Aws
 from .ledgers import Faulty, Kind, everything, ledger_of, with_client
@@ -36,8 +36,7 @@ def lake_id(aws: Aws) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamo_module, "_PAUSES", (0, 0))
-    monkeypatch.setattr(dynamodb_requests, "_PAUSES", (0, 0, 0, 0, 0))
+    hardly_wait(monkeypatch)
 
 
 # Answers that are lost
@@ -50,18 +49,18 @@ def life() -> list[Call]:
     one, two, old, late = stage("s1", "a", "b"), stage("s2", "c"), stage("s3", "d", "e"), stage("s4", "f")
     first, second = manifest(0, one, two, returned=(old,)), manifest(1, stage("s5", "f", "g"))
     return [
-        *(lambda ledger, each=each: ledger.stage(each) for each in (one, two, old, late)),
-        lambda ledger: ledger.hold(0, "s2", "column x is long"),
-        lambda ledger: ledger.release(0),
-        lambda ledger: ledger.mark(first),
-        lambda ledger: ledger.unstage(first),
-        lambda ledger: ledger.flag(first),
-        lambda ledger: ledger.advance(0),
-        lambda ledger: ledger.mark(second, rebuild=True),
-        lambda ledger: ledger.flag(second),
-        lambda ledger: ledger.advance(1),
-        lambda ledger: ledger.unpend(0, ["s4", "nobody"]),
-        lambda ledger: ledger.hold(0, "s4", "column y is long"),
+        *(lambda ledger, each=each: ledger.put_stage_if_absent(each) for each in (one, two, old, late)),
+        lambda ledger: ledger.hold_stage(0, "s2", "column x is long"),
+        lambda ledger: ledger.release_held_stages(0),
+        lambda ledger: ledger.mark_batch_stages(first),
+        lambda ledger: ledger.unstage_returned_captures(first),
+        lambda ledger: ledger.flag_batch_committed(first),
+        lambda ledger: ledger.advance_head(0),
+        lambda ledger: ledger.mark_batch_stages(second, rebuild=True),
+        lambda ledger: ledger.flag_batch_committed(second),
+        lambda ledger: ledger.advance_head(1),
+        lambda ledger: ledger.remove_pending_stages(0, ["s4", "nobody"]),
+        lambda ledger: ledger.hold_stage(0, "s4", "column y is long"),
     ]
 
 
@@ -80,7 +79,7 @@ async def live(ledger: Ledger) -> list[Any]:
 def test_the_answer_to_any_write_is_lost(table: str, aws: Aws, attempts: int) -> None:
     """Every write in turn is carried out and its answer lost: nothing is different, and nobody is told otherwise."""
 
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         calm, quiet = Faulty(client, reads=False), aws.name("lake")
         expected = await live(ledger_of(calm, quiet))
         state = await everything(client, quiet)
@@ -96,13 +95,13 @@ def test_the_answer_to_any_write_is_lost(table: str, aws: Aws, attempts: int) ->
 
 
 def test_the_answer_about_the_lease_is_lost(table: str, lake_id: str) -> None:
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         for owner in ("me", "me", ""):
             ledger = ledger_of(Faulty(client, at=0, reads=False), lake_id)
-            seen = await ledger.lease()
-            assert await ledger.take(seen, owner)
-            assert await ledger.lease() == Lease(owner=owner, beat=seen.beat + 1)
-            assert not await ledger.take(seen, owner)  # the same wish again is another request
+            seen = await ledger.read_lease()
+            assert await ledger.take_lease(seen, owner)
+            assert await ledger.read_lease() == Lease(owner=owner, beat=seen.beat + 1)
+            assert not await ledger.take_lease(seen, owner)  # the same wish again is another request
 
     with_client(table, story)
 
@@ -110,7 +109,7 @@ def test_the_answer_about_the_lease_is_lost(table: str, lake_id: str) -> None:
 # A process that dies between two requests
 
 
-async def prepared(client: Dynamo, lake_id: str) -> Manifest:
+async def prepared(client: DynamoClient, lake_id: str) -> Manifest:
     """Stages and captures enough for several chunks of each request, and a batch of them that is rebuilt.
 
     One stage and two captures of another were forgotten, and somebody else has a capture of a third.
@@ -120,18 +119,18 @@ async def prepared(client: Dynamo, lake_id: str) -> Manifest:
     forgotten, taken_from = stage("s6", "a6", "b6"), stage("thief", "b7", "x")
     old = stage("old", "y", "z")
     for one in (*stages, taken_from, old):
-        assert await ledger.stage(one) == {}
+        assert await ledger.put_stage_if_absent(one) == {}
     return manifest(0, *stages, forgotten, stage("s7", "a7", "b7"), returned=(old,))
 
 
 async def marked(ledger: Ledger, batch: Manifest) -> None:
-    await ledger.mark(batch, rebuild=True)
+    await ledger.mark_batch_stages(batch, rebuild=True)
 
 
 async def flagged(ledger: Ledger, batch: Manifest) -> None:
-    await ledger.unstage(batch)
-    await ledger.flag(batch)
-    await ledger.advance(batch.batch)
+    await ledger.unstage_returned_captures(batch)
+    await ledger.flag_batch_committed(batch)
+    await ledger.advance_head(batch.batch)
 
 
 @pytest.mark.parametrize("kind", ["dead before", "dead after"])
@@ -147,7 +146,7 @@ def test_dead_at_any_request(
     monkeypatch.setattr(dynamodb_requests, "MOST_ACTIONS", 4)
     monkeypatch.setattr(dynamodb_requests, "MOST_KEYS", 4)
 
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         async def upto(lake_id: str) -> Manifest:
             batch = await prepared(client, lake_id)
             if act is flagged:
@@ -171,7 +170,7 @@ def test_dead_at_any_request(
                 await act(ledger_of(doomed, lake_id), batch)
             if act is marked:
                 whole = kind == "dead after" and number == calm.count - 1
-                assert await ledger_of(client, lake_id).marked() == (0 if whole else -1), number
+                assert await ledger_of(client, lake_id).read_watermark() == (0 if whole else -1), number
             await act(ledger_of(client, lake_id), batch)
             assert await everything(client, lake_id) == state, number
 
@@ -181,7 +180,7 @@ def test_dead_at_any_request(
 def test_nothing_is_taken_from_a_stage_that_is_not_displaced(table: str, aws: Aws) -> None:
     """At every request of a mark: the thief of a capture is displaced before it loses it."""
 
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         batch = await prepared(client, quiet := aws.name("lake"))
         await marked(ledger_of(calm := Faulty(client), quiet), batch)
         lost = 0
@@ -191,9 +190,9 @@ def test_nothing_is_taken_from_a_stage_that_is_not_displaced(table: str, aws: Aw
             with pytest.raises(Killed):
                 await marked(ledger_of(Faulty(client, at=number, kind="dead after"), lake_id), batch)
             ledger = ledger_of(client, lake_id)
-            holder = (await ledger.captures(0, ["b7"]))["b7"].stage_id
+            holder = (await ledger.get_capture_items(0, ["b7"]))["b7"].stage_id
             lost += holder == "s7"
-            assert holder == "thief" or (await ledger.stages(0, ["thief"]))["thief"].displaced
+            assert holder == "thief" or (await ledger.get_stage_items(0, ["thief"]))["thief"].displaced
         assert lost
 
     with_client(table, story)
@@ -203,40 +202,40 @@ def test_nothing_is_taken_from_a_stage_that_is_not_displaced(table: str, aws: Aw
 
 
 def test_a_conflict_is_asked_again_as_the_same_transaction(table: str, lake_id: str) -> None:
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         busy = Faulty(client, at=0, kind="conflict", times=2)
         ledger = ledger_of(busy, lake_id)
-        assert await ledger.stage(stage("s1", "a")) == {}
+        assert await ledger.put_stage_if_absent(stage("s1", "a")) == {}
         asked = [arguments for operation, arguments in busy.requests if operation == "TransactWriteItems"]
         assert len(asked) == 3
         assert asked[0] == asked[1] == asked[2]
-        assert await ledger.pending(0, 10) == ["s1"]
+        assert await ledger.list_pending_stages(0, 10) == ["s1"]
 
     with_client(table, story)
 
 
 @pytest.mark.parametrize("kind", ["conflict", "error"])
 def test_what_cannot_be_done_now_is_retryable_and_did_not_happen(table: str, lake_id: str, kind: Kind) -> None:
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         busy = Faulty(client, at=0, kind=kind, times=1000)
         with pytest.raises(Retryable) as raised:
-            await ledger_of(busy, lake_id).stage(stage("s1", "a"))
+            await ledger_of(busy, lake_id).put_stage_if_absent(stage("s1", "a"))
         assert not isinstance(raised.value, OutcomeUnknown)
         assert 2 < busy.count < 10
         assert await everything(client, lake_id) == {}
-        assert await ledger_of(client, lake_id).stage(stage("s1", "a")) == {}
+        assert await ledger_of(client, lake_id).put_stage_if_absent(stage("s1", "a")) == {}
 
     with_client(table, story)
 
 
 def test_a_transaction_that_is_never_right_is_fatal(table: str, lake_id: str) -> None:
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         endless = replace(capture("a"), uri="x" * 500_000)
         with pytest.raises(Fatal, match="error in pcaplake"):
-            await ledger_of(client, lake_id).stage(replace(stage("s1", "a"), captures=(endless,)))
+            await ledger_of(client, lake_id).put_stage_if_absent(replace(stage("s1", "a"), captures=(endless,)))
         refusing = Faulty(client, at=0, kind="invalid")
         with pytest.raises(Fatal, match=r"ValidationError.*report it"):
-            await ledger_of(refusing, lake_id).stage(stage("s1", "a"))
+            await ledger_of(refusing, lake_id).put_stage_if_absent(stage("s1", "a"))
         assert refusing.count == 1
         assert await everything(client, lake_id) == {}
 
@@ -244,18 +243,18 @@ def test_a_transaction_that_is_never_right_is_fatal(table: str, lake_id: str) ->
 
 
 def test_keys_that_are_left_unanswered_are_asked_again(table: str, lake_id: str) -> None:
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         slow = Faulty(client)
         ledger = ledger_of(slow, lake_id)
         names = [f"c{number:02}" for number in range(50)]
-        assert await ledger.stage(stage("s1", *names)) == {}
+        assert await ledger.put_stage_if_absent(stage("s1", *names)) == {}
         slow.unanswered = 9  # 25, 12, 6, 3, 2, 1 of them are answered, then three times none
-        assert sorted(await ledger.captures(0, names)) == names
+        assert sorted(await ledger.get_capture_items(0, names)) == names
         asked = [operation for operation, _ in slow.requests].count("BatchGetItem")
         assert asked == 10
         slow.unanswered = 1000
         with pytest.raises(Retryable, match="busy"):
-            await ledger.captures(0, names)
+            await ledger.get_capture_items(0, names)
 
     with_client(table, story)
 
@@ -264,7 +263,7 @@ def test_keys_that_are_left_unanswered_are_asked_again(table: str, lake_id: str)
 
 
 def test_of_many_stagers_at_once_one_wins_each_capture(table: str, lake_id: str) -> None:
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         ledgers = [ledger_of(client, lake_id) for _ in range(6)]
         rng = random.Random(7)
 
@@ -272,21 +271,22 @@ def test_of_many_stagers_at_once_one_wins_each_capture(table: str, lake_id: str)
             for number in range(8):
                 names = rng.sample([f"c{one}" for one in range(12)], 3)
                 try:
-                    others = await ledgers[me].stage(stage(f"s{me}-{number}", *names))
+                    others = await ledgers[me].put_stage_if_absent(stage(f"s{me}-{number}", *names))
                 except Retryable:
                     continue
                 assert others.keys() <= set(names)
-                holders = await ledgers[me].captures(0, names)
+                holders = await ledgers[me].get_capture_items(0, names)
                 mine = dict.fromkeys(names, f"s{me}-{number}")
                 assert (others or mine).items() <= {name: item.stage_id for name, item in holders.items()}.items()
 
         await asyncio.gather(*(stager(me) for me in range(6)))
         ledger = ledgers[0]
-        staged = await ledger.pending(0, 100)
+        staged = await ledger.list_pending_stages(0, 100)
         held_by = {
-            name: item.stage_id for name, item in (await ledger.captures(0, [f"c{n}" for n in range(12)])).items()
+            name: item.stage_id
+            for name, item in (await ledger.get_capture_items(0, [f"c{n}" for n in range(12)])).items()
         }
-        bodies = await ledger.stages(0, staged)
+        bodies = await ledger.get_stage_items(0, staged)
         assert sorted(c.capture_id for item in bodies.values() if item.stage for c in item.stage.captures) == sorted(
             held_by
         )
@@ -296,7 +296,7 @@ def test_of_many_stagers_at_once_one_wins_each_capture(table: str, lake_id: str)
 
 
 def test_two_who_drive_one_manifest(table: str, aws: Aws) -> None:
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         async def drive(ledger: Ledger, batch: Manifest) -> None:
             for act in (marked, flagged):
                 for _ in range(20):

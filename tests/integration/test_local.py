@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from pcaplake.worker import sample
 from tests.aws import ROOT, Aws
 from tools.local import engines, install, stack
-from tools.local.engines import Server
+from tools.local.engines import EngineServer
 from tools.local.install import CannotInstall
-from tools.local.stack import CannotStart, Stack
-from worker import sample
+from tools.local.stack import CannotStart, EngineStack
 
 STATE = ROOT / ".local-aws"
 ANOTHER_LOOPBACK = "127.0.0.2"  # a server that listens on every interface answers there, one on 127.0.0.1 does not
@@ -49,10 +49,10 @@ def listens(port: int, host: str = "127.0.0.1") -> bool:
 @pytest.fixture
 def port(aws: Aws) -> Iterator[int]:
     """A port for a MiniStack of the test's own; `aws` has seen to it that one can be installed."""
-    install.install("ministack", STATE)
-    (port,) = stack.free_ports(1)
+    install.install_engine("ministack", STATE)
+    (port,) = stack.find_free_ports(1)
     yield port
-    Stack("ministack", port=port, state=STATE).stop()
+    EngineStack("ministack", port=port, state=STATE).stop()
 
 
 def test_up_is_for_the_shell_and_may_be_repeated(port: int) -> None:
@@ -61,12 +61,12 @@ def test_up_is_for_the_shell_and_may_be_repeated(port: int) -> None:
     exports = dict(line.removeprefix("export ").split("=", 1) for line in first.stdout.splitlines())
     assert all(line.startswith("export AWS_") for line in first.stdout.splitlines())
     assert urlsplit(exports["AWS_ENDPOINT_URL"]).port == urlsplit(exports["AWS_ENDPOINT_URL_DYNAMODB"]).port == port
-    running = Stack("ministack", port=port, state=STATE)
+    running = EngineStack("ministack", port=port, state=STATE)
     (server,) = running.servers
-    pid = running.pid(server)
+    pid = running.server_process_id(server)
     assert pid
     assert local("up", port).stdout == local("env", port).stdout == first.stdout
-    assert running.pid(server) == pid
+    assert running.server_process_id(server) == pid
     assert local("status", port).returncode == 0
 
     assert local("down", port).returncode == 0
@@ -86,10 +86,12 @@ def test_a_port_that_is_taken(port: int) -> None:
 
 def test_a_failed_start_leaves_nothing(port: int, tmp_path: Path) -> None:
     """A second server that dies takes the first with it, and its last words are in the message."""
-    half = Stack("ministack", port=port, state=STATE, run=tmp_path / "run")
-    (other,) = stack.free_ports(1)
+    half = EngineStack("ministack", port=port, state=STATE, run=tmp_path / "run")
+    (other,) = stack.find_free_ports(1)
     dies = (sys.executable, "-c", "raise SystemExit('no such thing')")
-    half.servers += (Server(name="broken", port=other, health=True, dynamodb=False, command=dies, environment={}),)
+    half.servers += (
+        EngineServer(name="broken", port=other, health=True, dynamodb=False, command=dies, environment={}),
+    )
     try:
         with pytest.raises(CannotStart, match="no such thing"):
             half.start()
@@ -132,17 +134,17 @@ def test_no_python_for_localstack(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     monkeypatch.setenv("LOCAL_AWS_PYTHON", sys.executable)  # a Python, but not that one
     with pytest.raises(CannotInstall, match=r"3\.13.*LOCAL_AWS_PYTHON.*ministack"):
-        install.install("localstack", tmp_path / "state")
+        install.install_engine("localstack", tmp_path / "state")
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    venv = engines.venv_of("localstack", tmp_path)
+    venv = engines.engine_venv_path("localstack", tmp_path)
     venv.mkdir()
     pins = (engines.HERE / "requirements" / "localstack.txt").read_text()
     (venv / ".installed").write_text(pins)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotInstall, match=r"java, javac, mvn.*--engine ministack"):
-        install.install("localstack", tmp_path)
+        install.install_engine("localstack", tmp_path)
 
 
 def test_an_unknown_engine() -> None:
@@ -182,7 +184,7 @@ def test_what_up_prints_is_all_that_pcaplake_needs(port: int, tmp_path: Path) ->
     (tmp_path / "fleet.yaml").write_text(FLEET.format(**given))
 
     def pcaplake(*arguments: str) -> str:
-        command = [sys.executable, "-m", "worker", *arguments]
+        command = [sys.executable, "-m", "pcaplake.worker", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -193,7 +195,7 @@ def test_what_up_prints_is_all_that_pcaplake_needs(port: int, tmp_path: Path) ->
     config = ("--config", str(tmp_path / "fleet.yaml"))
     pcaplake("setup", *config, "--bucket", "raw")
     pcaplake("doctor", *config)
-    sample.make(tmp_path / "drive", "drive", 0.1, seed=5)
+    sample.write_sample_captures(tmp_path / "drive", "drive", 0.1, seed=5)
     ledger = ("--ledger", str(tmp_path / "ledger"))
     said = pcaplake("ingest", str(tmp_path / "drive"), "--lake", "s3://lake/alone", *ledger, "--json")
     assert json.loads(said.splitlines()[-1])["captures"] > 0

@@ -21,7 +21,7 @@ from tests.helm import queries
 from tests.parser import captures
 from tests.worker.fleets import can_capture
 from tools.local.engines import LOOPBACK
-from tools.local.stack import free_ports
+from tools.local.stack import find_free_ports
 
 from .conftest import Aws
 from .stages import FRAMES, PATIENCE, Stage, staged, until
@@ -82,7 +82,7 @@ def started(stage: Stage, targets: list[int]) -> Prometheus:
     }
     path = stage.folder / "prometheus.yaml"
     path.write_text(yaml.safe_dump(config))
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     with (stage.folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             [
@@ -111,7 +111,7 @@ def wait(what: Callable[[], bool], stage: Stage, why: Callable[[], str] = str) -
 
 @pytest.mark.slow
 def test_every_panel_and_every_alert_has_data(stage: Stage) -> None:
-    ports = free_ports(2)
+    ports = find_free_ports(2)
     prometheus = started(stage, ports)
     for port in ports:
         stage.start(PCAPLAKE_HTTP_PORT=str(port), PCAPLAKE_CHECKPOINT_INTERVAL="2")
@@ -147,10 +147,10 @@ def test_every_panel_and_every_alert_has_data(stage: Stage) -> None:
     assert total('pcaplake_rows_total{table="can_frames"}') == frames.num_rows
     assert total("pcaplake_quarantined_total") == 1
     assert total("pcaplake_faults_total") == stage.read("faults").num_rows >= CUT
-    assert total("pcaplake_leading") == 1
+    assert total("pcaplake_leader") == 1
     assert prometheus.values('pcaplake_captures_total{outcome="gone"}') == [0.0, 0.0], "none was, and that is known"
     assert total('increase(pcaplake_captures_total{outcome="quarantined"}[10m])') > 0, "the first event is seen"
-    assert total("max(pcaplake_queue_oldest_age_seconds)") < PATIENCE
+    assert total("max(pcaplake_queue_oldest_message_age_seconds)") < PATIENCE
 
     rules = [rule for group in prometheus.get("/api/v1/rules")["groups"] for rule in group["rules"]]
     # those on Jobs are evaluated, too, and have no data here: kube-state-metrics would have it

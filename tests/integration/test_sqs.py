@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.worker import queues
-from worker import notification
-from worker.errors import Fatal, Retryable
-from worker.fetch import Budget, Fetching
-from worker.notification import TEST_EVENT
-from worker.objects import Changed, Gone
-from worker.queue import Delivery
-from worker.queue.heartbeat import Heartbeats
-from worker.queue.sqs import SqsQueue
-from worker.source import UNKNOWN_SIZE, ObjectRef, Sources, capture
+from pcaplake.worker.captures.objects import Changed, Gone
+from pcaplake.worker.captures.range_reader import Budget, FetchConfig
+from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, Sources, capture_from_reference
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.service import notification
+from pcaplake.worker.service.notification import TEST_EVENT
+from pcaplake.worker.service.queue import Delivery
+from pcaplake.worker.service.queue.heartbeat import Heartbeats
+from pcaplake.worker.service.queue.sqs import SqsQueue
+from tests.worker.service.queue import queues
 
 from .conftest import Aws
 from .fault_proxy import FaultProxy
@@ -68,7 +68,7 @@ def test_a_queue_is_found_by_its_name_or_refused(aws: Aws) -> None:
     async def main(queue: SqsQueue, url: str) -> None:
         assert queue.visibility_timeout == 45
         aws.client("sqs").set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "50"})
-        attributes = await queue.attributes()
+        attributes = await queue.read_attributes()
         assert (attributes.visible, queue.visibility_timeout) == (0, 50)
         with pytest.raises(Fatal, match=r"none-at-all.*pcaplake setup"):
             await SqsQueue.open("none-at-all")
@@ -89,7 +89,7 @@ def test_a_queue_that_is_deleted_under_our_feet(aws: Aws) -> None:
         with pytest.raises(Fatal):
             await queue.receive(1, 0)
         with pytest.raises(Fatal):
-            await queue.attributes()
+            await queue.read_attributes()
 
     with_queue(aws, main)
 
@@ -100,52 +100,49 @@ def test_heartbeats_keep_a_message_hidden(aws: Aws) -> None:
         (one,) = await queue.receive(1, 20)
         heartbeats = Heartbeats(queue)
         lost: list[Delivery] = []
-        heartbeats.watch(one, lost.append)
+        heartbeats.watch_delivery(one, lost.append)
         task = asyncio.create_task(heartbeats.run())
         assert await queue.receive(1, 6) == []
         task.cancel()
         (again,) = await queue.receive(1, 20)
         assert (again.message_id, again.receive_count, lost) == (one.message_id, 2, [])
-        assert await heartbeats.beat()
+        assert await heartbeats.send_heartbeats()
         assert lost == [one]
 
     with_queue(aws, main, VisibilityTimeout="3")
 
 
-def test_lost_and_refused_answers_of_the_queue(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_and_refused_answers_of_the_queue(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     url = aws.queue(VisibilityTimeout="1")
     send = sender(aws, url)
 
-    async def main() -> None:
-        async with FaultProxy(aws.sqs) as proxy, AsyncExitStack() as stack:
-            monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", proxy.url)
-            queue = await SqsQueue.open(name_of(url))
-            stack.push_async_callback(queue.close)
-            send("a")
-            lost = proxy.add("ReceiveMessage", "drop_response")
-            (one,) = await queue.receive(1, 20)  # hidden by the answer that was lost, until the timeout was over
-            assert (lost.hits, one.receive_count) == (1, 2)
-            proxy.add("ChangeMessageVisibilityBatch", "error", status=503, code="ServiceUnavailable")
-            assert (await queue.extend([one], 60)).done == (one,)
-            proxy.add("DeleteMessageBatch", "drop_response")
-            result = await queue.delete([one])  # the second time it is gone already, which engines call either way
-            assert result.failed == ()
-            assert (await queue.attributes()).in_flight == 0
+    async with FaultProxy(aws.sqs) as proxy, AsyncExitStack() as stack:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", proxy.url)
+        queue = await SqsQueue.open(name_of(url))
+        stack.push_async_callback(queue.close)
+        send("a")
+        lost = proxy.add("ReceiveMessage", "drop_response")
+        (one,) = await queue.receive(1, 20)  # hidden by the answer that was lost, until the timeout was over
+        assert (lost.hits, one.receive_count) == (1, 2)
+        proxy.add("ChangeMessageVisibilityBatch", "error", status=503, code="ServiceUnavailable")
+        assert (await queue.change_visibility_timeout([one], 60)).done == (one,)
+        proxy.add("DeleteMessageBatch", "drop_response")
+        result = await queue.delete([one])  # the second time it is gone already, which engines call either way
+        assert result.failed == ()
+        assert (await queue.read_attributes()).in_flight == 0
 
-            refused = proxy.add("*", "error", times=None, status=503, code="ServiceUnavailable")
-            with pytest.raises(Retryable):
-                await queue.receive(1, 0)
-            with pytest.raises(Retryable):
-                await queue.attributes()
-            assert (await queue.extend([one], 5)).failed == (one,)
-            assert (await queue.delete([one])).failed == (one,)
-            assert refused.hits >= 12  # each of them was tried three times
-            proxy.clear()
-            proxy.add("ReceiveMessage", "error", status=400, code="AccessDenied")
-            with pytest.raises(Fatal, match="pcaplake setup"):
-                await queue.receive(1, 0)
-
-    asyncio.run(main())
+        refused = proxy.add("*", "error", times=None, status=503, code="ServiceUnavailable")
+        with pytest.raises(Retryable):
+            await queue.receive(1, 0)
+        with pytest.raises(Retryable):
+            await queue.read_attributes()
+        assert (await queue.change_visibility_timeout([one], 5)).failed == (one,)
+        assert (await queue.delete([one])).failed == (one,)
+        assert refused.hits >= 12  # each of them was tried three times
+        proxy.clear()
+        proxy.add("ReceiveMessage", "error", status=400, code="AccessDenied")
+        with pytest.raises(Fatal, match="pcaplake setup"):
+            await queue.receive(1, 0)
 
 
 # -- notifications and captures ---------------------------------------------------------------------------------------
@@ -166,7 +163,7 @@ async def notifications(url: str, count: int) -> list[notification.Notification]
     try:
         while len(found) < count:
             deliveries = await queue.receive(10, 20)
-            parsed = [notification.parse(one.body) for one in deliveries]
+            parsed = [notification.parse_notification(one.body) for one in deliveries]
             found += [one for one in parsed if TEST_EVENT not in one.ignored]
             await queue.delete(deliveries)
     finally:
@@ -176,11 +173,11 @@ async def notifications(url: str, count: int) -> list[notification.Notification]
 
 
 async def read(sources: Sources, ref: ObjectRef, **given: Any) -> bytes:
-    async with await sources.fetch(ref, **given) as body:
+    async with await sources.open_range_reader(ref, **given) as body:
         return await asyncio.to_thread(body.read)
 
 
-def test_from_the_bucket_to_the_bytes(aws: Aws) -> None:
+async def test_from_the_bucket_to_the_bytes(aws: Aws) -> None:
     bucket = aws.bucket()
     url = notified(aws, bucket, "s3:ObjectCreated:*")
     etags = {}
@@ -188,21 +185,18 @@ def test_from_the_bucket_to_the_bytes(aws: Aws) -> None:
         put = aws.client("s3").put_object(Bucket=bucket, Key=key, Body=DATA[: 1000 * number])
         etags[f"s3://{bucket}/{key}"] = put["ETag"].strip('"')
 
-    async def main() -> None:
-        sources, budget = Sources(HTTP), Budget(1 << 20)
-        refs = [ref for one in await notifications(url, len(KEYS)) for ref in one.objects]
-        assert {ref.uri: ref.etag for ref in refs} == etags
-        for ref in refs:
-            number = KEYS.index(ref.uri.removeprefix(f"s3://{bucket}/"))
-            assert await read(sources, ref, budget=budget) == DATA[: 1000 * number]
-            unknown = ObjectRef(uri=ref.uri, size=UNKNOWN_SIZE, explicit=True)
-            assert capture(await sources.resolve(unknown)) == capture(ref)
-        assert budget.used == 0
-
-    asyncio.run(main())
+    sources, budget = Sources(HTTP), Budget(1 << 20)
+    refs = [ref for one in await notifications(url, len(KEYS)) for ref in one.objects]
+    assert {ref.uri: ref.etag for ref in refs} == etags
+    for ref in refs:
+        number = KEYS.index(ref.uri.removeprefix(f"s3://{bucket}/"))
+        assert await read(sources, ref, budget=budget) == DATA[: 1000 * number]
+        unknown = ObjectRef(uri=ref.uri, size=UNKNOWN_SIZE, explicit=True)
+        assert capture_from_reference(await sources.resolve_reference(unknown)) == capture_from_reference(ref)
+    assert budget.used == 0
 
 
-def test_keys_that_obstore_cannot_name(aws: Aws) -> None:
+async def test_keys_that_obstore_cannot_name(aws: Aws) -> None:
     """`a` is another object than `/a` and `a/`, and so is `a//b` than `a/b`."""
     bucket, s3 = aws.bucket(), aws.client("s3")
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
@@ -212,41 +206,38 @@ def test_keys_that_obstore_cannot_name(aws: Aws) -> None:
     for key in ("a", "a/b"):
         s3.put_object(Bucket=bucket, Key=key, Body=b"another")
 
-    async def main() -> None:
-        refs = {r.uri: r for one in await notifications(url, len(ODD_KEYS) + 2) for r in one.objects}
-        for number, key in enumerate(ODD_KEYS, 1):
-            ref = refs[f"s3://{bucket}/{key}"]
-            assert await read(Sources(HTTP), ref, fetching=Fetching(chunk_bytes=700)) == DATA[: 1000 * number]
-            unknown = ObjectRef(uri=ref.uri, size=UNKNOWN_SIZE, explicit=True)
-            assert capture(await Sources(HTTP).resolve(unknown)).capture_id == capture(ref).capture_id
-        ref = refs[f"s3://{bucket}/{ODD_KEYS[0]}"]
-        s3.put_object(Bucket=bucket, Key=ODD_KEYS[0], Body=b"overwritten")
-        plain = ObjectRef(uri=ref.uri, size=ref.size, explicit=True, etag=ref.etag)
-        with pytest.raises(Changed):
-            await read(Sources(HTTP), plain)
-        assert await read(Sources(HTTP), ref) == DATA[:1000]
-        s3.delete_object(Bucket=bucket, Key=ODD_KEYS[0])
-        with pytest.raises(Gone):
-            await read(Sources(HTTP), plain)
-        nowhere = ObjectRef(uri="s3://no-such-bucket-at-all//a", size=10, explicit=True, etag="x")
-        with pytest.raises(Retryable):
-            await read(Sources(HTTP), nowhere, fetching=Fetching(attempts=1))
+    refs = {r.uri: r for one in await notifications(url, len(ODD_KEYS) + 2) for r in one.objects}
+    for number, key in enumerate(ODD_KEYS, 1):
+        ref = refs[f"s3://{bucket}/{key}"]
+        assert await read(Sources(HTTP), ref, fetch_config=FetchConfig(chunk_bytes=700)) == DATA[: 1000 * number]
+        unknown = ObjectRef(uri=ref.uri, size=UNKNOWN_SIZE, explicit=True)
+        assert (
+            capture_from_reference(await Sources(HTTP).resolve_reference(unknown)).capture_id
+            == capture_from_reference(ref).capture_id
+        )
+    ref = refs[f"s3://{bucket}/{ODD_KEYS[0]}"]
+    s3.put_object(Bucket=bucket, Key=ODD_KEYS[0], Body=b"overwritten")
+    plain = ObjectRef(uri=ref.uri, size=ref.size, explicit=True, etag=ref.etag)
+    with pytest.raises(Changed):
+        await read(Sources(HTTP), plain)
+    assert await read(Sources(HTTP), ref) == DATA[:1000]
+    s3.delete_object(Bucket=bucket, Key=ODD_KEYS[0])
+    with pytest.raises(Gone):
+        await read(Sources(HTTP), plain)
+    nowhere = ObjectRef(uri="s3://no-such-bucket-at-all//a", size=10, explicit=True, etag="x")
+    with pytest.raises(Retryable):
+        await read(Sources(HTTP), nowhere, fetch_config=FetchConfig(attempts=1))
 
-    asyncio.run(main())
 
-
-def test_keys_with_control_characters(aws: Aws) -> None:
+async def test_keys_with_control_characters(aws: Aws) -> None:
     """S3 allows them, obstore does not."""
     bucket = aws.bucket()
     for number, key in enumerate(CONTROL_KEYS, 1):
         aws.client("s3").put_object(Bucket=bucket, Key=key, Body=DATA[: 1000 * number])
 
-    async def main() -> None:
-        for number, key in enumerate(CONTROL_KEYS, 1):
-            ref = ObjectRef(uri=f"s3://{bucket}/{key}", size=UNKNOWN_SIZE, explicit=True)
-            assert await read(Sources(HTTP), ref, fetching=Fetching(chunk_bytes=700)) == DATA[: 1000 * number]
-
-    asyncio.run(main())
+    for number, key in enumerate(CONTROL_KEYS, 1):
+        ref = ObjectRef(uri=f"s3://{bucket}/{key}", size=UNKNOWN_SIZE, explicit=True)
+        assert await read(Sources(HTTP), ref, fetch_config=FetchConfig(chunk_bytes=700)) == DATA[: 1000 * number]
 
 
 def test_removed_and_wrapped_by_sns(aws: Aws) -> None:
@@ -287,49 +278,46 @@ def test_versioned_overwritten_and_vanished(aws: Aws) -> None:
     sources = Sources(HTTP)
 
     async def main() -> None:
-        given = Fetching(chunk_bytes=1 << 20)
-        assert await read(sources, ref, fetching=given) == DATA
+        given = FetchConfig(chunk_bytes=1 << 20)
+        assert await read(sources, ref, fetch_config=given) == DATA
         plain = ObjectRef(uri=ref.uri, size=ref.size, explicit=True, etag=ref.etag)
         with pytest.raises(Gone):
-            await read(sources, plain, fetching=given)
+            await read(sources, plain, fetch_config=given)
         s3.put_object(Bucket=bucket, Key="a", Body=DATA[::-1])
         with pytest.raises(Changed):
-            await read(sources, plain, fetching=given)
+            await read(sources, plain, fetch_config=given)
         again = s3.put_object(Bucket=bucket, Key="a", Body=DATA)
         s3.delete_object(Bucket=bucket, Key="a", VersionId=ref.version_id)
-        assert await read(sources, ref, fetching=given) == DATA  # it is there once more, and nobody else reads that
+        assert await read(sources, ref, fetch_config=given) == DATA  # it is there once more, and nobody else reads that
         s3.delete_object(Bucket=bucket, Key="a", VersionId=again["VersionId"])
         with pytest.raises(Gone):
-            await read(sources, ref, fetching=given)
+            await read(sources, ref, fetch_config=given)
         with pytest.raises(Gone):
-            await sources.resolve(ObjectRef(uri=f"s3://{bucket}/none", size=UNKNOWN_SIZE, explicit=True))
+            await sources.resolve_reference(ObjectRef(uri=f"s3://{bucket}/none", size=UNKNOWN_SIZE, explicit=True))
         nowhere = ObjectRef(uri="s3://no-such-bucket-at-all/a", size=10, explicit=True, etag="x")
-        with pytest.raises(Retryable, match="not as an object"):
-            await read(sources, nowhere, fetching=Fetching(attempts=1))
+        with pytest.raises(Retryable, match="does not say that the object is missing"):
+            await read(sources, nowhere, fetch_config=FetchConfig(attempts=1))
 
     asyncio.run(main())
 
 
-def test_cut_lost_and_refused_answers_of_the_bucket(aws: Aws) -> None:
+async def test_cut_lost_and_refused_answers_of_the_bucket(aws: Aws) -> None:
     bucket = aws.bucket()
     put = aws.client("s3").put_object(Bucket=bucket, Key="a", Body=DATA)
     ref = ObjectRef(uri=f"s3://{bucket}/a", size=len(DATA), explicit=True, etag=put["ETag"].strip('"'))
 
-    async def main() -> None:
-        async with FaultProxy(aws.s3) as proxy:
-            sources = Sources({**HTTP, "endpoint": proxy.url})
-            given = Fetching(chunk_bytes=1 << 20, first_pause=0.01)
-            rules = [
-                proxy.add("GetObject", "truncate", times=5),
-                proxy.add("GetObject", "drop_response", times=3),
-                proxy.add("GetObject", "error", times=2, status=503, code="SlowDown"),
-                proxy.add("GetObject", "drop_request", times=3),
-            ]
-            assert await read(sources, ref, fetching=given) == DATA
-            assert [rule.hits for rule in rules] == [5, 3, 2, 3]
-            proxy.clear()
-            proxy.add("GetObject", "error", times=None, status=403, code="AccessDenied")
-            with pytest.raises(Retryable):  # of one object: says nothing about the others
-                await read(sources, ref, fetching=Fetching(attempts=1))
-
-    asyncio.run(main())
+    async with FaultProxy(aws.s3) as proxy:
+        sources = Sources({**HTTP, "endpoint": proxy.url})
+        given = FetchConfig(chunk_bytes=1 << 20, first_pause=0.01)
+        rules = [
+            proxy.add("GetObject", "truncate", times=5),
+            proxy.add("GetObject", "drop_response", times=3),
+            proxy.add("GetObject", "error", times=2, status=503, code="SlowDown"),
+            proxy.add("GetObject", "drop_request", times=3),
+        ]
+        assert await read(sources, ref, fetch_config=given) == DATA
+        assert [rule.hits for rule in rules] == [5, 3, 2, 3]
+        proxy.clear()
+        proxy.add("GetObject", "error", times=None, status=403, code="AccessDenied")
+        with pytest.raises(Retryable):  # of one object: says nothing about the others
+            await read(sources, ref, fetch_config=FetchConfig(attempts=1))

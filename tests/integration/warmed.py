@@ -9,14 +9,14 @@ from pathlib import Path
 
 import aiobotocore.session
 
-from parser import Profile
-from parser.tables import TABLES
+from pcaplake.parser import Profile
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.lake.store.store import Store
 from tests.worker.fleets import can_capture
-from worker.lake.knobs import Knobs
-from worker.lake.manifest import Capture
-from worker.lake.stage import Window
-from worker.lake.store import Store
-from worker.pipeline import Reader
 
 
 def _decode() -> None:
@@ -25,7 +25,9 @@ def _decode() -> None:
     reader = Reader(profile=Profile.default(), decoder_version="warm", now=lambda: 0.0)
     body = can_capture(50)
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
-        window = Window(Store.open(Path(folder)), schemas, knobs=Knobs(), generation=0, decoder_version="warm")
+        window = Window(
+            Store.open(Path(folder)), schemas, lake_config=LakeConfig(), generation=0, decoder_version="warm"
+        )
         reader.read(io.BytesIO(body), Capture(capture_id="0" * 32, uri="", etag="", size=len(body)), window)
         window.close()
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.aws import Aws
 from tests.integration.stages import Stage, staged
-from tools.k8s.plane import NEEDED, VARIABLE, binaries
+from tools.k8s.plane import NEEDED, VARIABLE, binaries_folder
 
 from .kernels import made
 from .lab import Lab, Namespace, running
@@ -28,9 +28,12 @@ TOOLS = ("kubectl", "openssl", "unshare", "setpriv", "nsenter", "ip", "mount", "
 
 def reason() -> str | None:
     """Why there can be no lab here."""
-    missing = [name for name in NEEDED if not (binaries() / name).is_file()]
+    missing = [name for name in NEEDED if not (binaries_folder() / name).is_file()]
     if missing:
-        return f"no {' and no '.join(missing)} in {binaries()}: `make k8s-bin` builds them, {VARIABLE} names another folder"
+        return (
+            f"no {' and no '.join(missing)} in {binaries_folder()}: "
+            f"`make k8s-bin` builds them, {VARIABLE} names another folder"
+        )
     if sys.platform != "linux" or os.geteuid() != 0:
         return "pods are processes in namespaces of their own: only root on Linux can make them"
     absent = [name for name in TOOLS if shutil.which(name) is None]

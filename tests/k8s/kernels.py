@@ -14,7 +14,7 @@ from tools.k8s.plane import ROOT
 
 def made(folder: Path) -> Path:
     """The folder, full. What `make setup` has compiled is copied to where numba looks; the rest is compiled."""
-    for package in (ROOT / "parser", ROOT / "worker"):
+    for package in (ROOT / "src" / "pcaplake" / "parser", ROOT / "src" / "pcaplake" / "worker"):
         for cache in package.rglob("__pycache__"):
             files = [file for file in cache.iterdir() if file.suffix in (".nbi", ".nbc")]
             if files:
@@ -24,7 +24,7 @@ def made(folder: Path) -> Path:
                 for file in files:
                     shutil.copy2(file, to)
     env = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
-    subprocess.run([sys.executable, "-m", "worker.warm"], env=env, cwd=ROOT, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "pcaplake.worker.warm"], env=env, cwd=ROOT, check=True, capture_output=True)
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     return folder

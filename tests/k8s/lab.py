@@ -20,8 +20,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tools.k8s.plane import ROOT, TETHERED, Plane
-from tools.local.stack import free_ports
+from tools.k8s.plane import ROOT, TETHERED, ControlPlane
+from tools.local.stack import find_free_ports
 
 PATIENCE = 180.0  # seconds until something must have happened on the slowest machine
 CHART = ROOT / "helm" / "pcaplake"
@@ -63,7 +63,7 @@ def _user() -> str:
 class Lab:
     """One control plane and one node, up. Namespaces are a test's own."""
 
-    def __init__(self, plane: Plane, folder: Path, kernels: Path) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, kernels: Path) -> None:
         self.plane, self.folder = plane, folder
         self.node = folder / "node"
         self._images = folder / "images.json"
@@ -236,12 +236,12 @@ def spawned(name: str, folder: Path, *command: str) -> Iterator[subprocess.Popen
 @contextmanager
 def running(folder: Path, kernels: Path) -> Iterator[Lab]:
     """A lab that answers, with its node registered and its metrics served; SQS as the environment says."""
-    plane = Plane(folder / "plane")
+    plane = ControlPlane(folder / "plane")
     with ExitStack() as stack:
-        plane.up()
-        stack.callback(plane.down)
+        plane.start_control_plane()
+        stack.callback(plane.stop_control_plane)
         lab = Lab(plane, folder, kernels)
-        kubelet_port, metrics_port = free_ports(2)
+        kubelet_port, metrics_port = find_free_ports(2)
         node = ("--kubeconfig", str(plane.kubeconfig), "--folder", str(lab.node), "--images", str(lab.images))
         python = (sys.executable, "-m")
         stack.enter_context(

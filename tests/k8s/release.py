@@ -17,6 +17,7 @@ NAME = "lab"
 TIMEOUT = "300s"
 TERMINATED = 128 + signal.SIGTERM
 NEVER = {name: {"enabled": False} for name in ("compact", "vacuum", "quality", "signals")}
+CREDENTIALS = "credentials"
 SKIPPED = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
@@ -58,13 +59,16 @@ class Release:
                 "graceSeconds": 15,
                 "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}},
             },
-            "extraEnv": [{"name": name, "value": value} for name, value in stage.aws.environment.items() if name not in SKIPPED],
+            "extraEnvFrom": [{"secretRef": {"name": CREDENTIALS}}],
             "probes": {"startup": {"periodSeconds": 1, "failureThreshold": 240}, "readiness": {"periodSeconds": 1}},
             "schedule": {},
             "reconcile": {"enabled": False},
             "spark": NEVER,
-        }  # fmt: skip
+        }
         self._installed = False
+        given = {name: value for name, value in stage.aws.environment.items() if name not in SKIPPED}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": CREDENTIALS}, "stringData": given}
+        namespace.kubectl("apply", "-f", "-", given=secret)
 
     @property
     def deployment(self) -> str:

@@ -71,7 +71,7 @@ class Operators:
 
     def start(self, name: str, *options: str) -> Operator:
         times = ("--lease", str(LEASE), "--renew", str(RENEW), "--retry", str(RETRY), "--every", "0.5")
-        command = (sys.executable, "-m", "worker", "operator", "--jobs", str(self._folder / "jobs.yaml"))
+        command = (sys.executable, "-m", "pcaplake.worker", "operator", "--jobs", str(self._folder / "jobs.yaml"))
         where = ("--kubeconfig", str(self._config), "--namespace", self.namespace.name, "--name", "op")
         log = self._folder / f"{name}.log"
         env = {"PATH": "/usr/bin:/bin", "PCAPLAKE_HTTP_PORT": "0"}
@@ -100,12 +100,13 @@ class Operator:
 
     @property
     def stands(self) -> bool:
-        return any(" stands for " in event for event in self.events())
+        return any(" takes part in the election for " in event for event in self.events())
 
     @property
     def identity(self) -> str:
         """As it stands in the Lease."""
-        return next(event.partition(" stands for ")[0] for event in self.events() if " stands for " in event)
+        text = " takes part in the election for "
+        return next(event.partition(text)[0] for event in self.events() if text in event)
 
     @property
     def terms(self) -> int:
@@ -140,7 +141,7 @@ def test_another_leads_when_the_leader_is_gone(operators: Operators) -> None:
         if kind == "SIGTERM":
             assert leader.process.wait(PATIENCE) == 0
             releases.append(time.monotonic() - began)
-            assert any("gave the Lease" in event for event in leader.events())
+            assert any("released the Lease" in event for event in leader.events())
         other.until(lambda o=other: o.terms, "nobody took over")  # type: ignore[misc]
         took[kind].append(time.monotonic() - began)
         leader = other
@@ -157,9 +158,9 @@ def test_the_leader_outlives_the_api_server_or_steps_back(operators: Operators) 
     leader.until(lambda: leader.terms, "nobody leads")
     plane.processes["kube-apiserver"].kill()
     plane.processes["kube-apiserver"].wait()
-    leader.until(lambda: any("leads no more" in event for event in leader.events()), "it works on alone")
-    plane.start_apiserver()
-    plane.wait()
+    leader.until(lambda: any("lost leadership" in event for event in leader.events()), "it works on alone")
+    plane.start_api_server()
+    plane.wait_until_ready()
     leader.until(lambda: leader.terms == 2, "nobody leads again")
     leader.process.send_signal(signal.SIGTERM)
     assert leader.process.wait(PATIENCE) == 0
@@ -174,7 +175,7 @@ def test_a_frozen_leader_steps_back_at_its_first_look(operators: Operators) -> N
     leader.process.send_signal(signal.SIGSTOP)
     other.until(lambda: other.terms, "nobody took over")
     leader.process.send_signal(signal.SIGCONT)
-    took = leader.until(lambda: any("leads no more" in event for event in leader.events()), "two lead")
+    took = leader.until(lambda: any("lost leadership" in event for event in leader.events()), "two lead")
     print(f"a leader that thawed beside another stepped back after {took:.1f} s")
     assert took < LEASE
     assert operators.holder() == other.identity

@@ -98,8 +98,7 @@ def test_install_test_upgrade_rollback_uninstall(release: Release) -> None:
     namespace.helm("rollback", NAME, "1", "--wait", "--timeout", "300s")
     (back,) = release.ready(1)
     assert back not in (before, after)
-    config = namespace.get("configmap", f"{NAME}-pcaplake")["data"]["fleet.yaml"]
-    assert "debug" not in config
+    assert "debug" not in namespace.get("pod", back)["metadata"]["annotations"]["pcaplake/fleet.yaml"]
     stage.upload(range(10, 12))
     namespace.lab.until(lambda: len(stage.captures()) == 12 and not stage.left(), "captures are not in the lake")
 

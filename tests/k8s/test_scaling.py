@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.fault_proxy import FaultProxy
 from tests.integration.stages import FRAMES, Books, check_all
-from tools.k8s.api import quantity
+from tools.k8s.api import parse_quantity
 
 from .release import NAME, Release
 
@@ -163,6 +163,6 @@ def test_what_the_hpa_says_is_what_it_saw(release: Release) -> None:
     def same() -> bool:
         """As a quantity: the server may write 3 as it likes."""
         (item,) = json.loads(release.lab.kubectl("get", "--raw", path))["items"]
-        return 3 <= quantity(item["value"]) == stage.left()
+        return 3 <= parse_quantity(item["value"]) == stage.left()
 
     release.lab.until(same, "not what is in the queue")

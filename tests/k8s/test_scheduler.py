@@ -14,7 +14,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from spark_jobs.jars import jars
+from pcaplake.spark_jobs.jars import ensure_jars
 from tests.integration.stages import FRAMES
 from tools.k8s.plane import ROOT
 
@@ -38,7 +38,7 @@ def spark_image(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> str:
     app.chmod(0o755)
     lab.image(
         IMAGE,
-        binds={"/app": str(app), "/app/jars": str(jars())},
+        binds={"/app": str(app), "/app/jars": str(ensure_jars())},
         env={
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "PYSPARK_PYTHON": sys.executable,
@@ -116,7 +116,8 @@ def leader(release: Release) -> str:
 def test_the_charts_operator_launches_maintenance_and_another_takes_over(release: Release, spark_image: str) -> None:
     """A capture that nobody announced comes in, small files become fewer, each row is there once."""
     stage, namespace, lab = release.stage, release.namespace, release.lab
-    release.install(**values(spark_image, stage.raw, reconcile=EACH_MINUTE, compact=EACH_MINUTE))
+    release.install()  # the lake is there before anybody looks after it
+    release.upgrade(**values(spark_image, stage.raw, reconcile=EACH_MINUTE, compact=EACH_MINUTE))
     assert namespace.get("cronjobs")["items"] == []
     assert len(namespace.ready("scheduler")) == 2
     before = 0

@@ -9,6 +9,8 @@ import pytest
 
 from tests.oracles import captures, conformance, tcpdump, tshark
 
+pytestmark = pytest.mark.slow
+
 
 def pcap(path: Path, link_type: int, *frames: str) -> Path:
     records = [

@@ -20,6 +20,7 @@ from typing import Any
 PREFERENCES = (
     "ip.defragment:FALSE",
     "ipv6.defragment:FALSE",
+    "ipv6.tso_support:TRUE",
     "tcp.desegment_tcp_streams:FALSE",
     "tcp.relative_sequence_numbers:FALSE",
     "someip.reassemble_tp:FALSE",

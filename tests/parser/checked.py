@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,15 +11,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core.dispatcher import Dispatcher
 
-import parser.batch
-import parser.decoder
-import parser.kernels
-import parser.pcapng
-from parser.decoder import Rooms
-from parser.memory import SLACK
-from parser.program import Program
+import pcaplake.parser.engine.decoder
+from pcaplake.parser.engine.decoder import ScratchBuffers
+from pcaplake.parser.engine.kernels import (
+    block_search,
+    cases,
+    clock,
+    columns,
+    encoding,
+    key_columns,
+    payloads,
+    rows,
+    text_codes,
+    walk,
+)
+from pcaplake.parser.engine.kernels.raw_memory import SLACK
+from pcaplake.parser.engine.program import Program
 
+MODULES = (encoding, clock, rows, walk, cases, columns, text_codes, key_columns, payloads, block_search)
 _MASK = (1 << 64) - 1
 
 
@@ -82,43 +92,51 @@ def _within(steps: int) -> Any:
     return counted
 
 
+def _source() -> str:
+    """The source of all kernels in one module, as `ast.unparse` writes it; what they import of each other is left out."""
+    body: list[ast.stmt] = []
+    for module in MODULES:
+        assert module.__file__
+        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+        body += [node for node in tree.body if not isinstance(node, ast.ImportFrom)]
+    return ast.unparse(ast.Module(body, []))
+
+
 def checked_kernels(old: str = "", new: str = "", *, steps: int | None = None) -> ModuleType:
-    """A module with the names of `parser.kernels`, interpreted and checked.
+    """All of `pcaplake.parser.engine.kernels` as one module, interpreted and checked.
 
     With `new` for `old`, which must stand once in the source as `ast.unparse` writes it (so that comments and line
     breaks do not matter); `steps` ends what would never end.
     """
-    source = Path(parser.kernels.__file__).read_text(encoding="utf-8")
+    source = _source()
     if old:
-        source = ast.unparse(ast.parse(source))
         assert source.count(old) == 1, f"stands {source.count(old)} times in the kernels: {old}"
         source = source.replace(old, new)
-    source = re.sub(r"^from numba import njit$", "def njit(f=None, **_): return f or (lambda g: g)", source, flags=re.M)
-    source = re.sub(r"^from \.memory import .*$", "", source, flags=re.M)
     module = ModuleType("checked_kernels")
     names = {"load": load, "swap": swap, "get": _within(steps) if steps else get, "put": put, "SLACK": SLACK}
     module.__dict__.update(names, store8=_store(1), store16=_store(2), store32=_store(4), store64=_store(8))
-    module.__dict__["__file__"] = parser.kernels.__file__
-    exec(compile(source, parser.kernels.__file__, "exec"), module.__dict__)
+    module.__dict__.update(njit=lambda function: function, kernel=lambda function: function)
+    exec(compile(source, "checked_kernels", "exec"), module.__dict__)
     return module
 
 
-class _OwnRooms(Rooms):
+class _OwnRooms(ScratchBuffers):
     """Working memory that nobody had before: what other kernels left in it neither helps nor hurts."""
 
     @classmethod
-    def of(cls, program: Program, morsel_rows: int) -> Rooms:
-        return Rooms(program, morsel_rows)
+    def take_or_allocate(cls, program: Program, morsel_rows: int) -> ScratchBuffers:
+        return ScratchBuffers(program, morsel_rows)
 
 
 @contextmanager
 def in_place(kernels: ModuleType) -> Iterator[None]:
     """Everything is decoded with these kernels."""
-    users = (parser.decoder, parser.batch, parser.pcapng)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parser.decoder, "Rooms", _OwnRooms)
-        patch.setattr(Rooms, "give_back", lambda self, program, clean: None)
-        for user in users:
-            patch.setattr(user, "k", kernels)
+        patch.setattr(pcaplake.parser.engine.decoder, "ScratchBuffers", _OwnRooms)
+        patch.setattr(ScratchBuffers, "release_buffers", lambda self, program, clean: None)
+        for module in MODULES:
+            for name, value in [*vars(module).items()]:
+                if isinstance(value, Dispatcher) and value.__module__ == module.__name__:
+                    patch.setattr(module, name, getattr(kernels, name))
         with np.errstate(over="ignore"):
             yield

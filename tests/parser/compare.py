@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from parser import Profile, Summary, open_capture
-from parser.capture import PCAP_MAGICS, PCAPNG_MAGIC
+from pcaplake.parser import Profile, Summary, open_capture
+from pcaplake.parser.capture import pcap, pcapng
 
 Rows = Mapping[str, list[dict[str, Any]]]
 PROFILE = Profile.parse(
@@ -26,14 +26,14 @@ def read(
     `chunk`: bytes of the reading buffer, even below the least; `tight`: just enough of them, for a capture that is not
     packed, so that what reads behind the capture reads behind the buffer.
     """
-    if tight and data[:4] == PCAPNG_MAGIC:
+    if tight and data[:4] == pcapng.MAGIC:
         chunk = len(data) + 1
-    elif tight and data[:4] in PCAP_MAGICS:
+    elif tight and data[:4] in pcap.MAGICS:
         chunk = max(len(data) - 24, 0) + 1
     options = {"profile": PROFILE, "raw": True, **options}
     with open_capture(io.BytesIO(data), **options) as capture:
         if chunk is not None:
-            capture._chunk = chunk
+            capture._chunk_bytes = chunk
         rows = decoded(capture.batches())
     assert capture.summary is not None
     assert {table: len(found) for table, found in rows.items()} == {t: n for t, n in capture.summary.rows.items() if n}

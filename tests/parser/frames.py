@@ -25,8 +25,10 @@ def some(r: Random, bits: int) -> int:
 
 # -- bus frames -----------------------------------------------------------------------------------------------------
 def can_id(r: Random) -> int:
+    """With its flags; one in ten standard ones has bits above the 11 of its identifier."""
     extended = r.random() < 0.3
-    return (extended << 31) | (r.random() < 0.1) << 30 | (some(r, 29) if extended else some(r, 11))
+    bits = 29 if extended or r.random() < 0.1 else 11
+    return (extended << 31) | (r.random() < 0.1) << 30 | some(r, bits)
 
 
 def socketcan(r: Random, order: str = ">", *, fd_type: bool = False) -> bytes:
@@ -103,12 +105,13 @@ def someip_datagram(r: Random) -> bytes:
 def udp(r: Random, payload: bytes, dport: int | None = None) -> bytes:
     ports = [some(r, 16), r.choice(UDP_PORTS) if dport is None else dport]
     r.shuffle(ports)
-    return struct.pack(">HHHH", *ports, (len(payload) + 8) & 0xFFFF, 0) + payload
+    size = len(payload) + 8 if r.random() < 0.95 else 0
+    return struct.pack(">HHHH", *ports, size & 0xFFFF, 0) + payload
 
 
 def tcp(r: Random, payload: bytes) -> bytes:
     options = r.randbytes(4 * r.choice((0, 0, 3, 10)))
-    flags = (5 + len(options) // 4) << 12 | r.getrandbits(9)
+    flags = (5 + len(options) // 4) << 12 | r.getrandbits(12)
     ports = some(r, 16), r.choice((30501, 80))
     return struct.pack(">HHIIHHHH", *ports, some(r, 32), some(r, 32), flags, some(r, 16), 0, 0) + options + payload
 
@@ -126,7 +129,8 @@ def ipv4(r: Random) -> bytes:
     protocol, body = transport(r)
     options = r.randbytes(4 * r.choice((0, 0, 0, 1, 10)))
     fragment = r.choice((0, 0, 0, 0x4000, 0x2000, 0x2001, 0x0001, 0x1FFF, 0x3FFF, 0x8000))
-    total = 20 + len(options) + len(body)
+    body = b"" if fragment & 0x3FFF and r.random() < 0.1 else body
+    total = 20 + len(options) + len(body) if r.random() < 0.9 else 0  # segmentation offload
     head = (0x40 | (5 + len(options) // 4), some(r, 8), total & 0xFFFF, some(r, 16), fragment, some(r, 8), protocol, 0)
     return struct.pack(">BBHHHBBH", *head) + r.randbytes(8) + options + body
 
@@ -142,9 +146,8 @@ def ipv6(r: Random) -> bytes:
             size = r.choice((0, 0, 1, 2))
             body = struct.pack(">BB", following, size) + r.randbytes(6 + size * (4 if kind == 51 else 8)) + body
         following = kind
-    return (
-        struct.pack(">IHBB", 6 << 28 | some(r, 28), len(body) & 0xFFFF, following, some(r, 8)) + r.randbytes(32) + body
-    )
+    size = len(body) & 0xFFFF if r.random() < 0.9 else 0
+    return struct.pack(">IHBB", 6 << 28 | some(r, 28), size, following, some(r, 8)) + r.randbytes(32) + body
 
 
 def ip(r: Random) -> tuple[int, bytes]:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-import parser.batch
-import parser.capture
-import parser.decoder
-from parser import kernels
+import pcaplake.parser.capture.reader
+import pcaplake.parser.engine.batch
+import pcaplake.parser.engine.decoder
+from pcaplake.parser.engine.kernels import block_search
 from tests.parser import captures, frames
 from tests.parser.compare import read
 
@@ -71,7 +71,7 @@ class Guarded:
 
 
 def decode() -> None:
-    for module in (parser.batch, parser.capture, parser.decoder):
+    for module in (pcaplake.parser.engine.batch, pcaplake.parser.capture.reader, pcaplake.parser.engine.decoder):
         module.np = Guarded()  # type: ignore[attr-defined]
     r = Random(6)
     for link_type, make in frames.MAKERS.items():
@@ -92,7 +92,7 @@ def decode() -> None:
 
 def beyond() -> None:
     data = Guarded().zeros(PAGE, np.uint8)
-    kernels.find_block(data, 0, 3 * PAGE, 3 * PAGE, 0, 12, 100, np.array([1], np.int64))
+    block_search.find_pcapng_block(data, 0, 3 * PAGE, 3 * PAGE, 0, 12, 100, np.array([1], np.int64))
     print("unharmed")
 
 

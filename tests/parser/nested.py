@@ -13,13 +13,12 @@ from typing import Any
 import dpkt
 import pytest
 
-from parser import capture
-from parser.layer import Keys, Layer, Rows
-from parser.program import Program
-from parser.protocols import containers, packets
-from parser.protocols.containers import LINKTYPE
+from pcaplake.parser.capture import reader as capture
+from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer, Rows
+from pcaplake.parser.engine.program import Program
+from pcaplake.parser.protocols import containers, packets
 
-KIND, NEXT = Keys("entry kind"), Keys("next")
+KIND, NEXT = KeySpace("entry kind"), KeySpace("next")
 USER0 = 147  # a link type that nobody declares
 
 
@@ -91,5 +90,5 @@ def use(monkeypatch: pytest.MonkeyPatch, layers: Any = LAYERS, rows: Any = (*ROW
     """From now on `open_capture` decodes with these declarations."""
     program = Program(layers, rows)
     compiled: Callable[..., Program] = lambda *_, **__: program  # noqa: E731
-    monkeypatch.setattr(capture, "program_for", compiled)
+    monkeypatch.setattr(capture, "compiled_program", compiled)
     return program

@@ -1,7 +1,8 @@
 """The one-packet reference: dpkt unpacks each header, the declarations' lambdas run on it as plain Python.
 
-It shares the declarations (`parser.layer`) with the engine, and neither compiler, machine, bit arithmetic nor clocks.
-It reads whole captures as long as their containers are good; a file may end inside a record. Slow and plain on purpose.
+It shares the declarations (`pcaplake.parser.engine.layer`) with the engine, and neither compiler, machine, bit
+arithmetic nor clocks. It reads whole captures as long as their containers are good; a file may end inside a record. Slow
+and plain on purpose.
 """
 
 from __future__ import annotations
@@ -15,15 +16,29 @@ import dpkt
 import numpy as np
 import pyarrow as pa
 
-from parser import protocols
-from parser.layer import BODY, LATEST, PACKET, RUN_END, SPAN, Case, Claim, Keys, Layer, Rows, Run, Term, cases
-from parser.profile import Profile
-from parser.protocols import containers
-from parser.protocols.ethernet import TCP_PORT, UDP_PORT
-from parser.tables import TABLES
+from pcaplake.parser import protocols
+from pcaplake.parser.engine.layer import (
+    BODY,
+    LATEST,
+    PACKET,
+    RUN_END,
+    SPAN,
+    Case,
+    Claim,
+    KeySpace,
+    Layer,
+    Rows,
+    Run,
+    Term,
+    column_cases,
+)
+from pcaplake.parser.profile import Profile
+from pcaplake.parser.protocols import containers
+from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
+from pcaplake.parser.schemas import TABLES
 from tests.parser.reference_values import Met, Packet, Reading, Row, Wire, number, options, term_value, variable, wrap
 
-LONGEST, DEPTH, DATES = 262_144, 32, 8
+LONGEST_PACKET, LONGEST_BLOCK, DEPTH, DATES = 262_144, 524_288, 32, 8
 
 
 class Reference:
@@ -70,7 +85,7 @@ class Reference:
             if at + root.least + captured > len(data):
                 return self._cut(at, len(data))
             size = root.least + captured
-            assert size <= LONGEST
+            assert captured <= LONGEST_PACKET
             self._walk(data[at : at + size], root, at)
             at += size
         return None
@@ -85,7 +100,7 @@ class Reference:
             kind, size = struct.unpack(order + "II", data[at : at + 8])
             if at + size > len(data):
                 return self._cut(at, len(data))
-            assert 12 <= size <= LONGEST
+            assert 12 <= size <= LONGEST_BLOCK
             assert size % 4 == 0
             block = data[at : at + size]
             if kind == 0x0A0D0D0A:
@@ -131,6 +146,7 @@ class Reference:
         packet: Packet | None = self.packet
         if packet is None:
             return
+        self.nothing = self._too_much_repeated()
         day = self._date(packet)
         if packet.time is not None and day is None and not self.lost_dates:
             self.lost_dates = True
@@ -162,7 +178,7 @@ class Reference:
                 return int(term_value(of, path[of.layer])) if isinstance(of, Term) else int(of)
 
             head, total, trailer = value(layer.header(h)), value(layer.total(h)), value(layer.trailer(h))
-            total = have if total < 0 else total
+            total = have if total == layer.unsized else total
             good = layer.check is None or layer.check(h)
             if not good:
                 return self._fault_at(layer, "bad_value", at, total, have)
@@ -172,13 +188,13 @@ class Reference:
                 return None
             over = total > have
             here.body, here.end = (min(at + head, limit), limit) if over else (at + head, at + total - trailer)
-            wrong = self._record(here, limit, over) if layer.record is not None else None
+            wrong = self._record(here, limit, over) if layer.record is not None else []
             if over:
                 self._fault_at(layer, "overrun", at, total, have)
             elif layer.expect is not None and not layer.expect(h):
                 self._fault_at(layer, "bad_value", at, total, have)
-            if wrong is not None:
-                self._fault_at(layer, wrong[0], at, 0, wrong[1])
+            for reason, *sizes in wrong:
+                self._fault_at(layer, reason, at, *sizes)
             self.met.append(here)
             if layer.tail is not None and not over and trailer >= layer.tail.least:
                 behind = layer.tail.packet.__new__(layer.tail.packet)
@@ -203,13 +219,13 @@ class Reference:
             if not layer.repeats:
                 return None
 
-    def _child(self, keys: Keys, key: int) -> Layer | None:
+    def _child(self, keys: KeySpace, key: int) -> Layer | None:
         if keys.stands_for is not None:
             keys, key = keys.stands_for, self.wires[key].link_type if key < len(self.wires) else -1
         return self.children.get((keys, key))
 
-    def _record(self, here: Met, limit: int, over: bool) -> tuple[str, int] | None:
-        """A captured packet begins; what is wrong with its record, if anything."""
+    def _record(self, here: Met, limit: int, over: bool) -> list[tuple[str, int, int]]:
+        """A captured packet begins; what is wrong with its record: reason, need, have."""
         record, h = here.layer.record, here.header
         assert record is not None
         interface, original = record.interface(h), record.original(h)
@@ -227,13 +243,20 @@ class Reference:
             direction, fcs = bits & 3, bits >> 5 & 15 or fcs
         whole = self.data[here.body : here.body + captured]
         self.reading.packets += 1
+        long, captured = captured, min(captured, LONGEST_PACKET)
+        whole = whole[:captured]
         self.packet = Packet(self.reading.packets, time, wire, captured, original, direction, whole, here.layer)
         here.end = here.body + captured
         if fcs:  # the last bytes of the original frame, as far as they were captured
             here.end -= min(captured, max(0, fcs - max(0, original - captured)))
+        wrong: list[tuple[str, int, int]] = []
         if wire is None:
-            return "bad_value", interface
-        return ("bad_time", low) if record.timed and time is None else None
+            wrong.append(("bad_value", 0, interface))
+        elif record.timed and time is None:
+            wrong.append(("bad_time", 0, low))
+        if captured < long:
+            wrong.append(("overrun", long, captured))
+        return wrong
 
     def _fault_at(self, layer: Layer, reason: str, at: int, need: int, have: int) -> None:
         self._fault(self.packet, layer.name, reason, self.offset + at, need, have)
@@ -263,7 +286,9 @@ class Reference:
         for name, column in rows.columns.items():
             kind = schema.field(name).type
             row[name] = (
-                self._run(column) if isinstance(column, Run) else self._column(cases(column), kind, packet, path, here)
+                self._run(column)
+                if isinstance(column, Run)
+                else self._column(column_cases(column), kind, packet, path, here)
             )
         if here is None:
             row["raw"] = packet.whole
@@ -271,9 +296,30 @@ class Reference:
             row["payload"] = self.data[here.body : here.end]
         if rows.finish is not None and rows.within is not None and here is not None:
             outer = path[rows.within]
-            spans = (np.array([x]) for x in (here.at, outer.body, outer.end))
+            span = (here.at, here.at) if here.at in self.nothing else (outer.body, outer.end)
+            spans = (np.array([x]) for x in (here.at, *span))
             row |= {k: v[0] for k, v in rows.finish(np.frombuffer(self.data, np.uint8), *spans).items()}
         self.reading.rows[rows.table].append(row)
+
+    def _too_much_repeated(self) -> set[int]:
+        """The starts of rows that get no objects, as the rows before them have used up what their message allows."""
+        messages: dict[tuple[int, int], list[tuple[Rows, Met]]] = {}
+        for rows, path, here in self.given:
+            if rows.within is not None:
+                messages.setdefault((path[rows.within].body, path[rows.within].end), []).append((rows, here))
+        nothing: set[int] = set()
+        data = np.frombuffer(self.data, np.uint8)
+        for (begin, end), found in messages.items():
+            total, first = 0, None
+            for rows, here in found:
+                assert rows.repeats is not None
+                total += int(rows.repeats(data, np.array([here.at]), begin, end)[0])
+                if total > 32 * (end - begin):
+                    first = first or here
+                    nothing.add(here.at)
+            if first is not None:
+                self._fault_at(first.layer, "too_much_repeated", first.at, total, 32 * (end - begin))
+        return nothing
 
     def _run(self, run: Run) -> list[int] | None:
         stacked = [m for m in self.met if m.layer is run.term.layer]

@@ -11,7 +11,7 @@ from typing import Any
 import dpkt
 import pyarrow as pa
 
-from parser.layer import Layer, Term
+from pcaplake.parser.engine.layer import Layer, Term
 
 END_OF_TIME_NS = 7_258_118_400 * 10**9  # 2200-01-01
 Row = dict[str, Any]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import parser
-from parser import TABLES, CaptureError, Profile, ProfileError, is_capture, open_capture
+import pcaplake.parser
+from pcaplake.parser import TABLES, CaptureError, Profile, ProfileError, is_capture, open_capture
 from tests.parser.captures import T0, Section, pcap
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_example_is_run() -> None:
-    assert len(EXAMPLES) == PAGE.read_text(encoding="utf-8").count("```python") == 8
+    assert len(EXAMPLES) == PAGE.read_text(encoding="utf-8").count("```python") == 9
 
 
 @pytest.mark.parametrize(("code", "printed"), [e[1:] for e in EXAMPLES], ids=[e[0] for e in EXAMPLES])
@@ -65,8 +65,8 @@ def test_an_example(code: str, printed: str, folder: Path) -> None:
 
 
 def test_what_is_public_is_documented() -> None:
-    for name in parser.__all__:
-        thing = getattr(parser, name)
+    for name in pcaplake.parser.__all__:
+        thing = getattr(pcaplake.parser, name)
         assert name == "TABLES" or (thing.__doc__ and len(thing.__doc__) > 30), name
 
 
@@ -91,7 +91,7 @@ def test_a_capture_is_read_once(folder: Path) -> None:
     with open_capture("drive.pcapng", "can_frames") as capture:
         assert capture.summary is None
         assert capture.read().num_rows == 6
-        with pytest.raises(ValueError, match="read once"):
+        with pytest.raises(ValueError, match="can be read once"):
             capture.read()
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests import strategies
@@ -17,18 +18,21 @@ FEW = settings(deadline=None, derandomize=True, database=None, suppress_health_c
 CHECKED = checked_kernels(steps=None)
 
 
+@pytest.mark.slow
 @settings(FEW, max_examples=400)
 @given(strategies.anything)
 def test_anything(data: bytes) -> None:
     obey(data)
 
 
+@pytest.mark.slow
 @settings(FEW, max_examples=600)
 @given(strategies.spoilt())
 def test_spoilt_captures(data: bytes) -> None:
     obey(data)
 
 
+@pytest.mark.slow
 @settings(FEW, max_examples=150)
 @given(strategies.spoilt())
 def test_spoilt_captures_with_every_access_checked(data: bytes) -> None:
@@ -47,6 +51,7 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.slow
 def test_the_fuzzer_runs() -> None:
     """For some seconds here; `make fuzz` runs it for minutes."""
     done = fuzz("--seconds", "8")
@@ -55,6 +60,7 @@ def test_the_fuzzer_runs() -> None:
     assert "NEW" in done.stderr, "coverage did not guide it anywhere"
 
 
+@pytest.mark.slow
 def test_the_fuzzer_finds_what_is_wrong(tmp_path: Path) -> None:
     """A bound that is broken on purpose is found."""
     done = fuzz("--planted", "--seconds", "60", f"-artifact_prefix={tmp_path}/")

@@ -17,16 +17,20 @@ import numpy as np
 import pytest
 import yaml
 
-from parser import Profile, capture
-from parser.layer import Keys, Layer
-from parser.protocols import can, ethernet, someip
+from pcaplake.parser import Profile
+from pcaplake.parser.capture import reader as capture
+from pcaplake.parser.engine.layer import KeySpace, Layer
+from pcaplake.parser.protocols import can, ethernet, someip
 from tests.parser import captures, frames, nested
 from tests.parser.captures import T0, Section
 from tests.parser.checked import checked_kernels, in_place
 from tests.parser.compare import read
 from tests.parser.nested import USER0, box, entry, inner, leaf
 
-GOLDEN = yaml.safe_load((Path(__file__).parent / "golden.yaml").read_text(encoding="utf-8"))
+pytestmark = pytest.mark.slow
+
+
+GOLDEN = yaml.safe_load((Path(__file__).parent / "protocols" / "golden.yaml").read_text(encoding="utf-8"))
 END_OF_TIME = 7_258_118_400
 Made = list[tuple[dict[str, Any], Any]]
 
@@ -183,13 +187,17 @@ MUTANTS: Mapping[str, tuple[str, str]] = {
     "trailer in the body": ("at + head, at + need - trailer", "at + head, at + need"),
     "header and trailer not counted": ("if need < head + trailer or", "if need < head or"),
     "computed header too short": ("flags & F_HEAD and head < get(P, L + LEAST)", "False"),
-    "no length of its own": ("if need < 0:", "if False:"),
+    "no length of its own": ("need == get(P, L + UNSIZED)", "need == -1"),
+    "every short length says nothing": ("need == get(P, L + UNSIZED)", "True"),
     # checks
     "least value refused": ("if value < get(P, c + TERM) or", "if value <= get(P, c + TERM) or"),
     "greatest value refused": ("value > get(P, c + TERM + 1):", "value >= get(P, c + TERM + 1):"),
     "least value not checked": ("if value < get(P, c + TERM) or", "if"),
-    "an expectation ends the path": ("if get(P, c + TERM + 2):", "if True:"),
-    "a check ends nothing": ("if get(P, c + TERM + 2):", "if False:"),
+    "an expectation ends the path": ("if mode & ENDS_PATH:", "if True:"),
+    "a check ends nothing": ("if mode & ENDS_PATH:", "if False:"),
+    "each alternative must hold": ("elif mode & IS_FAULT:", "else:"),
+    "the last alternative must hold": ("c += (mode >> CHECK_SKIPS) * CHECK_WIDTH", "c += 0"),
+    "one of several checks is enough": ("(mode >> CHECK_SKIPS) * CHECK_WIDTH", "CHECK_WIDTH"),
     "the first check alone": ("c += CHECK_WIDTH\n", "c += 0\n"),
     # terms of the walk
     "shift of a term": ("read >> R_SHIFT & 63", "read >> R_SHIFT & 31"),
@@ -230,7 +238,7 @@ MUTANTS: Mapping[str, tuple[str, str]] = {
     "the packet's time": ("time = get(times, o)", "time = get(times, i)"),
     "the interface of a row": ("get(interfaces, table[ORDINAL, i])", "get(interfaces, 0)"),
     "the date of a row": ("get(days, table[ORDINAL, i])", "get(days, i) + 1"),
-    "the packet of a fault": ("put(X, n_faults, here)", "put(X, n_faults, max(ordinal, 0))"),
+    "the packet of a fault": ("n_faults, here, layer", "n_faults, max(ordinal, 0), layer"),
     "the least time": (
         "low, high, known = (min(low, time), max(high, time), known + 1)",
         "low, high, known = (time, max(high, time), known + 1)",
@@ -242,8 +250,8 @@ MUTANTS: Mapping[str, tuple[str, str]] = {
     ),
     "snaplen of a simple packet": ("captured = min(captured, get(C, c + C_SNAPLEN))", "captured = captured"),
     "more captured than there": (
-        "min(_term(data, where, at, P, L + RECORD + 3 * TERM), body_end - body)",
-        "_term(data, where, at, P, L + RECORD + 3 * TERM)",
+        "min(read_term_value(data, where, at, P, L + RECORD + 3 * TERM), body_end - body)",
+        "read_term_value(data, where, at, P, L + RECORD + 3 * TERM)",
     ),
     "FCS that was not captured": ("fcs - max(original - captured, 0)", "fcs"),
     "FCS of the packet's own": ("if bits >> 5 & 15:", "if False:"),
@@ -269,6 +277,9 @@ MUTANTS: Mapping[str, tuple[str, str]] = {
     "a condition's least value": ("(least <= guard)", "(least < guard)"),
     "a condition's greatest value": ("(guard <= most)", "(guard < most)"),
     "a condition's layer": ("ok &= start >= 0", "ok &= True"),
+    "a condition's least value, of two cases": ("if (guard < least) | (guard > most)", "if (guard > most)"),
+    "a condition's greatest value, of two cases": ("if (guard < least) | (guard > most)", "if (guard < least)"),
+    "two cases of several": ("all_have and n_cases == 2 and _is_either_case", "all_have and _is_either_case"),
     "the last case counts": ("left += not ok", "left += 1"),
     "a value beyond its table": ("(value >= 0) & (value < size)", "value >= 0"),
     "a value that its table does not name": ("ok &= inside & (value != NULL)", "ok &= inside"),
@@ -313,7 +324,7 @@ def test_the_original_is_not_told_apart(expected: Made) -> None:
 
 
 # -- mutants of the declarations --------------------------------------------------------------------------------------
-CLAIMS: Mapping[str, tuple[Keys, int, Layer | None]] = {
+CLAIMS: Mapping[str, tuple[KeySpace, int, Layer | None]] = {
     "a first fragment is a later one": (ethernet.IP_FRAGMENT, 0x2000, ethernet.IPV4_LATER),
     "a first fragment is no fragment": (ethernet.IP_FRAGMENT, 0x2000, None),
     "a later fragment is a first one": (ethernet.IP_FRAGMENT, 0x00B9, ethernet.IPV4_FIRST),
@@ -335,7 +346,7 @@ CLAIMS: Mapping[str, tuple[Keys, int, Layer | None]] = {
 @pytest.mark.parametrize("name", CLAIMS)
 def test_every_claim_matters(name: str, expected: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     keys, value, layer = CLAIMS[name]
-    original = capture.program_for
+    original = capture.compiled_program
 
     def changed(profile: Profile, tables: Any, **options: Any) -> Any:
         program = original(profile, tables, **options)
@@ -346,5 +357,5 @@ def test_every_claim_matters(name: str, expected: Made, monkeypatch: pytest.Monk
         mutant.__dict__.update(program.__dict__, lut=lut)
         return mutant
 
-    monkeypatch.setattr(capture, "program_for", changed)
+    monkeypatch.setattr(capture, "compiled_program", changed)
     assert any(look(data) != want for data, want in zip(CORPUS, expected[:-1], strict=True))

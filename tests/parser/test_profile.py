@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parser.errors import ProfileError
-from parser.profile import Profile
+from pcaplake.parser.errors import ProfileError
+from pcaplake.parser.profile import Profile
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -64,7 +64,7 @@ WRONG = [
     ("buses:\n  interfaces:\n    can0: on", 3, ["truth value", "'on'"]),
     ("buses:\n  interfaces:\n    can0: ''", 3, ["is empty"]),
     ("buses:\n  tecmp:\n    can0: chassis", 3, ["0 to 4294967295"]),
-    ("vehicle_id: '('", 1, ["no regular expression"]),
+    ("vehicle_id: '('", 1, ["not a regular expression"]),
     ("ports: {}\nvehicle_id: '/([^/]+)/'", 2, ["(?P<vehicle_id>"]),
     ("vehicle_id: [a]", 1, ["must be a text"]),
     ("ports:\n\tudp: {}", 2, ["not YAML"]),

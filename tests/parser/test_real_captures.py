@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from parser import Profile, Summary, open_capture
+from pcaplake.parser import Profile, Summary, open_capture
+from pcaplake.worker import sample
+from pcaplake.worker.sample import damage
+from pcaplake.worker.sample.sources import INTERFACES
 from tests.oracles import captures, conformance, tcpdump, tshark
 from tests.parser.compare import decoded
-from worker import sample
-from worker.sample import damage
-from worker.sample.sources import INTERFACES
+
+pytestmark = pytest.mark.slow
+
 
 PORTS = (29180, 30501, 30502)
 PROFILE = Profile.parse(
@@ -162,16 +165,17 @@ SECONDS = 1.0
 
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Profile]:
-    *paths, profile = sample.make(tmp_path_factory.mktemp("drive"), "drive", SECONDS)
+    *paths, profile = sample.write_sample_captures(tmp_path_factory.mktemp("drive"), "drive", SECONDS)
     return paths, Profile.load(profile)
 
 
 def damaged(recording: int) -> dict[int, str]:
     """Kind of damage by time (as the interface's clock tells it), of the recordings 0 to 3."""
-    begin, end = list(pairwise(sample.recordings(SECONDS)))[recording]
+    begin, end = list(pairwise(sample.recording_boundaries(SECONDS)))[recording]
     units = [10 ** (9 - interface.resolution) for interface in INTERFACES]
     times = [
-        packet.time_ns // units[packet.interface] * units[packet.interface] for packet in damage.packets(begin, end)
+        packet.time_ns // units[packet.interface] * units[packet.interface]
+        for packet in damage.damaged_packets(begin, end)
     ]
     return dict(zip(times, damage.DAMAGED, strict=True))
 
@@ -220,6 +224,7 @@ REASONS = {
     "TECMP entry beyond the frame": "overrun",
     "CAN cut within its header": "short_header",
     "CAN with fewer bytes than its length": "overrun",
+    "CAN with more than the 11 bits of its identifier": "bad_value",
     "CAN with 65 bytes": "bad_value",
 }
 
@@ -236,7 +241,7 @@ def test_every_damaged_packet_has_its_fault_and_no_other(drive: tuple[list[Path]
 
 @pytest.mark.parametrize("mix", ["a", "b", "c"])
 def test_a_mix_as_tshark_reads_it(tmp_path: Path, mix: str) -> None:
-    path, profile = sample.make(tmp_path, mix, 0.1)
+    path, profile = sample.write_sample_captures(tmp_path, mix, 0.1)
     rows, summary = read(path, Profile.load(profile))
     assert len(rows["packets"]) > 800
     assert "faults" not in rows

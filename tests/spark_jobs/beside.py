@@ -1,6 +1,6 @@
 """Spark in a process of its own, that can be killed: does what it is told, a line at a time, and tells how it went.
 
-    python -m tests.spark.beside LAKE [LOG_STORE]
+    python -m tests.spark_jobs.beside LAKE [LOG_STORE]
 
 A line on stdin is a word and a table, as `optimize can_frames`; the answer is one JSON object on stdout, with `error`
 where it failed. The first line tells that Spark is up. Settings are those of the workers, from the environment.
@@ -17,11 +17,10 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from spark_jobs.places import table_path
-from spark_jobs.session import open_session
-from worker.fleet_settings import FleetSettings
-
-from .conftest import SMALL
+from pcaplake.spark_jobs.common.lake_tables import table_path
+from pcaplake.spark_jobs.common.session import open_session
+from pcaplake.worker.config.service_settings import FleetSettings
+from tests.spark_jobs.conftest import SMALL
 
 KEYS = {"captures": "uri", "t": "n"}  # of other tables: capture_id, packet_no
 

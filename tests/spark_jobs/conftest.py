@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.session import open_session
+from pcaplake.spark_jobs.common.session import open_session
+from pcaplake.worker.config.service_settings import FleetSettings
 from tests.aws import Aws
-from worker.fleet_settings import FleetSettings
 
 LOCKS = "delta_log"
 SMALL = {  # a JVM beside everything else on two cores

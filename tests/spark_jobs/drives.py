@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from parser.tables import TABLES
-from worker.fleet_settings import FleetSettings
-from worker.lake.fleet import Services, open_lake
-from worker.lake.lake import Lake
-from worker.lake.manifest import Capture, Stage
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.lake.config import Creation, LakeConfig
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.records import Capture, Stage
+from pcaplake.worker.lake.services import Services
 
 DAY = datetime.date(2026, 9, 21)
 IDS = 32  # of CAN, by vehicle
@@ -178,11 +179,11 @@ def staged(lake: Lake, drives: Iterable[Drive]) -> list[Stage]:
     return stages
 
 
-def fill(folder: str | Path, drives: Iterable[Drive], **given: Any) -> None:
+def fill(folder: str | Path, drives: Iterable[Drive], **creation: Any) -> None:
     """A lake in a folder, made if it is not there, with these drives in its tables."""
 
     async def run() -> None:
-        async with await Lake.open(folder, **given) as lake:
+        async with await Lake.open(folder, lake_config=LakeConfig(creation=Creation(**creation))) as lake:
             for stage in staged(lake, drives):
                 await lake.stage(stage)
             await lake.drain()
@@ -197,7 +198,9 @@ def fill_fleet(lake: str, settings: FleetSettings, drives: Iterable[Drive]) -> N
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
         async with AsyncExitStack() as stack:
             services = await stack.enter_async_context(await Services.open(settings.ledger_table, locks))
-            opened = await stack.enter_async_context(await open_lake(lake, services, options=settings.storage_option))
+            opened = await stack.enter_async_context(
+                await Lake.open(lake, ledger=services, storage_options=settings.storage_option)
+            )
             for stage in staged(opened, drives):
                 await opened.stage(stage)
             await opened.drain()

@@ -40,7 +40,7 @@ WORKER = {
 
 
 class Spark:
-    """`tests.spark.beside`, behind proxies of its own where `dynamodb` is one."""
+    """`tests.spark_jobs.beside`, behind proxies of its own where `dynamodb` is one."""
 
     def __init__(self, stage: Stage, name: str, *, dynamodb: str | None = None) -> None:
         self.stage, self.name, self.answers = stage, name, list[dict[str, Any]]()
@@ -61,7 +61,7 @@ class Spark:
             environment["AWS_ENDPOINT_URL_DYNAMODB"] = self._dynamodb
         with (self.stage.folder / f"{self.name}.log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.spark.beside", self.stage.uri, log_store),
+                *(sys.executable, "-m", "tests.spark_jobs.beside", self.stage.uri, log_store),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

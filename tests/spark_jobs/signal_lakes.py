@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from parser.tables import TABLES
-from spark_jobs.signals import Databases
-from spark_jobs.signals.frames import Decoder
-from spark_jobs.signals.tables import SOURCES
-from spark_jobs.signals.writing import nullable
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.common.delta_writes import make_nullable
+from pcaplake.spark_jobs.signals import Databases
+from pcaplake.spark_jobs.signals.frames import FrameDecoder
+from pcaplake.spark_jobs.signals.tables import SOURCES
 
 Row = tuple[Any, ...]
 COMPARED = (
@@ -61,7 +61,7 @@ class SignalLake:
                     **row,
                 }
             )
-        batch = pa.Table.from_pylist(made, nullable(TABLES[table].schema))
+        batch = pa.Table.from_pylist(made, make_nullable(TABLES[table].schema))
         for name, array in extra.items():
             batch = batch.append_column(name, array)
         write_deltalake(str(self.folder / table), batch, mode="append", partition_by=["date"], schema_mode="merge")
@@ -97,7 +97,7 @@ class SignalLake:
         for kind, table in SOURCES.items():
             if (self.folder / table).is_dir():
                 for batch in self.table(table).to_batches():
-                    found += counted(Decoder(databases).signals(kind, batch))
+                    found += counted(FrameDecoder(databases).decode_signals(kind, batch))
         return found
 
 

@@ -1,4 +1,4 @@
-"""Workers and Spark on one lake for as long as you like: `python -m tests.spark.soak_spark --minutes 5 [--seed N]`.
+"""Workers and Spark on one lake for as long as you like: `python -m tests.spark_jobs.soak_spark --minutes 5 [--seed N]`.
 
 Workers commit without pause; Spark compacts, Z-orders, vacuums and reads in a loop. Workers are killed at a step or at
 random, Spark at random or at a step of its commits. In the end every row must be there once, versions contiguous, no
@@ -9,26 +9,20 @@ The last line is one JSON object; the exit code is 1 when something was wrong, a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import json
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.aws import Aws
-from tests.integration.soak import engine
+from tests.integration.faults import MOMENTS
+from tests.integration.soak import run
 from tests.integration.stages import staged
-from tests.integration.test_fault_matrix import MOMENTS
-
-from .fleet import TABLES, FaultProxy, Fleet, Spark
+from tests.spark_jobs.fleet import TABLES, FaultProxy, Fleet, Spark
 
 WORKERS = 2
 WORDS = ("optimize", "zorder", "vacuum", "read", "read")
@@ -149,23 +143,5 @@ async def soak(aws: Aws, folder: Path, *, seconds: float, seed: int) -> dict[str
             }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--engine", choices=("ministack", "localstack"), default="ministack")
-    given = parser.parse_args(arguments)
-    print(f"seed {given.seed}", file=sys.stderr, flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="pcaplake-soak-spark-"))
-    with engine(given.engine, folder) as aws:
-        result = asyncio.run(soak(aws, folder, seconds=60 * given.minutes, seed=given.seed))
-    if result["wrong"]:
-        print(f"the logs are in {folder}", file=sys.stderr)
-    else:
-        shutil.rmtree(folder)
-    print(json.dumps(result))
-    return 1 if result["wrong"] else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(soak, "pcaplake-soak-spark-"))

@@ -17,14 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.places import table_path
-from worker.lake.delta import LogStore, Txn
-from worker.lake.delta.actions import AddFile
-from worker.lake.delta.arbiter import Entry
-from worker.lake.delta.dynamodb import DynamoArbiter
-from worker.lake.store import Store
-
-from .conftest import Site
+from pcaplake.spark_jobs.common.lake_tables import table_path
+from pcaplake.worker.lake.delta import LogStore, Txn
+from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.delta.lock_table import Entry
+from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
+from pcaplake.worker.lake.store.store import Store
+from tests.spark_jobs.conftest import Site
 
 APP = "pcaplake"
 DAY = "2026-11-21"
@@ -46,24 +45,24 @@ class Dead(BaseException):
 
 
 class Dying:
-    """An arbiter whose process dies `where`: "entry" is put and the process gone, or all is done but to "complete" it."""
+    """A lock table whose process dies `where`: "entry" is put and the process gone, or all is done but to "complete" it."""
 
-    def __init__(self, arbiter: DynamoArbiter, where: str) -> None:
-        self._arbiter, self._where = arbiter, where
+    def __init__(self, lock_table: DynamoLockTable, where: str) -> None:
+        self._lock_table, self._where = lock_table, where
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._arbiter, name)
+        return getattr(self._lock_table, name)
 
-    async def put(self, entry: Entry) -> Entry | None:
-        found = await self._arbiter.put(entry)
+    async def put_entry_if_absent(self, entry: Entry) -> Entry | None:
+        found = await self._lock_table.put_entry_if_absent(entry)
         if self._where == "entry":
             raise Dead
         return found
 
-    async def complete(self, entry: Entry) -> Entry | None:
+    async def complete_entry(self, entry: Entry) -> Entry | None:
         if self._where == "complete":
             raise Dead
-        return await self._arbiter.complete(entry)
+        return await self._lock_table.complete_entry(entry)
 
 
 class Shared:
@@ -79,12 +78,12 @@ class Shared:
     # -- the workers' side ----------------------------------------------------------------------------------------
     @asynccontextmanager
     async def log(self, *, dies: str = "") -> AsyncIterator[LogStore]:
-        arbiter = await DynamoArbiter.open(self.site.locks)
+        lock_table = await DynamoLockTable.open(self.site.locks)
         store = Store.open(self.lake, {"allow_http": "true"})
         try:
-            yield LogStore(store, arbiter=Dying(arbiter, dies) if dies else arbiter)
+            yield LogStore(store, lock_table=Dying(lock_table, dies) if dies else lock_table)
         finally:
-            await arbiter.close()
+            await lock_table.close()
 
     async def _create(self) -> None:
         async with self.log() as log:
@@ -107,7 +106,7 @@ class Shared:
     async def append(self, values: Sequence[int], *, dies: str = "") -> bool:
         """As a committer does: the next transaction. False: it was in the table already."""
         async with self.log(dies=dies) as log:
-            number = await log.txn("t", APP) + 1
+            number = await log.read_transaction("t", APP) + 1
             try:
                 commit = await log.commit("t", [self.add(values)], txn=Txn(app_id=APP, version=number))
             except Dead:

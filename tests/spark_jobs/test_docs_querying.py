@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.places import table_path
+from pcaplake.spark_jobs.common.lake_tables import table_path
+from tests.spark_jobs.drives import DAY, Drive, fill
 from tests.worker.lakes import connect
-
-from .drives import DAY, Drive, fill
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "querying.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import jars
-from worker.errors import Fatal
+from pcaplake.spark_jobs import jars
+from pcaplake.worker.errors import Fatal
 
 
 class Maven:
@@ -43,17 +43,17 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maven:
 
 
 def test_they_are_made_once(maven: Maven, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = jars.jars()
+    folder = jars.ensure_jars()
     assert {path.name for path in folder.glob("*.jar")} == {"delta.jar", "logstore-0.1.0.jar"}
     assert len(maven.calls) == 2
     assert jars.NOTICE in capsys.readouterr().err
-    assert jars.jars() == folder
+    assert jars.ensure_jars() == folder
     assert len(maven.calls) == 2
     assert capsys.readouterr().err == ""
 
 
 def test_those_with_the_stock_class_are_others(maven: Maven) -> None:
-    assert jars.jars(stock=True) != jars.jars()
+    assert jars.ensure_jars(stock=True) != jars.ensure_jars()
     assert "-Pstock" in maven.calls[0]
 
 
@@ -62,21 +62,24 @@ def test_the_name_is_of_everything_they_are_made_from(tmp_path: Path, monkeypatc
 
     here = tmp_path / "spark_jobs"
     shutil.copytree(jars.HERE, here, ignore=shutil.ignore_patterns("*.py", "target", "__pycache__"))
-    before = jars.fingerprint()
+    before = jars.source_fingerprint()
     monkeypatch.setattr(jars, "HERE", here)
     monkeypatch.setattr(jars, "LOG_STORE", here / "logstore")
-    assert jars.fingerprint() == before
+    assert jars.source_fingerprint() == before
     names = {before}
     for path in (here / "pom.xml", here / "logstore" / "pom.xml", next(here.rglob("Entry.java"))):
         path.write_text(path.read_text() + "\n")
-        names.add(jars.fingerprint())
+        names.add(jars.source_fingerprint())
     assert len(names) == 4
 
 
-def test_a_failure_leaves_nothing_and_says_what_maven_said(maven: Maven, tmp_path: Path) -> None:
+def test_a_failure_leaves_nothing_and_says_what_maven_said(
+    maven: Maven, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     maven.code = 1
-    with pytest.raises(Fatal, match="the last line"):
-        jars.jars()
+    with pytest.raises(Fatal, match="Its output is above"):
+        jars.ensure_jars()
+    assert capsys.readouterr().err.endswith("\nthe last line\n")
     assert [path.name for path in (tmp_path / "home" / ".cache" / "pcaplake").iterdir() if path.is_dir()] == []
 
 
@@ -86,23 +89,31 @@ def test_without_maven_it_says_what_to_do(maven: Maven, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(subprocess, "run", missing)
     with pytest.raises(Fatal, match="PCAPLAKE_SPARK_JARS"):
-        jars.jars()
+        jars.ensure_jars()
 
 
 def test_a_folder_that_was_made_ahead(maven: Maven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "image"
     monkeypatch.setenv("PCAPLAKE_SPARK_JARS", str(folder))
-    with pytest.raises(Fatal, match=r"python -m spark_jobs\.jars"):
-        jars.jars()
+    with pytest.raises(Fatal, match=r"python -m pcaplake\.spark_jobs\.jars"):
+        jars.ensure_jars()
     assert jars.main([str(folder)]) == 0
-    assert jars.jars() == folder
+    assert jars.ensure_jars() == folder
     with pytest.raises(Fatal, match="another version"):
-        jars.jars(stock=True)
+        jars.ensure_jars(stock=True)
     (folder / "made-from").write_text("older")
     with pytest.raises(Fatal, match="another version"):
-        jars.jars()
+        jars.ensure_jars()
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert jars.main(["--help"]) == 2
     assert "usage" in capsys.readouterr().err
+
+
+def test_where_nothing_can_be_kept_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.delenv("PCAPLAKE_SPARK_JARS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "a file"))
+    with pytest.raises(Fatal, match=r"jars FOLDER`, and set PCAPLAKE_SPARK_JARS to that folder"):
+        jars.ensure_jars()

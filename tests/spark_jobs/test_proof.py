@@ -12,48 +12,44 @@ import pytest
 
 from tests.aws import Aws
 from tests.integration.stages import LAKE, staged
-
-from .fleet import FaultProxy, Fleet, Spark, until
+from tests.spark_jobs.fleet import FaultProxy, Fleet, Spark, until
 
 BEGUN = '"complete":{"S":"false"}'  # in the request that puts an entry
 
 
 @pytest.mark.slow
-def test_workers_and_spark(aws: Aws, tmp_path: Path) -> None:
-    async def main() -> None:
-        with staged(aws, tmp_path, visibility=5) as stage:
-            fleet = Fleet(stage)
-            async with (
-                FaultProxy(aws.dynamodb) as locks,
-                FaultProxy(aws.s3) as objects,
-                Spark(stage, "spark-1", dynamodb=locks.url) as first,
-            ):
-                for name in (fleet.start(), fleet.start()):
-                    await fleet.begun(name)
+async def test_workers_and_spark(aws: Aws, tmp_path: Path) -> None:
+    with staged(aws, tmp_path, visibility=5) as stage:
+        fleet = Fleet(stage)
+        async with (
+            FaultProxy(aws.dynamodb) as locks,
+            FaultProxy(aws.s3) as objects,
+            Spark(stage, "spark-1", dynamodb=locks.url) as first,
+        ):
+            for name in (fleet.start(), fleet.start()):
+                await fleet.begun(name)
+            async with fleet.uploading():
+                await first.ready()
+                await until(lambda: fleet.has_version("can_frames", 2), stage)
+                await beside(first)
+                await spark_dies(fleet, first, locks)
+            await fleet.all_committed()
+            assert not fleet.incomplete()
+            await fleet.stop()
+            async with Spark(stage, "spark-2") as second:
+                await second.ready()
+                await worker_dies(fleet, second, objects)
+                fleet.start()
                 async with fleet.uploading():
-                    await first.ready()
-                    await until(lambda: fleet.has_version("can_frames", 2), stage)
-                    await beside(first)
-                    await spark_dies(fleet, first, locks)
+                    await beside(second)
                 await fleet.all_committed()
-                assert not fleet.incomplete()
                 await fleet.stop()
-                async with Spark(stage, "spark-2") as second:
-                    await second.ready()
-                    await worker_dies(fleet, second, objects)
-                    fleet.start()
-                    async with fleet.uploading():
-                        await beside(second)
-                    await fleet.all_committed()
-                    await fleet.stop()
-                    assert set(fleet.exit_codes) == {0, -9}
-                    found = await asyncio.to_thread(fleet.check)
-                    for table in ("captures", "can_frames"):
-                        answer = await second.ask("read", table)
-                        rows = len(fleet.frames) if table == "captures" else found["rows"] // 2
-                        assert (answer["rows"], answer["keys"]) == (rows, rows)
-
-    asyncio.run(main())
+                assert set(fleet.exit_codes) == {0, -9}
+                found = await asyncio.to_thread(fleet.check)
+                for table in ("captures", "can_frames"):
+                    answer = await second.ask("read", table)
+                    rows = len(fleet.frames) if table == "captures" else found["rows"] // 2
+                    assert (answer["rows"], answer["keys"]) == (rows, rows)
 
 
 async def beside(spark: Spark) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from worker import sample
-
-from . import lakes
+from pcaplake.worker import sample
+from tests.worker import lakes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +26,7 @@ class Drive:
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
     """Made once; nobody may change it."""
     root = tmp_path_factory.mktemp("drive")
-    *captures, profile = sample.make(root / "drive", "drive", 0.4, seed=5)
+    *captures, profile = sample.write_sample_captures(root / "drive", "drive", 0.4, seed=5)
     profile = profile.rename(root / "profile.yaml")
     code, result = lakes.ingest([root / "drive"], root / "lake", root / "log", profile=str(profile))
     assert code == 0, (root / "log").read_text()

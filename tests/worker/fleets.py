@@ -11,28 +11,33 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from parser import Profile
+from pcaplake.parser import Profile
+from pcaplake.worker.captures.range_reader import Budget, FetchConfig
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.config.routes import Routes
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.ingest.rebuild_files import CaptureSource
+from pcaplake.worker.lake import identity
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.tables import create_tables
+from pcaplake.worker.service.announce import create_queue_source
+from pcaplake.worker.service.service import Service
+from pcaplake.worker.testing.faults import Faults
+from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from pcaplake.worker.testing.memory_store import MemoryStore
+from pcaplake.worker.testing.queue import FakeClock, MemoryBucket, MemoryQueue
 from tests.parser import captures
-from worker.fetch import Budget, Fetching
-from worker.lake import identity
-from worker.lake.delta.log import LogStore
-from worker.lake.knobs import Knobs
-from worker.lake.lake import Lake, create_tables
-from worker.pipeline import Reader
-from worker.replay import Replays
-from worker.routes import Routes
-from worker.service import Service
-from worker.source import Sources
-from worker.testing import Faults, MemoryLedger, MemoryStore
-from worker.testing_queue import FakeClock, MemoryBucket, MemoryQueue
 
-ROUTES = Routes.parse([{"name": "all", "bucket": "*", "lake": "memory:///test"}])
-LAKE = ROUTES.lakes[0]
+ROUTES = Routes.parse_routes([{"name": "all", "bucket": "*", "lake": "memory:///test"}])
+LAKE = ROUTES.lake_uris[0]
 
 
 def can_capture(frames: int, first_id: int = 0) -> bytes:
-    """A pcap of classic CAN frames with ids from `first_id` on."""
-    made = [struct.pack(">IB3x8s", first_id + i, 8, bytes(8)) for i in range(frames)]
+    """A pcap of classic CAN frames with identifiers from `first_id` on; after 0x7FF comes 0."""
+    made = [struct.pack(">IB3x8s", (first_id + i) & 0x7FF, 8, bytes(8)) for i in range(frames)]
     return captures.pcap(made, 227)
 
 
@@ -51,32 +56,34 @@ class Fleet:
 
     def upload(self, key: str, data: bytes) -> str:
         """A capture, and its notification in the queue -> the notification."""
-        body = self.bucket.put(key, data)
-        self.queue.put(body)
+        body = self.bucket.put_object(key, data)
+        self.queue.put_message(body)
         return body
 
-    async def lake(self, *, commits: bool = True, source: Any = None, **knobs: Any) -> Lake:
-        known = await identity.open_lake(self.store, self.ledger)
+    async def lake(self, *, commits: bool = True, source: Any = None, **lake_config: Any) -> Lake:
+        known = await identity.open_identity(self.store, self.ledger)
         log = LogStore(self.store)
-        await create_tables(log, known.partition_columns, True)
+        await create_tables(self.store, self.ledger, log, known.partition_columns, True)
+        given = {
+            "flush_interval": 5.0,
+            "max_batch_age": 0.05,
+            "commit_timeout": 2.0,
+            "lease_timeout": 0.2,
+            **lake_config,
+        }
+        current = identity.CurrentIdentity(self.store, known, self.ledger)
         return Lake(
-            self.store,
-            log,
-            self.ledger,
-            identity.Current(self.store, known),
-            knobs=Knobs(**{"flush_interval": 5.0, "max_batch_age": 0.05, "commit_timeout": 2.0, **knobs}),
+            LakeParts(store=self.store, log_store=log, ledger=self.ledger, current=current),
+            lake_config=LakeConfig(commits=commits, **given),
             source=source,
-            lease_timeout=0.2,
-            commits=commits,
         )
 
     def parts(self) -> tuple[dict[str, Reader], Sources]:
         reader = Reader(profile=Profile.default(), decoder_version="test", now=lambda: 0.0)
         return {"all": reader}, Sources({}, {"s3://raw": self.bucket})
 
-    def replays(self) -> Replays:
-        readers, sources = self.parts()
-        return Replays(self.queue, ROUTES, readers, sources)
+    def source(self) -> CaptureSource:
+        return create_queue_source(self.queue, ROUTES, *self.parts(), LAKE)
 
     def service(self, lake: Lake, **given: Any) -> Service:
         readers, sources = self.parts()
@@ -91,7 +98,7 @@ class Fleet:
                 "budget": Budget(1 << 30),
                 "drain_timeout": 10.0,
                 "poll_wait": 1.0,
-                "fetching": Fetching(first_pause=0.0, longest_pause=0.0),
+                "fetch_config": FetchConfig(first_pause=0.0, longest_pause=0.0),
                 "sleep": self.clock.sleep,
                 **given,
             },
@@ -120,5 +127,5 @@ class Fleet:
 
 async def emptied(fleet: Fleet, service: Service, task: Any) -> None:
     """Until nothing is in the queue, or the service has ended."""
-    while (len(fleet.queue) or service.in_flight) and not task.done():
+    while (len(fleet.queue) or service.messages_in_flight) and not task.done():
         await asyncio.sleep(0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from worker.fleet.policies import Document
+from pcaplake.worker.admin.setup.policies import Document
 
 
 def allows(documents: Document | Sequence[Document], action: str, resource: str, key: str = "") -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -19,17 +23,22 @@ import polars as pl
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from parser.tables import TABLES
-from worker import cli
-from worker.commands import ingest as command
-from worker.errors import Fatal
-from worker.settings import Settings
-from worker.testing import crash_at
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.cli import app as cli
+from pcaplake.worker.cli import ingest as command
+from pcaplake.worker.config.settings import Settings
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.delta.actions import parse_json_lines
+from pcaplake.worker.lake.identity import LEDGER_FILE
+from pcaplake.worker.lake.store import durable
+from pcaplake.worker.testing.faults import crash_at_step
 
 # every process starts as a copy of one that has imported everything and run nothing
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["worker.cli", "worker.testing", "tests.worker.lakes"])
+PROCESSES.set_forkserver_preload(["pcaplake.worker.cli.app", "pcaplake.worker.testing.faults", "tests.worker.lakes"])
 NO_STEP = ""
+FILLER = "filler"
+SMALL_DISK = 16 << 20
 
 
 def interrupt_at(where: str) -> Callable[[str], None]:
@@ -44,6 +53,65 @@ def interrupt_at(where: str) -> Callable[[str], None]:
     return step
 
 
+def fill_at(where: str, lake: Path) -> Callable[[str], None]:
+    """A `step` that leaves no room on the disk of `lake`, once; a disk that is not small only says that it is full."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def step(here: str) -> None:
+        if here != where or (lake / FILLER).exists():
+            return
+        with (lake / FILLER).open("wb", buffering=0) as filler:
+            if shutil.disk_usage(lake).free > SMALL_DISK:
+                durable.os = SimpleNamespace(**{**vars(os), "write": full})  # type: ignore[attr-defined]
+            with contextlib.suppress(OSError):
+                while shutil.disk_usage(lake).free <= SMALL_DISK:
+                    filler.write(bytes(4096))
+
+    return step
+
+
+HOLD = """
+import os, signal, sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("BEGIN IMMEDIATE")
+os.kill(os.getpid(), signal.SIGSTOP)
+held.execute("COMMIT")
+"""
+
+
+def frozen(ledger: Path) -> int:
+    """A process that is stopped while it has the lock of a ledger -> its pid."""
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", HOLD, str(ledger)], os.environ)
+    os.waitpid(pid, os.WUNTRACED)
+    return pid
+
+
+def freeze_at(where: str, lake: Path) -> Callable[[str], None]:
+    """A `step` that has `frozen` hold the ledger of `lake`, once; its pid is the only line of `frozen` beside the lake."""
+    pid = lake.parent / "frozen"
+
+    def step(here: str) -> None:
+        if here == where and not pid.exists():
+            pid.write_text(str(frozen(lake / LEDGER_FILE)))
+
+    return step
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """A disk of 16 MB at `folder`; False where none may be mounted."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 def _ingest(names: list[str], given: dict[str, Any], log: str, kind: str, where: str, largest: int) -> None:
     """In a process of its own: stderr goes to `log`, stdout beside it; it ends with the exit code of the command."""
     with Path(log).open("w") as err, Path(f"{log}.out").open("w") as out:
@@ -51,10 +119,19 @@ def _ingest(names: list[str], given: dict[str, Any], log: str, kind: str, where:
         os.dup2(err.fileno(), 2)
         if largest:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-        steps = {"kill": crash_at, "interrupt": interrupt_at}
+        lake = Path(given["lake"])
+        steps = {
+            "kill": crash_at_step,
+            "interrupt": interrupt_at,
+            "fill": lambda at: fill_at(at, lake),
+            "freeze": lambda at: freeze_at(at, lake),
+        }
         step = steps[kind](where) if kind else lambda name: None
+        changed = given.pop("replace_changed", False)
         try:
-            code = command.run(Settings.load(**given), names, json=True, step=step)
+            code = command.run_ingest(
+                Settings.load(**given), names, yes=True, replace_changed=changed, json=True, step=step
+            )
         except Fatal as error:
             sys.stderr.write(f"{error}\n")
             code = cli.FATAL
@@ -64,16 +141,29 @@ def _ingest(names: list[str], given: dict[str, Any], log: str, kind: str, where:
 
 
 def start(
-    names: list[Path], lake: Path, log: Path, *, kill: str = "", interrupt: str = "", largest: int = 0, **given: Any
+    names: list[Path],
+    lake: Path,
+    log: Path,
+    *,
+    kill: str = "",
+    interrupt: str = "",
+    fill: str = "",
+    freeze: str = "",
+    largest: int = 0,
+    **given: Any,
 ) -> Any:
-    """An ingest that has begun; `kill` and `interrupt` name steps, no file grows beyond `largest` bytes."""
-    kind = "kill" if kill else "interrupt" if interrupt else ""
+    """An ingest that has begun; `kill`, `interrupt`, `fill` (the disk) and `freeze` (who has the ledger) name steps.
+
+    No file grows beyond `largest` bytes.
+    """
+    steps = {"kill": kill, "interrupt": interrupt, "fill": fill, "freeze": freeze}
+    kind, where = next(((kind, where) for kind, where in steps.items() if where), ("", ""))
     arguments = (
         [str(name) for name in names],
         {"lake": str(lake), **given},
         str(log),
         kind,
-        kill or interrupt,
+        where,
         largest,
     )
     process = PROCESSES.Process(target=_ingest, args=arguments)
@@ -93,7 +183,7 @@ def ingest(names: list[Path], lake: Path, log: Path, **given: Any) -> tuple[int,
 
 def run(capsys: Any, *arguments: object) -> tuple[int, str, str]:
     """A command in this process -> exit code, stdout, stderr."""
-    code = cli.run([str(argument) for argument in arguments])
+    code = cli.run_command_line([str(argument) for argument in arguments])
     shown = capsys.readouterr()
     return code, shown.out, shown.err
 
@@ -144,3 +234,15 @@ def check(lake: Path, expected: Mapping[str, int], capsys: Any) -> None:
     assert by_duckdb(lake) == shown
     assert by_polars(lake) == shown
     assert by_deltalake(lake) == shown
+
+
+def configure(table: Path, **changed: str) -> None:
+    """Somebody else sets these properties, and unsets all others."""
+    log = sorted((table / "_delta_log").glob("*.json"))
+    found = [line["metaData"] for path in log for line in parse_json_lines(path.read_bytes()) if "metaData" in line]
+    action = {"metaData": {**found[-1], "configuration": {**found[0]["configuration"], **changed}}}
+    (table / "_delta_log" / f"{int(log[-1].stem) + 1:020d}.json").write_text(json.dumps(action) + "\n")
+
+
+def parquet(table: Path) -> set[Path]:
+    return {path for path in table.rglob("*.parquet") if "_delta_log" not in path.parts}

@@ -6,27 +6,33 @@ import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.worker.lake.deltas import checkpoint, checkpoint_bytes, foreign, metadata
-from tests.worker.lake.test_committer import SCHEMA, SCHEMAS, TABLES, Source, fill
-from worker.errors import Fatal
-from worker.fleet.checks_common import Case, Finding
-from worker.fleet.doctor import CHECKS, examine, repair, repairs
-from worker.lake.delta.actions import AddFile, raw_lines
-from worker.lake.delta.arbiter import Entry, TablePath
-from worker.lake.delta.log import LogStore
-from worker.lake.identity import LAKE_JSON, LOG_STORE, Current, Identity, open_lake
-from worker.lake.knobs import Knobs
-from worker.lake.lake import Lake
-from worker.lake.ledger import Ledger
-from worker.lake.manifest import Manifest, Stage, manifest_path
-from worker.testing import Faults, MemoryLedger, MemoryStore
-from worker.testing_arbiter import MemoryArbiter, MemoryBucket
+from pcaplake.worker.admin.case import Case
+from pcaplake.worker.admin.doctor.doctor import CHECKS, apply_repairs, collect_repairs, examine_lake
+from pcaplake.worker.admin.doctor.findings import Finding
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.commit.history import read_last_batches
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta.actions import AddFile, parse_json_lines
+from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.identity import LAKE_JSON, LOG_STORE, CurrentIdentity, Identity, open_identity
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.ledger import Ledger
+from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.testing.faults import Faults
+from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
+from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.lake.commit.bench import SCHEMA, SCHEMAS, TABLES, Source, fill
+from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata
 
 LOCKS = "dynamodb delta_log"
 DAY = 86_400.0
@@ -42,7 +48,7 @@ class Place:
     kind: str = "memory"
     there: bool = True
 
-    def name(self, lake: Identity) -> str:
+    def ledger_name(self, lake: Identity) -> str:
         return self.called
 
     async def open(self, lake: Identity, *, create: bool) -> Ledger:
@@ -57,9 +63,9 @@ class Ground:
     def __init__(self, *, locks: bool = True) -> None:
         self.days = 0.0
         self.faults = Faults()
-        store = (MemoryBucket if locks else MemoryStore)(self.faults, self.time)
+        store = (MemoryS3Store if locks else MemoryStore)(self.faults, self.time)
         self.store: MemoryStore = store
-        self.arbiter = MemoryArbiter(self.faults, self.time) if locks else None
+        self.lock_table = MemoryLockTable(self.faults, self.time) if locks else None
         self.ledger = MemoryLedger(self.faults)
         self.place = Place(ledger=self.ledger)
         self.source = Source()
@@ -75,7 +81,12 @@ class Ground:
         self.while_asleep()
 
     def log(self) -> LogStore:
-        return LogStore(self.store, arbiter=self.arbiter, now=self.time, sleep=self.sleep, commit_timeout=0.0)
+        return LogStore(
+            self.store,
+            lock_table=self.lock_table,
+            commit_timeout=0.0,
+            runtime=Runtime(now=self.time, sleep=self.sleep),
+        )
 
     async def start(self, *names: str) -> Ground:
         await self.process()
@@ -85,17 +96,16 @@ class Ground:
 
     async def process(self) -> Lake:
         """Somebody opens the lake anew."""
-        identity = await open_lake(self.store, self.ledger, log_store=self.log_store)
-        log = self.log()
+        identity = await open_identity(self.store, self.ledger, log_store=self.log_store)
+        log, had = self.log(), await read_last_batches(self.store, self.ledger)
         for table, schema in SCHEMAS.items():
-            await log.create(table, schema, partition_columns=("date",))
-        knobs = Knobs(max_batch_age=0.0, commit_timeout=0.0)
+            if table not in had:
+                await log.create(table, schema, partition_columns=("date",))
+        lake_config = LakeConfig(max_batch_age=0.0, commit_timeout=0.0)
+        current = CurrentIdentity(self.store, identity, self.ledger)
         self.lake = Lake(
-            self.store,
-            log,
-            self.ledger,
-            Current(self.store, identity),
-            knobs=knobs,
+            LakeParts(store=self.store, log_store=log, ledger=self.ledger, current=current),
+            lake_config=lake_config,
             schemas=SCHEMAS,
             source=self.source,
         )
@@ -103,7 +113,7 @@ class Ground:
 
     @property
     def log_store(self) -> str:
-        return LOCKS if self.arbiter is not None else LOG_STORE
+        return LOCKS if self.lock_table is not None else LOG_STORE
 
     async def staged(self, *names: str, tables: Sequence[str] = TABLES) -> Stage:
         window = self.lake.window()
@@ -111,39 +121,45 @@ class Ground:
             fill(window, name, tables)
         stage = window.close()
         assert stage is not None
-        assert not (await self.lake.stage(stage)).again
+        assert not (await self.lake.stage(stage)).retry
         return stage
 
     async def batch(self, *names: str, tables: Sequence[str] = TABLES) -> Stage:
         stage = await self.staged(*names, tables=tables)
-        await self.lake.committer.turn()
+        await self.lake.committer.run_turn()
         return stage
 
     def case(self, **changes: Any) -> Case:
-        given = {"place": self.place, "log_store": self.log_store, "arbiter": self.arbiter, "now": self.time, **changes}
+        given = {
+            "place": self.place,
+            "log_store": self.log_store,
+            "lock_table": self.lock_table,
+            "now": self.time,
+            **changes,
+        }
         return Case(store=self.store, schemas=SCHEMAS, patience=1.0, sleep=self.sleep, **given)
 
     async def examined(self, **changes: Any) -> list[Finding]:
         """What is found; nothing is changed by it, and each check says something unless it is not for this lake."""
         before = self.snapshot()
-        found = await examine(self.case(**changes))
+        found = await examine_lake(self.case(**changes))
         assert self.snapshot() == before
-        if self.arbiter is not None:
+        if self.lock_table is not None:
             assert {one.check for one in found} >= CHECKS.keys() - {"dynamodb"}
         assert all(one.do for one in found if one.level == "warning")
         assert all(one.lake == self.store.uri for one in found)
         return found
 
     def snapshot(self) -> Any:
-        items = None if self.arbiter is None else self.arbiter.items
+        items = None if self.lock_table is None else self.lock_table.items
         return copy.deepcopy((self.store.objects, self.ledger.shared, items))
 
     async def mended(self, **changes: Any) -> list[str]:
         """Every repair that is offered is made, and once more: the second time changes nothing."""
-        wanted = repairs(await self.examined(**changes))
-        done = await repair(wanted)
+        wanted = collect_repairs(await self.examined(**changes))
+        done = await apply_repairs(wanted)
         before = self.snapshot()
-        await repair(wanted)
+        await apply_repairs(wanted)
         assert self.snapshot() == before
         return done
 
@@ -166,7 +182,7 @@ class Ground:
         """The next one that opens the lake commits; each row of all captures is there once."""
         await self.process()
         await self.batch("next")
-        await self.lake.committer.turn()
+        await self.lake.committer.run_turn()
         wanted = [*(names or ("a", "b", "c")), "next"]
         assert self.rows("captures") == Counter(wanted)
         assert self.rows("packets") == Counter(dict.fromkeys(wanted, 2))
@@ -174,8 +190,8 @@ class Ground:
         assert manifest_path(self.ledger.shared.head + 1) not in self.store.objects
 
     def entry(self, table: str, version: int) -> dict[str, Any]:
-        assert self.arbiter is not None
-        return self.arbiter.items[TablePath.of(self.store.uri, table).uri, f"{version:020d}.json"]
+        assert self.lock_table is not None
+        return self.lock_table.items[TablePath.for_table(self.store.uri, table).uri, f"{version:020d}.json"]
 
 
 def unwell(found: list[Finding]) -> set[tuple[str, str, str | None]]:
@@ -183,7 +199,7 @@ def unwell(found: list[Finding]) -> set[tuple[str, str, str | None]]:
     return {
         (one.level, one.check, one.table)
         for one in found
-        if one.level != "ok" and not one.what.startswith(("not examined", "orphans were not"))
+        if one.level != "ok" and not one.what.startswith(("not examined", "did not look for orphaned"))
     }
 
 
@@ -198,7 +214,7 @@ class Damage:
 
 def edit(ground: Ground, **values: Any) -> None:
     said = json.loads(ground.store.objects[LAKE_JSON][0])
-    ground.store.write(LAKE_JSON, json.dumps(said | values).encode())
+    ground.store.put_past_faults(LAKE_JSON, json.dumps(said | values).encode())
 
 
 def drop(ground: Ground, *paths: str) -> None:
@@ -218,9 +234,9 @@ def change(ground: Ground, table: str, *actions: dict[str, Any]) -> None:
     """Somebody's commit, with the lock table."""
     number = len(ground.objects(table, ".json"))
     foreign(ground.store, table, *actions)
-    if ground.arbiter is not None:
-        entry = Entry.new(TablePath.of(ground.store.uri, table), number)
-        ground.arbiter.write(entry.completed(ground.time()).to_item())
+    if ground.lock_table is not None:
+        entry = Entry.for_new_version(TablePath.for_table(ground.store.uri, table), number)
+        ground.lock_table.put_item(entry.as_completed(ground.time()).to_item())
 
 
 def field_of(ground: Ground, table: str, name: str, **values: Any) -> str:
@@ -232,29 +248,39 @@ def field_of(ground: Ground, table: str, name: str, **values: Any) -> str:
 def incomplete(ground: Ground, table: str, number: int) -> None:
     item = {**ground.entry(table, number), "complete": "false"}
     del item["expireTime"]
-    assert ground.arbiter is not None
-    ground.arbiter.write(item)
+    assert ground.lock_table is not None
+    ground.lock_table.put_item(item)
 
 
 def begun(ground: Ground, *, temp: bool) -> None:
     """A writer died after step 2 of version 4 of packets."""
-    entry = Entry.new(TablePath.of(ground.store.uri, "packets"), 4)
-    assert ground.arbiter is not None
-    ground.arbiter.write(entry.to_item())
+    entry = Entry.for_new_version(TablePath.for_table(ground.store.uri, "packets"), 4)
+    assert ground.lock_table is not None
+    ground.lock_table.put_item(entry.to_item())
     if temp:
-        ground.store.write(f"packets/_delta_log/{entry.temp_path}", b'{"commitInfo":{}}\n')
+        ground.store.put_past_faults(f"packets/_delta_log/{entry.temp_path}", b'{"commitInfo":{}}\n')
 
 
 def misspelled(ground: Ground) -> None:
-    assert ground.arbiter is not None
-    ground.arbiter.write(Entry.new(TablePath("s3a://bucket/lake//packets"), 3).to_item())
+    assert ground.lock_table is not None
+    ground.lock_table.put_item(Entry.for_new_version(TablePath("s3a://bucket/lake//packets"), 3).to_item())
 
 
-def set_back(ground: Ground, table: str) -> None:
-    """The last version and its entry are gone."""
-    drop(ground, ground.objects(table, ".json")[-1])
-    if ground.arbiter is not None:
-        del ground.arbiter.items[TablePath.of(ground.store.uri, table).uri, f"{3:020d}.json"]
+def set_back(ground: Ground, table: str, versions: int = 1) -> None:
+    """The last versions and their entries are gone."""
+    for path in ground.objects(table, ".json")[-versions:]:
+        drop(ground, path)
+        if ground.lock_table is not None:
+            del ground.lock_table.items[TablePath.for_table(ground.store.uri, table).uri, path.rpartition("/")[2]]
+
+
+def dropped(ground: Ground, table: str) -> None:
+    """The table and its entries are gone."""
+    drop(ground, *(name for name in list(ground.store.objects) if name.startswith(f"{table}/")))
+    if ground.lock_table is not None:
+        uri = TablePath.for_table(ground.store.uri, table).uri
+        for key in [key for key in ground.lock_table.items if key[0] == uri]:
+            del ground.lock_table.items[key]
 
 
 def forget(ground: Ground, batch: int) -> None:
@@ -286,16 +312,22 @@ def warning(check: str, table: str | None = None) -> tuple[str, str, str | None]
 
 DAMAGES = {
     "lake.json gone": Damage(
-        lambda g: drop(g, LAKE_JSON), {error("lake.json")}, "there are manifests of its batches", "put back"
+        lambda g: drop(g, LAKE_JSON), {error("lake.json")}, "manifests of its batches exist", "restore the file"
     ),
     "lake.json damaged": Damage(
-        lambda g: g.store.write(LAKE_JSON, b"{"), {error("lake.json")}, "cannot be read", "put back"
+        lambda g: g.store.put_past_faults(LAKE_JSON, b"{"), {error("lake.json")}, "cannot be read", "restore the file"
+    ),
+    "lake.json set back": Damage(
+        lambda g: setattr(g.ledger.shared, "enrolled", replace(g.ledger.shared.enrolled, generation=2)),
+        {error("ledger")},
+        "generation 2 is in use: the file was restored",
+        "restore the newest lake.json",
     ),
     "another log store": Damage(
-        lambda g: edit(g, log_store="put-if-absent"), {error("lake.json")}, "two kinds on one table", "`lock_table`"
+        lambda g: edit(g, log_store="put-if-absent"), {error("lake.json")}, "two kinds of log stores", "`lock_table`"
     ),
     "another spelling of the lake": Damage(
-        lambda g: edit(g, uri="s3://bucket/Lake"), {error("lake.json")}, "calls itself s3://bucket/Lake", "spell it"
+        lambda g: edit(g, uri="s3://bucket/Lake"), {error("lake.json")}, "is at s3://bucket/Lake", "use the URI"
     ),
     "another ledger": Damage(
         lambda g: edit(g, ledger_name="there", ledger_id="1"), {error("ledger")}, "memory 1 at there", "--adopt"
@@ -310,49 +342,63 @@ DAMAGES = {
         lambda g: incomplete(g, "packets", 2), {warning("entries", "packets")}, "version 2 is incomplete", "--repair"
     ),
     "the newest entry incomplete": Damage(
-        lambda g: incomplete(g, "packets", 3), {warning("entries", "packets")}, "json is there", "--repair"
+        lambda g: incomplete(g, "packets", 3), {warning("entries", "packets")}, "json exists", "--repair"
     ),
     "an entry begun": Damage(
         lambda g: begun(g, temp=True), {warning("entries", "packets")}, "its writer died", "--repair"
     ),
     "an entry with nothing": Damage(
-        lambda g: begun(g, temp=False), {error("entries", "packets")}, "nobody can commit", "delete the item"
+        lambda g: begun(g, temp=False), {error("entries", "packets")}, "no writer can commit", "delete the item"
     ),
     "an item that is no entry": Damage(
-        lambda g: g.entry("packets", 3).update(tempPath=".."), {error("entries", "packets")}, "no Delta log store wrote"
+        lambda g: g.entry("packets", 3).update(tempPath=".."),
+        {error("entries", "packets")},
+        "is not from a Delta log store",
     ),
     "a version without an entry": Damage(
         lambda g: foreign(g.store, "packets"),
         {warning("entries", "packets")},
-        "version 4 was made without",
-        "let every",
+        "version 4 was written without",
+        "make every",
     ),
     "the end of a log gone": Damage(
         lambda g: drop(g, version("packets", 3)),
         {error("entries", "packets"), error("transactions", "packets")},
-        "batches 2 are not in it, and head is 2",
-        "restore its log",
+        "lacks the batches 2 (",
+        "restore the table's log",
     ),
     "a gap in a log": Damage(
         lambda g: drop(g, version("packets", 2)), {error("versions", "packets")}, "version 2 is missing and version 3"
     ),
     "a damaged version": Damage(
-        lambda g: g.store.write(version("packets", 2), b"{"), {error("versions", "packets")}, "is damaged"
+        lambda g: g.store.put_past_faults(version("packets", 2), b"{"), {error("versions", "packets")}, "is damaged"
     ),
     "a table set back": Damage(
         lambda g: set_back(g, "packets"),
         {error("transactions", "packets")},
-        "batches 2 are not in it",
-        "restore its log",
+        "lacks the batches 2 (",
+        "restore the table's log",
+    ),
+    "a table set back by more than head's batch": Damage(
+        lambda g: set_back(g, "packets", 2),
+        {error("transactions", "packets")},
+        "lacks the batches 1, 2 (",
+        "--accept-loss packets",
+    ),
+    "a table dropped": Damage(
+        lambda g: dropped(g, "packets"),
+        {error("transactions", "packets")},
+        "the table was dropped, with the batches 0, 1, 2 (",
+        "restore the table",
     ),
     "the last manifest gone": Damage(
         lambda g: drop(g, manifest_path(2)),
         {error("transactions"), error("transactions", "packets"), error("transactions", "captures")},
         "the last manifest is 1",
-        "put the manifests back",
+        "restore the manifests",
     ),
     "a damaged manifest": Damage(
-        lambda g: g.store.write(manifest_path(1), b"{"), {error("memory")}, "1.json is damaged"
+        lambda g: g.store.put_past_faults(manifest_path(1), b"{"), {error("memory")}, "1.json is damaged"
     ),
     "captures forgotten": Damage(
         lambda g: forget(g, 1),
@@ -360,7 +406,7 @@ DAMAGES = {
         "1 stages that the ledger has lost, in 1 batches from 1 to 1",
         "--repair",
     ),
-    "a live file gone": Damage(live_file, {error("files", "packets")}, "1 of its files are gone", "put them back"),
+    "a live file gone": Damage(live_file, {error("files", "packets")}, "1 of its files are missing", "restore them"),
     "a constraint": Damage(
         lambda g: change(g, "packets", described(g, "packets", configuration={"delta.constraints.positive": "x > 0"})),
         {error("blocked", "packets")},
@@ -407,19 +453,19 @@ DAMAGES = {
     "other partitions": Damage(
         lambda g: change(g, "packets", described(g, "packets", partitionColumns=[])),
         {error("blocked", "packets")},
-        "partitioned by [], the lake by ['date']",
+        "partitioned by [], but the lake by ['date']",
     ),
     "a clock that is far off": Damage(
-        lambda g: None, {error("clocks")}, "+86400 s from that of the object store", "NTP", {"now": lambda: 1.8e9 + DAY}
+        lambda g: None, {error("clocks")}, "that of the object store by +86400 s", "NTP", {"now": lambda: 1.8e9 + DAY}
     ),
     "a clock that is a little off": Damage(
-        lambda g: None, {warning("clocks")}, "-100 s from that of the lock table", "NTP", {"now": lambda: 1.8e9 - 100}
+        lambda g: None, {warning("clocks")}, "that of the lock table by -100 s", "NTP", {"now": lambda: 1.8e9 - 100}
     ),
 }
 
 
 def added(data: bytes) -> list[AddFile]:
-    return [AddFile.from_json(line["add"]) for line in raw_lines(data) if "add" in line]
+    return [AddFile.from_json(line["add"]) for line in parse_json_lines(data) if "add" in line]
 
 
 def with_checkpoint(ground: Ground, table: str, number: int, files: Sequence[AddFile], *, clean_up: bool) -> None:

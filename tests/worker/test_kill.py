@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from . import lakes
-from .conftest import Drive
+from tests.worker import lakes
+from tests.worker.conftest import Drive
 
 STEPS = (
     "stage.4 packets",

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from worker.fleet import policies
-from worker.fleet.checks_services import PROBE_ENTRIES, PROBE_ITEMS
-from worker.fleet.places import Place
-from worker.fleet.policies import Role, Scope
-from worker.fleet.queues import Arn
-from worker.lake.ledger.dynamodb_items import object_path
-from worker.lake.manifest import manifest_path
-
-from .iam import allows
+from pcaplake.worker.admin.setup import policies
+from pcaplake.worker.admin.setup.policies import PROBE_ENTRIES, PROBE_ITEMS, Role, Scope
+from pcaplake.worker.admin.setup.queues import Arn
+from pcaplake.worker.config.s3_prefixes import Place
+from pcaplake.worker.lake.ledger.dynamodb_items import stage_object_path
+from pcaplake.worker.lake.records import manifest_path
+from tests.worker.iam import allows
 
 WORKER = Path(__file__).parents[2] / "worker"
 SIGNALS, REPLACE, CLOCK = "_pcaplake/spark/signals", "_pcaplake/spark/replace", "_spark/clock"  # of spark_jobs
@@ -66,11 +64,11 @@ def calls(folder: Path) -> Iterator[ast.Call]:
 
 
 def operations(folder: Path) -> set[str]:
-    """What is asked of DynamoDB by `call("...")`."""
+    """What is asked of DynamoDB by `call_operation("...")`."""
     return {
         node.args[0].value
         for node in calls(folder)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "call"
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "call_operation"
         if node.args and isinstance(node.args[0], ast.Constant)
     }
 
@@ -90,7 +88,7 @@ def camel(method: str) -> str:
 def test_sqs() -> None:
     attributes = [
         node
-        for node in ast.walk(ast.parse((WORKER / "queue" / "sqs.py").read_text()))
+        for node in ast.walk(ast.parse((WORKER / "service" / "queue" / "sqs.py").read_text()))
         if isinstance(node, ast.Attribute)
     ]
     clients = {"acts", "polls", "_acts", "_polls"}
@@ -146,8 +144,8 @@ IN_IAM = {  # operations whose permissions have other names; None: everybody may
 def test_the_guide_says_what_setup_itself_needs() -> None:
     made = {
         camel(node.func.attr)
-        for name in ("setup", "queues", "tables")
-        for node in calls(WORKER / "fleet" / f"{name}.py")
+        for name in ("setup", "queues", "dynamodb_tables")
+        for node in calls(WORKER / "admin" / "setup" / f"{name}.py")
         if isinstance(node.func, ast.Attribute)
         if (isinstance(node.func.value, ast.Name) and node.func.value.id == "client")
         or (isinstance(node.func.value, ast.Attribute) and node.func.value.attr in ("_client", "s3", "sqs", "sts"))
@@ -209,7 +207,7 @@ def test_the_guide_says_what_setup_itself_needs() -> None:
             "spark",
             "s3:DeleteObject",
             [f"lakes/a/{SIGNALS}/0/can/offsets/7", f"lakes/b/c/{REPLACE}/0123/packets/f.parquet"],
-            [f"lakes/a/{object_path('s')}", f"lakes/b/c/{manifest_path(0)}"],
+            [f"lakes/a/{stage_object_path('s')}", f"lakes/b/c/{manifest_path(0)}"],
         ),
         (
             "doctor",
@@ -243,14 +241,14 @@ JOBS: dict[str, tuple[tuple[Role, ...], dict[str, list[str]]]] = {  # docs/setup
         {"s3:PutObject": [f"{SIGNALS}/0/state.json", "signals/f.parquet", "signals/_delta_log/.tmp/x"]},
     ),
     "vacuum": (("spark",), {"s3:PutObject": [CLOCK], "s3:DeleteObject": ["packets/f.parquet"]}),
-    "backfill": (("worker",), {"s3:PutObject": ["packets/f.parquet", object_path("s"), "_pcaplake/clock"]}),
+    "backfill": (("worker",), {"s3:PutObject": ["packets/f.parquet", stage_object_path("s"), "_pcaplake/clock"]}),
     "backfill in a session for tables": (
         ("worker", "spark"),
-        {"s3:PutObject": ["packets/f.parquet", object_path("s"), "_pcaplake/clock"]},
+        {"s3:PutObject": ["packets/f.parquet", stage_object_path("s"), "_pcaplake/clock"]},
     ),
     "backfill --commit": (
         ("worker", "committer"),
-        {"s3:PutObject": [manifest_path(7), object_path("s")], "s3:DeleteObject": ["packets/_delta_log/0.json"]},
+        {"s3:PutObject": [manifest_path(7), stage_object_path("s")], "s3:DeleteObject": ["packets/_delta_log/0.json"]},
     ),
     "replace": (
         ("worker", "spark"),
@@ -276,6 +274,17 @@ def test_what_jobs_of_spark_write(roles: tuple[Role, ...], written: dict[str, li
     assert denied == []
     if set(roles) & {"spark"}:
         assert not allows(documents, "s3:PutObject", f"arn:aws:s3:::lakes/b/c/{manifest_path(0)}")
+
+
+def test_spark_writes_none_of_the_lakes_records() -> None:
+    """Each folder of records that a module of worker/lake names; the lake's account of itself goes with them."""
+    named = re.compile(r'^FOLDER = "(_pcaplake/\w+)"$', re.M)
+    folders = [found[1] for path in (WORKER / "lake").rglob("*.py") if (found := named.search(path.read_text()))]
+    assert len(folders) >= 4
+    spark = policies.policies(SCOPE)["spark"]
+    for path in ("_pcaplake/lake.json", *(f"{folder}/0123.json" for folder in folders)):
+        for action in ("s3:PutObject", "s3:DeleteObject"):
+            assert not allows(spark, action, f"arn:aws:s3:::lakes/b/c/{path}"), (action, path)
 
 
 def test_the_guide_says_which_roles_jobs_have() -> None:

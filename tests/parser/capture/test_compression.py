@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from random import Random
@@ -12,8 +13,8 @@ import lz4.frame
 import pytest
 import zstandard
 
-from parser import CaptureError, open_capture
-from parser.stream import Stream
+from pcaplake.parser import CaptureError, is_capture, open_capture
+from pcaplake.parser.capture.compression import DecompressedStream
 from tests.parser import frames
 from tests.parser.captures import Section, pcap
 from tests.parser.compare import difference, read
@@ -47,9 +48,9 @@ MANY_BLOCKS = {"gzip": PACKERS["gzip"], "zstd": zstd_blocks, "lz4": lz4_blocks}
 
 
 def unpack(packed: bytes) -> tuple[bytes, str | None]:
-    stream = Stream(io.BytesIO(packed))
+    stream = DecompressedStream(io.BytesIO(packed))
     out = bytearray(len(PLAIN) * 3)
-    n = stream.fill(memoryview(out))
+    n = stream.fill_buffer(memoryview(out))
     return bytes(out[:n]), stream.broken
 
 
@@ -163,9 +164,9 @@ def test_short_reads(kind: str | None) -> None:
     """Pipes and sockets give what they have."""
     packed = PLAIN if kind is None else PACKERS[kind](PLAIN)
     r = Random(2)
-    stream = Stream(Trickle(packed, iter(lambda: r.choice((1, 2, 3, 500)), None)))  # type: ignore[arg-type]
+    stream = DecompressedStream(Trickle(packed, iter(lambda: r.choice((1, 2, 3, 500)), None)))  # type: ignore[arg-type]
     out = bytearray(len(PLAIN) + 100)
-    n = stream.fill(memoryview(out))
+    n = stream.fill_buffer(memoryview(out))
     assert (bytes(out[:n]), stream.broken) == (PLAIN, None)
 
 
@@ -188,3 +189,57 @@ def test_an_error_of_the_file_is_not_swallowed() -> None:
         with pytest.raises(OSError, match="Input/output"):  # noqa: SIM117
             with open_capture(Failing(packed)) as capture:  # type: ignore[arg-type]
                 list(capture.batches())
+
+
+def skippable(data: bytes, kind: int = 0) -> bytes:
+    """A frame that carries no data, as pzstd writes one before each of its frames (RFC 8878, 3.1.2)."""
+    return (0x184D2A50 + kind).to_bytes(4, "little") + len(data).to_bytes(4, "little") + data
+
+
+@pytest.mark.parametrize("kind", ["zstd", "lz4"])
+def test_skippable_frames_come_first_or_anywhere(kind: str) -> None:
+    """The first frame with data says what the format is; the frames may be empty, and longer than one read."""
+    pack = PACKERS[kind]
+    for number in range(16):
+        assert unpack(skippable(b"size", number) + pack(PLAIN)) == (PLAIN, None)
+    for data in (b"", b"x" * 1000, PLAIN, bytes(1 << 20)):
+        first = skippable(data) + skippable(b"", 15)
+        packed = first + pack(PLAIN[:999]) + skippable(data, 7) + pack(PLAIN[999:]) + first
+        assert unpack(packed) == (PLAIN, None)
+        rows, summary = read(packed)
+        assert (rows, summary.compression) == (read(PLAIN)[0], kind)
+        assert is_capture(io.BytesIO(packed))
+
+
+def test_skippable_frames_and_nothing_that_can_be_unpacked() -> None:
+    first = skippable(b"four")
+    for after in (b"", PLAIN, PACKERS["gzip"](PLAIN), b"\x28\xb5", first[:3], first[:9]):
+        with pytest.raises(CaptureError, match="skippable frame"):
+            open_capture(io.BytesIO(first + after))
+        assert not is_capture(io.BytesIO(first + after))
+    for cut in range(4, len(first)):
+        with pytest.raises(CaptureError, match="skippable frame"):
+            open_capture(io.BytesIO(first[:cut]))
+    assert unpack(first + PACKERS["zstd"](PLAIN) + PACKERS["lz4"](PLAIN)) == (PLAIN, "zstd: other bytes follow it")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PACKERS)
+def test_many_empty_frames_cost_little(kind: str) -> None:
+    """The time grows with the packed bytes: no more than for as many bytes of blocks that hold one byte each."""
+    empty = {
+        "gzip": gzip.compress(b"", mtime=0),
+        "zstd": b"\x28\xb5\x2f\xfd\x20\0\1\0\0",
+        "lz4": lz4.frame.compress(b""),
+    }
+    one_byte = b"\x28\xb5\x2f\xfd\0\x58" + b"\x08\0\0a" * 75_000 + b"\1\0\0"
+
+    def cost(packed: bytes) -> float:
+        def once() -> float:
+            before = time.process_time()
+            DecompressedStream(io.BytesIO(packed)).fill_buffer(memoryview(bytearray(1 << 20)))
+            return time.process_time() - before
+
+        return min(once() for _ in range(3)) / len(packed)
+
+    assert cost(empty[kind] * (300_000 // len(empty[kind]))) < 3 * cost(one_byte)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from parser import CaptureError, open_capture
+from pcaplake.parser import CaptureError, open_capture
 from tests.parser import frames
 from tests.parser.captures import T0, Section
 from tests.parser.compare import difference, read
 
-LONGEST = 262_144
+LONGEST_PACKET, LONGEST = 262_144, 524_288  # bytes of a packet, of a block
 S = Section()
 
 
@@ -349,6 +349,7 @@ def test_every_cut_of_a_small_file(order: str) -> None:
         assert [(f["reason"], f["offset"], f["have"]) for f in rows.get("faults", [])] == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["unreadable", "bad_length"])
 def test_what_is_wrong_everywhere_takes_time_by_its_size(fault: str) -> None:
     """The search for the next block never looks at the rest of the chunk again: 20,000 regions are read in seconds."""
@@ -388,6 +389,7 @@ def mixed(r: Random, size: int, *, spoilt: bool) -> bytes:
     return data
 
 
+@pytest.mark.slow
 def test_the_reading_buffer_does_not_matter() -> None:
     data = mixed(Random(6), 60_000, spoilt=False)
     for end in (len(data), len(data) - 7):
@@ -402,7 +404,7 @@ def test_the_reading_buffer_does_not_matter() -> None:
             )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 7])  # of which each has all kinds of damage
 def test_the_reading_buffer_does_not_matter_to_garbage(seed: int) -> None:
     """Real chunks: garbage, wrong lengths, long blocks and large packets on their borders."""
     data = mixed(Random(seed), 2_500_000, spoilt=True)

@@ -6,12 +6,13 @@ import ipaddress
 import struct
 from collections import Counter
 from random import Random
+from typing import Any
 
 import dpkt
 import pytest
 
-from parser import protocols
-from parser.layer import Layer, Term
+from pcaplake.parser import protocols
+from pcaplake.parser.engine.layer import Layer, Term
 from tests.parser import captures, frames
 from tests.parser.captures import T0, Section
 from tests.parser.compare import PROFILE, difference, read
@@ -152,14 +153,15 @@ def test_dpkt_reads_the_same_packets() -> None:
         assert row["ip_dscp"] == (ip.fc if six else ip.tos) >> 2
         if not six:
             assert row["ip_proto"] == ip.p
-            assert row["ip_fragment"] == bool((ip.mf or ip.offset) and len(ip.data))
+            assert row["ip_fragment"] == bool(ip.mf or ip.offset)
         segment = ip.data
         if isinstance(segment, (dpkt.udp.UDP, dpkt.tcp.TCP)):
             assert (row["src_port"], row["dst_port"]) == (segment.sport, segment.dport)
         if isinstance(segment, dpkt.tcp.TCP):
-            assert (row["tcp_seq"], row["tcp_ack"], row["tcp_flags"]) == (segment.seq, segment.ack, segment.flags)
+            assert (row["tcp_seq"], row["tcp_ack"]) == (segment.seq, segment.ack)
+            assert row["tcp_flags"] == segment._off_flags & 0xFFF
             assert row["l4_payload_len"] == len(segment.data)
-        elif isinstance(segment, dpkt.udp.UDP) and not row["ip_fragment"]:
+        elif isinstance(segment, dpkt.udp.UDP) and not row["ip_fragment"] and segment.ulen:
             assert row["l4_payload_len"] == segment.ulen - 8 == len(segment.data)
         compared[type(segment).__name__] += 1
     assert min(compared["UDP"], compared["TCP"]) > 20
@@ -192,16 +194,59 @@ def evaluate(term: Term, data: bytes) -> int:
 
 
 # -- one by one -------------------------------------------------------------------------------------------------------
-def test_the_largest_record_and_one_byte_more() -> None:
-    """262,144 bytes with its header is a record, more is a broken file: what stands before it is kept."""
+@pytest.mark.parametrize("magic", captures.MAGICS)
+@pytest.mark.parametrize("order", "<>")
+def test_the_largest_record_and_one_byte_more(order: str, magic: str) -> None:
+    """262,144 bytes are a packet, more is a broken file: what stands before it is kept."""
     small = frames.ipv4(Random(1))
     for excess in (0, 1):
-        big = bytes(262_144 - 16 + excess)
-        rows, summary = read(captures.pcap([small, big, small], 228))
-        assert summary.packets == (1 if excess else 3)
+        big = bytes(262_144 + excess)
+        rows, _ = read(captures.pcap([small, big, small], 228, order=order, magic=magic), chunk_bytes=1)
+        assert [row["captured_len"] for row in rows["packets"]] == (
+            [len(small)] if excess else [len(small), 262_144, len(small)]
+        )
         assert [f["reason"] for f in rows.get("faults", []) if f["layer"] == "capture"] == (
             ["unreadable"] if excess else []
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("kind", ["enhanced", "obsolete", "simple"])
+def test_the_largest_packet_of_a_block_and_one_byte_more(kind: str, order: str) -> None:
+    """262,144 bytes of a packet are kept, whatever options follow; the block says where the next one is."""
+    s = captures.Section(order)
+    small, start = getattr(s, kind)(b"small"), s.header() + s.interface(228)
+    options: list[dict[str, Any]] = [{}] if kind == "simple" else [{}, {"flags": 2}]
+    if kind == "enhanced":
+        options.append({"flags": 2, "more": s.option(1, bytes(65_000)) * 3})
+    for more in options:
+        for excess in (0, 1, 4, 200_000 if len(more) < 2 else 5):
+            frame = Random(1).randbytes(262_144 + excess)
+            data = start + small + getattr(s, kind)(frame, **more) + small
+            rows, _ = read(data, chunk_bytes=1)
+            assert [row["captured_len"] for row in rows["packets"]] == [5, 262_144, 5]
+            assert [row["original_len"] for row in rows["packets"]] == [5, 262_144 + excess, 5]
+            assert rows["packets"][1]["direction"] == ("out" if more else None)
+            assert rows["packets"][1]["raw"] == frame[:262_144]
+            long = [f for f in rows["faults"] if f["reason"] == "overrun" and f["layer"] != "ipv4"]
+            assert [(f["packet_no"], f["need"], f["have"]) for f in long] == (
+                [(2, 262_144 + excess, 262_144)] if excess else []
+            )
+            expected = Reference().read(data)
+            assert (unlike := difference(expected.rows, rows)) is None, unlike
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_the_largest_block_and_one_word_more(order: str) -> None:
+    """524,288 bytes are a block with a packet, more is garbage: the block behind it is found."""
+    s = captures.Section(order)
+    start, small = s.header() + s.interface(228), s.enhanced(b"small")
+    for excess in (0, 4):
+        data = start + small + s.enhanced(bytes(524_288 - 32 + excess)) + small
+        rows, summary = read(data, chunk_bytes=1)
+        assert [row["captured_len"] for row in rows["packets"]] == ([5, 5] if excess else [5, 262_144, 5])
+        assert [(x.offset, x.length) for x in summary.regions] == ([(len(start + small), 524_292)] if excess else [])
 
 
 def test_more_rows_than_a_morsel_and_a_batch() -> None:

@@ -14,7 +14,7 @@ from tests.parser import captures, frames
 from tests.parser.checked import OutOfBounds, checked_kernels, in_place
 from tests.parser.compare import difference, read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def guarded(what: str) -> subprocess.CompletedProcess[str]:
@@ -22,15 +22,18 @@ def guarded(what: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_kernels_stay_within_guarded_pages() -> None:
     done = guarded("decode")
     assert (done.returncode, done.stdout.strip()) == (0, "unharmed"), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_the_guard_works() -> None:
     assert guarded("beyond").returncode == -signal.SIGSEGV
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link_type", frames.MAKERS)
 def test_checked_kernels_touch_nothing_else(link_type: int) -> None:
     """And they find what the compiled ones find."""
@@ -45,6 +48,7 @@ def test_checked_kernels_touch_nothing_else(link_type: int) -> None:
         assert (unlike := difference(compiled, checked)) is None, unlike
 
 
+@pytest.mark.slow
 def test_checked_kernels_on_blocks() -> None:
     r = Random(8)
     s, b = captures.Section("<"), captures.Section(">")
@@ -68,6 +72,7 @@ def test_checked_kernels_on_blocks() -> None:
         assert (unlike := difference(compiled, checked)) is None, unlike
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reach",
     [

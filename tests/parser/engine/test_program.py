@@ -11,11 +11,10 @@ from typing import Any
 import dpkt
 import pytest
 
-from parser import CannotCompile, protocols
-from parser import kernels as k
-from parser.layer import Keys, Layer, Rows
-from parser.program import Program
-from parser.protocols.containers import LINKTYPE
+from pcaplake.parser import CannotCompile, protocols
+from pcaplake.parser.engine.kernels import encoding
+from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer, Rows
+from pcaplake.parser.engine.program import Program
 from tests.parser import captures, nested
 from tests.parser.compare import difference, read
 from tests.parser.nested import KIND, LEAF, NEXT, USER0, box, entry, inner, leaf
@@ -30,7 +29,7 @@ class Nothing(dpkt.Packet):
     __hdr__ = (("first", "B", 0),)
 
 
-OTHER, LOWER = Keys("other", 8), Keys("lower", 8)
+OTHER, LOWER = KeySpace("other", 8), KeySpace("lower", 8)
 
 
 def build(*layers: Layer, rows: Sequence[Rows] = ()) -> Program:
@@ -47,24 +46,24 @@ def head(**facts: Any) -> Layer:
 
 # -- expressions that are no term -------------------------------------------------------------------------------------
 UNREADABLE: dict[str, tuple[dict[str, Callable[[Any], Any]], str]] = {
-    "two fields in one expression": ({"total": lambda h: h.length + h.pad}, "one field and numbers"),
-    "a product of two fields": ({"total": lambda h: h.length * h.pad}, "one field and numbers"),
-    "a mask by a field": ({"total": lambda h: h.length & h.pad}, "one field and numbers"),
+    "two fields in one expression": ({"total": lambda h: h.length + h.pad}, "one field and of numbers"),
+    "a product of two fields": ({"total": lambda h: h.length * h.pad}, "one field and of numbers"),
+    "a mask by a field": ({"total": lambda h: h.length & h.pad}, "one field and of numbers"),
     "if": ({"total": lambda h: 8 if h.length else 9}, "branch"),
-    "and": ({"check": lambda h: h.length >= 1 and h.pad >= 1}, "`and`/`or`"),
-    "or": ({"check": lambda h: h.length >= 1 or h.pad >= 1}, "`and`/`or`"),
+    "and": ({"check": lambda h: h.length >= 1 and h.pad >= 1}, "`and` and `or` cannot join"),
+    "or": ({"check": lambda h: h.length >= 1 or h.pad >= 1}, "`and` and `or` cannot join"),
     "not": ({"check": lambda h: not h.length}, "branch"),
-    "an interval in Python's way": ({"check": lambda h: 1 <= h.length <= 2}, "`and`/`or`"),
+    "an interval in Python's way": ({"check": lambda h: 1 <= h.length <= 2}, "`and` and `or` cannot join"),
     "a check that compares nothing": ({"check": lambda h: h.length}, "check must compare"),
     "an expectation that compares nothing": ({"expect": lambda h: True}, "check must compare"),
     "a comparison of two fields": ({"check": lambda h: h.length == h.pad}, "number"),
-    "an order of two fields": ({"check": lambda h: h.length >= h.pad}, "one field and numbers"),
-    "a shift by a field": ({"total": lambda h: h.length >> h.pad}, "one field and numbers"),
+    "an order of two fields": ({"check": lambda h: h.length >= h.pad}, "one field and of numbers"),
+    "a shift by a field": ({"total": lambda h: h.length >> h.pad}, "one field and of numbers"),
     "a mask after a sum": ({"total": lambda h: (h.length + 8) & 0xFF}, "mask first"),
     "a shift after a product": ({"total": lambda h: h.length * 4 >> 1}, "mask first"),
-    "a text": ({"total": lambda h: "8"}, "not one term"),
-    "a truth value": ({"total": lambda h: True}, "not one term"),
-    "another occurrence": ({"total": lambda h: h.length.last}, "no other occurrence"),
+    "a text": ({"total": lambda h: "8"}, "not a single term"),
+    "a truth value": ({"total": lambda h: True}, "not a single term"),
+    "another occurrence": ({"total": lambda h: h.length.last}, "only read the header it is in"),
     "division": ({"total": lambda h: h.length // 2}, "unsupported operand"),
     "a length": ({"total": lambda h: len(h)}, "has no len"),
     "a field that is not declared": ({"total": lambda h: h.size}, "declares no field"),
@@ -111,9 +110,9 @@ def test_a_claim_makes_a_new_path() -> None:
 
 
 def test_a_layer_that_is_not_listed() -> None:
-    with pytest.raises(CannotCompile, match="leaf gives rows but is not listed"):
+    with pytest.raises(CannotCompile, match="leaf gives rows, but it is not in the list of layers"):
         build(nested.ENTRY, rows=[frame_rows(LEAF)])
-    with pytest.raises(CannotCompile, match="inner is read but not listed"):
+    with pytest.raises(CannotCompile, match="inner is read, but it is not in the list of layers"):
         build(nested.ENTRY, nested.BOX, LEAF, rows=[frame_rows(LEAF, can_id=nested.INNER.id)])
 
 
@@ -157,15 +156,23 @@ def test_a_chain_of_small_elements_gives_no_rows() -> None:
 
 def test_either_a_chain_or_a_follower() -> None:
     follower = Layer(Head, name="follower")
-    with pytest.raises(CannotCompile, match="repeats or is followed"):
+    with pytest.raises(CannotCompile, match="both repeat and be followed"):
         build(head(repeats=True, then=follower), follower)
 
 
 def test_too_many_keys_and_checks() -> None:
     with pytest.raises(CannotCompile, match="key spaces"):
-        build(head(selects=[Keys(f"k{i}", 4)(lambda h: h.length) for i in range(k.MAX_KEYS + 1)]))
+        build(head(selects=[KeySpace(f"k{i}", 4)(lambda h: h.length) for i in range(encoding.MAX_KEYS + 1)]))
     with pytest.raises(CannotCompile, match="checks"):
         build(head(check=lambda h: (h.pad >= 0) & (h.pad >= 1) & (h.pad >= 2) & (h.pad >= 3) & (h.pad >= 4)))
+
+
+def test_alternatives_come_before_what_must_hold_beside_them() -> None:
+    build(head(check=lambda h: (h.pad == 0) | (h.pad == 2) | (h.pad >= 4), expect=lambda h: h.length >= 8))
+    with pytest.raises(CannotCompile, match="write the alternatives first"):
+        build(head(check=lambda h: ((h.pad == 0) & (h.length == 8)) | (h.pad == 2)))
+    with pytest.raises(CannotCompile, match="one condition"):
+        head().length.where((head().length == 0) | (head().length == 2))
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -174,7 +181,7 @@ def test_columns_that_cannot_be() -> None:
     for columns, message in (
         ({"colour": source.length}, "no column 'colour'"),
         ({"packet_no": source.length}, "no column 'packet_no'"),
-        ({"can_id": source.length.names({1: "one"})}, "no string column"),
+        ({"can_id": source.length.names({1: "one"})}, "is not a string column"),
         ({"direction": source.length}, "string column"),
         ({"can_id": source.length.run}, "stacks"),
         ({"direction": (source.length.names({1: "in"}), source.pad.text("decimal"))}, "mixes"),
@@ -287,7 +294,12 @@ def test_too_deep_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
         return entry(1, body)
 
     # below the record: entry 1, the inner ones, leaf
-    for layers, faults in ((k.DEPTH - 2, []), (k.DEPTH - 1, ["leaf"]), (k.DEPTH, ["inner"]), (200, ["inner"])):
+    for layers, faults in (
+        (encoding.DEPTH - 2, []),
+        (encoding.DEPTH - 1, ["leaf"]),
+        (encoding.DEPTH, ["inner"]),
+        (200, ["inner"]),
+    ):
         rows, _ = read(captures.pcap([deep(layers) + entry(2, leaf(9))], USER0))
         assert [f["layer"] for f in rows.get("faults", []) if f["reason"] == "too_deep"] == faults
         assert [row["can_id"] for row in rows["can_frames"]] == ([9] if faults else [1, 9])
@@ -299,14 +311,14 @@ def test_a_chain_of_the_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch,
         rows=[*nested.ROWS, Rows("lin_frames", nested.ENTRY, {"source": nested.ENTRY("tecmp")}), nested.PACKETS],
     )
-    frame = entry(5, b"") * ((k.LONGEST - 16) // 8)
+    frame = entry(5, b"") * (encoding.LONGEST_PACKET // 8)
     rows, _ = read(captures.pcap([frame, frame], USER0))
-    assert len(rows["lin_frames"]) == 2 * ((k.LONGEST - 16) // 8)
-    assert rows["lin_frames"][-1]["sub_no"] == (k.LONGEST - 16) // 8 - 1
-    cut = struct.pack(">II", 5, 1) * ((k.LONGEST - 16) // 8)
+    assert len(rows["lin_frames"]) == 2 * (encoding.LONGEST_PACKET // 8)
+    assert rows["lin_frames"][-1]["sub_no"] == encoding.LONGEST_PACKET // 8 - 1
+    cut = struct.pack(">II", 5, 1) * (encoding.LONGEST_PACKET // 8)
     rows, summary = read(captures.pcap([cut, frame], USER0))
     assert summary.packets == 2
-    assert len(rows["lin_frames"]) > (k.LONGEST - 16) // 8
+    assert len(rows["lin_frames"]) > encoding.LONGEST_PACKET // 8
 
 
 def test_all_64_bits_of_a_field(monkeypatch: pytest.MonkeyPatch) -> None:

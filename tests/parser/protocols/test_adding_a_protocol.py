@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from parser import TABLES, TableSpec, protocols
-from parser.decoder import Decoder
-from parser.memory import SLACK
-from parser.program import Program
-from parser.protocols.containers import PCAP
-from parser.tables import SOMEIP_MESSAGES
+from pcaplake.parser import TABLES, TableSpec, protocols
+from pcaplake.parser.engine.decoder import Decoder
+from pcaplake.parser.engine.kernels.raw_memory import SLACK
+from pcaplake.parser.engine.program import Program
+from pcaplake.parser.protocols.containers import PCAP
+from pcaplake.parser.schemas import SOMEIP_MESSAGES
 
-PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+PAGE = Path(__file__).parents[3] / "ARCHITECTURE.md"
 KEYS = list(SOMEIP_MESSAGES.schema)[:8]
 NAMES = {"capture_id": "c", "vehicle_id": None}
 NUMBERS = ("message_type", "domain", "sequence_id", "clock_identity", "port_number", "flags")
@@ -44,7 +44,7 @@ def test_the_example_decodes_gptp(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     decoder.clocks[0] = [0, 1000, 0, 0, 0, -1, -1, 1, 0]
     decoder.state[5] = 1  # one interface, which is Ethernet
-    decoder.claim_interface(0, 1)
+    decoder.claim_interface_link_type(0, 1)
     sync = struct.pack(">BBHBBHqIQHHBb", 0x10, 2, 44, 3, 0, 0x0208, 0, 0, 0x0011_22FF_FE33_4455, 7, 99, 0, -3) + bytes(
         10
     )
@@ -52,7 +52,7 @@ def test_the_example_decodes_gptp(monkeypatch: pytest.MonkeyPatch) -> None:
     record = struct.pack("<IIII", 1_790_000_000, 5, len(frame), len(frame)) + frame
     data = np.zeros(len(record) + SLACK, np.uint8)
     data[: len(record)] = np.frombuffer(record, np.uint8)
-    batches = [*decoder.feed(data, 0, len(record), PCAP["<"], 24), *decoder.finish()]
+    batches = [*decoder.decode_records(data, 0, len(record), PCAP["<"], 24), *decoder.finish_capture()]
     ((table, batch),) = batches
     assert table == "gptp_messages"
     (row,) = batch.select(["packet_no", "sub_no", "ts_ns", *NUMBERS]).to_pylist()

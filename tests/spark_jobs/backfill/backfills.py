@@ -8,26 +8,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from spark_jobs.backfill_work import Outcome, Work, stage
-from worker.source import ObjectRef
+from pcaplake.spark_jobs.backfill.executor import OutcomeCounts, Work, stage_captures
+from pcaplake.worker.captures.source import ObjectRef
 
 
 def staged(work: Work, refs: Sequence[ObjectRef], results: object) -> None:
     """For a process: its outcome goes into a queue."""
-    results.put(stage(work, refs))  # type: ignore[attr-defined]
+    results.put(stage_captures(work, refs))  # type: ignore[attr-defined]
 
 
-def outcome(*, ends: Mapping[str, int]) -> Outcome:
-    made = Outcome()
+def outcome(*, ends: Mapping[str, int]) -> OutcomeCounts:
+    made = OutcomeCounts()
     made.ends.update(ends)
     return made
 
 
 def start(arguments: Sequence[str], log: Path, **environment: str) -> subprocess.Popen[bytes]:
-    """`python -m spark_jobs backfill`, leader of a group of its own: JVM and workers end with it, killed at once."""
+    """`pcaplake-spark backfill`, leader of a group of its own: JVM and workers end with it, killed at once."""
     with log.open("wb") as out:
         return subprocess.Popen(
-            [sys.executable, "-m", "spark_jobs", "backfill", *arguments],
+            [sys.executable, "-m", "pcaplake.spark_jobs", "backfill", *arguments],
             env={**os.environ, **environment},
             stdout=out,
             stderr=out,

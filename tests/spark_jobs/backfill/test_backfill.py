@@ -14,6 +14,7 @@ import pickle
 import signal
 import sqlite3
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,28 +28,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parser.tables import TABLES
-from spark_jobs import backfill
-from spark_jobs.backfill import Options, plan, run
-from spark_jobs.backfill_driver import Driver, opened, spread
-from spark_jobs.backfill_inventory import Listed, inventory
-from spark_jobs.backfill_list import pages
-from spark_jobs.backfill_work import Outcome, Work, stage
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.backfill import job as backfill
+from pcaplake.spark_jobs.backfill.driver import Driver, Requeue, balance_by_size, open_driver
+from pcaplake.spark_jobs.backfill.executor import OutcomeCounts, Work, stage_captures
+from pcaplake.spark_jobs.backfill.inventory import ListedObject, read_inventory
+from pcaplake.spark_jobs.backfill.job import Options, prepare_work, run
+from pcaplake.spark_jobs.backfill.sources import list_capture_pages
+from pcaplake.worker.captures.source import ObjectRef, Sources, local_reference
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.service.notification import parse_notification
 from tests.integration.stages import FRAMES, PATIENCE, check_all, until
 from tests.integration.stages import staged as staging
+from tests.spark_jobs.backfill import backfills
 from tests.worker import lakes
 from tests.worker.fleets import can_capture
-from worker.errors import Fatal
-from worker.fleet_settings import FleetSettings
-from worker.lake.store import Store
-from worker.settings import WrongSetting
-from worker.source import ObjectRef, Sources, local
-
-from . import backfills
 
 
 def work_of(lake: object, *names: object, **given_: Any) -> Work:
-    return plan(FleetSettings.load(lake=str(lake), **given_), Options(names=tuple(map(str, names))))
+    return prepare_work(FleetSettings.load(lake=str(lake), **given_), Options(names=tuple(map(str, names))))
 
 
 def make(folder: Path, count: int, frames: int = 20) -> list[ObjectRef]:
@@ -56,13 +58,13 @@ def make(folder: Path, count: int, frames: int = 20) -> list[ObjectRef]:
     paths = [folder / f"{number}.pcap" for number in range(count)]
     for number, path in enumerate(paths):
         path.write_bytes(can_capture(frames, number))
-    return [local(path, explicit=False) for path in paths]
+    return [local_reference(path, explicit=False) for path in paths]
 
 
 def committed(work: Work) -> None:
     """A committer until everything is in the tables."""
-    with opened(work, commit=True) as driver:
-        driver.drain()
+    with open_driver(work, commit=True) as driver:
+        driver.drain_lakes()
 
 
 def rows(lake: Path) -> dict[str, int]:
@@ -74,14 +76,14 @@ def rows(lake: Path) -> dict[str, int]:
 def test_captures_are_staged_once(tmp_path: Path) -> None:
     refs = make(tmp_path / "in", 5)
     work = work_of(tmp_path / "lake", tmp_path / "in")
-    with opened(work, commit=False):
-        first = stage(work, refs)
+    with open_driver(work, commit=False):
+        first = stage_captures(work, refs)
         assert (dict(first.ends), first.rows["can_frames"]) == ({"staged": 5}, 100)
-        assert dict(stage(work, refs).ends) == {"known": 5}
+        assert dict(stage_captures(work, refs).ends) == {"known": 5}
     assert not rows(tmp_path / "lake"), "executors commit nothing"
     committed(work)
     assert rows(tmp_path / "lake") == {"captures": 5, "packets": 100, "can_frames": 100}
-    assert dict(stage(work, refs).ends) == {"known": 5}
+    assert dict(stage_captures(work, refs).ends) == {"known": 5}
 
 
 def test_each_capture_has_its_own_end(tmp_path: Path) -> None:
@@ -89,23 +91,23 @@ def test_each_capture_has_its_own_end(tmp_path: Path) -> None:
     (tmp_path / "none").write_bytes(b"no capture")
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "there").write_bytes(b"")
-    gone = local(tmp_path / "there", explicit=True)
+    gone = local_reference(tmp_path / "there", explicit=True)
     (tmp_path / "there").unlink()
     (tmp_path / "folder").mkdir()
     refs = [
         good,
         gone,
-        local(tmp_path / "none", explicit=False),
-        local(tmp_path / "none", explicit=True),
-        local(tmp_path / "empty", explicit=True),
+        local_reference(tmp_path / "none", explicit=False),
+        local_reference(tmp_path / "none", explicit=True),
+        local_reference(tmp_path / "empty", explicit=True),
         ObjectRef(uri=f"file://{tmp_path}/folder", size=0, explicit=True),
     ]
     work = work_of(tmp_path / "lake", tmp_path)
-    with opened(work, commit=False):
-        done = stage(work, refs)
+    with open_driver(work, commit=False):
+        done = stage_captures(work, refs)
     assert dict(done.ends) == {"staged": 1, "gone": 1, "ignored": 1, "quarantined": 2, "failed": 1}
     assert sorted(done.bad) == [f"file://{tmp_path}/empty", f"file://{tmp_path}/none"]
-    assert "no regular file" in done.failed[f"file://{tmp_path}/folder"]
+    assert "not a regular file" in done.failed[f"file://{tmp_path}/folder"]
     committed(work)
     assert rows(tmp_path / "lake") == {"captures": 3, "packets": 20, "can_frames": 20, "quarantine": 2}
 
@@ -114,7 +116,7 @@ def test_processes_on_one_machine_share_a_ledger(tmp_path: Path) -> None:
     """Three of them stage the same captures, in other orders: each capture is in one stage."""
     refs = make(tmp_path / "in", 12)
     work = work_of(tmp_path / "lake", tmp_path / "in", max_records=60)
-    with opened(work, commit=False):
+    with open_driver(work, commit=False):
         results = lakes.PROCESSES.Queue()
         started = [
             lakes.PROCESSES.Process(target=backfills.staged, args=(work, refs[at:] + refs[:at], results))
@@ -122,9 +124,9 @@ def test_processes_on_one_machine_share_a_ledger(tmp_path: Path) -> None:
         ]
         for process in started:
             process.start()
-        total = Outcome()
+        total = OutcomeCounts()
         for _ in started:
-            total.add(results.get(timeout=PATIENCE))
+            total.add_counts(results.get(timeout=PATIENCE))
         for process in started:
             process.join(PATIENCE)
     assert (total.fatal, dict(total.ends)) == (None, {"staged": 12, "known": 24})
@@ -133,52 +135,96 @@ def test_processes_on_one_machine_share_a_ledger(tmp_path: Path) -> None:
 
 
 def test_a_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
-    work = plan(FleetSettings.load(lake="memory:///nothing"), Options(names=("x",), ledger=tmp_path))
-    assert "tables are missing" in str(stage(work, ()).fatal)
+    work = prepare_work(FleetSettings.load(lake="memory:///nothing"), Options(names=("x",), ledger=tmp_path))
+    assert "tables are missing" in str(stage_captures(work, ()).fatal)
 
 
 # -- what the driver does -----------------------------------------------------------------------------------------
 def test_the_driver_asks_ledgers_before_executors_do(tmp_path: Path) -> None:
     refs = make(tmp_path / "in", 3)
     named = [ObjectRef(uri=ref.uri, size=ref.size, explicit=True, etag="0" * 32) for ref in refs]
-    page = tuple(Listed(ref=ref) for ref in [*refs, *named])
-    old = Listed(ref=ObjectRef(uri="s3://b/old.pcap", size=1, explicit=False, etag="0"), archived=True)
+    page = tuple(ListedObject(ref=ref) for ref in [*refs, *named])
+    old = ListedObject(ref=ObjectRef(uri="s3://b/old.pcap", size=1, explicit=False, etag="0"), archived=True)
     work = work_of(tmp_path / "lake", tmp_path / "in")
-    with opened(work, commit=False) as driver:
+    with open_driver(work, commit=False) as driver:
         (wave,) = _waves(driver, [page, (old,)], include=("[01].pcap", "old*"))
         assert [ref.uri[-6:] for ref in wave.refs] == ["0.pcap", "1.pcap", "0.pcap", "1.pcap"]
         assert dict(wave.ends) == {"filtered": 2, "archived": 1}
         assert [len(one.refs) for one in _waves(driver, [page, page, page], most=8)] == [12, 6]
 
 
-def _waves(driver: Driver, said: Sequence[tuple[Listed, ...]], include: Sequence[str] = (), most: int = 100) -> Any:
+def _waves(
+    driver: Driver, said: Sequence[tuple[ListedObject, ...]], include: Sequence[str] = (), most: int = 100
+) -> Any:
     async def each() -> Any:
         for page in said:
             yield page
 
-    return list(driver.waves(each(), include, most))
+    return list(driver.iterate_waves(each(), include, most))
 
 
 def test_what_a_committer_gives_back_is_read_again(tmp_path: Path) -> None:
     """A stage whose file is lost before it is committed: its captures come back to the driver."""
     refs = make(tmp_path / "in", 2)
     work = work_of(tmp_path / "lake", tmp_path / "in")
-    with opened(work, commit=False) as driver:
-        stage(work, refs)
-        lake = driver.lakes[work.routes.lakes[0]]
-        captures = driver.call(_captures(lake))
-        driver.call(lake.source.replay(captures))
-        assert [ref.uri for ref in driver.returned().refs] == [one.uri for one in captures]
-        assert not driver.returned().refs
-        (add,) = driver.call(lake.source.remake("can_frames", captures))
+    with open_driver(work, commit=False) as driver:
+        stage_captures(work, refs)
+        lake = driver.lakes[work.routes.lake_uris[0]]
+        captures = driver.run_coroutine(_captures(lake))
+        driver.run_coroutine(lake.source.replay_captures(captures))
+        waves = [[ref.uri for ref in wave.refs] for wave in driver.iterate_returned_waves(1)]
+        assert waves == [[one.uri] for one in captures], "as large as the others"
+        assert not list(driver.iterate_returned_waves(1))
+        (add,) = driver.run_coroutine(lake.source.rebuild_files("can_frames", captures))
         assert json.loads(add.stats)["numRecords"] == 40
-        Path(refs[0].uri.removeprefix("file://")).unlink()
-        assert driver.call(lake.source.remake("can_frames", captures)) is None
+        first = Path(refs[0].uri.removeprefix("file://"))
+        first.unlink()
+        assert driver.run_coroutine(lake.source.rebuild_files("can_frames", captures)) is None
+        os.mkfifo(first)
+        with pytest.raises(OSError, match="not a regular file"):  # which the committer takes for a reason to wait
+            driver.run_coroutine(lake.source.rebuild_files("can_frames", captures))
+
+
+def test_the_message_of_what_a_committer_gives_back_names_the_lake() -> None:
+    sent: list[str] = []
+
+    class Sends:
+        async def send(self, bodies: Sequence[str]) -> None:
+            sent.extend(bodies)
+
+    again = Requeue(work_of("memory:///lake", "s3://raw/a.pcap"))
+    again._queue = Sends()  # type: ignore[assignment]
+    one = Capture(capture_id="1", uri="s3://raw/a.pcap", etag="e", size=1)
+    asyncio.run(again.announce_captures("memory:///lake", [one]))
+    (body,) = sent
+    assert [ref.owed_to for ref in parse_notification(body).objects] == ["memory:///lake"]
+
+
+def test_what_waits_to_be_read_again_is_small() -> None:
+    """Without a queue the driver holds it: a million captures must not fill a machine."""
+    again = Requeue(work_of("memory:///lake", "s3://raw/a.pcap"))
+
+    def some(count: int) -> list[Capture]:
+        name = "s3://raw-captures/vehicles/2026-09-21/vehicle-00{0:05d}/drive-{0:09d}.pcapng.zst"
+        return [
+            Capture(capture_id=f"{one:032x}", uri=name.format(one), etag=f"{one:032x}", size=one)
+            for one in range(count)
+        ]
+
+    asyncio.run(again.announce_captures("memory:///lake", some(10)))
+    tracemalloc.start()
+    try:
+        asyncio.run(again.announce_captures("memory:///lake", some(10_000)))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(again.refs) == 10_010
+    assert held / 10_000 < 500
 
 
 async def _captures(lake: Any) -> Any:
-    generation = await lake.ledger.pending(0, 10)
-    items = await lake.ledger.stages(0, generation)
+    generation = await lake.ledger.list_pending_stages(0, 10)
+    items = await lake.ledger.get_stage_items(0, generation)
     return [capture for item in items.values() for capture in item.stage.captures]
 
 
@@ -186,24 +232,24 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(WrongSetting, match="nothing to read"):
         work_of(tmp_path)
     with pytest.raises(WrongSetting, match="no lake"):
-        plan(FleetSettings.load(), Options(names=("x",)))
-    assert work_of(tmp_path, "x").knobs.flush_interval == 60
-    assert work_of(tmp_path, "x", flush_interval=3.0).knobs.flush_interval == 3
+        prepare_work(FleetSettings.load(), Options(names=("x",)))
+    assert work_of(tmp_path, "x").lake_config.flush_interval == 60
+    assert work_of(tmp_path, "x", flush_interval=3.0).lake_config.flush_interval == 3
 
 
 def test_executors_reach_stores_as_the_workers_do() -> None:
     """A region that the store's options name is there once; stores of others know none."""
     given_ = {"region": "eu-central-1", "storage_option": {"aws_region": "eu-west-1"}}
     work = pickle.loads(pickle.dumps(work_of("s3://lake/a", "x", **given_)))
-    assert not work.on_this_machine("s3://lake/a")
-    assert Sources(work.storage).store("s3://raw/in/a.pcap")[1] == "in/a.pcap"
-    assert work_of("s3://lake/a", "x", region="eu-central-1").storage("az://raw") == {}
+    assert not work.has_local_ledger("s3://lake/a")
+    assert Sources(work.storage_options).open_store("s3://raw/in/a.pcap")[1] == "in/a.pcap"
+    assert work_of("s3://lake/a", "x", region="eu-central-1").storage_options("az://raw") == {}
 
 
 @given(st.lists(st.integers(-1, 100), max_size=30), st.integers(1, 8))
 def test_parts_are_balanced(sizes: list[int], parts: int) -> None:
     refs = [ObjectRef(uri=f"s3://b/{number}", size=size, explicit=True) for number, size in enumerate(sizes)]
-    made = spread(refs, parts)
+    made = balance_by_size(refs, parts)
     assert sorted(ref.uri for part in made for ref in part) == sorted(ref.uri for ref in refs)
     assert len(made) == min(parts, len(refs))
     weights = [sum(max(ref.size, 1) for ref in part) for part in made]
@@ -212,9 +258,9 @@ def test_parts_are_balanced(sizes: list[int], parts: int) -> None:
 
 
 # -- where captures are named ---------------------------------------------------------------------------------------
-def _all(**said: Any) -> list[Listed]:
-    async def collect() -> list[Listed]:
-        return [one async for page in pages(said.pop("names", ()), **said) for one in page]
+def _all(**said: Any) -> list[ListedObject]:
+    async def collect() -> list[ListedObject]:
+        return [one async for page in list_capture_pages(said.pop("names", ()), **said) for one in page]
 
     return asyncio.run(collect())
 
@@ -279,23 +325,23 @@ def test_an_inventory_names_the_newest_contents(kind: str) -> None:
     store = Store.open(f"memory:///inventory-{kind.lower()}")
     uri = f"{store.uri}/raw/all/2026-09-01T01-00Z/manifest.json"
 
-    def collect() -> list[Listed]:
-        async def every() -> list[Listed]:
+    def collect() -> list[ListedObject]:
+        async def every() -> list[ListedObject]:
             await store.put("raw/all/2026-09-01T01-00Z/manifest.json", json.dumps(manifest).encode())
-            return [one async for page in inventory(uri, Sources()) for one in page]
+            return [one async for page in read_inventory(uri, Sources()) for one in page]
 
         return asyncio.run(every())
 
-    with pytest.raises(Fatal, match="is not there, but"):
+    with pytest.raises(Fatal, match="does not exist, but"):
         collect()
     asyncio.run(store.put("raw/all/data/1", body))
     first, cold = collect()
-    assert first == Listed(
+    assert first == ListedObject(
         ref=ObjectRef(uri="s3://raw/in/a b+ü.pcap", size=24, explicit=False, etag="aa", version_id="v1")
     )
     assert (cold.ref.uri, cold.ref.version_id, cold.archived) == ("s3://raw/in/cold.pcap", None, True)
     asyncio.run(store.put("raw/all/data/1", body[:-1]))
-    with pytest.raises(Fatal, match="is not what"):
+    with pytest.raises(Fatal, match="does not have the checksum"):
         collect()
     manifest["fileFormat"] = "Avro"
     with pytest.raises(Fatal, match="its format is Avro"):
@@ -325,16 +371,16 @@ def test_a_local_lake(spark: Any, tmp_path: Path) -> None:
 def test_a_capture_that_comes_back_is_counted_once(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in the tables by then is told of, and no capture of its own."""
     make(tmp_path / "in", 3)
-    drain, told = Driver.drain, list[ObjectRef]()
+    drain, told = Driver.drain_lakes, list[ObjectRef]()
 
     def lost(driver: Driver) -> None:
         drain(driver)
         if not told:
             again = [replace(ref, explicit=True) for ref in make(tmp_path / "in", 2)]
-            driver._again.refs += again
+            driver._requeue.refs += again
             told.extend(again)
 
-    monkeypatch.setattr(Driver, "drain", lost)
+    monkeypatch.setattr(Driver, "drain_lakes", lost)
     done = run(spark, str(tmp_path / "lake"), Options(names=(str(tmp_path / "in"),)))
     assert (done.captures, done.staged, done.skipped, done.returned) == (3, 3, 0, {"known": 2})
     assert rows(tmp_path / "lake")["captures"] == 3
@@ -393,12 +439,12 @@ def test_a_ledger_of_one_machine_needs_one_machine(tmp_path: Path) -> None:
         class sparkContext:
             master = "spark://elsewhere:7077"
 
-    with pytest.raises(Fatal, match="for one machine"):
+    with pytest.raises(Fatal, match="on one machine only"):
         run(Cluster(), str(tmp_path / "lake"), Options(names=("x",)))  # type: ignore[arg-type]
 
 
 def test_help_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    from spark_jobs.__main__ import main
+    from pcaplake.spark_jobs.__main__ import main
 
     assert main(["backfill", "--help"]) == 0
     shown = capsys.readouterr().out
@@ -468,8 +514,8 @@ def test_the_report_counts_everything() -> None:
     total = backfills.outcome(ends={**ends, "filtered": 8, "archived": 9})
     work = work_of("lake", "x")
     back = backfills.outcome(ends={"staged": 10, "failed": 11})
-    report = backfill._report(work, total, back, False, 1.0)
+    report = backfill._build_report(work, total, back, False, 1.0)
     assert report.captures == sum(range(1, 10))
     assert (report.skipped, report.staged, report.quarantined) == (1, 5, 3)
-    assert (report.failed, report.unread, report.returned) == (7, 18, {"staged": 10, "failed": 11})
+    assert (report.failed, report.unread_captures, report.returned) == (7, 18, {"staged": 10, "failed": 11})
     assert set(report.rows) <= set(TABLES)

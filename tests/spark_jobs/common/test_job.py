@@ -14,15 +14,14 @@ from typing import Annotated, Any, cast
 import pytest
 import typer
 
-from spark_jobs import __main__ as jobs
-from spark_jobs import job, session
-from spark_jobs.signals.signals import must_be_lake
-from spark_jobs.waiting import Waiting
-from worker.errors import Fatal
-from worker.fleet.doctor import Subject
-from worker.fleet_settings import FleetSettings
-
-from .drives import fill
+from pcaplake.spark_jobs import __main__ as jobs
+from pcaplake.spark_jobs.common import job, session
+from pcaplake.spark_jobs.signals.job import require_lake
+from pcaplake.spark_jobs.vacuum.pending_stages import PendingStages
+from pcaplake.worker.admin.open_case import Subject
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.errors import Fatal
+from tests.spark_jobs.drives import fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +51,20 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return made
 
     monkeypatch.setattr(session, "open_session", open_session)
-    monkeypatch.setattr(job, "_running", lambda: False)
+    monkeypatch.setattr(job, "_is_session_running", lambda: False)
     monkeypatch.delenv("PCAPLAKE_LAKE", raising=False)
     return given
 
 
 @job.command
-def counted(opened: job.Opened, *, files: Annotated[int, typer.Option(help="How many.")] = 1) -> Report:
+def counted(invocation: job.Invocation, *, files: Annotated[int, typer.Option(help="How many.")] = 1) -> Report:
     """Count files."""
-    if files == 0:
-        raise Fatal("nothing to count")
-    if files < 0:
-        os.kill(os.getpid(), signal.SIGTERM)
-    return Report(lake=opened.lake, files=10 // (files - 7), day=date(2026, 11, 21))
+    with invocation.open_lake_session("count") as opened:
+        if files == 0:
+            raise Fatal("nothing to count")
+        if files < 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Report(lake=opened.lake, files=10 // (files - 7), day=date(2026, 11, 21))
 
 
 def run(*arguments: str) -> int:
@@ -77,7 +77,7 @@ def test_a_report_on_stdout(opened: dict[str, Any], capsys: pytest.CaptureFixtur
     assert run("--lake", "lake", "--files", "8", "--conf", "a=b=c", "--master", "local[1]") == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out) == {"lake": "lake", "files": 10, "day": "2026-11-21"}
-    assert "starting Spark" in shown.err
+    assert "count: starting Spark" in shown.err
     assert (opened["lakes"], opened["conf"], opened["master"]) == (["lake"], {"a": "b=c"}, "local[1]")
     assert opened["session"].stopped == 1
 
@@ -114,7 +114,7 @@ def test_exit_codes(
 
 
 def test_a_session_that_ran_before_goes_on(opened: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "_running", lambda: True)
+    monkeypatch.setattr(job, "_is_session_running", lambda: True)
     assert run("--lake", "x") == 0
     assert opened["session"].stopped == 0
 
@@ -127,7 +127,7 @@ def test_help_has_both_kinds_of_options(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_option_of_all_jobs_cannot_be_a_jobs_own() -> None:
-    def clash(opened: job.Opened, *, lake: str = "") -> None: ...
+    def clash(invocation: job.Invocation, *, lake: str = "") -> None: ...
 
     with pytest.raises(TypeError, match="lake"):
         job.command(clash)
@@ -158,20 +158,20 @@ def test_stores_are_opened_with_the_region_of_the_settings(
         given["storage"] = storage
         return Report(lake="lake", files=0, day=date(2026, 11, 21))
 
-    async def look(subject: Subject, lake: str) -> Waiting:
-        given["subject"] = subject.store(lake).options
-        return Waiting(stages=0, oldest=None, now=0)
+    async def look(subject: Subject, lake: str) -> PendingStages:
+        given["subject"] = subject.open_store(lake).options
+        return PendingStages(stages=0, oldest=None, now=0)
 
     arguments = [name, "--lake", "s3://lake/drives", "--config", str(tmp_path / "fleet.yaml")]
-    module: Any = import_module("spark_jobs.signals.signals" if name == "signals" else f"spark_jobs.{name}")
+    module: Any = import_module(f"pcaplake.spark_jobs.{name}.job")
     monkeypatch.setattr(module, "run", stub)
     if name == "vacuum":
-        monkeypatch.setattr(module, "look", look)
+        monkeypatch.setattr(module, "find_pending_stages", look)
     if name == "signals":
-        monkeypatch.setattr(module, "must_be_lake", lambda opened: None)
-        monkeypatch.setattr(module.Databases, "read", lambda path: None)
+        monkeypatch.setattr(module, "require_lake", lambda opened: None)
+        monkeypatch.setattr(module.Databases, "from_file", lambda path: None)
         arguments += ["--databases", "buses.yaml"]
-    app = jobs.app_of([name, "quality"])
+    app = jobs.build_command_line([name, "quality"])
     assert job.run(app, arguments) == 0
     expected = {"region": "eu-west-3", "allow_http": "true"}
     assert given == {"storage": expected} | ({"subject": expected} if name == "vacuum" else {})
@@ -181,15 +181,15 @@ def test_a_region_is_for_s3_alone_and_not_twice(monkeypatch: pytest.MonkeyPatch)
     for variable in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP"):
         monkeypatch.delenv(variable, raising=False)
     settings = FleetSettings(region="eu-west-3")
-    assert settings.storage("s3a://lake/drives") == {"region": "eu-west-3"}
-    assert settings.storage("gs://lake/drives") == settings.storage("lake") == {}
+    assert settings.storage_options_for("s3a://lake/drives") == {"region": "eu-west-3"}
+    assert settings.storage_options_for("gs://lake/drives") == settings.storage_options_for("lake") == {}
     named = FleetSettings(region="eu-west-3", storage_option={"AWS_REGION": "eu-west-1"})
-    assert named.storage("s3://lake/drives") == {"AWS_REGION": "eu-west-1"}
+    assert named.storage_options_for("s3://lake/drives") == {"AWS_REGION": "eu-west-1"}
 
 
 def test_signals_makes_no_tables_where_no_lake_is(tmp_path: Path) -> None:
-    one = job.Opened(spark=cast(Any, None), lake=str(tmp_path / "typo"), settings=FleetSettings())
-    with pytest.raises(Fatal, match="is no lake: no table in it"):
-        must_be_lake(one)
+    one = job.OpenedLake(spark=cast(Any, None), lake=str(tmp_path / "typo"), settings=FleetSettings())
+    with pytest.raises(Fatal, match="is not a lake: it has no tables"):
+        require_lake(one)
     fill(tmp_path / "typo", [])
-    must_be_lake(one)
+    require_lake(one)

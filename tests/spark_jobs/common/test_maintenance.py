@@ -9,17 +9,19 @@ from typing import Any
 import pytest
 from delta.exceptions import ConcurrentAppendException, ConcurrentDeleteReadException
 
-from spark_jobs import upkeep
-from spark_jobs.signals import history
-from worker.errors import Retryable
-from worker.lake.store import ObjectStore, Store
-
-from .conftest import Site
+from pcaplake.spark_jobs.common import maintenance as upkeep
+from pcaplake.spark_jobs.common.delta_writes import retry_on_conflict
+from pcaplake.spark_jobs.signals import history
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.store.object_store import ObjectStore
+from pcaplake.worker.lake.store.store import Store
+from tests.retries import hardly_wait
+from tests.spark_jobs.conftest import Site
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep.time, "sleep", lambda seconds: None)
+    hardly_wait(monkeypatch)
 
 
 def test_a_write_goes_past_conflicts() -> None:
@@ -29,7 +31,7 @@ def test_a_write_goes_past_conflicts() -> None:
         if left:
             raise left.pop()
 
-    upkeep.past_conflicts("signals", write)
+    retry_on_conflict("signals", write)
     assert not left
 
 
@@ -40,8 +42,8 @@ def test_conflicts_without_end_and_every_other_error_are_raised() -> None:
         tries.append(None)
         raise ConcurrentAppendException("somebody appended")
 
-    with pytest.raises(Retryable, match="signals is changed by others all the time"):
-        upkeep.past_conflicts("signals", conflict)
+    with pytest.raises(Retryable, match="signals changes all the time"):
+        retry_on_conflict("signals", conflict)
     assert len(tries) == 8
 
     def fail() -> None:
@@ -49,7 +51,7 @@ def test_conflicts_without_end_and_every_other_error_are_raised() -> None:
         raise ValueError("rows")
 
     with pytest.raises(ValueError, match="rows"):
-        upkeep.past_conflicts("signals", fail)
+        retry_on_conflict("signals", fail)
     assert len(tries) == 9
 
 
@@ -57,10 +59,10 @@ def test_conflicts_without_end_and_every_other_error_are_raised() -> None:
 def test_tables_of_messages_are_found_by_their_folders(kind: str, tmp_path: Path, site: Site) -> None:
     uri = {"folder": tmp_path / "lake", "memory": "memory:///wide/lake", "s3": site.lake()}[kind]
     store = Store.open(uri, {"allow_http": "true"} if kind == "s3" else None)
-    assert upkeep.table_names(store) == upkeep.TABLE_NAMES
+    assert upkeep.list_table_names(store) == upkeep.TABLE_NAMES
     for path in ("signals_Speed/_delta_log/0.json", "signals/_delta_log/0.json", "other/signals_x/0", "signals_file"):
         asyncio.run(store.put(path, b""))
-    assert upkeep.table_names(store) == (*upkeep.TABLE_NAMES, "signals_Speed")
+    assert upkeep.list_table_names(store) == (*upkeep.TABLE_NAMES, "signals_Speed")
 
 
 def test_a_table_is_read_with_the_credentials_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +75,8 @@ def test_a_table_is_read_with_the_credentials_of_now(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(upkeep, "DeltaTable", Table)
     monkeypatch.setattr(history, "DeltaTable", Table)
-    monkeypatch.setattr(ObjectStore, "options_now", lambda self: {**self.options, "token": "of now"})
+    monkeypatch.setattr(ObjectStore, "current_options", lambda self: {**self.options, "token": "of now"})
     store = Store.open("s3://lake/drives", {"region": "eu-west-3"})
-    assert upkeep.live(store, "packets") is None
-    assert history._generation(store, "packets") == 0
+    assert upkeep.read_snapshot(store, "packets") is None
+    assert history._table_generation(store, "packets") == 0
     assert given == [{"region": "eu-west-3", "token": "of now"}] * 2

@@ -10,16 +10,24 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import session
-from spark_jobs.places import read_table, table_exists, table_path
-from spark_jobs.session import ARBITRATED, PUT_IF_ABSENT, STOCK, LockTable, agreed, check, configuration
-from worker.errors import Fatal
-from worker.fleet_settings import FleetSettings
-from worker.lake.fleet import Services, open_lake
+from pcaplake.spark_jobs.common import session
+from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
+from pcaplake.spark_jobs.common.session import (
+    ARBITRATED,
+    PUT_IF_ABSENT,
+    STOCK,
+    LockTableAddress,
+    check_session,
+    resolve_lock_table,
+    spark_configuration,
+)
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.services import Services
+from tests.spark_jobs.conftest import Site
 
-from .conftest import Site
-
-LOCKS = LockTable(name="locks", region="eu-west-1")
+LOCKS = LockTableAddress(name="locks", region="eu-west-1")
 LAKE_JSON = "_pcaplake/lake.json"
 
 
@@ -30,7 +38,7 @@ def made(site: Site, **given: Any) -> tuple[str, FleetSettings]:
     async def make() -> None:
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
         async with await Services.open(settings.ledger_table, locks) as services:
-            await (await open_lake(lake, services, options=settings.storage_option)).close()
+            await (await Lake.open(lake, ledger=services, storage_options=settings.storage_option)).close()
 
     asyncio.run(make())
     return lake, settings
@@ -60,19 +68,19 @@ class TestPlaces:
 
 class TestConfiguration:
     def test_ours_is_one_store_for_all_spellings(self) -> None:
-        conf = configuration(FleetSettings(), LOCKS)
+        conf = spark_configuration(FleetSettings(), LOCKS)
         assert {conf[f"spark.delta.logStore.{scheme}.impl"] for scheme in ("s3", "s3a", "s3n")} == {ARBITRATED}
         assert conf["spark.delta.logStore.file.impl"] == PUT_IF_ABSENT
         assert conf["spark.pcaplake.logstore.table"] == "locks"
         assert conf["spark.pcaplake.logstore.region"] == "eu-west-1"
 
     def test_without_a_lock_table(self) -> None:
-        conf = configuration(FleetSettings(), None)
+        conf = spark_configuration(FleetSettings(), None)
         assert conf["spark.delta.logStore.s3a.impl"] == PUT_IF_ABSENT
         assert not [name for name in conf if name.startswith("spark.pcaplake.")]
 
     def test_the_stock_class_gets_only_the_one_spelling(self) -> None:
-        conf = configuration(FleetSettings(), LOCKS, "stock")
+        conf = spark_configuration(FleetSettings(), LOCKS, "stock")
         assert conf["spark.delta.logStore.s3a.impl"] == STOCK
         assert not [name for name in conf if ".s3." in name or ".s3n." in name]
         assert conf[f"{session.STOCK_OPTIONS}.tableName"] == "locks"
@@ -81,7 +89,7 @@ class TestConfiguration:
         monkeypatch.setenv("AWS_ENDPOINT_URL", "https://everything")
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "https://locks")
         keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-        conf = configuration(FleetSettings(storage_option=keys), LOCKS)
+        conf = spark_configuration(FleetSettings(storage_option=keys), LOCKS)
         assert conf["spark.hadoop.fs.s3a.endpoint"] == "https://everything"
         assert conf["spark.pcaplake.logstore.endpoint"] == "https://locks"
         assert conf["spark.hadoop.fs.s3a.access.key"] == "key"
@@ -94,45 +102,45 @@ class TestRunningSession:
 
     def test_another_lock_table(self) -> None:
         wanted = {"spark.pcaplake.logstore.table": "locks"}
-        check(self.running(**wanted), wanted)
+        check_session(self.running(**wanted), wanted)
         with pytest.raises(Fatal, match="locks"):
-            check(self.running(**{"spark.pcaplake.logstore.table": "other"}), wanted)
+            check_session(self.running(**{"spark.pcaplake.logstore.table": "other"}), wanted)
         with pytest.raises(Fatal, match="locks"):
-            check(self.running(), wanted)
+            check_session(self.running(), wanted)
 
     def test_s3_under_the_stock_class(self) -> None:
         with pytest.raises(Fatal, match="s3://"):
-            check(self.running(**{"spark.delta.logStore.s3.impl": STOCK}), {})
+            check_session(self.running(**{"spark.delta.logStore.s3.impl": STOCK}), {})
 
 
 class TestAgreed:
     def test_a_lake_under_the_lock_table(self, site: Site) -> None:
         lake, settings = made(site)
-        assert agreed(settings, [lake]) == LockTable(name=site.locks, region=site.aws.region)
-        assert agreed(settings, [lake.replace("s3://", "s3a://")]) is not None
+        assert resolve_lock_table(settings, [lake]) == LockTableAddress(name=site.locks, region=site.aws.region)
+        assert resolve_lock_table(settings, [lake.replace("s3://", "s3a://")]) is not None
 
     def test_a_lake_of_conditional_puts(self, site: Site) -> None:
         lake, settings = made(site, log_store="put-if-absent")
-        assert agreed(settings, [lake]) is None
+        assert resolve_lock_table(settings, [lake]) is None
         with pytest.raises(Fatal, match="lock table"):
-            agreed(settings, [lake], "stock")
+            resolve_lock_table(settings, [lake], "stock")
         with pytest.raises(Fatal, match="put-if-absent"):
-            agreed(site.settings(), [lake])
+            resolve_lock_table(site.settings(), [lake])
 
     def test_settings_without_the_lock_table(self, site: Site) -> None:
         lake, _ = made(site)
         with pytest.raises(Fatal, match=site.locks):
-            agreed(site.settings(log_store="put-if-absent"), [lake])
+            resolve_lock_table(site.settings(log_store="put-if-absent"), [lake])
 
     def test_another_lock_table(self, site: Site) -> None:
         lake, _ = made(site)
         other = site.aws.table("others", hash_key="tablePath", range_key="fileName")
         with pytest.raises(Fatal, match=other):
-            agreed(site.settings(lock_table=other), [lake])
+            resolve_lock_table(site.settings(lock_table=other), [lake])
 
     def test_a_lock_table_that_is_none(self, site: Site) -> None:
-        with pytest.raises(Fatal, match="no lock table"):
-            agreed(site.settings(lock_table=site.ledger), [site.lake()])
+        with pytest.raises(Fatal, match="is not a lock table"):
+            resolve_lock_table(site.settings(lock_table=site.ledger), [site.lake()])
 
     def test_tables_of_the_same_names_elsewhere(self, site: Site) -> None:
         """lake.json does not say where; that the ledger is another one tells."""
@@ -142,17 +150,17 @@ class TestAgreed:
         said = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
         s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(said | {"ledger_id": "another"}).encode())
         with pytest.raises(Fatal, match="another ledger"):
-            agreed(settings, [lake])
+            resolve_lock_table(settings, [lake])
 
     def test_a_lake_in_a_folder(self, lake: str) -> None:
-        assert agreed(FleetSettings(), [lake]) is None
+        assert resolve_lock_table(FleetSettings(), [lake]) is None
         folder = Path(lake) / "_pcaplake"
         folder.mkdir(parents=True)
         known = dict.fromkeys(("lake_id", "ledger_kind", "ledger_name", "ledger_id"), "x")
         more = {"generation": 0, "log_store": "dynamodb x", "shards": 1, "partition_columns": ["date"], "uri": None}
         (folder / "lake.json").write_text(json.dumps({**known, **more, "format": 1}))
         with pytest.raises(Fatal, match="dynamodb x"):
-            agreed(FleetSettings(), [lake])
+            resolve_lock_table(FleetSettings(), [lake])
 
 
 def test_the_session_is_what_it_was_asked_to_be(spark: Any, site: Site) -> None:

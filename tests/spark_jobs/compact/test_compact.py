@@ -20,19 +20,25 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import compact, job
-from spark_jobs.__main__ import app_of
-from spark_jobs.compact import run
-from spark_jobs.compact_plan import Options, Partition, partitions, plan, predicate
-from spark_jobs.places import read_table, table_path
-from spark_jobs.upkeep import CLEAN_UP, live
-from worker.errors import Fatal
-from worker.lake.store import Store
-from worker.settings import WrongSetting
-
-from .conftest import Site
-from .drives import DAY, Drive, fill, fill_fleet
-from .tables import files_read
+from pcaplake.spark_jobs.__main__ import build_command_line
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.lake_tables import read_table, table_path
+from pcaplake.spark_jobs.common.maintenance import CLEAN_UP, read_snapshot
+from pcaplake.spark_jobs.compact import job as compact
+from pcaplake.spark_jobs.compact.job import run
+from pcaplake.spark_jobs.compact.plan import (
+    Options,
+    Partition,
+    choose_partitions,
+    partition_predicate,
+    summarize_partitions,
+)
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.store.store import Store
+from tests.spark_jobs.conftest import Site
+from tests.spark_jobs.drives import DAY, Drive, fill, fill_fleet
+from tests.spark_jobs.tables import files_read
 
 KB = 1024
 WEEK = 7 * 86_400
@@ -55,29 +61,29 @@ def partition(
 
 class TestPlan:
     def test_newest_first(self) -> None:
-        found = plan([partition(1), partition(3), partition(2)], Options())
+        found = choose_partitions([partition(1), partition(3), partition(2)], Options())
         assert [one.newest for one in found.chosen] == [3, 2, 1]
 
     def test_only_what_has_gathered_enough(self) -> None:
-        assert plan([partition(1, small=9), partition(2, small=10)], Options(min_files=10)).chosen == (
+        assert choose_partitions([partition(1, small=9), partition(2, small=10)], Options(min_files=10)).chosen == (
             partition(2, small=10),
         )
 
     def test_a_budget_passes_over_what_is_too_large_for_it(self) -> None:
         large, middle, small = partition(9, files=60), partition(8, files=100), partition(7, files=30)
-        found = plan([small, large, middle, partition(6, files=300)], Options(max_files=100))
+        found = choose_partitions([small, large, middle, partition(6, files=300)], Options(max_files=100))
         assert found.chosen == (large, small)
         assert found.left == (middle,)
         assert [one.files for one in found.never] == [300]
 
     def test_a_zorder_costs_the_whole_partition(self) -> None:
         one = partition(1, files=40, small=10)
-        assert plan([one], Options(max_files=10)).chosen == (one,)
-        assert plan([one], Options(max_files=10, zorder={"t": ("x",)})).never == (one,)
+        assert choose_partitions([one], Options(max_files=10)).chosen == (one,)
+        assert choose_partitions([one], Options(max_files=10, zorder={"t": ("x",)})).never == (one,)
 
     def test_only_partitions_that_were_named(self) -> None:
         wanted = {"date": ("2026-09-22", "2026-09-24")}
-        found = plan([partition(1), partition(2), partition(3)], Options(partitions=wanted))
+        found = choose_partitions([partition(1), partition(2), partition(3)], Options(partitions=wanted))
         assert [one.newest for one in found.chosen] == [3, 1]
 
     @given(
@@ -96,12 +102,14 @@ class TestPlan:
     def test_everything_due_is_somewhere_and_the_budget_is_kept(
         self, found: list[Partition], files: int | None, size: int | None
     ) -> None:
-        made = plan(found, Options(max_files=files, max_bytes=size))
+        made = choose_partitions(found, Options(max_files=files, max_bytes=size))
         due = [one for one in found if one.small_files >= 10]
         assert sorted((*made.chosen, *made.left, *made.never), key=repr) == sorted(due, key=repr)
         assert files is None or sum(one.small_files for one in made.chosen) <= files
         assert size is None or sum(one.small_bytes for one in made.chosen) <= size
-        assert [one.date for one in made.chosen] == sorted((one.date for one in made.chosen), reverse=True)
+        assert [one.partition_date for one in made.chosen] == sorted(
+            (one.partition_date for one in made.chosen), reverse=True
+        )
 
     @pytest.mark.parametrize(
         "wrong", [{"min_files": 1}, {"target_file_size": 1 << 15}, {"small_file": 0}, {"small_file": 129 << 20}]
@@ -112,14 +120,14 @@ class TestPlan:
 
     def test_a_type_without_a_literal_is_refused(self) -> None:
         with pytest.raises(Fatal, match="bytes"):
-            predicate([("x", b"")])  # type: ignore[list-item]
+            partition_predicate([("x", b"")])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("value", ["o'brien", "a\\b", "\\'", "%_", "${x}", "ü\n\t", "`", "--", "'' OR 1=1"])
 def test_a_partition_is_named_as_it_is(spark: Any, value: str) -> None:
     frame = spark.createDataFrame([(value,), ("other",), (None,)], "`we``ird` string")
-    assert [row[0] for row in frame.where(predicate([("we`ird", value)]) or "").collect()] == [value]
-    assert frame.where(predicate([("we`ird", None)]) or "").count() == 1
+    assert [row[0] for row in frame.where(partition_predicate([("we`ird", value)]) or "").collect()] == [value]
+    assert frame.where(partition_predicate([("we`ird", None)]) or "").count() == 1
 
 
 def rows(lake: str | Path, table: str) -> list[dict[str, Any]]:
@@ -157,9 +165,9 @@ def test_few_files_with_the_same_rows(spark: Any, lake: str) -> None:
     assert report.left == 0
     assert told[0].startswith("1/2 can_frames date=2026-09-22: 4 of 4 files")
     assert counted(lake, "can_frames") == {"2026-09-21": 1, "2026-09-22": 1, "None": 1}
-    table = live(Store.open(lake), "can_frames")
+    table = read_snapshot(Store.open(lake), "can_frames")
     assert table is not None
-    assert sum(one.bytes_after for one in report.partitions) + 0 < table.bytes  # the third is the day of none
+    assert sum(one.bytes_after for one in report.partitions) + 0 < table.total_bytes  # the third is the day of none
     assert rows(lake, "can_frames") == before
     assert txn(lake, "can_frames") == batch
     made = next(uri for uri in DeltaTable(f"{lake}/can_frames").file_uris() if "part-" in uri)
@@ -192,7 +200,7 @@ def test_a_dry_run_and_budgets(spark: Any, lake: str) -> None:
 
 def test_partitions_of_another_kind(spark: Any, lake: str) -> None:
     names = ["o'brien\\", None]
-    fill(lake, [Drive(number=no, vehicle=names[no % 2]) for no in range(4)], partition_columns=["vehicle_id", "date"])
+    fill(lake, [Drive(number=no, vehicle=names[no % 2]) for no in range(4)], partition_columns=("vehicle_id", "date"))
     before = rows(lake, "can_frames")
     report = run(spark, lake, Options(tables=("can_frames",), min_files=2))
     assert sorted((one.partition, one.files_after) for one in report.partitions) == [
@@ -203,10 +211,10 @@ def test_partitions_of_another_kind(spark: Any, lake: str) -> None:
 
 
 def test_a_zorder_leaves_out_the_columns_of_the_partitions(spark: Any, lake: str) -> None:
-    fill(lake, [Drive(number=no) for no in range(4)], partition_columns=["date", "vehicle_id"])
+    fill(lake, [Drive(number=no) for no in range(4)], partition_columns=("date", "vehicle_id"))
     before = rows(lake, "can_frames")
     tables = ("can_frames", "packets")
-    zorder = compact._orders(["ids", "packets=vehicle_id,date"], tables)
+    zorder = compact._parse_zorder(["ids", "packets=vehicle_id,date"], tables)
     options = Options(tables=tables, min_files=2, zorder=zorder)
     assert {one.files_after for one in run(spark, lake, options).partitions} == {1}
     last = {name: DeltaTable(f"{lake}/{name}").history(1)[0]["operationParameters"] for name in options.tables}
@@ -222,9 +230,12 @@ def test_a_zorder_leaves_out_the_columns_of_the_partitions(spark: Any, lake: str
         ({"zorder": {"can_frames": ("nope",)}}, r"--zorder: can_frames has no column nope; it has .*can_id"),
         (
             {"zorder": {"packets": ("vehicle_id",)}, "tables": ("can_frames",)},
-            r"--zorder: packets is not compacted in this run, which is for can_frames; name it with --table, too",
+            r"--zorder: packets is not compacted in this run; --table names can_frames; add --table packets",
         ),
-        ({"partitions": {"dat": ("2026-09-21",)}}, r"--partition: no table has partitions by dat; there are date"),
+        (
+            {"partitions": {"dat": ("2026-09-21",)}},
+            r"--partition: no table is partitioned by dat; partition columns: date",
+        ),
     ],
 )
 def test_names_that_no_table_has_are_refused(lake: str, wrong: dict[str, Any], said: str) -> None:
@@ -239,7 +250,7 @@ def test_a_known_table_that_has_not_come_yet_is_no_mistake(lake: str) -> None:
 
 
 def test_a_mistyped_lake_is_refused(lake: str) -> None:
-    with pytest.raises(Fatal, match="is no lake: no table in it; name one that workers have written"):
+    with pytest.raises(Fatal, match="is not a lake: it has no tables; name a lake that workers have written"):
         run(None, lake, Options())
 
 
@@ -248,15 +259,15 @@ def test_what_is_no_size_names_its_option(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lake: str, option: str
 ) -> None:
     monkeypatch.setattr(job.session, "open_session", lambda **given: None)
-    assert job.run(app_of(["compact"]), ["compact", "--lake", lake, option, "abc"]) == job.USAGE
-    assert f"{option}: 'abc' is no size" in capsys.readouterr().err
+    assert job.run(build_command_line(["compact"]), ["compact", "--lake", lake, option, "abc"]) == job.USAGE
+    assert f"{option}: 'abc' is not a size" in capsys.readouterr().err
 
 
 def test_who_compacts_the_same_files_is_told(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from delta.exceptions import ConcurrentDeleteReadException
 
     fill(lake, drives(4))
-    real = compact._optimize
+    real = compact._optimize_partition
     failing = iter([True, False])
 
     def optimize(*given: Any) -> Any:
@@ -264,7 +275,7 @@ def test_who_compacts_the_same_files_is_told(spark: Any, lake: str, monkeypatch:
             raise ConcurrentDeleteReadException("a file\nwas deleted")
         return real(*given)
 
-    monkeypatch.setattr(compact, "_optimize", optimize)
+    monkeypatch.setattr(compact, "_optimize_partition", optimize)
     report = run(spark, lake, Options(tables=("can_frames",), min_files=2))
     first, second = report.partitions
     assert first.problem is not None
@@ -274,17 +285,17 @@ def test_who_compacts_the_same_files_is_told(spark: Any, lake: str, monkeypatch:
 
 def test_an_interrupt_says_what_was_done(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(lake, drives(4))
-    real, told = compact._optimize, list[str]()
+    real, told = compact._optimize_partition, list[str]()
 
     def optimize(*given: Any) -> Any:
         if len(told) > 2:
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(compact, "_optimize", optimize)
+    monkeypatch.setattr(compact, "_optimize_partition", optimize)
     with pytest.raises(KeyboardInterrupt):
         run(spark, lake, Options(tables=("can_frames",), min_files=2), say=told.append)
-    assert told[-1] == "1 partitions were done"
+    assert told[-1] == "1 partitions were compacted"
     assert counted(lake, "can_frames") == {"2026-09-21": 2, "2026-09-22": 1}
 
 
@@ -295,7 +306,7 @@ def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_pat
     command = [
         sys.executable,
         "-m",
-        "spark_jobs",
+        "pcaplake.spark_jobs",
         "compact",
         "--lake",
         lake,
@@ -304,7 +315,7 @@ def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_pat
         "--min-files",
         "2",
     ]
-    root, pipe = Path(__file__).parents[2], subprocess.PIPE
+    root, pipe = Path(__file__).parents[3], subprocess.PIPE
     with subprocess.Popen(command, cwd=root, stderr=pipe, stdout=pipe, text=True) as process:
         assert process.stderr is not None
         told = []
@@ -315,7 +326,7 @@ def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_pat
             told.append(line)
         out = process.stdout.read() if process.stdout else ""
     assert process.returncode == 130, told
-    assert any("partitions were done" in line for line in told)
+    assert any("partitions were compacted" in line for line in told)
     assert out == ""
     assert rows(lake, "can_frames") == before
     run(spark, lake, Options(tables=("can_frames",), min_files=2))
@@ -330,8 +341,8 @@ def test_spark_leaves_the_log_to_the_committer(spark: Any, lake: str) -> None:
     The tables say that every writer may clean up, as others may have made them.
     """
     others = {CLEAN_UP: "true", "delta.checkpointInterval": "1"}
-    fill(lake, drives(2, days=1), properties=others)
-    fill(lake, drives(4, days=1), properties=others)
+    fill(lake, drives(2, days=1), table_properties=others)
+    fill(lake, drives(4, days=1), table_properties=others)
 
     def versions(table: str) -> set[str]:
         return {path.name for path in (Path(lake) / table / "_delta_log").glob("*.json")}
@@ -402,13 +413,13 @@ def test_on_s3_under_the_lock_table(spark: Any, site: Site) -> None:
 
 def test_partitions_of_a_table_are_counted(lake: str) -> None:
     fill(lake, drives(3))
-    table = live(Store.open(lake), "packets")
+    table = read_snapshot(Store.open(lake), "packets")
     assert table is not None
-    found = sorted(partitions(table, 1 << 20), key=lambda one: one.date)
-    assert [(one.name, one.files, one.small_files) for one in found] == [
+    found = sorted(summarize_partitions(table, 1 << 20), key=lambda one: one.partition_date)
+    assert [(one.partition_path, one.files, one.small_files) for one in found] == [
         ("date=2026-09-21", 2, 2),
         ("date=2026-09-22", 1, 1),
     ]
-    assert sum(one.bytes for one in found) == table.bytes
-    assert [one.small_files for one in partitions(table, 1)] == [0, 0]
-    assert live(Store.open(lake), "colours") is None
+    assert sum(one.bytes for one in found) == table.total_bytes
+    assert [one.small_files for one in summarize_partitions(table, 1)] == [0, 0]
+    assert read_snapshot(Store.open(lake), "colours") is None

@@ -14,11 +14,11 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from worker.lake.delta.arbiter import Entry, TablePath
-
-from .conftest import Site
-from .fleet import FaultProxy, Spark
-from .tables import DAY, Shared
+from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
+from tests.spark_jobs.conftest import Site
+from tests.spark_jobs.fleet import FaultProxy, Spark
+from tests.spark_jobs.logstore.places import Place
+from tests.spark_jobs.tables import DAY, Shared
 
 STATES = ("entry", "complete")  # the last step but that one was done
 
@@ -95,7 +95,7 @@ def test_a_temp_object_alone_is_nothing(table: Shared) -> None:
 
 def test_what_nobody_can_finish_is_said(table: Shared) -> None:
     table.ours([1])
-    entry = Entry(table=TablePath.of(table.lake, "t"), version=2, temp_path=f".tmp/{2:020d}.json.{uuid.uuid4()}")
+    entry = Entry(table=TablePath.for_table(table.lake, "t"), version=2, temp_path=f".tmp/{2:020d}.json.{uuid.uuid4()}")
     item = {name: {"S": value} for name, value in entry.to_item().items()}
     table.site.aws.client("dynamodb").put_item(TableName=table.site.locks, Item=item)
     with pytest.raises((PySparkException, Py4JJavaError), match=r"Restore one of them"):
@@ -208,22 +208,6 @@ def test_without_a_lock_table_on_s3(table: Shared) -> None:
     assert [each["Key"] for each in found] == [f"lake/t-plain/_delta_log/{0:020d}.json"]
 
 
-class Place:
-    """What `Spark` needs to know of a `Shared` table."""
-
-    def __init__(self, table: Shared, folder: Path) -> None:
-        self.uri, self.folder = table.lake, folder
-        self.settings = {
-            **table.site.aws.environment,
-            "PCAPLAKE_LEDGER_TABLE": table.site.ledger,
-            "PCAPLAKE_LOCK_TABLE": table.site.locks,
-            "PCAPLAKE_STORAGE_OPTION": '{"allow_http": "true"}',
-        }
-
-    def logs(self) -> str:
-        return "\n".join(path.read_text(errors="replace") for path in self.folder.glob("*.log"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "action", "made"),
@@ -233,25 +217,22 @@ class Place:
         ("UpdateItem", "hold", True),
     ],
 )
-def test_a_jvm_is_killed(site: Site, tmp_path: Path, request_: str, action: str, made: bool) -> None:
+async def test_a_jvm_is_killed(site: Site, tmp_path: Path, request_: str, action: str, made: bool) -> None:
     """In the middle of its commit, by SIGKILL; a worker goes on."""
-    table = Shared(site)
+    table = await asyncio.to_thread(Shared, site)  # it has an event loop of its own
 
-    async def main() -> None:
-        await table.append([1, 2])
-        async with (
-            FaultProxy(site.aws.dynamodb) as locks,
-            Spark(Place(table, tmp_path), "spark", dynamodb=locks.url) as spark,
-        ):  # type: ignore[arg-type]
-            await spark.ready()
-            held = locks.add(request_, action)  # type: ignore[arg-type]
-            spark.say("append", "t")
-            await asyncio.wait_for(held.reached.wait(), 120)
-            await spark.kill()
-            begun = action == "hold_response" or made
-            assert (2 in table.items()) == begun
-            assert (f"{2:020d}.json" in table.log_files()) == made
-            assert await table.append([3])
-        assert len(table.versions()) == (4 if begun else 3)
-
-    asyncio.run(main())
+    await table.append([1, 2])
+    async with (
+        FaultProxy(site.aws.dynamodb) as locks,
+        Spark(Place(table, tmp_path), "spark", dynamodb=locks.url) as spark,
+    ):  # type: ignore[arg-type]
+        await spark.ready()
+        held = locks.add(request_, action)  # type: ignore[arg-type]
+        spark.say("append", "t")
+        await asyncio.wait_for(held.reached.wait(), 120)
+        await spark.kill()
+        begun = action == "hold_response" or made
+        assert (2 in table.items()) == begun
+        assert (f"{2:020d}.json" in table.log_files()) == made
+        assert await table.append([3])
+    assert len(table.versions()) == (4 if begun else 3)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from spark_jobs.jars import LOG_STORE
+from pcaplake.spark_jobs.jars import LOG_STORE
 
 
 @pytest.mark.slow

@@ -16,13 +16,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from spark_jobs import jars
-from worker.errors import Fatal
-
-from .conftest import Site
-from .fleet import Spark
-from .tables import Shared
-from .test_interop import Place
+from pcaplake.spark_jobs import jars
+from pcaplake.worker.errors import Fatal
+from tests.spark_jobs.conftest import Site
+from tests.spark_jobs.fleet import Spark
+from tests.spark_jobs.logstore.places import Place
+from tests.spark_jobs.tables import Shared
 
 REGIONS = """<XML><Regions><Region><Name>us-east-1</Name><Domain>amazonaws.com</Domain>
 <Endpoint><ServiceName>dynamodb</ServiceName><Http>false</Http><Https>true</Https><Hostname>{}</Hostname></Endpoint>
@@ -63,9 +62,9 @@ async def over_tls(url: str, folder: Path) -> AsyncIterator[str]:
 @pytest.mark.slow
 def test_the_stock_class_in_turns_with_ours(site: Site, tmp_path: Path) -> None:
     try:
-        jars.jars(stock=True)
+        jars.ensure_jars(stock=True)
     except Fatal as error:
-        pytest.skip(f"Delta's artifact cannot be had here: {str(error).splitlines()[1]}")
+        pytest.skip(f"Delta's artifact cannot be had here: {error}")
     table = Shared(site)
 
     async def main() -> None:

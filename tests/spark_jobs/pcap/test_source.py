@@ -20,18 +20,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull, IsNull, LessThan, Not
 
-from parser.tables import TABLES
-from spark_jobs.pcap_filters import pushed, selected
-from spark_jobs.pcap_options import Options
-from spark_jobs.pcap_source import PUSHDOWN, balanced, decode, register
-from spark_jobs.pcap_stream import Offset, appeared, between, limited
-from spark_jobs.pcap_types import spark_schema
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.pcap.filters import filter_batch, split_pushed_filters
+from pcaplake.spark_jobs.pcap.options import Options
+from pcaplake.spark_jobs.pcap.source import PUSHDOWN, balance_partitions, decode, register
+from pcaplake.spark_jobs.pcap.stream import Offset, captures_of_batch, list_captures_so_far, take_within_limits
+from pcaplake.spark_jobs.pcap.types import table_spark_schema
+from pcaplake.worker import sample
+from pcaplake.worker.captures.source import ObjectRef
 from tests.oracles import captures as real
 from tests.parser import captures
 from tests.worker import lakes
 from tests.worker.fleets import can_capture
-from worker import sample
-from worker.source import ObjectRef
 
 OF_THE_RUN = {"captures": ("ingested_at",), "quarantine": ("first_seen",)}  # when they were read, twice
 
@@ -50,7 +50,7 @@ class Ingested:
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Ingested:
     """A short drive, a broken file and, where they are, the real captures."""
     root = tmp_path_factory.mktemp("drive")
-    *_, profile = sample.make(root / "drive", "drive", 0.1, seed=5)
+    *_, profile = sample.write_sample_captures(root / "drive", "drive", 0.1, seed=5)
     profile = profile.rename(root / "profile.yaml")
     (root / "drive" / "notes.txt").write_text("no capture, and nobody named it")
     broken = root / "broken.pcap"
@@ -92,7 +92,7 @@ def test_rows_are_the_workers(session: SparkSession, ingested: Ingested, table: 
 @pytest.mark.parametrize("table", TABLES)
 def test_schema_is_the_lakes(session: SparkSession, ingested: Ingested, table: str) -> None:
     lake = session.read.format("delta").load(f"file://{ingested.lake / table}")
-    assert spark_schema(table) == lake.schema
+    assert table_spark_schema(table) == lake.schema
     assert read(session, ingested, table).schema == lake.schema
 
 
@@ -154,10 +154,10 @@ def test_predicates_are_sql(values: list[int | None], one: int, some: list[int])
     batch = pa.record_batch({"can_id": pa.array(values, pa.int64())})
     for each, means in meanings:
         for negated in (False, True):
-            here, left = pushed([Not(each) if negated else each], "can_frames", ["can_id"])
+            here, left = split_pushed_filters([Not(each) if negated else each], "can_frames", ["can_id"])
             assert not left
             wanted = [v for v in values if (said := means(v)) is not None and said != negated]
-            assert selected(batch, here)["can_id"].to_pylist() == wanted
+            assert filter_batch(batch, here)["can_id"].to_pylist() == wanted
 
 
 def test_what_cannot_be_said_is_left_to_spark() -> None:
@@ -168,8 +168,8 @@ def test_what_cannot_be_said_is_left_to_spark() -> None:
         EqualTo(("elsewhere",), 1),
         EqualTo(("can_id",), "a word"),
     ]
-    assert pushed(left, "can_frames", ["can_id"]) == ((), left)
-    assert pushed([EqualTo(("vlan_ids",), [1])], "packets", ["vlan_ids"])[1]
+    assert split_pushed_filters(left, "can_frames", ["can_id"]) == ((), left)
+    assert split_pushed_filters([EqualTo(("vlan_ids",), [1])], "packets", ["vlan_ids"])[1]
 
 
 def test_a_capture_of_another_vehicle_is_not_opened(session: SparkSession, tmp_path: Path) -> None:
@@ -356,10 +356,10 @@ def test_offsets_take_every_capture_once(turns: list[list[tuple[int, int]]], mos
     for turn in [*turns, *([[]] * 30)]:
         for number, content in turn:
             there[number] = ref(number, at=1e9 - 50 * number, size=content + 1)
-        new = limited(offset.new(there.values()), max_files=most)
+        new = take_within_limits(offset.unread_captures(there.values()), max_files=most)
         wanted |= {(one.uri, one.size) for one in new}
-        after = Offset.from_json(json.loads(json.dumps(offset.after(new).to_json())))
-        assert [*between(offset, after)] == new
+        after = Offset.from_json(json.loads(json.dumps(offset.advance_past(new).to_json())))
+        assert [*captures_of_batch(offset, after)] == new
         seen.update((one.uri, one.size) for one in new)
         offset = after
     assert set(seen.values()) <= {1}
@@ -367,38 +367,40 @@ def test_offsets_take_every_capture_once(turns: list[list[tuple[int, int]]], mos
 
 
 def test_marks_that_are_forgotten_are_not_taken_again() -> None:
-    first = Offset().after([ref(1, at=1000), ref(2, at=5000)], forget_after=2000)
+    first = Offset().advance_past([ref(1, at=1000), ref(2, at=5000)], forget_after=2000)
     assert (len(first.marks), first.horizon) == (1, 3000)
-    assert [one.uri for one in first.new([ref(1, at=1000), ref(2, at=5000), ref(3, at=4000)])] == ["file:///3.pcap"]
-    later = first.after([ref(3, at=4000)], forget_after=10_000)
+    assert [one.uri for one in first.unread_captures([ref(1, at=1000), ref(2, at=5000), ref(3, at=4000)])] == [
+        "file:///3.pcap"
+    ]
+    later = first.advance_past([ref(3, at=4000)], forget_after=10_000)
     assert later.horizon == 3000, "what was forgotten once is never taken again"
 
 
 def test_offsets_that_do_not_follow_are_refused() -> None:
-    one = Offset().after([ref(1)])
-    two = one.after([ref(2)])
-    assert not between(one, one)
+    one = Offset().advance_past([ref(1)])
+    two = one.advance_past([ref(2)])
+    assert not captures_of_batch(one, one)
     with pytest.raises(ValueError, match="has lost offsets"):
-        between(Offset(), two)
+        captures_of_batch(Offset(), two)
     with pytest.raises(ValueError, match="another source"):
         Offset.from_json({})
 
 
 def test_limits_let_one_pass() -> None:
     three = [ref(1, size=10), ref(2, size=10), ref(3, size=1)]
-    assert limited(three, max_bytes=5) == three[:1]
-    assert limited(three, max_bytes=20) == three[:2]
-    assert limited(three) == three
+    assert take_within_limits(three, max_bytes=5) == three[:1]
+    assert take_within_limits(three, max_bytes=20) == three[:2]
+    assert take_within_limits(three) == three
 
 
 def test_a_folder_must_be_there_and_a_pattern_need_not(tmp_path: Path) -> None:
-    given_ = Options.read({"path": str(tmp_path / "*.pcap")})
-    assert appeared(given_) == []
+    given_ = Options.from_spark_options({"path": str(tmp_path / "*.pcap")})
+    assert list_captures_so_far(given_) == []
     with pytest.raises(ValueError, match="does not exist"):
-        appeared(Options.read({"path": str(tmp_path / "gone")}))
+        list_captures_so_far(Options.from_spark_options({"path": str(tmp_path / "gone")}))
     (tmp_path / "a.pcap").write_bytes(captures.pcap_header(1))
     (tmp_path / "b.txt").write_bytes(b"")
-    found = appeared(Options.read({"path": str(tmp_path), "pathGlobFilter": "*.pcap"}))
+    found = list_captures_so_far(Options.from_spark_options({"path": str(tmp_path), "pathGlobFilter": "*.pcap"}))
     assert [one.uri for one in found] == [f"file://{tmp_path / 'a.pcap'}"]
 
 
@@ -406,7 +408,7 @@ def test_a_folder_must_be_there_and_a_pattern_need_not(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 60))
 def test_parts_are_balanced(sizes: list[int], most: int) -> None:
     refs = [ref(number, size=size) for number, size in enumerate(sizes)]
-    parts = balanced(refs, most)
+    parts = balance_partitions(refs, most)
     assert sorted(one.uri for part in parts for one in part) == sorted(one.uri for one in refs)
     weights = [sum(max(one.size, 1) for one in part) for part in parts]
     assert all(weight <= most or len(part) == 1 for weight, part in zip(weights, parts, strict=True))

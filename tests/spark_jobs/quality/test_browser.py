@@ -14,11 +14,10 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from spark_jobs.quality_page import page
-from spark_jobs.quality_report import SECTIONS, TOTAL, Row
-
-from .drives import DAY
-from .test_quality import made
+from pcaplake.spark_jobs.quality.page import render_page
+from pcaplake.spark_jobs.quality.report import SECTIONS, TOTAL, QualityFinding
+from tests.spark_jobs.drives import DAY
+from tests.spark_jobs.quality.pages import made
 
 FLAGS = (
     "--headless",
@@ -34,23 +33,26 @@ WIDE, NARROW = (1100, 900), (360, 780)
 LONG = "s3://raw/" + "a-folder-without-any-place-to-break/" * 6 + "x.pcap: <i>what</i> & why"
 ROWS = [
     *(
-        Row(section="tables", kind="rows", table=name, count=count)
+        QualityFinding(section="tables", kind="rows", table=name, count=count)
         for name, count in [("captures", 4), ("packets", 98_765)]
     ),
-    Row(section="tables", kind=TOTAL, count=98_769),
-    *(Row(section="days", kind="rows", date=DAY, vehicle_id=f"v{no}", count=1000 * no) for no in range(1, 12)),
-    Row(section="days", kind=TOTAL, count=66_000),
-    Row(section="quarantined", kind=TOTAL, count=1),
-    Row(section="quarantined", kind="NotACapture", count=1, capture_id="c", vehicle_id="v1", detail=LONG),
-    Row(section="gaps", kind=TOTAL, count=1),
-    Row(
+    QualityFinding(section="tables", kind=TOTAL, count=98_769),
+    *(
+        QualityFinding(section="days", kind="rows", date=DAY, vehicle_id=f"v{no}", count=1000 * no)
+        for no in range(1, 12)
+    ),
+    QualityFinding(section="days", kind=TOTAL, count=66_000),
+    QualityFinding(section="quarantined", kind=TOTAL, count=1),
+    QualityFinding(section="quarantined", kind="NotACapture", count=1, capture_id="c", vehicle_id="v1", detail=LONG),
+    QualityFinding(section="gaps", kind=TOTAL, count=1),
+    QualityFinding(
         section="gaps", kind="packets missing", count=3, capture_id="d", vehicle_id="v2", detail="s3://raw/d.pcap: 4-6"
     ),
-    Row(section="duplicates", kind=TOTAL, count=0),
-    Row(section="faults", kind="ethernet: short_header", count=12, detail="in 2 captures"),
-    Row(section="faults", kind=TOTAL, count=12),
-    Row(section="late", kind="within an hour", count=3),
-    Row(section="late", kind=TOTAL, count=0),
+    QualityFinding(section="duplicates", kind=TOTAL, count=0),
+    QualityFinding(section="faults", kind="ethernet: short_header", count=12, detail="in 2 captures"),
+    QualityFinding(section="faults", kind=TOTAL, count=12),
+    QualityFinding(section="late", kind="within an hour", count=3),
+    QualityFinding(section="late", kind=TOTAL, count=0),
 ]
 
 
@@ -74,7 +76,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     file = tmp_path_factory.mktemp("page") / "quality.html"
-    file.write_text(page(made(ROWS, "s3://lake/drives")), encoding="utf-8")
+    file.write_text(render_page(made(ROWS, "s3://lake/drives")), encoding="utf-8")
     return file.as_uri()
 
 
@@ -109,12 +111,12 @@ def test_what_a_person_sees(browser: Any, address: str) -> None:
     assert browser.title == "Quality of s3://lake/drives"
     assert browser.find_element(By.TAG_NAME, "h1").text == "Quality of s3://lake/drives"
     assert [one.text for one in browser.find_elements(By.TAG_NAME, "h2")] == list(SECTIONS.values())
-    assert browser.find_element(By.CLASS_NAME, "verdict").text == "✗ Rows are missing, or there twice: see below."
+    assert browser.find_element(By.CLASS_NAME, "verdict").text == "✗ Rows are missing or duplicate: see below."
     cards = {
         card.find_element(By.TAG_NAME, "span").text: card.find_element(By.TAG_NAME, "strong").text
         for card in browser.find_elements(By.CSS_SELECTOR, ".cards li")
     }
-    assert (cards["captures"], cards["rows"], cards["rows too many"]) == ("4", "98,769", "0")
+    assert (cards["captures"], cards["rows"], cards["duplicate rows"]) == ("4", "98,769", "0")
     assert cards["captures with gaps in packet numbers"] == "✗ 1"
     shown = {one.get_attribute("id"): one.text for one in browser.find_elements(By.TAG_NAME, "section")}
     assert "4-6" in shown["gaps"]
@@ -124,10 +126,10 @@ def test_what_a_person_sees(browser: Any, address: str) -> None:
         "Rows in each table",
         "Rows a day, by vehicle",
         "Faults by layer and reason",
-        "Captures by the time from their last packet to the lake",
+        "Captures by time from last packet to arrival",
     ]
     assert "98,765" in browser.find_element(By.CSS_SELECTOR, "#tables svg").text
-    assert "all others" in browser.find_element(By.CSS_SELECTOR, "#days svg").text
+    assert "others" in browser.find_element(By.CSS_SELECTOR, "#days svg").text
 
 
 def test_a_card_leads_to_its_section(browser: Any, address: str) -> None:

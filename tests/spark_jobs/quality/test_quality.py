@@ -17,25 +17,24 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parser.tables import TABLES
-from spark_jobs import job
-from spark_jobs.__main__ import app_of
-from spark_jobs.quality import TABLE, run, save, save_parquet
-from spark_jobs.quality_findings import Options
-from spark_jobs.quality_page import page
-from spark_jobs.quality_plots import SERIES, bars, stacked
-from spark_jobs.quality_report import ALARMING, SECTIONS, TOTAL, Report, Row, well
-from worker.commands import ingest
-from worker.errors import Fatal
-from worker.lake.delta.log import LogStore
-from worker.lake.store import Store
-from worker.sample import make
-from worker.settings import Settings
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.__main__ import build_command_line
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.quality.findings import Options
+from pcaplake.spark_jobs.quality.job import TABLE, run, save_to_parquet, save_to_table
+from pcaplake.spark_jobs.quality.page import render_page
+from pcaplake.spark_jobs.quality.plots import SERIES, plot_horizontal_bars, plot_stacked_columns
+from pcaplake.spark_jobs.quality.report import ALARMING, SECTIONS, TOTAL, QualityFinding, Report
+from pcaplake.worker.cli import ingest
+from pcaplake.worker.config.settings import Settings
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.sample import write_sample_captures
+from tests.spark_jobs.conftest import Site
+from tests.spark_jobs.drives import DAY, Drive, fill, fill_fleet, staged
+from tests.spark_jobs.quality.pages import NOW, made
 
-from .conftest import Site
-from .drives import DAY, Drive, fill, fill_fleet, staged
-
-NOW = datetime.datetime(2026, 9, 30, tzinfo=datetime.UTC)
 NEXT = DAY + datetime.timedelta(days=1)
 HOURS = datetime.timedelta(hours=1)
 HEALTHY = [Drive(number=1), Drive(number=2, vehicle="v2", day=NEXT), Drive(number=3, vehicle=None, day=None)]
@@ -66,7 +65,7 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     async def again() -> None:
         """What no process of ours does: the files of a capture a second time."""
-        from worker.lake.lake import Lake
+        from pcaplake.worker.lake.lake import Lake
 
         opened = await Lake.open(folder)
         try:
@@ -94,7 +93,7 @@ class TestWhatIsWrong:
             ("packets missing", 5, "s3://raw/v1/10.pcap: 1, 5-7, 20"),
             ("packets", 39, None),
         ]
-        assert report.total("gaps") == 3
+        assert report.total_count("gaps") == 3
 
     def test_without_rows(self, report: Report) -> None:
         assert of(report, "without_rows") == [("capture", 0, "s3://raw/v1/12.pcap: 1,000 bytes, 20 packets")]
@@ -108,11 +107,11 @@ class TestWhatIsWrong:
             ("packets", "s3://raw/v1/11.pcap: 30 announced, 16 found"),
             ("can_frames", "s3://raw/v2/2.pcap: 20 announced, 40 found"),
         }
-        assert report.total("announced") == 5
+        assert report.total_count("announced") == 5
 
     def test_duplicates(self, report: Report) -> None:
         assert [(row.table, row.count) for row in report.of("duplicates")] == [("captures", 1), ("can_frames", 20)]
-        assert report.total("duplicates") == 21
+        assert report.total_count("duplicates") == 21
 
     def test_faults(self, report: Report) -> None:
         assert of(report, "faults") == [("can: short_header", 3, "in 1 captures"), ("can: overrun", 1, "in 1 captures")]
@@ -120,7 +119,7 @@ class TestWhatIsWrong:
     def test_late(self, report: Report) -> None:
         counts = {kind: count for kind, count, detail in of(report, "late") if detail is None}
         assert {kind: count for kind, count in counts.items() if count} == {
-            "before it was captured": 1,
+            "before the last packet": 1,
             "within an hour": 7,
             "within a week": 1,
         }
@@ -134,7 +133,7 @@ class TestWhatIsWrong:
 
     def test_it_is_not_well(self, report: Report) -> None:
         assert not report.well
-        assert [name for name in ALARMING if report.total(name)] == list(ALARMING)
+        assert [name for name in ALARMING if report.total_count(name)] == list(ALARMING)
 
 
 @pytest.mark.slow
@@ -142,15 +141,15 @@ def test_the_days_that_were_asked_for(spark: Any, sick: str) -> None:
     """Another day's drives are not looked at, nor are theirs missed."""
     report = find(spark, sick, since=NEXT, until=NEXT)
     assert [(row.date, row.vehicle_id) for row in report.of("days")] == [(NEXT, "v1"), (NEXT, "v2")]
-    assert report.total("gaps") == 0
-    assert report.total("duplicates") == 21
+    assert report.total_count("gaps") == 0
+    assert report.total_count("duplicates") == 21
     first = find(spark, sick, until=DAY, most=1)
-    assert (first.total("gaps"), len(first.of("gaps"))) == (3, 2), "one is named, all are counted"
-    assert first.total("duplicates") == 0
+    assert (first.total_count("gaps"), len(first.of("gaps"))) == (3, 2), "one is named, all are counted"
+    assert first.total_count("duplicates") == 0
 
 
 def test_a_mistyped_lake_is_not_well(spark: Any, lake: str) -> None:
-    with pytest.raises(Fatal, match="is no lake: no table in it; name one that workers have written"):
+    with pytest.raises(Fatal, match="is not a lake: it has no tables; name a lake that workers have written"):
         find(spark, lake, since=DAY)
 
 
@@ -158,8 +157,8 @@ def test_a_lake_without_captures_is_empty(spark: Any, lake: str) -> None:
     fill(lake, [])
     report = find(spark, lake, since=DAY)
     assert report.well
-    assert report.total("tables") == 0
-    assert "None." in page(report)
+    assert report.total_count("tables") == 0
+    assert "None." in render_page(report)
 
 
 def test_days_that_cannot_be() -> None:
@@ -172,11 +171,11 @@ def test_days_that_cannot_be() -> None:
 @pytest.mark.slow
 def test_what_the_decoder_makes_of_broken_captures_is_well(spark: Any, lake: str, tmp_path: Path) -> None:
     """A sample drive with cut, broken and foreign files: faults and quarantine, and yet nothing missing or twice."""
-    make(tmp_path / "drive", "drive", 1.0, 2, 1)
+    write_sample_captures(tmp_path / "drive", "drive", 1.0, 2, 1)
     given = Settings.load(lake=lake, profile=tmp_path / "drive" / "profile.yaml", threads=1)
-    assert ingest.run(given, [str(tmp_path / "drive")], json=True) in (0, ingest.QUARANTINED)
+    assert ingest.run_ingest(given, [str(tmp_path / "drive")], json=True) in (0, ingest.QUARANTINED)
     report = find(spark, lake)
-    assert report.total("faults") > 0
+    assert report.total_count("faults") > 0
     assert [row for row in report.rows if row.section in ALARMING and row.count] == []
     for name in TABLES:
         rows = DeltaTable(f"{lake}/{name}").to_pyarrow_dataset().count_rows()
@@ -185,8 +184,8 @@ def test_what_the_decoder_makes_of_broken_captures_is_well(spark: Any, lake: str
 
 def test_findings_as_tables(spark: Any, sick: str, report: Report, tmp_path: Path) -> None:
     lake = shutil.copytree(sick, tmp_path / "copy")
-    save(spark, report, str(lake))
-    save(spark, report, str(lake))
+    save_to_table(spark, report, str(lake))
+    save_to_table(spark, report, str(lake))
     table = DeltaTable(lake / TABLE)
     assert table.protocol().min_writer_version <= 2
     rows = table.to_pyarrow_table().to_pylist()
@@ -194,7 +193,7 @@ def test_findings_as_tables(spark: Any, sick: str, report: Report, tmp_path: Pat
     assert {row["made_at"] for row in rows} == {NOW}
     gaps = [row["detail"] for row in rows if row["section"] == "gaps" and row["kind"] == "packets missing"]
     assert sorted(set(gaps)) == sorted(row.detail or "" for row in report.of("gaps") if row.capture_id)
-    save_parquet(spark, report, str(tmp_path / "parquet"))
+    save_to_parquet(spark, report, str(tmp_path / "parquet"))
     assert spark.read.parquet(str(tmp_path / "parquet")).count() == len(report.rows)
 
 
@@ -208,7 +207,7 @@ def test_a_lake_that_is_well_looked_at_by_the_command(
     lake = site.lake()
     fill_fleet(lake, site.settings(), HEALTHY)
     file = tmp_path / "quality.html"
-    app = app_of(["quality"])
+    app = build_command_line(["quality"])
     assert job.run(app, ["quality", "--lake", lake, "--html", str(file)]) == 0
     out, err = capsys.readouterr()
     said = json.loads(out)
@@ -223,10 +222,10 @@ def test_a_lake_that_is_well_looked_at_by_the_command(
     ]
     assert [row["count"] for row in said["rows"] if row["kind"] == "within an hour"] == [3]
     assert "Rows by table ..." in err
-    assert "nothing is missing or twice" in err
+    assert "no rows are missing or duplicate" in err
     assert f"<h1>Quality of {lake}</h1>" in file.read_text(encoding="utf-8")
     assert job.run(app, ["quality", "--lake", lake, "--since", "yesterday"]) == job.USAGE
-    assert "--since: 'yesterday' is no day" in capsys.readouterr().err
+    assert "--since: 'yesterday' is not a day" in capsys.readouterr().err
     assert job.run(app, ["quality", "--lake", lake, "--html", str(tmp_path / "no" / "x.html")]) == job.USAGE
 
 
@@ -236,7 +235,7 @@ TEXT = st.text(max_size=60) | st.sampled_from(
     ["<script>alert(1)</script>", "$x^2$", '"><img src=x>', "url(#a)", "{{ 7*7 }}"]
 )
 ROWS = st.builds(
-    Row,
+    QualityFinding,
     section=st.sampled_from([*SECTIONS]),
     kind=TEXT | st.just(TOTAL),
     count=st.integers(0, 1 << 62),
@@ -248,27 +247,13 @@ ROWS = st.builds(
 )
 
 
-def made(rows: list[Row], lake: str = "lake") -> Report:
-    return Report(
-        lake=lake,
-        made_at=NOW,
-        since=None,
-        until=None,
-        late_hours=24,
-        most=5,
-        seconds=1.0,
-        well=well(rows),
-        rows=tuple(rows),
-    )
-
-
 @settings(max_examples=25)
 @given(st.lists(ROWS, max_size=30), TEXT)
-def test_whatever_is_in_a_lake_the_page_holds_it_as_text(rows: list[Row], lake: str) -> None:
+def test_whatever_is_in_a_lake_the_page_holds_it_as_text(rows: list[QualityFinding], lake: str) -> None:
     """No element comes from data, none is fetched, no id is there twice."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        html = page(made(rows, lake))
+        html = render_page(made(rows, lake))
     assert elements(html) <= KNOWN
     ids = re.findall(r'\sid="([^"]*)"', html)
     assert len(ids) == len(set(ids))
@@ -316,8 +301,8 @@ def elements(html: str) -> set[str]:
 
 def test_plots_take_their_colours_from_the_page() -> None:
     drawn = [
-        bars({"a": 1, "b": 2_000}, "bars", name="one"),
-        stacked(["2026-09-21"], {f"v{no}": [no] for no in range(SERIES)}, "columns", name="two"),
+        plot_horizontal_bars({"a": 1, "b": 2_000}, "bars", name="one"),
+        plot_stacked_columns(["2026-09-21"], {f"v{no}": [no] for no in range(SERIES)}, "columns", name="two"),
     ]
     for svg in drawn:
         assert svg.startswith('<svg role="img" aria-label="')
@@ -330,13 +315,13 @@ def test_plots_take_their_colours_from_the_page() -> None:
 def test_many_days_and_vehicles_are_put_together() -> None:
     days = [DAY + datetime.timedelta(days=no) for no in range(90)]
     rows = [
-        Row(section="days", kind="rows", date=day, vehicle_id=f"v{no}", count=no + 1)
+        QualityFinding(section="days", kind="rows", date=day, vehicle_id=f"v{no}", count=no + 1)
         for day in days
         for no in range(12)
     ]
-    html = page(made([*rows, Row(section="days", kind=TOTAL, count=1)]))
+    html = render_page(made([*rows, QualityFinding(section="days", kind=TOTAL, count=1)]))
     assert "the last 60 days" in html
-    assert "all others" in html
+    assert "others" in html
     assert f"{90 * 12 - 200:,} more are in the report's JSON" in html
     assert str(days[-1]) in html
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,21 +16,22 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from parser import Profile
-from parser.tables import TABLES
-from spark_jobs import replace, replace_signals
-from spark_jobs.replace import Options, Report, run
-from spark_jobs.replace_signals import Follow
-from spark_jobs.signals import Databases
-from spark_jobs.signals import Options as SignalOptions
-from spark_jobs.signals import run as decode_signals
+from pcaplake.parser import Profile
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.replace import job as replace
+from pcaplake.spark_jobs.replace import signals as replace_signals
+from pcaplake.spark_jobs.replace import swap as replace_swap
+from pcaplake.spark_jobs.replace.job import Options, Report, run
+from pcaplake.spark_jobs.replace.signals import SignalReplacerConfig
+from pcaplake.spark_jobs.signals import Databases
+from pcaplake.spark_jobs.signals import Options as SignalOptions
+from pcaplake.spark_jobs.signals import run as decode_signals
+from pcaplake.worker import sample
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal
+from tests.spark_jobs.signal_lakes import SignalLake
 from tests.worker import lakes
-from worker import sample
-from worker.errors import Fatal
-from worker.fleet_settings import FleetSettings
-from worker.settings import WrongSetting
-
-from .signal_lakes import SignalLake
 
 DATED_NOW = ("ingested_at", "first_seen")
 
@@ -46,7 +49,7 @@ class Drives:
 @pytest.fixture(scope="module")
 def drives(tmp_path_factory: pytest.TempPathFactory) -> Drives:
     root = tmp_path_factory.mktemp("replace")
-    *captures, profile = sample.make(root / "drive", "drive", 0.2, seed=7)
+    *captures, profile = sample.write_sample_captures(root / "drive", "drive", 0.2, seed=7)
     profile = profile.rename(root / "profile.yaml")
     other = root / "other.yaml"
     other.write_text(_renamed(profile.read_text()))
@@ -56,7 +59,7 @@ def drives(tmp_path_factory: pytest.TempPathFactory) -> Drives:
     dbc = root / "all.dbc"
     lines = [f'BO_ {one if one < 2048 else one | 1 << 31} M{one}: 8 A\n SG_ s : 0|8@1+ (1,0) [0|0] "" A' for one in ids]
     dbc.write_text('VERSION ""\nBU_: A\n' + "\n".join(lines) + "\n")
-    return Drives(captures=captures, profile=profile, other=other, databases=Databases.read(dbc))
+    return Drives(captures=captures, profile=profile, other=other, databases=Databases.from_file(dbc))
 
 
 def _renamed(profile: str) -> str:
@@ -174,7 +177,7 @@ def test_killed_between_two_tables(place: Place, wanted: Path, where: str) -> No
     if where != "before faults":
         place.decode()
     before = {name: place.table(name) for name in TABLES}
-    follow = Follow(databases=place.drives.databases)
+    follow = SignalReplacerConfig(databases=place.drives.databases)
 
     def step(name: str) -> None:
         if name == where:
@@ -191,6 +194,63 @@ def test_killed_between_two_tables(place: Place, wanted: Path, where: str) -> No
     assert max(lake.signals().values()) == 1
 
 
+@pytest.mark.parametrize("where", ["before can_frames", "at can_frames", "within"])
+def test_an_overwrite_between_choosing_and_swapping_leaves_nothing_of_the_old_rows(
+    place: Place, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails and says so, whether the overwrite lands before the swap looks, before it begins, or before it commits."""
+    done: list[str] = []
+
+    def overwrite() -> None:
+        if not done:
+            done.append(where)
+            log = tmp_path / "overwrite"
+            given = {"profile": str(place.drives.profile), "mode": "overwrite"}
+            assert lakes.ingest([place.drives.captures[-1]], place.lake, log, **given)[0] == 0, log.read_text()
+
+    def step(name: str) -> None:
+        if name == where:
+            overwrite()
+
+    if where == "within":
+        real = replace_swap.replace_rows
+
+        def swap(rows: Any, lake: str, table: str, *given: Any, **more: Any) -> None:
+            if table == "can_frames":
+                late = rows.rdd.mapPartitions(_waits(place.lake)).toDF(rows.schema)
+                thread = threading.Thread(target=overwrite)
+                thread.start()
+                real(late, lake, table, *given, **more)
+                thread.join()
+            else:
+                real(rows, lake, table, *given, **more)
+
+        monkeypatch.setattr(replace_swap, "replace_rows", swap)
+    with pytest.raises(Fatal, match="the lake was overwritten while captures were replaced"):
+        place.replace(place.drives.captures[:2], step=step)
+    assert done
+    (one,) = place.ids(place.drives.captures)
+    for table in TABLES:
+        assert {row[0] for row in place.table(table)} <= {one}, table
+    assert place.table("packets")
+
+
+def _waits(lake: Path) -> Callable[[Any], Any]:
+    """Rows that come when the lake has been overwritten: Delta has read its table by then, and has not committed."""
+    log = lake / "can_frames" / "_delta_log"
+
+    def late(rows: Any) -> Any:
+        import time
+
+        until = time.monotonic() + 60
+        while not any('"pcaplake-opened","version":1099511627776' in one.read_text() for one in log.glob("*.json")):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        return rows
+
+    return late
+
+
 @pytest.mark.slow
 def test_beside_a_live_ingest_with_signals(spark: Any, drives: Drives, wanted: Path, tmp_path: Path) -> None:
     """The first captures are replaced while the last are committed, a capture in a version."""
@@ -201,7 +261,7 @@ def test_beside_a_live_ingest_with_signals(spark: Any, drives: Drives, wanted: P
     place.decode()
     before = {name: place.table(name) for name in TABLES}
     live = lakes.start(last, place.lake, tmp_path / "live", max_records=1, threads=1, **given)
-    report = place.replace(first[:2], signals=Follow(databases=drives.databases))
+    report = place.replace(first[:2], signals=SignalReplacerConfig(databases=drives.databases))
     live.join(120)
     assert live.exitcode == 0, (tmp_path / "live").read_text()
     assert (report.replaced, report.signals) == (2, True)
@@ -227,7 +287,7 @@ def test_a_capture_that_is_committed_while_captures_are_chosen(
     given = {"profile": str(drives.profile)}
     assert lakes.ingest(first, place.lake, tmp_path / "log", **given)[0] == 0
     place.decode()
-    choose = replace.choose
+    choose = replace.choose_captures
 
     def late(*args: Any, **more: Any) -> Any:
         assert lakes.ingest(last, place.lake, tmp_path / "log", **given)[0] == 0
@@ -239,9 +299,9 @@ def test_a_capture_that_is_committed_while_captures_are_chosen(
         waited.append(seconds)
         place.decode()  # the job goes on
 
-    monkeypatch.setattr(replace, "choose", late)
+    monkeypatch.setattr(replace, "choose_captures", late)
     monkeypatch.setattr(replace_signals, "_pause", pause)
-    report = place.replace([*first, *last], signals=Follow(databases=drives.databases, wait=60))
+    report = place.replace([*first, *last], signals=SignalReplacerConfig(databases=drives.databases, wait=60))
     assert (report.replaced, len(waited)) == (2, 1)
     place.decode()
     lake = SignalLake(place.lake)
@@ -288,6 +348,44 @@ def test_a_quarantined_capture_that_can_be_read_now(place: Place, wanted: Path) 
     check(place, wanted, before, [name])
 
 
+@pytest.mark.parametrize("table", ["packets", "captures"])
+def test_rows_of_a_dropped_table_come_back(place: Place, capsys: pytest.CaptureFixture[str], table: str) -> None:
+    """As docs/doctor.md says it: the loss is accepted, then `replace` is run with the URIs, and with nothing else."""
+    names, profile = place.drives.captures, place.drives.profile
+    captures = place.ids(names)
+    before = {name: place.table(name, captures) for name in TABLES}
+    shutil.rmtree(place.lake / table)
+    with pytest.raises(Fatal, match=f"{table} does not exist"):
+        place.replace(names, profile=profile)
+    assert not (place.lake / table).exists()
+    accept = ("doctor", "--lake", place.lake, "--repair", "--accept-loss", table, "--yes")
+    _, out, _ = lakes.run(capsys, *accept)
+    assert f"{table} can be written again" in out
+    report = place.replace(names, profile=profile)
+    assert (report.replaced, report.done, report.unknown) == (len(captures), 0, ())
+    assert {name: place.table(name, captures) for name in TABLES} == before
+    report = place.replace(names, profile=profile)
+    assert (report.replaced, report.done) == (0, len(captures))
+    code, out, _ = lakes.run(capsys, "ingest", *names, "--lake", place.lake, "--profile", profile)
+    assert code == 0, out
+    assert {name: place.table(name, captures) for name in TABLES} == before
+
+
+def test_rows_that_are_gone_or_twice_are_put_right(place: Place) -> None:
+    first, second, third, *_ = names = place.drives.captures
+    before = {name: place.table(name) for name in TABLES}
+    for path, table in ((first, "can_frames"), (second, "captures")):
+        (capture,) = place.ids([path])
+        found = DeltaTable(str(place.lake / table))
+        some = found.to_pyarrow_table(filters=[("capture_id", "=", capture)]).slice(0, 3)
+        write_deltalake(found, some, mode="append")
+    (capture,) = place.ids([third])
+    DeltaTable(str(place.lake / "packets")).delete(f"capture_id = '{capture}' AND packet_no > 1")
+    report = place.replace(names, profile=place.drives.profile)
+    assert (report.replaced, report.done) == (3, len(names) - 3)
+    assert {name: place.table(name) for name in TABLES} == before
+
+
 def test_what_cannot_be_replaced_stays(place: Place, tmp_path: Path) -> None:
     before = {name: place.table(name) for name in TABLES}
     first, second, *_ = place.drives.captures
@@ -313,7 +411,7 @@ def test_a_profile_is_not_lost_by_mistake(place: Place) -> None:
     names = place.drives.captures[:2]
     settings = FleetSettings.load(lake=str(place.lake))
     uris = tuple(f"file://{path.resolve()}" for path in names)
-    said = r"2 of these captures were read with a profile \(profile@[0-9a-f]{12}\) .* --without-profile"
+    said = r"2 of these captures were read with a profile \(profile@[0-9a-f]{12}\), .* --without-profile"
     with pytest.raises(WrongSetting, match=said):
         run(place.spark, str(place.lake), Options(names=uris), settings=settings)
     assert {name: place.table(name) for name in TABLES} == before
@@ -331,13 +429,13 @@ def test_what_is_refused(place: Place, tmp_path: Path) -> None:
     dbc = tmp_path / "other.dbc"
     dbc.write_text('VERSION ""\nBU_: A\nBO_ 1 Other: 8 A\n SG_ s : 0|8@1+ (1,0) [0|0] "" A\n')
     before = {name: place.table(name) for name in TABLES}
-    other = Databases.read(dbc)
+    other = Databases.from_file(dbc)
     decode_signals(place.spark, str(place.lake), SignalOptions(databases=place.drives.databases, wide=(place.message,)))
-    with pytest.raises(Fatal, match="not those of the signals job"):
-        place.replace(place.drives.captures[:1], signals=Follow(databases=other))
+    with pytest.raises(Fatal, match="differ from those of the signals job"):
+        place.replace(place.drives.captures[:1], signals=SignalReplacerConfig(databases=other))
     assert {name: place.table(name) for name in TABLES} == before
     with pytest.raises(WrongSetting, match="nothing to replace"):
         place.replace([], leave_signals=True)
     settings = FleetSettings.load(lake=str(tmp_path / "other"), profile=place.drives.other)
-    with pytest.raises(Fatal, match="is no lake"):
+    with pytest.raises(Fatal, match="is not a lake"):
         run(place.spark, str(tmp_path / "other"), Options(names=("x",)), settings=settings)

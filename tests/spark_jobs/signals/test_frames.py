@@ -11,58 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from parser.tables import TABLES
-from spark_jobs.signals import Databases
-from spark_jobs.signals.frames import FRAMES_AT_ONCE, Decoder, decode_all
-from spark_jobs.signals.tables import SIGNALS_SCHEMA, wide_columns, wide_schema
-from worker.errors import Fatal
-
-A_DBC = """
-VERSION ""
-BU_: A
-BO_ 256 Speed: 8 A
- SG_ Wheel : 0|16@1+ (0.5,0) [0|0] "km/h" A
- SG_ Gear : 16|3@1+ (1,0) [0|5] "" A
- SG_ Late : 56|8@1+ (1,0) [0|0] "" A
-BO_ 2147483904 Other: 2 A
- SG_ x : 0|8@1+ (1,0) [0|0] "" A
-VAL_ 256 Gear 0 "P" 3 "D" ;
-"""
-B_DBC = A_DBC.replace("BO_ 256 Speed", "BO_ 256 Turn").replace('(0.5,0) [0|0] "km/h"', '(1,-100) [0|0] "deg"')
-LDF = """
-LIN_description_file;
-LIN_protocol_version = "2.1";
-LIN_language_version = "2.1";
-LIN_speed = 19.2 kbps;
-Nodes { Master: CEM, 5 ms, 0.1 ms ; Slaves: LSM ; }
-Signals {
-  Level: 10, 0, CEM, LSM ;
-  Mode: 2, 0, CEM, LSM ;
-  Serial: 16, {0, 0}, LSM, CEM ;
-}
-Frames {
-  Cmd: 1, CEM, 2 { Level, 0 ; Mode, 10 ; }
-  Stat: 2, LSM, 2 { Serial, 0 ; }
-}
-Node_attributes {
-  LSM { LIN_protocol = "2.1" ; configured_NAD = 0x20 ; product_id = 0x4A4F, 0x4841 ; response_error = Mode ;
-    P2_min = 150 ms ; ST_min = 50 ms ; configurable_frames { Cmd ; Stat ; } }
-}
-Schedule_tables { Normal { Cmd delay 15 ms ; Stat delay 15 ms ; } }
-Signal_encoding_types {
-  LevelEnc { physical_value, 0, 1000, 0.5, -10, "%" ; logical_value, 1023, "off" ; }
-  ModeEnc { logical_value, 0, "none" ; logical_value, 1, "auto" ; }
-  SerialEnc { bcd_value ; }
-}
-Signal_representation { LevelEnc: Level ; ModeEnc: Mode ; SerialEnc: Serial ; }
-"""
-
-
-def databases(folder: Path, said: str) -> Databases:
-    for name, text in (("a.dbc", A_DBC), ("b.dbc", B_DBC), ("doors.ldf", LDF)):
-        (folder / name).write_text(text)
-    (folder / "buses.yaml").write_text(said)
-    return Databases.read(folder / "buses.yaml")
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.signals import Databases
+from pcaplake.spark_jobs.signals.frames import FRAMES_AT_ONCE, FrameDecoder, decode_batches
+from pcaplake.spark_jobs.signals.tables import SIGNALS_SCHEMA, wide_columns, wide_schema
+from pcaplake.worker.errors import Fatal
+from tests.spark_jobs.signals.databases import A_DBC, TWO_BUSES, databases
 
 
 def frames(table: str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -93,14 +47,8 @@ def shown(batch: pa.RecordBatch, *names: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row[name] for name in names) for row in batch.to_pylist()), key=str)
 
 
-TWO_BUSES = """
-databases: {a: a.dbc, b: b.dbc, doors: doors.ldf}
-buses: {1: a, "2": b, "*": doors}
-"""
-
-
 def test_the_bus_decides_which_database_counts(tmp_path: Path) -> None:
-    decoder = Decoder(databases(tmp_path, TWO_BUSES))
+    decoder = FrameDecoder(databases(tmp_path, TWO_BUSES))
     batch = frames(
         "can_frames",
         [
@@ -114,7 +62,7 @@ def test_the_bus_decides_which_database_counts(tmp_path: Path) -> None:
             can(256, bytes(8), None),
         ],
     )
-    found = decoder.signals("can", batch)
+    found = decoder.decode_signals("can", batch)
     assert found.schema == SIGNALS_SCHEMA
     assert shown(found, "packet_no", "bus", "message", "signal", "value", "label", "unit", "valid", "raw_value") == [
         (1, "1", "Speed", "Gear", 3.0, "D", None, True, 3),
@@ -128,7 +76,7 @@ def test_the_bus_decides_which_database_counts(tmp_path: Path) -> None:
 
 
 def test_lin_by_lin_id(tmp_path: Path) -> None:
-    decoder = Decoder(databases(tmp_path, TWO_BUSES))
+    decoder = FrameDecoder(databases(tmp_path, TWO_BUSES))
     batch = frames(
         "lin_frames",
         [
@@ -139,7 +87,7 @@ def test_lin_by_lin_id(tmp_path: Path) -> None:
             {"lin_id": 1, "payload": b"\x14\x04", "bus": "1"},
         ],
     )
-    found = decoder.signals("lin", batch)
+    found = decoder.decode_signals("lin", batch)
     assert shown(found, "packet_no", "lin_id", "signal", "value", "label", "unit", "valid") == [
         (1, 1, "Level", 0.0, None, "%", True),
         (1, 1, "Mode", 1.0, "auto", None, True),
@@ -151,7 +99,7 @@ def test_lin_by_lin_id(tmp_path: Path) -> None:
 
 def test_equal_to_cantools_frame_by_frame(tmp_path: Path) -> None:
     """Through slices, many ids and payloads of all lengths."""
-    decoder = Decoder(databases(tmp_path, "databases: {a: a.dbc}"))
+    decoder = FrameDecoder(databases(tmp_path, "databases: {a: a.dbc}"))
     theirs = cantools.database.load_string(A_DBC, "dbc").get_message_by_name("Speed")
     rng = np.random.default_rng(3)
     rows = [can(int(rng.integers(254, 258)), rng.bytes(int(rng.integers(0, 12)))) for _ in range(500)]
@@ -161,7 +109,7 @@ def test_equal_to_cantools_frame_by_frame(tmp_path: Path) -> None:
         if row["can_id"] == 256:
             decoded = theirs.decode(row["payload"], decode_choices=False, allow_truncated=True)
             expected |= {(number + 2, name): float(value) for name, value in decoded.items()}
-    found = decoder.signals("can", batch).to_pylist()
+    found = decoder.decode_signals("can", batch).to_pylist()
     assert {(row["packet_no"], row["signal"]): row["value"] for row in found} == expected
     assert len(found) == len(expected)
 
@@ -170,9 +118,9 @@ def test_batches_are_gathered_and_nothing_is_lost(tmp_path: Path) -> None:
     known = databases(tmp_path, "databases: {a: a.dbc}")
     batch = frames("can_frames", [can(256, bytes([n % 256]) * 8) for n in range(1000)])
     count = FRAMES_AT_ONCE // 1000 + 20
-    found = list(decode_all(known, "can", (batch for _ in range(count))))
+    found = list(decode_batches(known, "can", (batch for _ in range(count))))
     assert sum(one.num_rows for one in found) == count * 1000 * 3
-    assert list(decode_all(known, "can", iter(()))) == []
+    assert list(decode_batches(known, "can", iter(()))) == []
 
 
 def test_wide_has_a_column_by_signal(tmp_path: Path) -> None:
@@ -180,7 +128,7 @@ def test_wide_has_a_column_by_signal(tmp_path: Path) -> None:
     batch = frames(
         "can_frames", [can(256, b"\x0a\0\x03\0\0\0\0\x09"), can(256, b"\x0b\0"), can(256, b"", "2"), can(7, b"")]
     )
-    found = Decoder(known).wide("can", "Speed", batch)
+    found = FrameDecoder(known).decode_wide_rows("can", "Speed", batch)
     assert shown(found, "packet_no", "can_id", "Wheel", "Gear", "Gear_label", "Late") == [
         (1, 256, 5.0, 3.0, "D", 9.0),
         (2, 256, 5.5, None, None, None),
@@ -191,7 +139,7 @@ def test_wide_has_a_column_by_signal(tmp_path: Path) -> None:
 def test_wide_columns_never_differ_by_case_alone(tmp_path: Path) -> None:
     text = A_DBC.replace("SG_ Late", "SG_ wheel").replace("SG_ Gear", "SG_ Bus")
     (tmp_path / "c.dbc").write_text(text.replace("VAL_ 256 Gear", "VAL_ 256 Bus"))
-    messages = [one for _, one in Databases.read(tmp_path / "c.dbc") if one.name == "Speed"]
+    messages = [one for _, one in Databases.from_file(tmp_path / "c.dbc") if one.name == "Speed"]
     assert wide_columns(messages) == {"Wheel": "Wheel", "Bus": "Bus_2", "wheel": "wheel_2"}
     names = [name.lower() for name in wide_schema(messages).names]
     assert len(names) == len(set(names))
@@ -203,9 +151,9 @@ def test_wide_columns_never_differ_by_case_alone(tmp_path: Path) -> None:
         ("databases: {a: a.dbc, b: b.dbc}\nbuses: {1: [a, b]}", "Speed .* and Turn .* have the same id 0x100"),
         ("databases: {a: a.dbc}\nbuses: {1: aa}", "no database 'aa'; did you mean 'a'"),
         ("database: {a: a.dbc}", "no key 'database'; did you mean 'databases'"),
-        ("databases: {a: z.dbc}", r"no signal database .*z\.dbc"),
-        ("databases: {a: buses.yaml}", "is no signal database"),
-        ("databases: {d: doors.ldf#x}", "leave `#x` away"),
+        ("databases: {a: z.dbc}", r"signal database .*z\.dbc does not exist"),
+        ("databases: {a: buses.yaml}", "is not a signal database"),
+        ("databases: {d: doors.ldf#x}", "remove `#x`"),
         ("databases: 5", "must be a map"),
         ("databases: {a: [1]}", "must be a name or a list"),
         ("{}", "names no database"),
@@ -220,4 +168,4 @@ def test_mistakes_in_the_yaml_are_told(tmp_path: Path, said: str, told: str) -> 
 def test_a_file_that_is_broken_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.dbc").write_text("BO_ nonsense")
     with pytest.raises(Fatal, match=r"cannot read the signal database .*x\.dbc"):
-        Databases.read(tmp_path / "x.dbc")
+        Databases.from_file(tmp_path / "x.dbc")

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from spark_jobs import compact, compact_plan
-from spark_jobs.signals import Databases, Options, Report, run
-from spark_jobs.signals.history import Changes, State, literal
-from worker.errors import Fatal
-
-from .signal_lakes import SignalLake
-from .test_signals_frames import A_DBC, TWO_BUSES, databases
+from pcaplake.spark_jobs.common.sql import text_literal
+from pcaplake.spark_jobs.compact import job as compact
+from pcaplake.spark_jobs.compact import plan as compact_plan
+from pcaplake.spark_jobs.signals import Databases, Options, Report, run
+from pcaplake.spark_jobs.signals.history import DefinitionChanges, DefinitionState
+from pcaplake.worker.errors import Fatal
+from tests.spark_jobs.signal_lakes import SignalLake
+from tests.spark_jobs.signals.databases import A_DBC, TWO_BUSES, databases
 
 
 def follow(spark: Any, lake: SignalLake, known: Databases, **given: Any) -> Report:
@@ -29,7 +30,7 @@ def changed(folder: Path, said: str = TWO_BUSES) -> Databases:
     )
     (folder / "b.dbc").write_text((folder / "b.dbc").read_text() + '\nCM_ "a comment";\n')
     (folder / "buses.yaml").write_text(said)
-    return Databases.read(folder / "buses.yaml")
+    return Databases.from_file(folder / "buses.yaml")
 
 
 def test_only_what_changed_is_decoded_again(spark: Any, tmp_path: Path) -> None:
@@ -57,6 +58,24 @@ def test_only_what_changed_is_decoded_again(spark: Any, tmp_path: Path) -> None:
     moved = changed(tmp_path, TWO_BUSES.replace('"2": b', '"2": a'))
     assert follow(spark, lake, moved).decoded_again == 1
     assert lake.signals() == lake.expected(moved)
+
+
+def test_the_catalog_of_an_older_version_gets_its_new_column(spark: Any, tmp_path: Path) -> None:
+    """Without a change of any definition; and the job that found a signal it cannot decode goes on with the others."""
+    lake, path = SignalLake(tmp_path / "lake"), tmp_path / "a.dbc"
+    path.write_text(A_DBC.replace("BO_ 256 Speed: 8 A\n", 'BO_ 256 Speed: 8 A\n SG_ Bad : 0|24@1- (1,0) [0|0] "" A\n'))
+    path.write_text(path.read_text() + "SIG_VALTYPE_ 256 Bad : 1;\n")
+    known = Databases.from_file(path)
+    lake.can(5)
+    report = follow(spark, lake, known)
+    assert list(report.unreadable) == ["Speed.Bad"]
+    assert lake.signals() == lake.expected(known)
+    place = str(lake.folder / "signal_catalog")
+    older = spark.read.format("delta").load(place).drop("unreadable")
+    older.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
+    assert follow(spark, lake, known).catalog_rows == report.catalog_rows
+    reasons = {row["signal"]: row["unreadable"] for row in lake.table("signal_catalog").to_pylist()}
+    assert {name for name, reason in reasons.items() if reason is not None} == {"Bad"}
 
 
 def test_killed_while_history_is_decoded_again(spark: Any, tmp_path: Path) -> None:
@@ -109,7 +128,7 @@ def test_wide_tables_follow(spark: Any, tmp_path: Path) -> None:
     assert {"Wheel", "Gear", "Gear_label", "Late"} <= set(wide.column_names)
     (tmp_path / "a.dbc").write_text(A_DBC.replace("SG_ Late", "SG_ Later"))
     lake.can(1)
-    follow(spark, lake, Databases.read(tmp_path / "buses.yaml"), wide=("Speed",))
+    follow(spark, lake, Databases.from_file(tmp_path / "buses.yaml"), wide=("Speed",))
     wide = lake.table("signals_Speed")
     assert len(wide) == 11
     assert wide["Later"].null_count == 0
@@ -143,9 +162,9 @@ def files(lake: SignalLake) -> list[str]:
 
 
 def test_changes_and_their_predicate() -> None:
-    old = State(buses={"*": {("can", 1): "a", ("lin", 1): "l"}, "it's": {("can", 1): "b"}}, wide={"M": "1"})
-    new = State(buses={"*": {("can", 1): "a", ("can", 2): "c"}, "B": {}}, wide={"M": "2", "N": "1"})
-    changes = old.changed(new)
+    old = DefinitionState(buses={"*": {("can", 1): "a", ("lin", 1): "l"}, "it's": {("can", 1): "b"}}, wide={"M": "1"})
+    new = DefinitionState(buses={"*": {("can", 1): "a", ("can", 2): "c"}, "B": {}}, wide={"M": "2", "N": "1"})
+    changes = old.find_changes(new)
     assert changes.named == ("B", "it's")
     assert dict(changes.ids) == {
         "*": {("can", 2), ("lin", 1)},
@@ -154,16 +173,17 @@ def test_changes_and_their_predicate() -> None:
     }
     assert changes.wide == ("M", "N")
     others = "(bus IS NULL OR bus NOT IN ('B', 'it\\'s'))"
-    assert changes.predicate(["can"]) == (
+    assert changes.to_sql_condition(["can"]) == (
         f"({others} AND can_id IN (2)) OR (bus = 'B' AND can_id IN (1)) OR (bus = 'it\\'s' AND can_id IN (1, 2))"
     )
-    assert changes.predicate(["lin"]) == f"({others} AND lin_id IN (1)) OR (bus = 'B' AND lin_id IN (1))"
-    assert Changes(named=(), ids={"*": [("can", 1)]}, wide=()).predicate(["lin"]) is None
-    marked = old.marked(changes)
+    assert changes.to_sql_condition(["lin"]) == f"({others} AND lin_id IN (1)) OR (bus = 'B' AND lin_id IN (1))"
+    assert DefinitionChanges(named=(), ids={"*": [("can", 1)]}, wide=()).to_sql_condition(["lin"]) is None
+    marked = old.with_pending_changes(changes)
     for one in (old, new):
-        assert marked.changed(one).ids.keys() >= changes.ids.keys()
-    assert State.from_json(marked.to_json()) == marked
-    assert not new.changed(new)
-    assert literal("a\\'") == "'a\\\\\\''"
+        assert marked.find_changes(one).ids.keys() >= changes.ids.keys()
+    assert DefinitionState.from_json(marked.to_json()) == marked
+    assert not new.find_changes(new)
+    assert text_literal("${x}") == "'\\u0024{x}'", "Spark would take it for a variable"
+    assert text_literal("a\\'") == "'a\\\\\\''"
     with pytest.raises(Fatal, match="cannot be read"):
-        State.from_json(b"{}")
+        DefinitionState.from_json(b"{}")

@@ -18,24 +18,24 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import job
-from spark_jobs.__main__ import app_of
-from spark_jobs.places import read_table
-from spark_jobs.vacuum import DAY_MS, LEAST_MS, MARGIN_MS, RETENTION_MS, Options, retention_hours, run
-from spark_jobs.waiting import CLOCK, Waiting, look
-from worker.errors import Fatal
-from worker.fleet.doctor import Subject
-from worker.fleet_settings import FleetSettings
-from worker.lake.files import HOUR_MS
-from worker.lake.fleet import Services, open_lake
-from worker.lake.lake import Lake
-from worker.lake.manifest import Manifest, Stage, manifest_path
-
-from .conftest import Site
-from .drives import Drive, fill, fill_fleet, staged
+from pcaplake.spark_jobs.__main__ import build_command_line
+from pcaplake.spark_jobs.common import job
+from pcaplake.spark_jobs.common.lake_tables import read_table
+from pcaplake.spark_jobs.vacuum.job import DAY_MS, LEAST_MS, MARGIN_MS, RETENTION_MS, Options, retention_hours, run
+from pcaplake.spark_jobs.vacuum.pending_stages import CLOCK, PendingStages, find_pending_stages
+from pcaplake.worker.admin.open_case import Subject
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
+from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.staging.stage_files import HOUR_MS
+from tests.spark_jobs.conftest import Site
+from tests.spark_jobs.drives import Drive, fill, fill_fleet, staged
 
 NOW = 1_800_000_000_000
-NOBODY = Waiting(stages=0, oldest=None, now=NOW)
+NOBODY = PendingStages(stages=0, oldest=None, now=NOW)
 
 
 class TestHowLongFilesAreKept:
@@ -43,7 +43,7 @@ class TestHowLongFilesAreKept:
         assert retention_hours(Options(), {}, NOBODY, NOW) == 240
 
     def test_never_less_than_a_week(self) -> None:
-        with pytest.raises(ValueError, match="retention-days: 7 is the least"):
+        with pytest.raises(ValueError, match="retention-days: must be at least 7"):
             Options(retention_ms=LEAST_MS - 1)
         assert retention_hours(Options(retention_ms=LEAST_MS), {}, NOBODY, NOW) == 7 * 24
 
@@ -54,7 +54,7 @@ class TestHowLongFilesAreKept:
             retention_hours(Options(), {"delta.deletedFileRetentionDuration": "interval 1 month"}, NOBODY, NOW)
 
     def test_longer_than_anything_waits(self) -> None:
-        waiting = Waiting(stages=1, oldest=NOW - 20 * DAY_MS, now=NOW)
+        waiting = PendingStages(stages=1, oldest=NOW - 20 * DAY_MS, now=NOW)
         assert retention_hours(Options(), {}, waiting, NOW) == 21 * 24
 
     def test_a_clock_that_is_ahead_does_not_make_files_older(self) -> None:
@@ -70,7 +70,7 @@ class TestHowLongFilesAreKept:
     def test_whatever_the_clock_says_nothing_young_or_waited_for_is_deleted(
         self, asked: int, age: int | None, ahead: int, kept: int | None
     ) -> None:
-        waiting = Waiting(stages=0 if age is None else 1, oldest=None if age is None else NOW - age, now=NOW)
+        waiting = PendingStages(stages=0 if age is None else 1, oldest=None if age is None else NOW - age, now=NOW)
         properties = {} if kept is None else {"delta.deletedFileRetentionDuration": f"interval {kept} days"}
         hours = retention_hours(Options(retention_ms=asked), properties, waiting, NOW + ahead)
         cutoff = NOW + ahead - hours * HOUR_MS  # by the store's clock: files that are older go
@@ -83,8 +83,8 @@ def old(stage: Stage, days: float) -> Stage:
     return replace(stage, written_at=round(time.time() * 1000 - days * DAY_MS))
 
 
-def ask(lake: str, **given: Any) -> Waiting:
-    return asyncio.run(look(Subject(settings=FleetSettings.load(), lake=lake, **given), lake))
+def ask(lake: str, **given: Any) -> PendingStages:
+    return asyncio.run(find_pending_stages(Subject(settings=FleetSettings.load(), lake=lake, **given), lake))
 
 
 class TestWhatWaits:
@@ -106,10 +106,20 @@ class TestWhatWaits:
 
         return asyncio.run(make())
 
+    def test_a_table_whose_log_was_set_back_is_left_alone(self, lake: str) -> None:
+        fill(lake, [Drive(number=1)])
+        assert ask(lake).behind == {}
+        max(Path(lake, "packets", "_delta_log").glob("*.json")).unlink()
+        waiting = ask(lake)
+        assert list(waiting.behind) == ["packets"]
+        nowhere: Any = None  # Spark is not asked
+        with pytest.raises(Fatal, match="skipped for the reasons above: packets"):
+            run(nowhere, lake, Options(tables=("packets",)), waiting=waiting)
+
     def test_nothing(self, lake: str) -> None:
         fill(lake, [Drive(number=1)])
         found = ask(lake)
-        assert (found.stages, found.oldest, found.age) == (0, None, 0)
+        assert (found.stages, found.oldest, found.oldest_age_ms) == (0, None, 0)
         assert abs(found.now - time.time() * 1000) < HOUR_MS
 
     def test_stages_on_the_work_list(self, lake: str) -> None:
@@ -119,28 +129,28 @@ class TestWhatWaits:
         self.stage(lake, 2)
         found = ask(lake)
         assert found.stages == 3
-        assert 3 * DAY_MS <= found.age < 3.1 * DAY_MS
+        assert 3 * DAY_MS <= found.oldest_age_ms < 3.1 * DAY_MS
 
     def test_held_ones(self, lake: str) -> None:
         fill(lake, [Drive(number=1)])
-        self.stage(lake, 30, then=lambda opened, stage: opened.ledger.hold(0, stage.stage_id, "no such column"))
+        self.stage(lake, 30, then=lambda opened, stage: opened.ledger.hold_stage(0, stage.stage_id, "no such column"))
         found = ask(lake)
-        assert (found.stages, found.age // DAY_MS) == (1, 30)
+        assert (found.stages, found.oldest_age_ms // DAY_MS) == (1, 30)
 
     def test_those_of_a_batch_that_is_not_in_every_table(self, lake: str) -> None:
         """A table is blocked: the stage left the work list long ago."""
         fill(lake, [Drive(number=1)])
 
         async def fix(opened: Lake, stage: Stage) -> None:
-            head = await opened.ledger.head()
+            head = await opened.ledger.read_head()
             manifest = Manifest(batch=head + 1, generation=0, opens=False, tables=tuple(stage.adds), stages=(stage,))
             await opened.store.put_if_absent(manifest_path(head + 1), manifest.to_json())
-            await opened.ledger.mark(manifest)
-            await opened.ledger.unpend(0, [stage.stage_id])
+            await opened.ledger.mark_batch_stages(manifest)
+            await opened.ledger.remove_pending_stages(0, [stage.stage_id])
 
         self.stage(lake, 40, then=fix)
         found = ask(lake)
-        assert (found.stages, found.age // DAY_MS) == (1, 40)
+        assert (found.stages, found.oldest_age_ms // DAY_MS) == (1, 40)
 
     def test_without_the_lakes_ledger_nothing_is_known(self, lake: str, tmp_path: Path) -> None:
         with pytest.raises(Fatal, match=r"no lake yet"):
@@ -150,7 +160,7 @@ class TestWhatWaits:
             ask(lake, ledger=tmp_path / "elsewhere")
 
     def test_a_ledger_that_forgot_a_stage_is_not_believed(self, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        from worker.lake.ledger.sqlite import SqliteLedger
+        from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 
         fill(lake, [Drive(number=1)])
         self.stage(lake, 1)
@@ -158,8 +168,8 @@ class TestWhatWaits:
         async def nothing(self: object, generation: int, ids: object) -> dict[str, Any]:
             return {}
 
-        monkeypatch.setattr(SqliteLedger, "stages", nothing)
-        with pytest.raises(Fatal, match="1 stages are on the work list and not in the ledger"):
+        monkeypatch.setattr(SqliteLedger, "get_stage_items", nothing)
+        with pytest.raises(Fatal, match="1 stages are on the work list but not in the ledger"):
             ask(lake)
 
 
@@ -239,12 +249,14 @@ def test_as_a_command_on_a_lake_of_the_fleet(
     async def stage() -> None:
         async with AsyncExitStack() as stack:
             services = await stack.enter_async_context(await Services.open(settings.ledger_table, settings.lock_table))
-            opened = await open_lake(lake, services, options=settings.storage_option, commits=False)
+            opened = await Lake.open(
+                lake, lake_config=LakeConfig(commits=False), ledger=services, storage_options=settings.storage_option
+            )
             stack.push_async_callback(opened.close)
             await opened.stage(old(staged(opened, [Drive(number=3)])[0], 12))
 
     asyncio.run(stage())
-    code = job.run(app_of(["vacuum"]), ["vacuum", "--lake", lake, "--table", "can_frames", "--dry-run"])
+    code = job.run(build_command_line(["vacuum"]), ["vacuum", "--lake", lake, "--table", "can_frames", "--dry-run"])
     out, err = capsys.readouterr()
     assert code == 0, err
     report = json.loads(out)
@@ -259,8 +271,11 @@ def test_as_a_command_on_a_lake_of_the_fleet(
 def test_what_is_no_retention_is_a_usage_error(
     spark: Any, of_the_site: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert job.run(app_of(["vacuum"]), ["vacuum", "--lake", of_the_site, "--retention-days", "6.9"]) == job.USAGE
-    assert "--retention-days: 7 is the least" in capsys.readouterr().err
+    assert (
+        job.run(build_command_line(["vacuum"]), ["vacuum", "--lake", of_the_site, "--retention-days", "6.9"])
+        == job.USAGE
+    )
+    assert "--retention-days: must be at least 7" in capsys.readouterr().err
 
 
 def test_the_default_is_twice_the_age_at_which_stages_are_given_back() -> None:

@@ -16,19 +16,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.worker.lake.deltas import add, foreign
-from worker.commands.status import shown
-from worker.fleet.checks_queue import QueueFacts
-from worker.fleet.doctor import Subject
-from worker.fleet.status import LakeStatus, LakeWatch, Leader, Status, TableStatus, Watch
-from worker.fleet_settings import FleetSettings
-from worker.lake.lake import SCHEMAS
-from worker.lake.ledger import Lease
-from worker.lake.manifest import Manifest, manifest_path
-
-from . import lakes
-from .conftest import Drive
-from .patients import Ground, change, described, drop, with_checkpoint
+from pcaplake.worker.admin.doctor.checks_queue import QueueFacts
+from pcaplake.worker.admin.open_case import Subject
+from pcaplake.worker.admin.status import FleetWatch, LakeStatus, LakeWatch, Leader, Status, TableStatus
+from pcaplake.worker.cli.status import render_status
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.lake.ledger import Lease
+from pcaplake.worker.lake.records import Manifest, manifest_path
+from pcaplake.worker.lake.tables import SCHEMAS
+from tests.worker import lakes
+from tests.worker.conftest import Drive
+from tests.worker.lake.delta.deltas import add, foreign
+from tests.worker.patients import Ground, change, described, drop, with_checkpoint
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -46,64 +45,55 @@ def watch_of(ground: Ground, clock: Clock | None = None) -> LakeWatch:
 
 
 async def look(ground: Ground) -> LakeStatus:
-    return await watch_of(ground).look(wait=True)
+    return await watch_of(ground).read_status(wait=True)
 
 
-def test_a_lake_at_rest_and_one_that_works() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        now = await look(ground)
-        assert (now.problem, now.head, now.last_batch, now.pending, now.oldest_pending) == (None, 2, 2, 0, None)
-        assert now.leader == Leader(owner="", moves=False)
-        packets = now.tables["packets"]
-        assert (packets.version, packets.txn, packets.files, packets.rows) == (3, 2, 3, 6)
-        files = ground.objects("packets", ".parquet")
-        assert packets.bytes == sum(len(ground.store.objects[path][0]) for path in files)
-        assert (packets.checkpoint, packets.checkpoint_age, packets.blocked) == (None, None, None)
-        stage = await ground.staged("d")
-        await ground.staged("e")
-        held = await ground.staged("f")
-        assert await ground.ledger.hold(0, held.stage_id, "a test")
-        ground.days = 0.5
-        manifest = Manifest(batch=3, generation=0, opens=False, tables=(), stages=(stage,))
-        ground.store.write(manifest_path(3), manifest.to_json())
-        now = await look(ground)
-        assert (now.head, now.last_batch, now.pending, now.oldest_pending) == (2, 3, 2, 43_200.0)
-        assert now.held == {held.stage_id: "a test"}
-
-    asyncio.run(run())
+async def test_a_lake_at_rest_and_one_that_works() -> None:
+    ground = await Ground().start()
+    now = await look(ground)
+    assert (now.problem, now.head, now.last_batch, now.pending, now.oldest_pending) == (None, 2, 2, 0, None)
+    assert now.leader == Leader(owner="", moves=False)
+    packets = now.tables["packets"]
+    assert (packets.version, packets.txn, packets.files, packets.rows) == (3, 2, 3, 6)
+    files = ground.objects("packets", ".parquet")
+    assert packets.bytes == sum(len(ground.store.objects[path][0]) for path in files)
+    assert (packets.checkpoint, packets.checkpoint_age, packets.blocked) == (None, None, None)
+    stage = await ground.staged("d")
+    await ground.staged("e")
+    held = await ground.staged("f")
+    assert await ground.ledger.hold_stage(0, held.stage_id, "a test")
+    ground.days = 0.5
+    manifest = Manifest(batch=3, generation=0, opens=False, tables=(), stages=(stage,))
+    ground.store.put_past_faults(manifest_path(3), manifest.to_json())
+    now = await look(ground)
+    assert (now.head, now.last_batch, now.pending, now.oldest_pending) == (2, 3, 2, 43_200.0)
+    assert now.held == {held.stage_id: "a test"}
 
 
-def test_blocked_tables_and_those_that_cannot_be_read() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        change(ground, "packets", described(ground, "packets", configuration={"delta.constraints.c": "x"}))
-        drop(ground, f"captures/_delta_log/{2:020d}.json")
-        now = await look(ground)
-        assert now.blocked.keys() == {"packets", "captures"}
-        assert "delta.constraints.c is set" in now.blocked["packets"]
-        assert "version 2 is missing" in now.blocked["captures"]
-
-    asyncio.run(run())
+async def test_blocked_tables_and_those_that_cannot_be_read() -> None:
+    ground = await Ground().start()
+    change(ground, "packets", described(ground, "packets", configuration={"delta.constraints.c": "x"}))
+    drop(ground, f"captures/_delta_log/{2:020d}.json")
+    now = await look(ground)
+    assert now.blocked_tables.keys() == {"packets", "captures"}
+    assert "delta.constraints.c is set" in now.blocked_tables["packets"]
+    assert "version 2 is missing" in now.blocked_tables["captures"]
 
 
-def test_what_is_kept_between_looks_is_only_continued() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        watch = watch_of(ground)
-        assert (await watch.look(wait=True)).tables["packets"].files == 3
-        await ground.batch("d")
-        metadata_read = f"store.get packets/_delta_log/{1:020d}.json"
-        ground.faults.seen.clear()
-        now = await watch.look(wait=True)
-        assert (now.head, now.tables["packets"].files, now.tables["packets"].rows) == (3, 4, 8)
-        assert metadata_read not in ground.faults.seen
-        gone = next(iter(json.loads(line)["add"]["path"] for line in log_of(ground) if "add" in json.loads(line)))
-        foreign(ground.store, "packets", {"remove": {"path": gone, "dataChange": False}}, {"add": bare("compacted")})
-        now = await watch.look(wait=True)
-        assert (now.tables["packets"].files, now.tables["packets"].rows) == (4, None), "one does not say its rows"
-
-    asyncio.run(run())
+async def test_what_is_kept_between_looks_is_only_continued() -> None:
+    ground = await Ground().start()
+    watch = watch_of(ground)
+    assert (await watch.read_status(wait=True)).tables["packets"].files == 3
+    await ground.batch("d")
+    metadata_read = f"store.get packets/_delta_log/{1:020d}.json"
+    ground.faults.seen.clear()
+    now = await watch.read_status(wait=True)
+    assert (now.head, now.tables["packets"].files, now.tables["packets"].rows) == (3, 4, 8)
+    assert metadata_read not in ground.faults.seen
+    gone = next(iter(json.loads(line)["add"]["path"] for line in log_of(ground) if "add" in json.loads(line)))
+    foreign(ground.store, "packets", {"remove": {"path": gone, "dataChange": False}}, {"add": bare("compacted")})
+    now = await watch.read_status(wait=True)
+    assert (now.tables["packets"].files, now.tables["packets"].rows) == (4, None), "one does not say its rows"
 
 
 def log_of(ground: Ground) -> list[bytes]:
@@ -114,73 +104,64 @@ def bare(name: str) -> dict[str, Any]:
     return {key: value for key, value in add(name).to_json().items() if key != "stats"}
 
 
-def test_a_log_that_was_cleaned_up_between_two_looks_is_read_anew() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        watch = watch_of(ground)
-        await watch.look(wait=True)
-        await ground.batch("d")
-        ground.days = 1.0
-        with_checkpoint(ground, "packets", 4, [add(number, rows=10) for number in range(5)], clean_up=True)
-        ground.days = 1.5
-        packets = (await watch.look(wait=True)).tables["packets"]
-        assert (packets.version, packets.files, packets.rows) == (4, 5, 50)
-        assert (packets.checkpoint, packets.checkpoint_age) == (4, 43_200.0)
-
-    asyncio.run(run())
+async def test_a_log_that_was_cleaned_up_between_two_looks_is_read_anew() -> None:
+    ground = await Ground().start()
+    watch = watch_of(ground)
+    await watch.read_status(wait=True)
+    await ground.batch("d")
+    ground.days = 1.0
+    with_checkpoint(ground, "packets", 4, [add(number, rows=10) for number in range(5)], clean_up=True)
+    ground.days = 1.5
+    packets = (await watch.read_status(wait=True)).tables["packets"]
+    assert (packets.version, packets.files, packets.rows) == (4, 5, 50)
+    assert (packets.checkpoint, packets.checkpoint_age) == (4, 43_200.0)
 
 
-def test_whether_somebody_leads_is_seen_from_the_beat() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        clock = Clock()
-        watch = watch_of(ground, clock)
+async def test_whether_somebody_leads_is_seen_from_the_beat() -> None:
+    ground = await Ground().start()
+    clock = Clock()
+    watch = watch_of(ground, clock)
 
-        async def seen(beat: int) -> bool | None:
-            ground.ledger.shared.lease = Lease(owner="leader", beat=beat)
-            now = await watch.look(wait=False)
-            assert now.leader.owner == "leader"
-            return now.leader.moves
+    async def seen(beat: int) -> bool | None:
+        ground.ledger.shared.lease = Lease(owner="leader", beat=beat)
+        now = await watch.read_status(wait=False)
+        assert now.leader.owner == "leader"
+        return now.leader.moves
 
-        assert await seen(1) is None, "seen once"
-        assert await seen(1) is None
-        assert await seen(2) is True
-        clock.now = 0.5
-        assert await seen(2) is True, "it has time"
-        clock.now = 1.1
-        assert await seen(2) is False
-        assert await seen(3) is True
-        ground.ledger.shared.lease = Lease(owner="", beat=4)
-        assert (await watch.look(wait=False)).leader == Leader(owner="", moves=False)
+    assert await seen(1) is None, "seen once"
+    assert await seen(1) is None
+    assert await seen(2) is True
+    clock.now = 0.5
+    assert await seen(2) is True, "it has time"
+    clock.now = 1.1
+    assert await seen(2) is False
+    assert await seen(3) is True
+    ground.ledger.shared.lease = Lease(owner="", beat=4)
+    assert (await watch.read_status(wait=False)).leader == Leader(owner="", moves=False)
 
-        ground.ledger.shared.lease = Lease(owner="leader", beat=5)
-        ground.slept = 0.0
-        assert (await look(ground)).leader.moves is False
-        assert ground.slept == pytest.approx(1.0), "the patience of the case"
+    ground.ledger.shared.lease = Lease(owner="leader", beat=5)
+    ground.slept = 0.0
+    assert (await look(ground)).leader.moves is False
+    assert ground.slept == pytest.approx(1.0), "the patience of the case"
 
-        def beat() -> None:
-            ground.ledger.shared.lease = Lease(owner="leader", beat=6)
+    def beat() -> None:
+        ground.ledger.shared.lease = Lease(owner="leader", beat=6)
 
-        ground.while_asleep = beat
-        ground.slept = 0.0
-        assert (await look(ground)).leader.moves is True
-        assert ground.slept < 0.5, "no longer than needed"
-
-    asyncio.run(run())
+    ground.while_asleep = beat
+    ground.slept = 0.0
+    assert (await look(ground)).leader.moves is True
+    assert ground.slept < 0.5, "no longer than needed"
 
 
-def test_a_lake_that_cannot_be_known() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        broken = await LakeWatch(ground.case(log_store="put-if-absent")).look(wait=True)
-        assert broken.problem is None, "that is for the doctor"
-        ground.faults.at("ledger.head", "error")
-        assert "injected" in ((await look(ground)).problem or "")
-        drop(ground, "_pcaplake/lake.json")
-        assert "lake.json is gone" in ((await look(ground)).problem or "")
-        assert "no lake yet" in ((await look(Ground())).problem or "")
-
-    asyncio.run(run())
+async def test_a_lake_that_cannot_be_known() -> None:
+    ground = await Ground().start()
+    broken = await LakeWatch(ground.case(log_store="put-if-absent")).read_status(wait=True)
+    assert broken.problem is None, "that is for the doctor"
+    ground.faults.inject_fault("ledger.head", "error")
+    assert "injected" in ((await look(ground)).problem or "")
+    drop(ground, "_pcaplake/lake.json")
+    assert "lake.json is gone" in ((await look(ground)).problem or "")
+    assert "no lake yet" in ((await look(Ground())).problem or "")
 
 
 # -- what is shown --------------------------------------------------------------------------------------------------------
@@ -189,7 +170,7 @@ def test_a_lake_that_cannot_be_known() -> None:
 def text(now: Status) -> list[str]:
     console = Console(width=160, no_color=True, highlight=False)
     with console.capture() as captured:
-        console.print(shown(now))
+        console.print(render_status(now))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -213,9 +194,9 @@ def test_one_screen() -> None:
         "queue q: 1,000 waiting (the oldest for 90 s), 3 in flight, 0 delayed, 2 dead letters",
         "",
         "s3://lakes/a",
-        "  batches: head 3, last 5 (2 to go)",
+        "  batches: head 3, last 5 (2 open)",
         "  stages: 4 waiting, the oldest for 10 min, 1 held",
-        "  committer: me, its beat moves",
+        "  committer: me, heartbeat active",
         "  held s: [why]",
         "  blocked faults: no",
         " table      version  batch  files       rows  bytes   checkpoint",
@@ -235,7 +216,7 @@ def test_one_screen() -> None:
     )
     queue = replace(queue, dead_letters=None, not_allowed="SQS queue q-dead")
     now = Status(queue=queue, queue_problem=None, lakes=(unseen,))
-    assert now.known
+    assert now.is_complete
     assert text(now) == [
         "queue q: 1,000 waiting (the oldest for 90 s), 3 in flight, 0 delayed, dead letters unknown (not allowed: SQS queue "
         "q-dead)",
@@ -247,9 +228,10 @@ def test_one_screen() -> None:
         "  not allowed: DynamoDB Query on l",
     ]
     failed = Status(queue=None, queue_problem="no such queue", lakes=())
-    assert (text(failed), failed.known) == (["queue: no such queue"], False)
+    assert (text(failed), failed.is_complete) == (["queue: no such queue"], False)
 
 
+@pytest.mark.slow
 def test_a_lake_of_this_machine(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake = tmp_path / "lake"
     assert lakes.run(capsys, "ingest", drive.folder, "--lake", lake, "--profile", drive.profile)[0] == 0
@@ -269,15 +251,15 @@ def test_a_lake_of_this_machine(drive: Drive, tmp_path: Path, capsys: Capsys) ->
     (lake / "_pcaplake/ledger.sqlite").unlink()
     code, out, _ = lakes.run(capsys, "status", "--lake", lake)
     assert code == 3
-    assert "ledger.sqlite is not there" in out
+    assert "ledger.sqlite does not exist" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--lake", "{tmp}/no"], "there is no lake at"),
-        (["--lake", "{tmp}", "--watch"], "--watch is for a terminal"),
-        (["--lake", "{tmp}", "--every", "0.1"], "0.5 s is the least"),
+        (["--lake", "{tmp}", "--watch"], "--watch needs a terminal"),
+        (["--lake", "{tmp}", "--every", "0.1"], "the minimum is 0.5 s"),
     ],
 )
 def test_usage(arguments: list[str], message: str, tmp_path: Path, capsys: Capsys) -> None:
@@ -286,11 +268,12 @@ def test_usage(arguments: list[str], message: str, tmp_path: Path, capsys: Capsy
     assert message in err
 
 
+@pytest.mark.slow
 def test_live_on_a_terminal_until_ctrl_c(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake = tmp_path / "lake"
     assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake, "--profile", drive.profile)[0] == 0
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "worker", "status", "--lake", lake, "--watch", "--every", "0.5"]
+    command = [sys.executable, "-m", "pcaplake.worker", "status", "--lake", lake, "--watch", "--every", "0.5"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "50"}
     process = subprocess.Popen(command, stdout=slave, stderr=slave, env=environment, start_new_session=True)
     os.close(slave)
@@ -317,9 +300,9 @@ def test_two_lakes_of_settings_one_of_which_is_gone(drive: Drive, tmp_path: Path
     async def run() -> Status:
         routes = [f"  - {{bucket: {name}, lake: '{tmp_path / name}'}}" for name in ("lake", "other")]
         (tmp_path / "routes.yaml").write_text("\n".join(["routes:", *routes]))
-        async with Watch(Subject(settings=FleetSettings(routes=tmp_path / "routes.yaml"))) as watch:
-            return await watch.look()
+        async with FleetWatch(Subject(settings=FleetSettings(routes=tmp_path / "routes.yaml"))) as watch:
+            return await watch.read_status()
 
     now = asyncio.run(run())
     assert [one.problem for one in now.lakes] == [None, "there is no lake yet"]
-    assert not now.known
+    assert not now.is_complete

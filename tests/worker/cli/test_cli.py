@@ -17,24 +17,38 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from parser.tables import TABLES
-from worker import cli, sample, warm
-from worker.commands.ingest import KNOBS, report
-from worker.ingest import Tally
-from worker.lake.delta import LogStore
-from worker.lake.knobs import Knobs
-from worker.lake.lake import count_tables
-from worker.lake.store import Store
-from worker.settings import Settings, WrongSetting
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker import sample, warm
+from pcaplake.worker.cli import app as cli
+from pcaplake.worker.cli.ingest import KNOBS, tally_as_dict
+from pcaplake.worker.config.settings import Settings, WrongSetting
+from pcaplake.worker.ingest.local_run import Tally
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta import LogStore
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.lake.tables import count_tables
+from tests.worker import lakes
+from tests.worker.conftest import Drive
 
-from . import lakes
-from .conftest import Drive
-
-KEYS = ["captures", "already_ingested", "quarantined", "ignored", "packets", "rows", "seconds", "cpu_seconds"]
+KEYS = [
+    "captures",
+    "already_ingested",
+    "quarantined",
+    "ignored",
+    "not_read",
+    "kept",
+    "changed",
+    "replaced",
+    "packets",
+    "rows",
+    "seconds",
+    "cpu_seconds",
+]
 KEYS += ["rows_per_second", "faults"]
 Capsys = pytest.CaptureFixture[str]
 
 
+@pytest.mark.slow
 def test_json_of_ingest_and_tables(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake = tmp_path / "lake"
     arguments = ("ingest", drive.folder, "--lake", lake, "--profile", drive.profile, "--json")
@@ -73,10 +87,11 @@ def test_piped_output_is_plain_and_on_stdout(drive: Drive, tmp_path: Path, capsy
     assert [line.split()[0] for line in out.splitlines()] == ["table", *TABLES]
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal_only(drive: Drive, tmp_path: Path) -> None:
     """stderr is a terminal: bytes, captures and rows a second are drawn there; stdout stays one JSON line."""
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "worker", "ingest", drive.folder, "--lake", tmp_path / "lake", "--json"]
+    command = [sys.executable, "-m", "pcaplake.worker", "ingest", drive.folder, "--lake", tmp_path / "lake", "--json"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=environment)
     os.close(slave)
@@ -115,17 +130,17 @@ def test_a_bar_on_a_terminal_only(drive: Drive, tmp_path: Path) -> None:
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--threads", "0"], "--threads: must be"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--threads", "many"], "--threads"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--partition-by", "colour"], "no table has a column 'colour'"),
-        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--storage-option", "x"], "'x' is no KEY=VALUE"),
+        (["ingest", "{drive}", "--lake", "{tmp}/lake", "--storage-option", "x"], "'x' is not KEY=VALUE"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--profile", "{tmp}/no.yaml"], "cannot read the profile"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--profile", "{drive}/profile"], "line 1: "),
         (["tables", "--lake", "{tmp}/lake"], "there is no lake at"),
         (["maintain", "--lake", "{tmp}/lake"], "there is no lake at"),
         (["inspect", "{tmp}/no.pcap"], "No such file"),
-        (["inspect", "{tmp}"], "is no regular file"),
-        (["inspect", "/dev/null"], "is no regular file"),
+        (["inspect", "{tmp}"], "is not a regular file"),
+        (["inspect", "/dev/null"], "is not a regular file"),
         (["sample", "{tmp}/out", "--mix", "z"], "no mix 'z'"),
-        (["sample", "{drive}/profile", "--mix", "a"], "{drive}/profile is no folder"),
-        (["sample", "{drive}/profile/sub", "--mix", "a"], "{drive}/profile is no folder"),
+        (["sample", "{drive}/profile", "--mix", "a"], "{drive}/profile is not a folder"),
+        (["sample", "{drive}/profile/sub", "--mix", "a"], "{drive}/profile is not a folder"),
         (["brew"], "No such command"),
     ],
 )
@@ -175,15 +190,15 @@ def test_nothing_unexpected_gets_a_traceback(tmp_path: Path, capsys: Capsys, mon
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("something nobody thought of")
 
-    monkeypatch.setattr(sample, "make", broken)
-    monkeypatch.setattr("worker.commands.sample.make", broken)
+    monkeypatch.setattr(sample, "write_sample_captures", broken)
+    monkeypatch.setattr("pcaplake.worker.cli.sample.write_sample_captures", broken)
     code, _, err = lakes.run(capsys, "sample", tmp_path)
     assert code == 3
     assert "unexpected RuntimeError: something nobody thought of" in err
     assert "Traceback" not in err
     monkeypatch.setenv("PCAPLAKE_DEBUG", "1")
     with pytest.raises(RuntimeError):
-        cli.run(["sample", str(tmp_path)])
+        cli.run_command_line(["sample", str(tmp_path)])
 
 
 def test_every_knob_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
@@ -191,7 +206,7 @@ def test_every_knob_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch,
     code, out, _ = lakes.run(capsys, "ingest", "--help")
     assert code == 0
     assert KNOBS in out
-    for name in Knobs.__slots__:
+    for name in Settings.model_fields.keys() & set(LakeConfig.__slots__):
         assert f"--{name.replace('_', '-')}" in out
     for name, text, value in (
         ("target_file_size", "64 MB", 64 << 20),
@@ -206,7 +221,7 @@ def test_every_knob_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch,
         ("commit_timeout", "90", 90.0),
     ):
         monkeypatch.setenv(f"PCAPLAKE_{name.upper()}", text)
-        assert getattr(Settings.load(lake="x").knobs(), name) == value
+        assert getattr(Settings.load(lake="x").lake_config, name) == value
     monkeypatch.setenv("PCAPLAKE_MAX_RECORDS", "11")
     assert Settings.load(lake="x", max_records=12).max_records == 12
     monkeypatch.setenv("PCAPLAKE_STORAGE_OPTION", '{"aws_region": "x"}')
@@ -217,9 +232,10 @@ def test_every_knob_is_an_option_and_a_variable(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_flush_interval_of_ingest_is_a_minute() -> None:
-    assert Settings.load(lake="x").knobs().flush_interval == 60.0
+    assert Settings.load(lake="x").lake_config.flush_interval == 60.0
 
 
+@pytest.mark.slow
 def test_options_reach_the_tables(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake, ledger = tmp_path / "lake", tmp_path / "state"
     options = ("--table-property", "delta.checkpointInterval=7", "--partition-by", "vehicle_id", "--ledger", ledger)
@@ -242,6 +258,7 @@ def test_options_reach_the_tables(drive: Drive, tmp_path: Path, capsys: Capsys) 
     assert "--ledger" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
 def test_every_compression_is_read_by_all(compression: str, drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake = tmp_path / "lake"
@@ -297,12 +314,13 @@ def test_maintain_where_nothing_may_be_written(
     assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake)[0] == 0
     locked = str(lake / "packets" / "_delta_log")
     monkeypatch.setattr(os, "access", lambda path, mode: str(path) != locked)
-    monkeypatch.setattr("worker.lake.maintenance._maintain", None)
-    monkeypatch.setattr("worker.lake.maintenance.TABLES", ["packets"])
+    monkeypatch.setattr("pcaplake.worker.lake.maintenance._maintain_table", None)
+    monkeypatch.setattr("pcaplake.worker.lake.maintenance.TABLES", ["packets"])
     code, _, err = lakes.run(capsys, "maintain", "--lake", lake)
     assert (code, err.splitlines()[-1]) == (3, f"pcaplake: {locked} cannot be written: run it as who owns the lake")
 
 
+@pytest.mark.slow
 def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake, folder = tmp_path / "lake", tmp_path / "captures"
     shutil.copytree(drive.folder, folder)
@@ -311,7 +329,7 @@ def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: 
     options = ("--lake", lake, "--profile", drive.profile)
     assert lakes.run(capsys, "ingest", folder, *options, "--max-records", 1)[0] == 0
     before = lakes.by_duckdb(lake)
-    head = asyncio.run(LogStore(Store.open(lake)).txn("packets", "pcaplake"))
+    head = asyncio.run(LogStore(Store.open(lake)).read_transaction("packets", "pcaplake"))
     sizes = {name: one.bytes for name, one in asyncio.run(count_tables(Store.open(lake))).items()}
     code, out, _ = lakes.run(capsys, "maintain", "--lake", lake, "--json")
     assert code == 0
@@ -327,16 +345,16 @@ def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: 
     assert all(one["deleted"] == 0 for one in report.values()), "nothing is a week old"
     assert lakes.by_duckdb(lake) == before
     assert list((lake / "packets" / "_delta_log").glob("*.checkpoint.parquet"))
-    assert asyncio.run(LogStore(Store.open(lake)).txn("packets", "pcaplake")) == head
+    assert asyncio.run(LogStore(Store.open(lake)).read_transaction("packets", "pcaplake")) == head
     code, out, err = lakes.run(capsys, "ingest", folder, *options, "--json")
     assert (code, json.loads(out)["captures"]) == (0, 0), err
     code, out, err = lakes.run(capsys, "ingest", later, *options, "--json")
     assert (code, json.loads(out)["captures"]) == (0, 1), err
-    assert asyncio.run(LogStore(Store.open(lake)).txn("packets", "pcaplake")) > head
+    assert asyncio.run(LogStore(Store.open(lake)).read_transaction("packets", "pcaplake")) > head
     assert lakes.by_duckdb(lake) == before | {n: before[n] + c for n, c in json.loads(out)["rows"].items()}
     code, out, err = lakes.run(capsys, "maintain", "--lake", lake, "--retention-days", 6)
     assert (code, out) == (2, "")
-    assert "7 is the least" in err
+    assert "the minimum is 7" in err
 
 
 def test_help_teaches(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,6 +368,7 @@ def test_help_teaches(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ingest" in out
 
 
+@pytest.mark.slow
 def test_kernels_are_warm_after_set_up() -> None:
     """A start compiles nothing: every kernel is on disk, for this source and this processor."""
     warm.warm()
@@ -357,9 +376,12 @@ def test_kernels_are_warm_after_set_up() -> None:
     assert warm.is_warm()
 
 
+@pytest.mark.slow
 def test_a_start_that_compiles_says_so(tmp_path: Path) -> None:
     """With an empty cache; killed once it has said it, because compiling takes half a minute."""
-    command = [sys.executable, "-m", "worker", "inspect", tmp_path / "x.pcap"]
+    capture = tmp_path / "x.pcap"
+    capture.touch()  # a file that does not exist is an error before anything is compiled
+    command = [sys.executable, "-m", "pcaplake.worker", "inspect", capture]
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -367,12 +389,13 @@ def test_a_start_that_compiles_says_so(tmp_path: Path) -> None:
         process.kill()
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_that_nobody_uses(drive: Drive, tmp_path: Path) -> None:
     """pyarrow would import pandas, where it is installed, with the first array: 0.4 s of CPU in each process."""
     lake = str(tmp_path / "lake")
     capture = str(next(drive.folder.glob("*/*.pcapng")))
     for arguments in (["inspect", capture], ["ingest", str(drive.folder), "--lake", lake], ["tables", "--lake", lake]):
-        command = [sys.executable, "-X", "importtime", "-m", "worker", *arguments]
+        command = [sys.executable, "-X", "importtime", "-m", "pcaplake.worker", *arguments]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
         imported = {line.rpartition("|")[2].strip() for line in told.splitlines() if line.startswith("import time:")}
         assert "pyarrow" in imported
@@ -380,7 +403,7 @@ def test_nothing_is_imported_that_nobody_uses(drive: Drive, tmp_path: Path) -> N
 
 
 def test_report_of_nothing() -> None:
-    shown = report(Tally(), 0.0, 0.0)
+    shown = tally_as_dict(Tally(), 0.0, 0.0)
     assert list(shown) == KEYS
     assert shown["rows"] == dict.fromkeys(TABLES, 0)
     assert shown["rows_per_second"] == 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ from typing import Any
 import deltalake
 import pytest
 
-from worker.fleet.doctor import CHECKS
-from worker.lake.store import Store
-
-from . import lakes
-from .conftest import Drive
+from pcaplake.worker.admin import open_case
+from pcaplake.worker.admin.doctor.doctor import CHECKS
+from pcaplake.worker.lake.identity import LAKE_JSON, LEDGER_FILE
+from pcaplake.worker.lake.store.store import Store
+from tests.worker import lakes
+from tests.worker.conftest import Drive
 
 Capsys = pytest.CaptureFixture[str]
 OF_FLEETS = {"dynamodb", "lock table", "entries"}
@@ -52,6 +55,7 @@ def ingest(capsys: Capsys, drive: Drive, lake: Path) -> int:
     return int(json.loads(out)["captures"])
 
 
+@pytest.mark.slow
 def test_a_lake_that_is_well(whole: Path, capsys: Capsys) -> None:
     code, report = doctor(capsys, whole)
     assert (code, report["well"], report["errors"], report["warnings"]) == (0, True, 0, 0)
@@ -63,6 +67,7 @@ def test_a_lake_that_is_well(whole: Path, capsys: Capsys) -> None:
     assert "\x1b" not in out
 
 
+@pytest.mark.slow
 def test_a_ledger_that_is_lost_is_rebuilt(drive: Drive, lake: Path, capsys: Capsys) -> None:
     for path in (lake / "_pcaplake").glob("ledger.sqlite*"):
         path.unlink()
@@ -75,13 +80,18 @@ def test_a_ledger_that_is_lost_is_rebuilt(drive: Drive, lake: Path, capsys: Caps
     assert f"--repair --yes would:\n  {repair}" in out
     assert not list((lake / "_pcaplake").glob("ledger.sqlite")), "listing changes nothing"
     code, report = doctor(capsys, lake, "--repair", "--yes")
-    assert report["repaired"][0].startswith("0 batches up to -1 were restored")
-    assert (code, unwell(report)) == (1, {("warning", "transactions", None)}), "a committer must drive the batches"
+    restored = re.match(
+        r"(\d+) batches up to head (\d+) were restored; the next committer commits 0 batches", report["repaired"][0]
+    )
+    assert restored, "every table has every batch"
+    assert int(restored[1]) == int(restored[2]) + 1, "a slow machine may write the drive in more than one batch"
+    assert (code, unwell(report)) == (0, set())
     assert ingest(capsys, drive, lake) == 0
     lakes.check(lake, drive.rows, capsys)
     assert doctor(capsys, lake)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_ledger_elsewhere_is_found_and_another_is_not_taken_for_it(
     drive: Drive, tmp_path: Path, capsys: Capsys
 ) -> None:
@@ -97,8 +107,7 @@ def test_a_ledger_elsewhere_is_found_and_another_is_not_taken_for_it(
     assert str(file) in found["do"]
     assert "--adopt" in found["do"]
     code, report = doctor(capsys, lake, "--ledger", tmp_path / "other", "--repair", "--yes", "--adopt")
-    assert (code, len(report["repaired"])) == (1, 1)
-    assert unwell(report) == {("warning", "transactions", None)}
+    assert (code, len(report["repaired"]), unwell(report)) == (0, 1, set())
     assert (tmp_path / "other" / file.name).exists()
 
 
@@ -117,7 +126,7 @@ def test_a_blocked_table_is_told_with_its_path_and_free_again_after_it(
     (found,) = [one for one in report["findings"] if one["check"] == "blocked"]
     lines = found["do"].splitlines()
     assert lines[0] == f"ALTER TABLE delta.`{lake.resolve()}/packets` DROP CONSTRAINT numbered;"
-    assert "DROP FEATURE checkConstraints;" in found["do"] or "no ALTER TABLE drops" in found["do"]
+    assert "DROP FEATURE checkConstraints;" in found["do"] or "no ALTER TABLE statement drops" in found["do"]
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
     assert all(f"      {line}" in out.splitlines() for line in lines)
 
@@ -131,6 +140,7 @@ def make_old(*files: Path) -> None:
         os.utime(file, (then, then))
 
 
+@pytest.mark.slow
 def test_orphans_are_listed_and_deleted(drive: Drive, lake: Path, capsys: Capsys) -> None:
     orphan, other = lake / "packets/date=2026-01-02/part-0.parquet", lake / "can_frames/x.parquet"
     young = lake / "packets/young.parquet"
@@ -145,7 +155,7 @@ def test_orphans_are_listed_and_deleted(drive: Drive, lake: Path, capsys: Capsys
     code, report = doctor(capsys, lake, "--repair", "--yes")
     assert (code, sorted(report["repaired"])) == (
         0,
-        ["can_frames: 1 orphan files deleted", "packets: 1 orphan files deleted"],
+        ["can_frames: 1 orphaned files deleted", "packets: 1 orphaned files deleted"],
     )
     assert not orphan.exists()
     assert not other.exists()
@@ -155,6 +165,7 @@ def test_orphans_are_listed_and_deleted(drive: Drive, lake: Path, capsys: Capsys
     lakes.check(lake, drive.rows, capsys)
 
 
+@pytest.mark.slow
 def test_after_an_ingest_was_killed(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     """Between manifest and commit: the doctor says what waits, and nothing is wrong."""
     lake = tmp_path / "lake"
@@ -163,12 +174,13 @@ def test_after_an_ingest_was_killed(drive: Drive, tmp_path: Path, capsys: Capsys
     assert process.exitcode == -9
     code, report = doctor(capsys, lake)
     assert (code, unwell(report)) == (1, {("warning", "transactions", None)})
-    assert "nobody commits" in next(one["what"] for one in report["findings"] if one["level"] == "warning")
+    assert "no process commits" in next(one["what"] for one in report["findings"] if one["level"] == "warning")
     ingest(capsys, drive, lake)
     assert doctor(capsys, lake)[0] == 0
     lakes.check(lake, drive.rows, capsys)
 
 
+@pytest.mark.slow
 def test_a_lake_after_compaction_checkpoint_and_vacuum_is_well(lake: Path, capsys: Capsys) -> None:
     assert lakes.run(capsys, "maintain", "--lake", lake)[0] == 0
     assert list((lake / "packets/_delta_log").glob("*.checkpoint.parquet"))
@@ -180,10 +192,10 @@ def test_a_lake_after_compaction_checkpoint_and_vacuum_is_well(lake: Path, capsy
     ("arguments", "message"),
     [
         (["--lake", "{tmp}/nothing"], "there is no lake at"),
-        (["--lake", "{tmp}", "--yes"], "--yes goes with --repair"),
-        (["--lake", "{tmp}", "--adopt"], "--adopt goes with --repair"),
+        (["--lake", "{tmp}", "--yes"], "--yes needs --repair"),
+        (["--lake", "{tmp}", "--adopt"], "--adopt needs --repair"),
         (["--lake", "ftp://x/y"], "no store for ftp://"),
-        (["--ledger", "{tmp}"], "name the lake"),
+        (["--ledger", "{tmp}"], "name its lake"),
         (["--config", "{tmp}/none.yaml"], "cannot read the settings"),
         ([], "no lake"),
     ],
@@ -218,3 +230,67 @@ def test_help_teaches(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
         code, out, _ = lakes.run(capsys, command, "--help")
         assert code == 0
         assert f"pcaplake {command} --" in out.split("Usage", 1)[1].split("\n", 1)[1], "an example"
+
+
+def test_a_locked_ledger_is_told_of_with_who_has_it(
+    lake: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: what needs the ledger is not examined, and everything else is."""
+    monkeypatch.setattr(open_case, "LOCK_TIMEOUT", 0.2)
+    pid = lakes.frozen(lake / LEDGER_FILE)
+    try:
+        code, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--json")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        os.waitpid(pid, 0)
+    report = json.loads(out)
+    found = {one["check"]: one for one in report["findings"]}
+    assert code == 1
+    assert [one["check"] for one in report["findings"] if one["level"] == "error"] == ["ledger"]
+    assert f"process {pid} " in found["ledger"]["what"]
+    assert "no lake.json" not in out
+    assert {name for name, one in found.items() if one["level"] == "ok"} >= {"lake.json", "versions", "blocked"}
+    assert report["repairs"] == []
+    assert doctor(capsys, lake)[0] == 0
+
+
+def test_a_ledger_that_was_named_by_a_relative_path_is_found_from_anywhere(
+    drive: Drive, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here := tmp_path / "here").mkdir()
+    (there := tmp_path / "there").mkdir()
+    monkeypatch.chdir(here)
+    options = ("--lake", "lake", "--ledger", "state", "--profile", drive.profile)
+    code, _, err = lakes.run(capsys, "ingest", drive.captures[0], *options)
+    assert code == 0, err
+    (ledger,) = (here / "state").glob("*.sqlite")
+    assert json.loads((here / "lake" / LAKE_JSON).read_text())["ledger_name"] == str(ledger)
+    monkeypatch.chdir(there)
+    code, report = doctor(capsys, here / "lake")
+    assert (code, report["well"]) == (0, True)
+    code, report = doctor(capsys, here / "lake", "--ledger", "../here/state")
+    assert (code, report["well"]) == (0, True)
+    assert list(there.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_ledger_that_an_earlier_version_named_by_a_relative_path(
+    drive: Drive, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere it is not found, and none is made there in its place."""
+    (here := tmp_path / "here").mkdir()
+    (there := tmp_path / "there").mkdir()
+    monkeypatch.chdir(here)
+    options = ("--lake", "lake", "--ledger", "state", "--profile", drive.profile)
+    assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 0
+    said = json.loads((here / "lake" / LAKE_JSON).read_text())
+    said["ledger_name"] = str(Path(said["ledger_name"]).relative_to(here))
+    (here / "lake" / LAKE_JSON).write_text(json.dumps(said))
+    assert doctor(capsys, here / "lake")[0] == 0
+    assert lakes.run(capsys, "ingest", drive.captures[1], *options)[0] == 0
+    monkeypatch.chdir(there)
+    code, report = doctor(capsys, here / "lake", "--repair", "--yes")
+    assert (code, report["repairs"], report["repaired"]) == (1, [], [])
+    assert ("error", "ledger", None) in unwell(report)
+    assert list(there.iterdir()) == []
+    assert doctor(capsys, here / "lake", "--ledger", here / "state")[0] == 0

@@ -12,15 +12,23 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.cli import app as cli
+from pcaplake.worker.config import service_settings as fleet_settings
+from pcaplake.worker.config.s3_prefixes import find_watched_places, parse_place
+from pcaplake.worker.config.service_settings import (
+    FleetSettings,
+    describe_unknown_variables,
+    list_settings,
+    read_memory_limit,
+    render_markdown,
+)
+from pcaplake.worker.config.settings import PREFIX, Settings, WrongSetting
+from pcaplake.worker.meter import SILENT
+from pcaplake.worker.service import run as serve
 from tools.local.engines import LOOPBACK
-from worker import cli, fleet_settings, serve
-from worker.fleet.places import named, watched
-from worker.fleet_settings import FleetSettings, listed, markdown, memory_limit, misspelt
-from worker.meter import SILENT
-from worker.settings import PREFIX, Settings, WrongSetting
-from worker.source import Sources
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MB = 1 << 20
 HTTP = f"http://{LOOPBACK}:9"
 
@@ -33,13 +41,15 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_of_settings_is_true() -> None:
-    assert (ROOT / "docs/settings.md").read_text() == markdown(), "python -m worker.fleet_settings > docs/settings.md"
+    assert (ROOT / "docs/settings.md").read_text() == render_markdown(), (
+        "python -m pcaplake.worker.config.service_settings > docs/settings.md"
+    )
 
 
 def test_every_setting_is_explained_on_the_page_and_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["run", "--help"]) == 0
+    assert cli.run_command_line(["run", "--help"]) == 0
     shown = "".join(capsys.readouterr().out.split())
-    for name, _, _, text in listed():
+    for name, _, _, text in list_settings():
         assert len(text) > 15
         assert f"PCAPLAKE_{name.upper()}" in shown
 
@@ -96,9 +106,9 @@ def test_lists_in_the_environment(text: str, monkeypatch: pytest.MonkeyPatch) ->
         (
             "STORAGE_OPTION",
             "allow_http=true,secret",
-            'part 2 is no KEY=VALUE, .*KEY=VALUE,KEY=VALUE, .*{"KEY": "VALUE"}',
+            'part 2 is not KEY=VALUE, .*KEY=VALUE,KEY=VALUE, .*{"KEY": "VALUE"}',
         ),
-        ("STORAGE_OPTION", "=secret", "part 1 is no KEY=VALUE"),
+        ("STORAGE_OPTION", "=secret", "part 1 is not KEY=VALUE"),
         ("STORAGE_OPTION", '{"token": "secret"', 'cannot be read as JSON: write KEY=VALUE,.*{"KEY": "VALUE"}'),
         ("STORAGE_OPTION", '{"token": 3}', "token: must be a valid string; put it in quotes"),
         ("PARTITION_BY", '["date"', 'cannot be read as JSON: write date,vehicle_id, .*"vehicle_id"]'),
@@ -139,8 +149,8 @@ def test_a_store_behind_plain_http_is_told_so(
         monkeypatch.setenv(name, value)
     for settings in (FleetSettings.load(storage_option=options), Settings.load(lake="x", storage_option=options)):
         for uri in ("s3://raw/a", "s3a://raw/a"):
-            assert settings.storage(uri) == {**options, **needed}
-        assert settings.storage("gs://raw/a") == settings.storage("lake") == options
+            assert settings.storage_options_for(uri) == {**options, **needed}
+        assert settings.storage_options_for("gs://raw/a") == settings.storage_options_for("lake") == options
 
 
 def test_every_variable_of_the_project_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +167,7 @@ def test_every_variable_of_the_project_is_known(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(name, "x")
     for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_9464_TCP_ADDR"):
         monkeypatch.setenv(f"PCAPLAKE_METRICS_{name}", "x")
-    assert misspelt() is None
+    assert describe_unknown_variables() is None
 
 
 MISSPELT = {"PCAPLAKE_QUEUEE": "did you mean 'PCAPLAKE_QUEUE'?", "PCAPLAKE_ZZZ": "docs/settings.md lists what there is"}
@@ -166,14 +176,15 @@ MISSPELT = {"PCAPLAKE_QUEUEE": "did you mean 'PCAPLAKE_QUEUE'?", "PCAPLAKE_ZZZ":
 def test_a_misspelt_variable_is_told_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name in MISSPELT:
         monkeypatch.setenv(name, "secret")
-    line = "nobody reads what these variables say: " + "; ".join(f"{name}: {said}" for name, said in MISSPELT.items())
-    assert misspelt() == line
-    assert cli.run(["status", "--help"]) == 0
+    line = "unknown environment variables: " + "; ".join(f"{name}: {said}" for name, said in MISSPELT.items())
+    assert describe_unknown_variables() == line
+    assert cli.run_command_line(["status", "--help"]) == 0
     assert capsys.readouterr().err == f"pcaplake: {line}\n"
 
 
+@pytest.mark.slow
 def test_the_service_logs_misspelt_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import sys, worker.cli\nsys.exit(worker.cli.run(['run']))"
+    code = "import sys, pcaplake.worker.cli.app\nsys.exit(pcaplake.worker.cli.app.run_command_line(['run']))"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     given = {"PCAPLAKE_QUEUEE": "secret", "PCAPLAKE_HTTP_PORT": "0", "PCAPLAKE_LAKE": "s3://b/l"}
     done = subprocess.run(
@@ -194,13 +205,13 @@ def test_the_service_logs_misspelt_variables(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_region_of_the_store_goes_before_that_of_the_settings() -> None:
     """Both at once are a duplicate key to obstore, and stores of others know no region."""
     settings = FleetSettings.load(region="eu-central-1", storage_option={"AWS_REGION": "eu-west-1"})
-    assert settings.storage("s3://raw") == {"AWS_REGION": "eu-west-1"}
-    sources = Sources(settings.storage)
+    assert settings.storage_options_for("s3://raw") == {"AWS_REGION": "eu-west-1"}
+    sources = Sources(settings.storage_options_for)
     for uri in ("s3://raw/in/a.pcap", "s3a://raw/in/a.pcap"):
-        assert sources.store(uri)[1] == "in/a.pcap"
-    plain = Sources(FleetSettings.load(region="eu-central-1").storage)
-    assert dict(plain.store("s3://raw/a")[0].options) == {"region": "eu-central-1"}
-    assert dict(plain.store("gs://raw/a")[0].options) == {}
+        assert sources.open_store(uri)[1] == "in/a.pcap"
+    plain = Sources(FleetSettings.load(region="eu-central-1").storage_options_for)
+    assert dict(plain.open_store("s3://raw/a")[0].options) == {"region": "eu-central-1"}
+    assert dict(plain.open_store("gs://raw/a")[0].options) == {}
 
 
 def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,19 +229,21 @@ def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyP
         async def open(cls, *names: object, **more: object) -> Part:
             return cls()
 
-    async def open_lake(uri: str, services: object, **more: object) -> Part:
-        given[uri] = more["options"]
-        return Part()
+    class OpenedLake(Part):
+        @classmethod
+        async def open(cls, *names: object, **more: object) -> Part:
+            given[names[0]] = more["storage_options"]
+            return cls()
 
     async def main() -> None:
         option = {"aws_region": "eu-west-1"}
         settings = FleetSettings.load(queue="q", lake="s3://lake/a", region="eu-central-1", storage_option=option)
-        async with serve.opened(settings, SILENT) as parts:
-            given["raw"] = dict(parts.sources.store("s3://raw/in/a.pcap")[0].options)
+        async with serve.open_service_parts(settings, SILENT) as parts:
+            given["raw"] = dict(parts.sources.open_store("s3://raw/in/a.pcap")[0].options)
 
     monkeypatch.setattr(serve, "SqsQueue", Part)
     monkeypatch.setattr(serve, "Services", Part)
-    monkeypatch.setattr(serve, "open_lake", open_lake)
+    monkeypatch.setattr(serve, "Lake", OpenedLake)
     asyncio.run(main())
     assert given == {place: {"aws_region": "eu-west-1"} for place in ("s3://lake/a", "raw")}
 
@@ -246,11 +259,11 @@ def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyP
             "storage_option: {allow_http: true}",
             "fleet.yaml: storage_option: allow_http: must be a valid string; put it in",
         ),
-        ("storage_option: [x]", "fleet.yaml: storage_option: 'x' is no KEY=VALUE"),
-        ("flush_interval: soon", "no time"),
+        ("storage_option: [x]", "fleet.yaml: storage_option: 'x' is not KEY=VALUE"),
+        ("flush_interval: soon", "is not a time"),
         ("role: boss", "worker"),
-        ("partition_by: 3", "fleet.yaml: partition_by: 3 names no columns; write for example date,vehicle_id"),
-        ("partition_by: [date, 3]", "fleet.yaml: partition_by: ['date', 3] names no columns"),
+        ("partition_by: 3", "fleet.yaml: partition_by: 3 is not a list of columns; write for example date,vehicle_id"),
+        ("partition_by: [date, 3]", "fleet.yaml: partition_by: ['date', 3] is not a list of columns"),
         ("lake: s3://b/l\nroutes: r.yaml", "either `routes`"),
         ("- a list", "name: value"),
         ("a: [", "cannot read"),
@@ -279,10 +292,10 @@ def test_the_commands_that_pages_show_know_their_buckets(page: str) -> None:
     lines = [line.partition("#")[0].split() for line in (ROOT / page).read_text().splitlines()]
     setups = [line for line in lines if line[:2] == ["pcaplake", "setup"]]
     for line in setups:
-        assert watched(routes, [value for name, value in pairwise(line) if name == "--bucket"]), line
+        assert find_watched_places(routes, [value for name, value in pairwise(line) if name == "--bucket"]), line
     reconciles = [line for line in lines if line[:2] == ["pcaplake", "reconcile"]]
     for line in reconciles:
-        assert named(line[2])
+        assert parse_place(line[2])
     assert setups or reconciles
 
 
@@ -290,7 +303,7 @@ def test_nothing_to_read_or_write_says_what_to_set() -> None:
     with pytest.raises(WrongSetting, match="PCAPLAKE_LAKE"):
         FleetSettings.load().load_routes()
     with pytest.raises(WrongSetting, match="PCAPLAKE_QUEUE"):
-        FleetSettings.load().the_queue()
+        FleetSettings.load().require_queue_name()
 
 
 def test_a_broken_profile_is_refused_at_the_start(tmp_path: Path) -> None:
@@ -300,28 +313,28 @@ def test_a_broken_profile_is_refused_at_the_start(tmp_path: Path) -> None:
 
 
 def test_the_preset_changes_what_was_not_set() -> None:
-    plain, quick = FleetSettings.load().knobs, FleetSettings.load(preset="low_latency").knobs
+    plain, quick = FleetSettings.load().lake_config, FleetSettings.load(preset="low_latency").lake_config
     assert quick.flush_interval < plain.flush_interval
     assert quick.max_batch_age < plain.max_batch_age
-    assert FleetSettings.load(preset="low_latency", flush_interval=7.0).knobs.flush_interval == 7.0
+    assert FleetSettings.load(preset="low_latency", flush_interval=7.0).lake_config.flush_interval == 7.0
 
 
 def test_memory_is_the_smaller_of_machine_and_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
     limit.write_text("100000000\n")
     monkeypatch.setattr(fleet_settings, "_MEMORY_LIMITS", (str(limit), str(tmp_path / "none")))
-    assert memory_limit() == 100_000_000
+    assert read_memory_limit() == 100_000_000
     assert FleetSettings.load().max_inflight_bytes == 100_000_000 // 3
     limit.write_text("max\n")
-    assert memory_limit() > 100_000_000
+    assert read_memory_limit() > 100_000_000
 
 
+@pytest.mark.slow
 def test_one_machine_needs_nothing_of_the_fleet() -> None:
     """The base install has neither boto3 nor aiohttp nor a metrics library."""
     blocked = ("aiobotocore", "boto3", "botocore", "aiohttp", "structlog", "prometheus_client", "opentelemetry")
-    code = (
-        f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\nimport worker.cli\nworker.cli.run(['--help'])"
-    )
+    hidden = f"import sys\nfor name in {blocked!r}: sys.modules[name] = None"
+    code = f"{hidden}\nfrom pcaplake.worker.cli import app\napp.run_command_line(['--help'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert "ingest" in done.stdout

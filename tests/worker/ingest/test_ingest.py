@@ -17,19 +17,27 @@ import pytest
 from deltalake import DeltaTable
 from obstore import put
 
-from parser.tables import TABLES
-from worker import sample
-from worker.lake.delta import AddFile, LogStore, Txn
-from worker.lake.store import ObjectStore, Store
-from worker.queue.directory import NotThere, find
-from worker.source import Sources
-
-from . import lakes
-from .conftest import Drive
+from pcaplake.parser import Profile
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker import sample
+from pcaplake.worker.captures.discovery import NotThere, find_captures
+from pcaplake.worker.captures.source import LocalFile, Sources
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.ingest.local_run import Ingest
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.store.object_store import ObjectStore
+from pcaplake.worker.lake.store.store import Store
+from tests.worker import lakes
+from tests.worker.conftest import Drive
+from tests.worker.lake.store.object_servers import serving
 
 NO_ROWS = dict.fromkeys(TABLES, 0)
 
 
+@pytest.mark.slow
 def test_a_folder_twice(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
     code, first = lakes.ingest([drive.folder], lake, log, profile=str(drive.profile))
@@ -55,6 +63,7 @@ def test_two_processes_on_overlapping_folders(
     lakes.check(lake, drive.rows, capsys)
 
 
+@pytest.mark.slow
 def test_what_is_no_capture(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Named: quarantined. Found in a folder: ignored by its first bytes, also those inside a gzip."""
     folder, lake, log = tmp_path / "mixed", tmp_path / "lake", tmp_path / "log"
@@ -81,7 +90,7 @@ def test_what_is_no_capture(drive: Drive, tmp_path: Path, capsys: pytest.Capture
     assert dict(outcomes.iter_rows()) == {"ok": 2, "quarantined": 2}
     code, result = lakes.ingest([folder / "notes.pcap"], lake, log)
     assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (1, 0, 1, 0)
-    assert f"quarantined, for the reason in the table quarantine: file://{folder}/notes.pcap" in log.read_text()
+    assert f"quarantined (the table quarantine has the reason): file://{folder}/notes.pcap" in log.read_text()
 
 
 def test_a_folder_that_cannot_be_read_costs_nobody_else(
@@ -108,6 +117,57 @@ def test_a_folder_that_cannot_be_read_costs_nobody_else(
     assert (code, err) == (2, f"pcaplake: the folder {folder} cannot be read: Permission denied\n")
 
 
+def test_a_path_that_is_not_utf8_costs_itself_only(
+    drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, lake = tmp_path / "mixed", tmp_path / "lake"
+    for name in (b"a.pcapng", b"b\xff.pcapng", b"notes\xff.txt", b"d\xfe/c.pcapng"):
+        path = folder / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if b"notes" in name:
+            path.write_text("no capture")
+        else:
+            shutil.copy(drive.captures[0], path)
+    code, out, err = lakes.run(capsys, "ingest", folder, "--lake", lake, "--json")
+    report = lakes.json.loads(out)
+    assert (code, report["captures"], report["not_read"], report["ignored"]) == (3, 1, 2, 1)
+    why = "its path is not UTF-8, and tables hold only UTF-8 text: rename it, for example with `convmv`"
+    assert f"not read: file://{folder}/b\\udcff.pcapng: {why}" in err
+    assert f"not read: file://{folder}/d\\udcfe/c.pcapng: {why}" in err
+    assert "codec" not in err
+    code, _, err = lakes.run(capsys, "ingest", folder / "a.pcapng", "--lake", tmp_path / os.fsdecode(b"lake\xff"))
+    assert (code, err) == (
+        2,
+        f"pcaplake: --lake: the path '{tmp_path}/lake\\udcff' is not UTF-8: name another, or rename the folder\n",
+    )
+    code, _, err = lakes.run(capsys, "doctor", "--lake", tmp_path / os.fsdecode(b"lake\xff"))
+    assert code == 2
+    assert "is not UTF-8: name another" in err
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["lake", "mixed"]
+
+
+@pytest.mark.parametrize("odd", ["drives//b.pcap", "drives/b\x01.pcap"])
+@pytest.mark.parametrize("kind", ["gs", "az"])
+def test_a_key_that_cannot_be_named_beside_others_outside_s3(kind: str, odd: str) -> None:
+    """These two stores cannot be listed beside it; the message says which key it is, and what is beside it can be named."""
+    with serving(kind) as (bucket, store):
+        root = store.uri.rpartition("/")[2]
+
+        async def main() -> None:
+            await store.put("drives/a.pcap", b"0123")
+            await store.put("drives/z/c.pcap", b"0123")
+            bucket.put(f"{root}/{odd}", b"0123", {})
+            sources = Sources(store.options)
+            with pytest.raises(Fatal, match="rename or delete that object, or name the folders and objects") as why:
+                await find_captures([f"{store.uri}/drives/"], sources)
+            assert f"{root}/{odd}" in str(why.value)
+            found = await find_captures([f"{store.uri}/drives/a.pcap", f"{store.uri}/drives/z/"], sources)
+            assert [one.uri.removeprefix(store.uri) for one in found] == ["/drives/a.pcap", "/drives/z/c.pcap"]
+
+        asyncio.run(main())
+
+
+@pytest.mark.slow
 def test_a_region_of_garbage_is_quarantined_and_the_rest_is_kept(drive: Drive, tmp_path: Path) -> None:
     whole = drive.captures[0].read_bytes()
     middle = whole.index((6).to_bytes(4, "little"), len(whole) // 2)
@@ -123,6 +183,7 @@ def test_a_region_of_garbage_is_quarantined_and_the_rest_is_kept(drive: Drive, t
     assert result["faults"]["unreadable"] == 1
 
 
+@pytest.mark.slow
 def test_columns_of_captures(drive: Drive, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lakes.ingest([drive.folder], lake, tmp_path / "log", profile=str(drive.profile))
@@ -141,6 +202,7 @@ def test_columns_of_captures(drive: Drive, tmp_path: Path) -> None:
         assert packets.select(pl.len()).collect().item() == in_table["packets"] == row["packets"]
 
 
+@pytest.mark.slow
 def test_raw_bytes_only_when_asked_for(drive: Drive, tmp_path: Path) -> None:
     one = drive.captures[0]
     lakes.ingest([one], tmp_path / "without", tmp_path / "log")
@@ -151,19 +213,21 @@ def test_raw_bytes_only_when_asked_for(drive: Drive, tmp_path: Path) -> None:
     assert (with_["raw"].bin.size() == with_["captured_len"]).all()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_tried_twice_and_told(drive: Drive, tmp_path: Path) -> None:
     """The others are in; the exit code says that something is missing."""
     pipe, log = tmp_path / "pipe.pcap", tmp_path / "log"
     os.mkfifo(pipe)
     code, result = lakes.ingest([pipe, drive.folder], tmp_path / "lake", log, profile=str(drive.profile))
     assert (code, result["captures"], result["quarantined"]) == (3, len(drive.captures), 0)
-    assert f"not read: file://{pipe}: file://{pipe} is no regular file" in log.read_text()
+    assert f"not read: file://{pipe}: file://{pipe} is not a regular file" in log.read_text()
 
 
+@pytest.mark.slow
 def test_a_lake_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No file may grow beyond 300 KB, as on a full disk: that is no fault of the captures; later all is put right."""
     lake, log, folder = tmp_path / "lake", tmp_path / "log", tmp_path / "captures"
-    *_, profile = sample.make(folder, "a", 6)
+    *_, profile = sample.write_sample_captures(folder, "a", 6)
     given = {"profile": str(profile), "threads": 2}
     code, result = lakes.ingest([folder], lake, log, largest=300_000, commit_timeout="1s", **given)
     assert (code, result) == (3, {})
@@ -174,6 +238,79 @@ def test_a_lake_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFix
     lakes.check(lake, result["rows"], capsys)
 
 
+def test_a_store_that_ignores_conditions_gets_nothing(
+    drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving("s3", honors=()) as (bucket, store):
+        options = [one for pair in store.options.items() for one in ("--storage-option", "=".join(pair))]
+        code, _, err = lakes.run(
+            capsys, "ingest", drive.captures[0], "--lake", store.uri, "--ledger", tmp_path / "ledger", *options
+        )
+        assert code == 3
+        assert "ignores If-None-Match" in " ".join(err.split())
+        assert not bucket.objects
+
+
+@pytest.mark.slow
+def test_a_table_whose_checkpoint_is_damaged_stops_itself_only(
+    drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "lake"
+    options = ("--lake", lake, "--profile", drive.profile, "--json")
+    assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 0
+    log = lake / "can_frames/_delta_log"
+    damaged = log / f"{0:020d}.checkpoint.parquet"
+    damaged.write_bytes(b"damaged")
+    (log / "_last_checkpoint").write_text('{"version":0,"size":1}')
+    code, _, err = lakes.run(capsys, "ingest", drive.folder, *options)
+    assert code == 3
+    assert f"can_frames/_delta_log/{damaged.name} is damaged" in " ".join(err.split())
+    assert DeltaTable(lake / "captures").to_pyarrow_table().num_rows == len(drive.captures)
+    damaged.unlink()
+    (log / "_last_checkpoint").unlink()
+    code, out, err = lakes.run(capsys, "ingest", drive.folder, *options)
+    assert code == 0, err
+    assert lakes.json.loads(out.splitlines()[-1])["captures"] == 0
+    lakes.check(lake, drive.rows, capsys)
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_when_all_is_staged(
+    drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run ends by `commit_timeout` and says why; with room again, the next one commits what was staged."""
+    with lakes.small_disk(tmp_path / "disk"):
+        lake, log = tmp_path / "disk" / "lake", tmp_path / "log"
+        given = {"profile": str(drive.profile), "commit_timeout": "1s"}
+        code, result = lakes.ingest([drive.captures[0]], lake, log, fill="before commit.3a", **given)
+        assert (code, result) == (3, {})
+        said = log.read_text().splitlines()[-1]
+        assert "nothing could be committed for 1 s" in said
+        assert "make room on this file system" in said
+        assert not list(lake.rglob("*.tmp"))
+        (lake / lakes.FILLER).unlink()
+        code, result = lakes.ingest([drive.captures[0]], lake, log, **given)
+        assert (code, result["captures"], result["already_ingested"]) == (0, 0, 1)
+        lakes.check(lake, lakes.by_polars(lake), capsys)
+        assert lakes.by_polars(lake)["captures"] == 1
+
+
+@pytest.mark.slow
+def test_what_a_killed_run_had_half_written_is_deleted(drive: Drive, tmp_path: Path) -> None:
+    """By the next run on that lake; what a living writer has half written stays."""
+    lake, log = tmp_path / "lake", tmp_path / "log"
+    lakes.ingest([drive.captures[0]], lake, log, kill="before stage.4 packets", profile=str(drive.profile))
+    left = list(lake.rglob("*.tmp"))
+    assert left
+    upload = Store.open(lake).upload("packets/half")
+    (living,) = set(lake.rglob("*.tmp")) - set(left)
+    assert lakes.ingest([drive.captures[0]], lake, log, profile=str(drive.profile))[0] == 0
+    assert list(lake.rglob("*.tmp")) == [living]
+    upload.finish()
+    assert (lake / "packets/half").exists()
+
+
+@pytest.mark.slow
 def test_a_lost_ledger_is_adopted_anew(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = tmp_path / "lake"
     options = ("ingest", drive.folder, "--lake", lake, "--profile", drive.profile, "--json")
@@ -190,6 +327,7 @@ def test_a_lost_ledger_is_adopted_anew(drive: Drive, tmp_path: Path, capsys: pyt
     lakes.check(lake, drive.rows, capsys)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_whole(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
     given = {"profile": str(drive.profile), "threads": 1, "max_records": 1}
@@ -203,6 +341,7 @@ def test_ctrl_c_keeps_what_is_whole(drive: Drive, tmp_path: Path, capsys: pytest
     lakes.check(lake, drive.rows, capsys)
 
 
+@pytest.mark.slow
 def test_second_ctrl_c_ends_at_once(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
     given = {"profile": str(drive.profile), "threads": 1, "max_records": 1}
@@ -212,17 +351,7 @@ def test_second_ctrl_c_ends_at_once(drive: Drive, tmp_path: Path, capsys: pytest
     lakes.check(lake, drive.rows, capsys)
 
 
-def test_overwrite_replaces_everything(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lake, log, profile = tmp_path / "lake", tmp_path / "log", str(drive.profile)
-    lakes.ingest([drive.folder], lake, log, profile=profile)
-    code, result = lakes.ingest([drive.captures[0]], lake, log, profile=profile, mode="overwrite")
-    assert (code, result["captures"], result["already_ingested"]) == (0, 1, 0)
-    lakes.check(lake, result["rows"], capsys)
-    code, result = lakes.ingest([drive.folder], lake, log, profile=profile)
-    assert (code, result["captures"], result["already_ingested"]) == (0, len(drive.captures) - 1, 1)
-    lakes.check(lake, drive.rows, capsys)
-
-
+@pytest.mark.slow
 def test_a_table_of_an_older_version_grows(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its columns stay where they are, new ones come behind them, old rows have nulls there."""
     lake = tmp_path / "lake"
@@ -255,6 +384,7 @@ def test_a_table_of_an_older_version_grows(drive: Drive, tmp_path: Path, capsys:
     lakes.check(lake, drive.rows | {"can_frames": drive.rows["can_frames"] + 1}, capsys)
 
 
+@pytest.mark.slow
 def test_the_lake_is_never_ingested(drive: Drive, tmp_path: Path) -> None:
     folder = tmp_path / "all"
     folder.mkdir()
@@ -263,7 +393,7 @@ def test_the_lake_is_never_ingested(drive: Drive, tmp_path: Path) -> None:
     (lake / "captures").mkdir(parents=True)
     shutil.copy(drive.captures[1], lake / "captures" / "inside.pcapng")
     for _ in range(2):
-        refs = asyncio.run(find([str(folder), str(lake)], Sources(), Store.open(lake)))
+        refs = asyncio.run(find_captures([str(folder), str(lake)], Sources(), Store.open(lake)))
         assert [ref.uri for ref in refs] == [f"file://{folder}/one.pcapng"]
         assert lakes.ingest([folder], lake, tmp_path / "log")[0] == 0
 
@@ -272,7 +402,7 @@ def test_names_files_globs_and_links(drive: Drive, tmp_path: Path) -> None:
     lake = Store.open(tmp_path / "lake")
 
     def found(*names: object) -> list[tuple[str, bool]]:
-        refs = asyncio.run(find([str(name) for name in names], Sources(), lake))
+        refs = asyncio.run(find_captures([str(name) for name in names], Sources(), lake))
         return [(ref.uri.rpartition("/")[2], ref.explicit) for ref in refs]
 
     (tmp_path / "deep" / "er").mkdir(parents=True)
@@ -291,6 +421,7 @@ def test_names_files_globs_and_links(drive: Drive, tmp_path: Path) -> None:
             found(missing)
 
 
+@pytest.mark.slow
 def test_captures_in_an_object_store(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By prefix, glob and name; the same rows as from local files, and nothing read twice."""
     store = Store.open("memory:///bucket")
@@ -313,6 +444,7 @@ def test_captures_in_an_object_store(drive: Drive, tmp_path: Path, capsys: pytes
     assert (code, err.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["duckdb", "polars"])
 def test_files_are_skipped_by_their_statistics(reader: str, drive: Drive, tmp_path: Path) -> None:
     """Every other file is deleted: a query that must not open them still answers, one that must fails."""
@@ -355,3 +487,32 @@ def test_interrupted_process_is_gone(drive: Drive, tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     process.join(60)
     assert process.exitcode == 130
+
+
+async def test_what_cannot_be_read_again_is_told_and_leaves_no_file(drive: Drive, tmp_path: Path) -> None:
+    """The committer asks for rows of a capture that is as it was, that grows while it is read, is gone, or is no file."""
+    path = tmp_path / "a.pcapng"
+    shutil.copy(drive.captures[0], path)
+
+    class Grows(Reader):
+        def read(self, file: object, *given: object, **named: object) -> object:  # type: ignore[override]
+            summary = super().read(file, *given, **named)  # type: ignore[arg-type]
+            with path.open("ab") as more:
+                more.write(b"more")
+            return summary
+
+    given = {"profile": Profile(), "decoder_version": "1", "now": lambda: 0.0}
+    async with await Lake.open(tmp_path / "lake", lake_config=LakeConfig(commits=False)) as lake:
+        for reader in (Reader(**given), Grows(**given)):
+            work = Ingest(Sources(), reader, threads=1)
+            work.source.lake = lake
+            with LocalFile(f"file://{path}") as file:
+                capture = file.identify_capture()
+            made = await work.source.rebuild_files("packets", [capture])
+            assert (made is None) == isinstance(reader, Grows)
+        path.unlink()
+        assert await work.source.rebuild_files("packets", [capture]) is None
+        os.mkfifo(path)
+        with pytest.raises(OSError, match="not a regular file"):
+            await work.source.rebuild_files("packets", [capture])
+    assert not list(tmp_path.rglob("*.tmp"))

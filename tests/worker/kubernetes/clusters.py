@@ -6,14 +6,14 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from aiohttp import web
 
-from worker.cluster.api import Cluster
+from pcaplake.worker.kubernetes.api import Cluster
 
 Fault = int | Literal["drop", "lose", "hang"]
 """A status; `drop`: no answer, nothing done; `lose`: done, no answer; `hang`: no answer, and no end."""
@@ -166,3 +166,10 @@ def kubeconfig(path: Path, api: Api) -> Path:
 async def connected(folder: Path, *, request: float = 5.0) -> AsyncIterator[tuple[Api, Cluster]]:
     async with serving() as api, Cluster.connected(kubeconfig(folder / "kubeconfig", api), request=request) as cluster:
         yield api, cluster
+
+
+async def until(holds: Callable[[], Any], what: str, seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.01)
+    assert holds(), what

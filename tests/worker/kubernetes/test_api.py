@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.worker import clusters
-from tests.worker.test_telemetry_counts import Counts
-from worker import serve
-from worker.cluster import deletion_cost
-from worker.cluster.api import Cluster, Forbidden, Refused
-from worker.cluster.deletion_cost import ANNOTATION, DeletionCost, following, level
-from worker.errors import Fatal, Retryable
-from worker.fleet_settings import FleetSettings
-from worker.meter import SILENT
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.kubernetes import deletion_cost
+from pcaplake.worker.kubernetes.api import Cluster, Forbidden, Refused
+from pcaplake.worker.kubernetes.deletion_cost import ANNOTATION, DeletionCost, following, level
+from pcaplake.worker.meter import SILENT
+from pcaplake.worker.service import run as serve
+from tests.worker.kubernetes import clusters
+from tests.worker.telemetry.counts import Counts
 
 POD = "/api/v1/namespaces/ns/pods/me"
 
@@ -30,14 +30,11 @@ def counts() -> Counts:
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
-def test_who_asks_is_who_the_file_says(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with clusters.connected(tmp_path) as (api, cluster):
-            api.put("pods", "me", {"spec": {"newer than the client": 1}})
-            assert (await cluster.ask("GET", POD))["spec"] == {"newer than the client": 1}
-            assert api.headers[-1]["authorization"].lower() == "bearer of-the-pod"
-
-    asyncio.run(story())
+async def test_who_asks_is_who_the_file_says(tmp_path: Path) -> None:
+    async with clusters.connected(tmp_path) as (api, cluster):
+        api.put("pods", "me", {"spec": {"newer than the client": 1}})
+        assert (await cluster.ask("GET", POD))["spec"] == {"newer than the client": 1}
+        assert api.headers[-1]["authorization"].lower() == "bearer of-the-pod"
 
 
 @pytest.mark.parametrize(
@@ -53,16 +50,13 @@ def test_who_asks_is_who_the_file_says(tmp_path: Path) -> None:
         (404, Refused, "404"),
     ],
 )
-def test_what_an_answer_means(tmp_path: Path, fault: clusters.Fault, error: type[Exception], said: str) -> None:
-    async def story() -> None:
-        async with clusters.connected(tmp_path, request=0.2) as (api, cluster):
-            api.put("pods", "me", {})
-            api.at("PATCH", fault, times=9)
-            with pytest.raises(error, match=said) as raised:
-                await cluster.ask("PATCH", POD, {"metadata": {}})
-            assert type(raised.value) is error
-
-    asyncio.run(story())
+async def test_what_an_answer_means(tmp_path: Path, fault: clusters.Fault, error: type[Exception], said: str) -> None:
+    async with clusters.connected(tmp_path, request=0.2) as (api, cluster):
+        api.put("pods", "me", {})
+        api.at("PATCH", fault, times=9)
+        with pytest.raises(error, match=said) as raised:
+            await cluster.ask("PATCH", POD, {"metadata": {}})
+        assert type(raised.value) is error
 
 
 def test_outside_of_a_cluster_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +137,7 @@ def test_written_when_the_level_changes_and_not_often(counts: Counts) -> None:
     assert min(gaps) >= 30
     assert all(a != b for (_, a), (_, b) in zip(pod.writes, pod.writes[1:], strict=False))
     assert 20 < len(pod.writes) <= 61
-    assert counts("deletion_cost_updates_total", outcome="done") == len(pod.writes)
+    assert counts("deletion_cost_updates_total", outcome="written") == len(pod.writes)
 
 
 def test_work_that_stays_is_written_once_and_its_end_too() -> None:
@@ -165,71 +159,67 @@ def test_failures_are_harmless_counted_told_once_and_rarer_each_time(
     assert [cost for _, cost in pod.writes] == [1]
     assert counts("deletion_cost_updates_total", outcome="failed") == 8
     assert len(caplog.records) == 1
-    assert "loses nothing" in caplog.text
+    assert "no data is lost" in caplog.text
 
 
-def test_the_annotation_of_a_pod_follows_beside_what_was_there(
+async def test_the_annotation_of_a_pod_follows_beside_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: Counts
 ) -> None:
-    async def story() -> None:
-        async with clusters.serving() as api:
-            file = clusters.kubeconfig(tmp_path / "k", api)
-            cluster = Cluster.connected
-            monkeypatch.setattr(deletion_cost.Cluster, "connected", lambda: cluster(file))
-            api.put("pods", "me", {"metadata": {"annotations": {"others": "stay", ANNOTATION: "9"}}, "spec": {"x": 1}})
-            work = 3
+    async with clusters.serving() as api:
+        file = clusters.kubeconfig(tmp_path / "k", api)
+        cluster = Cluster.connected
+        monkeypatch.setattr(deletion_cost.Cluster, "connected", lambda: cluster(file))
+        api.put("pods", "me", {"metadata": {"annotations": {"others": "stay", ANNOTATION: "9"}}, "spec": {"x": 1}})
+        work = 3
 
-            def shown() -> str:
-                pod = api.objects["pods", "me"]
-                assert pod["metadata"]["annotations"]["others"] == "stay"
-                assert pod["spec"] == {"x": 1}
-                return str(pod["metadata"]["annotations"][ANNOTATION])
+        def shown() -> str:
+            pod = api.objects["pods", "me"]
+            assert pod["metadata"]["annotations"]["others"] == "stay"
+            assert pod["spec"] == {"x": 1}
+            return str(pod["metadata"]["annotations"][ANNOTATION])
 
-            async with asyncio.timeout(20), following(lambda: work, ("ns", "me"), interval=0.01, meter=counts):
-                while shown() != "2":
-                    await asyncio.sleep(0.005)
-                work = 0
-                while shown() != "0":
-                    await asyncio.sleep(0.005)
-            assert api.asked["PATCH pods"] == 2
-
-    asyncio.run(story())
+        async with asyncio.timeout(20), following(lambda: work, ("ns", "me"), interval=0.01, meter=counts):
+            while shown() != "2":
+                await asyncio.sleep(0.005)
+            work = 0
+            while shown() != "0":
+                await asyncio.sleep(0.005)
+        assert api.asked["PATCH pods"] == 2
 
 
 @pytest.mark.parametrize("pod", [None, ("ns", "me")])
-def test_where_there_is_no_cluster_the_service_runs_all_the_same(
+async def test_where_there_is_no_cluster_the_service_runs_all_the_same(
     pod: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
-    async def story() -> None:
-        async with following(lambda: 1, pod, interval=1, meter=SILENT):
-            pass
-
-    asyncio.run(story())
+    async with following(lambda: 1, pod, interval=1, meter=SILENT):
+        pass
     assert "deletion_cost has no effect" in caplog.text
 
 
 # -- the service ------------------------------------------------------------------------------------------------------
 def test_the_service_asks_for_the_package_only_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "worker.cluster.deletion_cost", None)  # as where the extra is not installed
+    monkeypatch.setitem(
+        sys.modules, "pcaplake.worker.kubernetes.deletion_cost", None
+    )  # as where the extra is not installed
     nobody: Any = None
 
     async def story() -> None:
         for settings in (FleetSettings.load(), FleetSettings.load(deletion_cost=True, role="committer")):
-            async with serve._costed(settings, nobody, SILENT):
+            async with serve._follow_deletion_cost(settings, nobody, SILENT):
                 pass
 
     asyncio.run(story())
     with pytest.raises(Fatal, match="pcaplake\\[cluster\\]"):
-        serve._costed(FleetSettings.load(deletion_cost=True), nobody, SILENT)
+        serve._follow_deletion_cost(FleetSettings.load(deletion_cost=True), nobody, SILENT)
 
 
 def test_which_pod_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from worker.settings import pod
+    from pcaplake.worker.config.settings import read_pod_identity
 
     monkeypatch.setenv("POD_NAME", "me")
     monkeypatch.delenv("POD_NAMESPACE", raising=False)
-    assert pod() is None
+    assert read_pod_identity() is None
     monkeypatch.setenv("POD_NAMESPACE", "ns")
-    assert pod() == ("ns", "me")
+    assert read_pod_identity() == ("ns", "me")

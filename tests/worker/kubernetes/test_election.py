@@ -10,19 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.worker import clusters
-from worker.cluster.api import Cluster
-from worker.cluster.election import Election
-from worker.errors import Fatal
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.kubernetes.api import Cluster
+from pcaplake.worker.kubernetes.election import Election, Timing
+from tests.worker.kubernetes import clusters
+from tests.worker.kubernetes.clusters import until
 
 LEASE, RENEW, RETRY = 4, 2.5, 1.0
-
-
-async def until(holds: Callable[[], Any], what: str, seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.01)
-    assert holds(), what
 
 
 class Candidate:
@@ -34,7 +28,7 @@ class Candidate:
             namespace="ns",
             name="lease",
             identity=name,
-            **{"lease": LEASE, "renew": RENEW, "retry": RETRY, **given},
+            **{"timing": Timing(lease=LEASE, renew=RENEW, retry=RETRY), **given},
         )
         self.since: float | None = None
         self.terms = 0
@@ -75,6 +69,7 @@ def story(folder: Path, tell: Callable[[clusters.Api, Cluster], Coroutine[Any, A
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_one_leads_and_gives_the_lease_back_to_the_next(tmp_path: Path) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
         first = Candidate(cluster, "a")
@@ -95,6 +90,7 @@ def test_one_leads_and_gives_the_lease_back_to_the_next(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 def test_a_leader_that_vanished_is_replaced_after_the_lease(tmp_path: Path) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
         gone = {"holderIdentity": "gone", "leaseDurationSeconds": 4}
@@ -109,10 +105,11 @@ def test_a_leader_that_vanished_is_replaced_after_the_lease(tmp_path: Path) -> N
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["drop", "lose", "hang", 500, 409])
 def test_a_leader_outlives_failures_that_end_in_time(tmp_path: Path, fault: clusters.Fault) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
-        leader = Candidate(cluster, "a", lease=20, renew=15.0)
+        leader = Candidate(cluster, "a", timing=Timing(lease=20, renew=15.0, retry=RETRY))
         await until(lambda: leader.leads, "it does not lead")
         asked = api.asked["PUT leases"]
         api.at("leases", fault, times=2)
@@ -124,6 +121,7 @@ def test_a_leader_outlives_failures_that_end_in_time(tmp_path: Path, fault: clus
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["drop", 503])
 def test_work_ends_when_the_server_is_away_for_too_long_and_begins_again(tmp_path: Path, fault: clusters.Fault) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
@@ -141,9 +139,10 @@ def test_work_ends_when_the_server_is_away_for_too_long_and_begins_again(tmp_pat
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 def test_one_that_thaws_and_finds_another_stops_at_its_first_look(tmp_path: Path) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
-        leader = Candidate(cluster, "a", lease=60, renew=50.0)
+        leader = Candidate(cluster, "a", timing=Timing(lease=60, renew=50.0, retry=RETRY))
         await until(lambda: leader.leads, "it does not lead")
         lease = api.objects["leases", "lease"]
         api.put("leases", "lease", {**lease, "spec": {**lease["spec"], "holderIdentity": "b"}})
@@ -154,6 +153,7 @@ def test_one_that_thaws_and_finds_another_stops_at_its_first_look(tmp_path: Path
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_back_keeps_nobody_in_office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library asks the wall clock; the deadline is on the monotonic one."""
 
@@ -187,6 +187,7 @@ def test_what_the_work_says_is_said(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT"])
 def test_without_the_right_to_leases_it_says_which_role(tmp_path: Path, verb: str) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
@@ -199,6 +200,7 @@ def test_without_the_right_to_leases_it_says_which_role(tmp_path: Path, verb: st
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 def test_a_server_that_begins_forbids_for_a_while(tmp_path: Path) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
         api.at("leases", 403, times=2)
@@ -209,9 +211,10 @@ def test_a_server_that_begins_forbids_for_a_while(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 def test_release_is_bounded_when_nobody_answers(tmp_path: Path) -> None:
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
-        leader = Candidate(cluster, "a", lease=60, renew=50.0)
+        leader = Candidate(cluster, "a", timing=Timing(lease=60, renew=50.0, retry=RETRY))
         await until(lambda: leader.leads, "it does not lead")
         api.at("leases", "hang", times=100)
         assert await leader.stop() < 2
@@ -219,11 +222,12 @@ def test_release_is_bounded_when_nobody_answers(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
+@pytest.mark.slow
 def test_two_of_the_same_name_are_two(tmp_path: Path) -> None:
     """A container that is started again in its pod is not the one that froze."""
 
     async def tell(api: clusters.Api, cluster: Cluster) -> None:
-        first = Candidate(cluster, "pod", lease=60, renew=50.0)
+        first = Candidate(cluster, "pod", timing=Timing(lease=60, renew=50.0, retry=RETRY))
         await until(lambda: first.leads, "it does not lead")
         second = Candidate(cluster, "pod")
         assert first.election.identity != second.election.identity

@@ -18,17 +18,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.worker import clusters
-from tests.worker.test_cluster_election import until
-from tests.worker.test_telemetry_counts import Counts
-from worker import cli
-from worker.cluster.api import Forbidden, Refused
-from worker.cluster.jobs import ClusterJobs
-from worker.cluster.operator import Operator
-from worker.cluster.plan import DUE, Plan
-from worker.cluster.schedule import Delete, Launch, Overlap, Seen, State, decide
-from worker.errors import Fatal, Retryable
-from worker.settings import WrongSetting
+from pcaplake.worker.cli import app as cli
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.kubernetes.api import Forbidden, Refused
+from pcaplake.worker.kubernetes.jobs import ClusterJobs
+from pcaplake.worker.kubernetes.operator import Operator
+from pcaplake.worker.kubernetes.plan import DUE, Plan
+from pcaplake.worker.kubernetes.schedule import Delete, Launch, Overlap, Seen, State, decide
+from tests.worker.kubernetes import clusters
+from tests.worker.kubernetes.clusters import until
+from tests.worker.telemetry.counts import Counts
 
 NOON = datetime(2026, 3, 28, 12, 0, 30, tzinfo=UTC)
 TEMPLATE = {
@@ -58,6 +58,21 @@ def counts() -> Counts:
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
+def test_labels_and_annotations_of_a_job_are_of_its_pod_too(tmp_path: Path) -> None:
+    """What finds our Jobs is ours, whatever the file says."""
+    job = {
+        "schedule": "0 * * * *",
+        "labels": {"lake": "a", "pcaplake-job": "x"},
+        "annotations": {"uri": "s3://a", DUE: "never"},
+    }
+    made = plan_of(tmp_path, jobs={"compact": job}).manifest("compact", NOON, operator="op")
+    for meta in (made["metadata"], made["spec"]["template"]["metadata"]):
+        assert meta["labels"]["lake"] == "a"
+        assert meta["labels"]["pcaplake-job"] == "compact"
+        assert meta["annotations"]["uri"] == "s3://a"
+    assert made["metadata"]["annotations"][DUE] == NOON.isoformat()
+
+
 def test_a_job_is_made_of_its_template(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text(yaml.safe_dump({**TEMPLATE, "metadata": {"labels": {"team": "x"}}}))
     jobs = {
@@ -84,11 +99,11 @@ def test_a_job_is_made_of_its_template(tmp_path: Path) -> None:
         ({"jobs": {}}, "jobs"),
         ({"jobs": {"Compact": {"schedule": "0 * * * *"}}}, "Compact"),
         ({"jobs": {"c": {"schedule": "0 * * *"}}}, "five fields"),
-        ({"jobs": {"c": {"schedule": "0 0 30 2 *"}}}, "no cron schedule"),
-        ({"jobs": {"c": {"schedule": "61 * * * *"}}}, "no cron schedule"),
+        ({"jobs": {"c": {"schedule": "0 0 30 2 *"}}}, "not a cron schedule"),
+        ({"jobs": {"c": {"schedule": "61 * * * *"}}}, "not a cron schedule"),
         ({"jobs": {"c": {"schedul": "0 * * * *"}}}, "schedul"),
         ({"timezone": "Europe/Nowhere"}, "time zone"),
-        ({"late": "soon"}, "no time"),
+        ({"late": "soon"}, "is not a time"),
         ({"keep_failed": 0}, "keep_failed"),
         ({"template": None}, "no template"),
         ({"template": "nothing.yaml"}, "cannot read"),
@@ -243,7 +258,7 @@ def test_overlap_waits_is_told_once_and_is_launched_late(
         days.look(minutes=6.5)
     assert len(days.jobs.launched) == 1
     assert counts("operator_jobs_total", job="compact", outcome="overlap") == 1
-    assert "still runs" in caplog.text
+    assert "is still running" in caplog.text
     days.jobs.end()
     days.look(minutes=1)
     assert len(days.jobs.launched) == 2
@@ -328,7 +343,7 @@ def test_a_job_that_a_quota_forbids_is_tried_again_and_keeps_nobody_waiting(
     assert counts("operator_jobs_total", job="bad", outcome="refused") == 1
     assert caplog.text.count("exceeded quota") == 1
     assert "old-2" in jobs.jobs
-    assert caplog.text.count("old-2, which has succeeded, is not deleted") == 1
+    assert caplog.text.count("cannot delete old-2, which has succeeded") == 1
 
 
 def test_a_role_that_may_make_no_job_is_final(tmp_path: Path, counts: Counts) -> None:
@@ -392,37 +407,34 @@ def test_a_refusal_is_final_when_it_lasts(tmp_path: Path, counts: Counts) -> Non
 
 
 # -- over the API server ----------------------------------------------------------------------------------------------
-def test_jobs_of_the_cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        async with clusters.connected(tmp_path) as (api, cluster):
-            plan, jobs = plan_of(tmp_path), ClusterJobs(cluster, namespace="ns", operator="op")
-            manifest = plan.manifest("compact", NOON, operator="op")
-            assert await jobs.make(manifest)
-            assert not await jobs.make(manifest)
-            assert await ClusterJobs(cluster, namespace="ns", operator="other").there() == []
-            (one,) = await jobs.there()
-            assert (one.job, one.due, one.state) == ("compact", NOON, "active")
-            doc = api.objects["jobs", one.name]
-            condition = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
-            doc["status"] = {"conditions": [{"type": "FailureTarget", "status": "True"}, condition]}
-            (ended,) = await jobs.there()
-            assert (ended.state, ended.why) == ("failed", "DeadlineExceeded: too long")
-            doc["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-            assert (await jobs.there())[0].state == "succeeded"
-            await jobs.delete(Seen(name=one.name, uid="another", job="compact", due=NOON, state="failed"))
-            assert len(api.objects) == 1, "another Job of the same name stays"
-            await jobs.delete(one)
-            await jobs.delete(one)
-            assert not api.objects
-            doc["metadata"]["annotations"] = {DUE: "some day"}
-            api.put("jobs", "odd", doc)
-            assert await jobs.there() == []
-            assert "left alone" in caplog.text
-            api.at("POST", 422)
-            with pytest.raises(Refused):
-                await jobs.make(manifest)
-
-    asyncio.run(story())
+async def test_jobs_of_the_cluster(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with clusters.connected(tmp_path) as (api, cluster):
+        plan, jobs = plan_of(tmp_path), ClusterJobs(cluster, namespace="ns", operator="op")
+        manifest = plan.manifest("compact", NOON, operator="op")
+        assert await jobs.make(manifest)
+        assert not await jobs.make(manifest)
+        assert await ClusterJobs(cluster, namespace="ns", operator="other").there() == []
+        (one,) = await jobs.there()
+        assert (one.job, one.due, one.state) == ("compact", NOON, "active")
+        doc = api.objects["jobs", one.name]
+        condition = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
+        doc["status"] = {"conditions": [{"type": "FailureTarget", "status": "True"}, condition]}
+        (ended,) = await jobs.there()
+        assert (ended.state, ended.why) == ("failed", "DeadlineExceeded: too long")
+        doc["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        assert (await jobs.there())[0].state == "succeeded"
+        await jobs.delete(Seen(name=one.name, uid="another", job="compact", due=NOON, state="failed"))
+        assert len(api.objects) == 1, "another Job of the same name stays"
+        await jobs.delete(one)
+        await jobs.delete(one)
+        assert not api.objects
+        doc["metadata"]["annotations"] = {DUE: "some day"}
+        api.put("jobs", "odd", doc)
+        assert await jobs.there() == []
+        assert "is ignored" in caplog.text
+        api.at("POST", 422)
+        with pytest.raises(Refused):
+            await jobs.make(manifest)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -434,7 +446,7 @@ def file_of(folder: Path, schedule: str = "* * * * *") -> Path:
 
 
 def test_check_shows_the_schedule_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["operator", "--jobs", str(file_of(tmp_path, "17 3 * * *")), "--check"]) == 0
+    assert cli.run_command_line(["operator", "--jobs", str(file_of(tmp_path, "17 3 * * *")), "--check"]) == 0
     shown = capsys.readouterr().out
     assert shown.count(" 03:17") == 3
     assert "Europe/Berlin" in shown
@@ -463,61 +475,59 @@ def test_what_is_wrong_is_said(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PCAPLAKE_HTTP_PORT", "0")
     jobs = [] if "--jobs" in given else ["--jobs", str(file_of(tmp_path))]
-    assert cli.run(["operator", *jobs, *given]) == code
+    assert cli.run_command_line(["operator", *jobs, *given]) == code
     assert said in capsys.readouterr().err
 
 
 def test_help_teaches_and_works_without_the_extra(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["operator", "--help"]) == 0
+    assert cli.run_command_line(["operator", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "Examples" in shown
     assert "Exit codes" in shown
-    monkeypatch.setitem(sys.modules, "worker.cluster.operate", None)
-    assert cli.run(["operator", "--jobs", str(file_of(tmp_path))]) == cli.FATAL
+    monkeypatch.setitem(sys.modules, "pcaplake.worker.kubernetes.operate", None)
+    assert cli.run_command_line(["operator", "--jobs", str(file_of(tmp_path))]) == cli.FATAL
     assert "pcaplake[aws,cluster]" in capsys.readouterr().err
 
 
-def test_the_process_launches_tells_and_gives_the_lease_back(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_the_process_launches_tells_and_gives_the_lease_back(tmp_path: Path) -> None:
     """A real one: elected, a Job launched within its minute, SIGTERM, exit 0."""
 
-    async def story() -> None:
-        async with clusters.serving() as api:
-            file = clusters.kubeconfig(tmp_path / "kubeconfig", api)
-            command = ["operator", "--jobs", str(file_of(tmp_path)), "--namespace", "ns", "--name", "op"]
-            options = ["--kubeconfig", str(file), "--every", "0.2"]
-            log = (tmp_path / "log").open("wb")
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "worker", *command, *options,
-                stdout=log, stderr=log, env={"PATH": "", "PCAPLAKE_HTTP_PORT": "0"}, cwd=Path(__file__).parents[2],
-            )  # fmt: skip
-            try:
-                await until(lambda: any(kind == "jobs" for kind, _ in api.objects), "nothing was launched", seconds=120)
-                (name,) = [name for kind, name in api.objects if kind == "jobs"][:1]
-                assert name.startswith("op-compact-")
-                api.objects["jobs", name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-                await until(
-                    lambda: f"{name} succeeded" in (tmp_path / "log").read_text(), "it is not told", seconds=120
-                )
-                process.send_signal(signal.SIGTERM)
-                assert await asyncio.wait_for(process.wait(), 60) == 0, (tmp_path / "log").read_text()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-                log.close()
-            assert api.objects["leases", "op"]["spec"]["holderIdentity"] == ""
-            events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
-            assert any("gave the Lease" in event for event in events)
-            assert "stopped; Jobs that run go on" in events
-
-    asyncio.run(story())
+    async with clusters.serving() as api:
+        file = clusters.kubeconfig(tmp_path / "kubeconfig", api)
+        command = ["operator", "--jobs", str(file_of(tmp_path)), "--namespace", "ns", "--name", "op"]
+        options = ["--kubeconfig", str(file), "--every", "0.2"]
+        log = (tmp_path / "log").open("wb")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pcaplake.worker", *command, *options,
+            stdout=log, stderr=log, env={"PATH": "", "PCAPLAKE_HTTP_PORT": "0"}, cwd=Path(__file__).parents[3],
+        )  # fmt: skip
+        try:
+            await until(lambda: any(kind == "jobs" for kind, _ in api.objects), "nothing was launched", seconds=120)
+            (name,) = [name for kind, name in api.objects if kind == "jobs"][:1]
+            assert name.startswith("op-compact-")
+            api.objects["jobs", name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+            await until(lambda: f"{name} succeeded" in (tmp_path / "log").read_text(), "it is not told", seconds=120)
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), 60) == 0, (tmp_path / "log").read_text()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            log.close()
+        assert api.objects["leases", "op"]["spec"]["holderIdentity"] == ""
+        events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
+        assert any("released the Lease" in event for event in events)
+        assert "stopped; running Jobs continue" in events
 
 
+@pytest.mark.slow
 def test_the_package_is_imported_only_where_it_is_asked_for() -> None:
     code = (
-        "import sys, worker.cli; sys.exit(any(name.split('.')[0] in ('kubernetes', 'cronsim') for name in sys.modules))"
+        "import sys, pcaplake.worker.cli.app\n"
+        "sys.exit(any(name.split('.')[0] in ('kubernetes', 'cronsim') for name in sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[3])
     assert done.returncode == 0

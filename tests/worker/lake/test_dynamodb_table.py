@@ -13,14 +13,20 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.worker.errors import Fatal, NotAllowed, OutcomeUnknown, Retryable
+from pcaplake.worker.lake.dynamodb_table import (
+    Canceled,
+    ConditionLost,
+    DynamoClient,
+    from_attribute_values,
+    to_attribute_values,
+)
+from tests.retries import hardly_wait
 from tools.local.engines import LOOPBACK
-from worker.errors import Fatal, NotAllowed, OutcomeUnknown, Retryable
-from worker.lake import dynamo
-from worker.lake.dynamo import Canceled, ConditionLost, Dynamo, item, values
 
 Answer = dict[str, Any] | tuple[int, dict[str, Any]] | str
 PREFIX = "com.amazonaws.dynamodb.v20120810#"
-KEY = item({"pk": "a", "sk": "-"})
+KEY = to_attribute_values({"pk": "a", "sk": "-"})
 PUT = ("PutItem", {"Item": KEY})
 GET = ("GetItem", {"Key": KEY})
 
@@ -30,7 +36,7 @@ def error(code: str, status: int = 400, **more: Any) -> tuple[int, dict[str, Any
 
 
 THROTTLED = error("ThrottlingException")
-LOST = error("ConditionalCheckFailedException", Item=item({"pk": "a", "owner": "me", "n": 3}))
+LOST = error("ConditionalCheckFailedException", Item=to_attribute_values({"pk": "a", "owner": "me", "n": 3}))
 
 
 class Server:
@@ -76,10 +82,12 @@ def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoints = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", *endpoints):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(dynamo, "_PAUSES", (0, 0))
+    hardly_wait(monkeypatch)
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, server: Server, story: Callable[[Dynamo], Coroutine[Any, Any, Any]]) -> Any:
+def asked(
+    monkeypatch: pytest.MonkeyPatch, server: Server, story: Callable[[DynamoClient], Coroutine[Any, Any, Any]]
+) -> Any:
     """What `story` makes of a client of this server."""
 
     async def whole() -> Any:
@@ -91,7 +99,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, server: Server, story: Callable[[Dyna
         await site.start()
         host, port = runner.addresses[0][:2]
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://{host}:{port}")
-        client = await Dynamo.open("books")
+        client = await DynamoClient.open("books")
         try:
             return await story(client)
         finally:
@@ -105,8 +113,8 @@ def refusal(monkeypatch: pytest.MonkeyPatch, request: tuple[str, dict[str, Any]]
     """What a request raises, after exactly these answers."""
     server = Server(*answers)
 
-    async def story(client: Dynamo) -> None:
-        await client.call(request[0], **request[1])
+    async def story(client: DynamoClient) -> None:
+        await client.call_operation(request[0], **request[1])
 
     with pytest.raises(Exception) as raised:  # noqa: PT011 -- whatever it is, it is returned
         asked(monkeypatch, server, story)
@@ -117,11 +125,11 @@ def refusal(monkeypatch: pytest.MonkeyPatch, request: tuple[str, dict[str, Any]]
 def test_the_table_is_named_where_an_operation_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server({"Item": KEY}, {}, {})
 
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         assert client.region == "eu-central-1"
-        assert (await client.call("GetItem", Key=KEY))["Item"] == KEY
-        await client.call("DescribeTable", TableName="another")
-        await client.call("BatchGetItem", RequestItems={"books": {"Keys": [KEY]}})
+        assert (await client.call_operation("GetItem", Key=KEY))["Item"] == KEY
+        await client.call_operation("DescribeTable", TableName="another")
+        await client.call_operation("BatchGetItem", RequestItems={"books": {"Keys": [KEY]}})
 
     asked(monkeypatch, server, story)
     assert server.asked == [
@@ -134,15 +142,18 @@ def test_the_table_is_named_where_an_operation_takes_one(monkeypatch: pytest.Mon
 def test_every_attempt_is_the_same_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server("drop", THROTTLED, {}, {})
 
-    async def story(client: Dynamo) -> None:
+    async def story(client: DynamoClient) -> None:
         for _ in range(2):
-            await client.call("TransactWriteItems", TransactItems=[{"Put": {"TableName": "books", "Item": KEY}}])
+            await client.call_operation(
+                "TransactWriteItems", TransactItems=[{"Put": {"TableName": "books", "Item": KEY}}]
+            )
 
     asked(monkeypatch, server, story)
     tokens = [arguments["ClientRequestToken"] for _, arguments in server.asked]
     assert tokens[0] == tokens[1] == tokens[2] != tokens[3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "answers", "kind", "words"),
     [
@@ -186,12 +197,13 @@ def test_what_a_failure_means(
 
 @pytest.mark.parametrize("before", [[], ["drop"], [THROTTLED, error("InternalServerError", 500)]])
 def test_it_is_asked_again_until_there_is_an_answer(monkeypatch: pytest.MonkeyPatch, before: list[Answer]) -> None:
-    server = Server(*before, {"Attributes": item({"n": 1})})
-    answer = asked(monkeypatch, server, lambda client: client.call(PUT[0], **PUT[1]))
-    assert values(answer["Attributes"]) == {"n": 1}
+    server = Server(*before, {"Attributes": to_attribute_values({"n": 1})})
+    answer = asked(monkeypatch, server, lambda client: client.call_operation(PUT[0], **PUT[1]))
+    assert from_attribute_values(answer["Attributes"]) == {"n": 1}
     assert server.answers == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [[], ["drop"]])
 def test_a_lost_condition_says_what_is_there(monkeypatch: pytest.MonkeyPatch, before: list[Answer]) -> None:
     raised = refusal(monkeypatch, PUT, *before, LOST)
@@ -207,16 +219,20 @@ def test_a_canceled_transaction_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     request = ("TransactWriteItems", {"TransactItems": [{"Put": {"TableName": "books", "Item": KEY}}] * 3})
     raised = refusal(monkeypatch, request, error("TransactionCanceledException", CancellationReasons=reasons))
     assert isinstance(raised, Canceled)
-    assert raised.reasons == [("None", {}), ("ConditionalCheckFailed", values(KEY)), ("TransactionConflict", {})]
+    assert raised.reasons == [
+        ("None", {}),
+        ("ConditionalCheckFailed", from_attribute_values(KEY)),
+        ("TransactionConflict", {}),
+    ]
     assert str(raised) == "transaction canceled: ConditionalCheckFailed, TransactionConflict"
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(request: tuple[str, dict[str, Any]]) -> None:
-        client = await Dynamo.open("books", region="eu-west-1")
+        client = await DynamoClient.open("books", region="eu-west-1")
         try:
             assert client.region == "eu-west-1"
-            await client.call(request[0], **request[1])
+            await client.call_operation(request[0], **request[1])
         finally:
             await client.close()
 
@@ -238,6 +254,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "credentials" in str(raised)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -251,13 +268,13 @@ def test_settings_that_make_no_client(monkeypatch: pytest.MonkeyPatch, settings:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Fatal, match=r"books.*AWS_DEFAULT_REGION"):
-        asyncio.run(Dynamo.open("books"))
+        asyncio.run(DynamoClient.open("books"))
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiobotocore.session", None)
     with pytest.raises(Fatal, match=r"pcaplake\[aws\]"):
-        asyncio.run(Dynamo.open("books"))
+        asyncio.run(DynamoClient.open("books"))
 
 
 NAMES = st.text(max_size=4)
@@ -270,13 +287,19 @@ PLAIN = st.recursive(
 
 @given(st.dictionaries(NAMES, PLAIN, max_size=4))
 def test_values_come_back_as_they_were(whole: dict[str, Any]) -> None:
-    assert values(item(whole)) == {name: value for name, value in whole.items() if value is not None}
+    assert from_attribute_values(to_attribute_values(whole)) == {
+        name: value for name, value in whole.items() if value is not None
+    }
 
 
 def test_attributes_of_others() -> None:
-    assert values({"a": {"N": "1.5"}, "b": {"N": "-7"}, "c": {"N": "1E+2"}}) == {"a": 1.5, "b": -7, "c": 100.0}
-    assert item({"yes": True, "one": 1}) == {"yes": {"BOOL": True}, "one": {"N": "1"}}
+    assert from_attribute_values({"a": {"N": "1.5"}, "b": {"N": "-7"}, "c": {"N": "1E+2"}}) == {
+        "a": 1.5,
+        "b": -7,
+        "c": 100.0,
+    }
+    assert to_attribute_values({"yes": True, "one": 1}) == {"yes": {"BOOL": True}, "one": {"N": "1"}}
     with pytest.raises(ValueError, match="SS"):
-        values({"a": {"SS": ["x"]}})
+        from_attribute_values({"a": {"SS": ["x"]}})
     with pytest.raises(TypeError, match=r"1\.5"):
-        item({"a": 1.5})
+        to_attribute_values({"a": 1.5})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tests.worker.lake.ledger_suite import manifest, stage
-from worker.lake.manifest import Manifest, Stage
+from pcaplake.worker.lake.records import Manifest, Stage
+from tests.worker.lake.ledger.ledger_suite import manifest, stage
 
 BEFORE_VERSIONS = (
     b'{"format":1,"batch":7,"generation":0,"opens":false,"tables":["packets"],"schemas":{"packets":{"type":"struct",'

@@ -18,20 +18,21 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from parser import Summary
+from pcaplake.parser import Summary
+from pcaplake.worker.captures.objects import Content
+from pcaplake.worker.captures.source import capture_from_reference
+from pcaplake.worker.ingest.pipeline import Reader, Stopped
+from pcaplake.worker.lake.delta.schema import to_delta_struct
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.service.notification import BadNotification, parse_notification
+from pcaplake.worker.testing.queue import MemoryBucket, MemoryQueue
 from tests.worker.model.schedules import PROCESS
 from tests.worker.model.tables import SCHEMA
-from worker.lake.delta.schema import to_delta
-from worker.lake.manifest import Capture
-from worker.lake.stage import Window
-from worker.notification import BadNotification, parse
-from worker.pipeline import Reader, Stopped
-from worker.source import capture
-from worker.testing_queue import MemoryBucket, MemoryQueue
 
 NUMBERS = {"captures": (0,), "packets": (1, 2, 3), "frames": (4, 5)}  # table -> numbers of a capture's rows
 SCHEMAS = dict.fromkeys(NUMBERS, SCHEMA)
-RETYPED = to_delta(pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.string())]))
+RETYPED = to_delta_struct(pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.string())]))
 LARGE = 200  # bytes
 NAMES = {"a": "captures packets frames", "b": "captures packets", "c": "captures frames", "d": "captures packets " * 12}
 BAD = "bad"  # is no capture: quarantined
@@ -49,9 +50,21 @@ def tables_of(line: bytes) -> set[str]:
 def captures_of(body: str) -> list[str]:
     """The ids of what a message announces."""
     try:
-        return [capture(ref).capture_id for ref in parse(body).objects]
+        return [capture_from_reference(ref).capture_id for ref in parse_notification(body).objects]
     except BadNotification:
         return []
+
+
+def owed(body: str) -> set[str]:
+    """The ids of what a message says that a lake has lost."""
+    try:
+        return {
+            capture_from_reference(ref).capture_id
+            for ref in parse_notification(body).objects
+            if ref.owed_to is not None
+        }
+    except BadNotification:
+        return set()
 
 
 @cache
@@ -88,6 +101,7 @@ class Captures:
         self.bodies: dict[str, str] = {}
         self.lines: dict[str, bytes] = {}
         self.uncertain: set[str] = set()
+        self._deleted: dict[str, list[tuple[Content, bytes]]] = {}  # key -> versions
         self.odd: set[str] = set()
 
     def key(self, capture_id: str) -> str:
@@ -101,7 +115,7 @@ class Captures:
         """A new version of an object -> the message that S3 sends. Versions of before stay, for who asks for them."""
         before = sum(self.key(one) == name for one in self.lines)
         line = f"{name} {before} {NAMES.get(name, 'captures')}".encode()
-        body = self.bucket.put(name, line)
+        body = self.bucket.put_object(name, line)
         (one,) = captures_of(body)
         self.bodies[one], self.lines[one] = body, line
         if name == ODD:
@@ -112,7 +126,13 @@ class Captures:
         """The object is deleted, with all its versions."""
         key = self.key(capture_id)
         self.uncertain.update(one for one in self.lines if self.key(one) == key)
-        self.bucket.delete(key)
+        self._deleted[key] = [*self._deleted.get(key, []), *self.bucket.versions.get(key, [])]
+        self.bucket.delete_object(key)
+
+    def bring_back(self, capture_id: str) -> None:
+        """Somebody puts the object back from a backup, with all the versions that it had."""
+        key = self.key(capture_id)
+        self.bucket.versions[key] = [*self._deleted.pop(key, []), *self.bucket.versions.get(key, [])]
 
     def numbers(self, capture_id: str, table: str) -> set[int]:
         """The rows that a table must have of it."""
@@ -205,4 +225,4 @@ def upload(rng: random.Random, captures: Captures, queue: MemoryQueue, names: li
         bodies.append(rng.choice(list(captures.bodies.values())))
     body = json.dumps({"Records": [record for each in bodies for record in json.loads(each)["Records"]]})
     for _ in range(rng.choice([1, 2])):
-        queue.put(body, rng.choice([0.0, 0.0, 1.0]))
+        queue.put_message(body, rng.choice([0.0, 0.0, 1.0]))

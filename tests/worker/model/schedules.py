@@ -17,8 +17,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from worker.errors import OutcomeUnknown, PcaplakeError, Retryable
-from worker.testing import Faults
+from pcaplake.worker.errors import OutcomeUnknown, PcaplakeError, Retryable
+from pcaplake.worker.testing.faults import Faults
 
 T = TypeVar("T")
 PROCESS: ContextVar[int] = ContextVar("process", default=0)  # 0: the world itself, which neither fails nor waits
@@ -262,5 +262,5 @@ class Gates(Faults):
         super().__init__()
         self._schedule, self._wrap = schedule, wrap
 
-    async def around(self, point: str, effect: Callable[[], T]) -> T:
+    async def run_with_faults(self, point: str, effect: Callable[[], T]) -> T:
         return await self._schedule.request(point, self._wrap(point, effect))

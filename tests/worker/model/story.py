@@ -12,12 +12,13 @@ import json
 from collections import Counter
 from collections.abc import Collection
 
-from tests.worker.model.captures import NUMBERS, SCHEMAS, captures_of
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.identity import open_identity
+from pcaplake.worker.lake.ledger import COMMITTED
+from pcaplake.worker.lake.records import manifest_path
+from pcaplake.worker.runtime import Runtime
+from tests.worker.model.captures import NUMBERS, SCHEMAS, captures_of, owed
 from tests.worker.model.world import World
-from worker.lake.delta.log import LogStore
-from worker.lake.identity import open_lake
-from worker.lake.ledger import COMMITTED
-from worker.lake.manifest import manifest_path
 
 PATIENCE = 200.0  # seconds until everything that was left is done
 HISTORY = 60  # lines
@@ -30,11 +31,11 @@ class Story:
     async def told(self) -> None:
         """AssertionError, or whatever ended a process."""
         world = self.world
-        log_store = LogStore(world.store, arbiter=world.arbiter, now=world.now, rng=world.rng)
-        await open_lake(world.store, world.ledger)
+        log_store = LogStore(world.store, lock_table=world.lock_table, runtime=Runtime(now=world.now, rng=world.rng))
+        await open_identity(world.store, world.ledger)
         for table, schema in SCHEMAS.items():
             await log_store.create(table, schema, partition_columns=("date",))
-        world.queue.put("what is this?" if world.redrives else json.dumps({"Event": "s3:TestEvent"}))
+        world.queue.put_message("what is this?" if world.redrives else json.dumps({"Event": "s3:TestEvent"}))
         await self._work()
         await self._heal()
         await self._quiet()
@@ -42,30 +43,36 @@ class Story:
         self._check(kept - self._dead_letters())
         for _ in range(3):
             if self._dead_letters():
-                world.queue.redrive()
+                world.queue.redrive_dead_letters()
                 await self._quiet()
         assert not self._dead_letters(), "there are dead letters for no reason"
         world.reconcile()
         await self._quiet()
         self._check(world.captures.there)
-        world.queue.put(world.captures.put("next"))
+        world.queue.put_message(world.captures.put("next"))
         await self._quiet()
         self._check(world.captures.there)
         for table in NUMBERS:
             await log_store.clean(table)
         assert not world.tables.incomplete()
+        if world.rollouts is not None:
+            world.rollouts.check()
 
     async def _work(self) -> None:
-        world, rng = self.world, self.world.rng
-        for _ in range(rng.randint(2, 12)):
-            if world.restored and rng.random() < 0.3:  # meanwhile, who only stages goes on with what the copy knows
+        world, rng, rng_harms = self.world, self.world.rng, self.world.harms_rng
+        for _ in range(rng.randint(4, 24)):  # of two seconds: long enough for leaders and their batches
+            if world.restored and rng.random() < 0.5:  # meanwhile, who only stages goes on with what the copy knows
                 await world.rebuild()
+            if rng_harms.random() < 0.15:
+                world.put_back_what_was_harmed()
+            await world.use_copy()
+            world.harm()
             if not world.restored and rng.random() < 0.7:
                 world.processes.tend()
             for _ in range(rng.choice([1, 1, 4])):
-                if len(world.captures.bodies) < 4 or rng.random() < 0.05:
+                if len(world.captures.bodies) < 5 or rng.random() < 0.1:
                     world.upload()
-            await asyncio.sleep(rng.random() * 1.5)
+            await asyncio.sleep(rng.random() * 4.0)
 
     async def _heal(self) -> None:
         """No fault any more; what was in flight lands, what somebody did to the lake is undone."""
@@ -76,6 +83,8 @@ class Story:
         world.schedule.land()
         if world.restored:
             await world.rebuild()
+        world.put_back_what_was_harmed()
+        await world.use_copy()
         world.tables.mend()
         for message in world.queue._messages.values():
             message.visible_at = world.loop.now
@@ -96,6 +105,7 @@ class Story:
             while (why := self._busy()) and world.loop.now < patience:
                 world.put_back()
                 await asyncio.sleep(0.2)
+            world.put_back()
             if not why and self._held() <= world.captures.odd:
                 return
             if not world.retypes and "leader" in world.strict:
@@ -107,8 +117,10 @@ class Story:
     def _busy(self) -> str:
         """What is left to do."""
         world, shared = self.world, self.world.ledger.shared
-        if len(world.queue) or any(service.in_flight for _, service in world.processes.alive.values()):
+        if len(world.queue) or any(service.messages_in_flight for _, service in world.processes.alive.values()):
             return f"{len(world.queue)} messages"
+        if world.processes.overwriting:
+            return "an overwrite"
         if waiting := [key for key in shared.pending if key[0] == world.generation]:
             return f"pending: {waiting}"
         if manifest_path(shared.head + 1) in world.store.objects:
@@ -124,8 +136,9 @@ class Story:
         return {each.capture_id for stage in stages if stage is not None for each in stage.captures}
 
     def _dead_letters(self) -> set[str]:
-        """Captures that dead letters are about."""
-        return {one for body in self.world.queue.dead for one in captures_of(body)}
+        """Captures that dead letters are about, but for those that nobody can read any more."""
+        gone = self.world.captures.uncertain
+        return {one for body in self.world.queue.dead if not owed(body) & gone for one in captures_of(body)}
 
     def _check(self, due: Collection[str]) -> None:
         """Every row once, every capture whole or not at all, and those that are due; the ledger knows of all."""
@@ -142,7 +155,9 @@ class Story:
                 assert have == want, f"{table} has {have} of {name}, not {want}"
             assert one in known, f"{name} is in the tables, and the ledger does not know"
         assert not present & captures.odd
-        missing = set(due) - present - captures.odd - captures.uncertain
+        owed = {one for generation, one in world.owed if generation == world.generation}
+        due = world.overwrites.kept().union(due)
+        missing = (due - captures.uncertain | owed) - present - captures.odd
         assert not missing, f"lost: {sorted(map(captures.key, missing))}"
         head = world.ledger.shared.head
         assert head < 0 or manifest_path(head) in world.store.objects

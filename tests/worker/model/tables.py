@@ -1,6 +1,6 @@
 """The tables of a lake in memory as others see and change them: readers, OPTIMIZE, VACUUM, clean-up, Spark, people.
 
-Everything happens at once and past all faults. Under an arbiter others commit as Java does, step by step, and may leave
+Everything happens at once and past all faults. Under a lock table others commit as Java does, step by step, and may leave
 a commit where it is. Knows Delta logs and files of rows as JSON. Must not know captures, batches or processes.
 """
 
@@ -10,18 +10,19 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from tests.worker.lake.arbiters import Java
-from tests.worker.lake.deltas import checkpoint, checkpoint_bytes
-from worker.lake.delta.actions import AddFile
-from worker.lake.parquet import Summary
-from worker.lake.store import ObjectMeta
-from worker.testing import Faults
-from worker.testing_arbiter import MemoryArbiter, MemoryBucket
+from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.identity import LAKE_JSON
+from pcaplake.worker.lake.parquet import ParquetFileSummary
+from pcaplake.worker.lake.store.store import ObjectMeta
+from pcaplake.worker.testing.faults import Faults
+from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
+from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes
+from tests.worker.lake.delta.lock_tables import Java
 
 DAY = 86_400.0
 SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.int64())])
@@ -33,67 +34,90 @@ Row = tuple[str, int]
 class JsonSink:
     """Rows as JSON: the model looks at rows, not at Parquet."""
 
-    size = 0
+    estimated_size = buffered_bytes = 0
 
     def __init__(self, schema: pa.Schema, write: Callable[[bytes], object], **options: object) -> None:
         self._write, self._rows = write, list[Row]()
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write_batch(self, batch: pa.RecordBatch) -> None:
         self._rows += zip(batch["capture_id"].to_pylist(), map(int, batch["packet_no"].to_pylist()), strict=True)
 
-    def close(self) -> Summary:
+    def flush_row_group(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> ParquetFileSummary:
         self._write(json.dumps(self._rows).encode())
-        return Summary(size=1, rows=len(self._rows), stats=json.dumps({"numRecords": len(self._rows)}))
+        return ParquetFileSummary(size=1, rows=len(self._rows), stats=json.dumps({"numRecords": len(self._rows)}))
 
 
-class Lakes(MemoryBucket):
+class Lakes(MemoryS3Store):
     """A bucket of lakes that remembers every version of a log, also after clean-up. What comes later does not count."""
 
     def __init__(self, clock: Callable[[], float], faults: Faults | None = None) -> None:
         super().__init__(faults, clock)
         self.versions: dict[str, dict[int, bytes]] = {}
+        self.generations = set[int]()  # that lake.json has ever named
 
-    def as_process(self, faults: Faults) -> Lakes:
-        other = Lakes(self._clock, faults)
-        other.objects, other.versions = self.objects, self.versions
+    def as_process(self, faults: Faults, kind: type[Lakes] | None = None) -> Lakes:
+        """`kind`: of the same lakes, for a process that writes them in its own way."""
+        other = (kind or Lakes)(self._clock, faults)
+        other.objects, other.versions, other.generations = self.objects, self.versions, self.generations
         return other
 
-    def write(self, path: str, data: bytes) -> ObjectMeta:
+    def put_past_faults(self, path: str, data: bytes) -> ObjectMeta:
         if match := _VERSION.fullmatch(path):
             self.versions.setdefault(match[1], {}).setdefault(int(match[2]), bytes(data))
-        return super().write(path, data)
+        if path == LAKE_JSON:
+            self.generations.add(int(json.loads(data)["generation"]))
+        return super().put_past_faults(path, data)
 
 
 class Tables:
-    """`arbiter` None: everybody puts N.json if absent. `now`: epoch seconds."""
+    """`lock_table` None: everybody puts N.json if absent. `now`: epoch seconds."""
 
     def __init__(
         self,
         names: Sequence[str],
         store: Lakes,
-        arbiter: MemoryArbiter | None,
+        lock_table: MemoryLockTable | None,
         rng: random.Random,
         now: Callable[[], float],
     ) -> None:
-        self.names, self._store, self._arbiter, self._rng, self._now = names, store, arbiter, rng, now
-        self._java = {} if arbiter is None else {name: Java(store, arbiter, name, now) for name in names}
+        self.store, self._lock_table, self._rng, self._now = store, lock_table, rng, now
+        self._names, self._harmed = names, set[str]()
+        self._java = {} if lock_table is None else {name: Java(store, lock_table, name, now) for name in names}
         self._writing: list[Iterator[str]] = []
         self._made = 0
+
+    @property
+    def names(self) -> list[str]:
+        """Those that nobody has harmed."""
+        return [name for name in self._names if name not in self._harmed]
+
+    def stop_others(self) -> None:
+        """What they have begun to commit stays as it is."""
+        self._writing.clear()
+
+    def leave_alone(self, table: str) -> None:
+        self.stop_others()
+        self._harmed.add(table)
+
+    def come_back(self, table: str) -> None:
+        self._harmed.discard(table)
 
     # -- what there is --------------------------------------------------------------------------------------------
     def log(self, table: str) -> list[list[dict[str, Any]]]:
         """Every version; AssertionError for a gap, or one that readers miss."""
-        known = self._store.versions.get(table, {})
+        known = self.store.versions.get(table, {})
         assert sorted(known) == list(range(len(known))), f"{table}: a gap in the versions {sorted(known)}"
-        first = self._horizon(table)
-        missing = [
-            n for n in range(first, len(known)) if f"{table}/_delta_log/{n:020d}.json" not in self._store.objects
-        ]
+        first = self.horizon(table)
+        missing = [n for n in range(first, len(known)) if f"{table}/_delta_log/{n:020d}.json" not in self.store.objects]
         assert not missing, f"{table}: versions {missing} are gone"
         return [[json.loads(line) for line in known[n].splitlines()] for n in range(len(known))]
 
-    def _horizon(self, table: str) -> int:
-        hint = self._store.objects.get(f"{table}/_delta_log/_last_checkpoint")
+    def horizon(self, table: str) -> int:
+        """The first version that readers look at."""
+        hint = self.store.objects.get(f"{table}/_delta_log/_last_checkpoint")
         return 0 if hint is None else int(json.loads(hint[0])["version"])
 
     def live(self, table: str) -> dict[str, dict[str, Any]]:
@@ -111,18 +135,18 @@ class Tables:
     def rows(self, table: str) -> Counter[Row]:
         found: Counter[Row] = Counter()
         for path in self.live(table):
-            assert f"{table}/{path}" in self._store.objects, f"{table}/{path} is in the table and gone"
+            assert f"{table}/{path}" in self.store.objects, f"{table}/{path} is in the table and gone"
             found.update((name, number) for name, number in self._read(table, path))
         return found
 
     def _read(self, table: str, path: str) -> list[Row]:
-        return [(name, number) for name, number in json.loads(self._store.objects[f"{table}/{path}"][0])]
+        return [(name, number) for name, number in json.loads(self.store.objects[f"{table}/{path}"][0])]
 
     def _metadata(self, table: str, which: int = -1) -> dict[str, Any]:
         return [a["metaData"] for version in self.log(table) for a in version if "metaData" in a][which]
 
     def incomplete(self) -> list[str]:
-        items = {} if self._arbiter is None else self._arbiter.items
+        items = {} if self._lock_table is None else self._lock_table.items
         return [f"{uri} {name}" for (uri, name), item in items.items() if item["complete"] != "true"]
 
     # -- what others do -------------------------------------------------------------------------------------------
@@ -139,12 +163,12 @@ class Tables:
             self._java[table].list_from()
 
     def _commit(self, table: str, actions: Sequence[Mapping[str, Any]], *, whole: bool) -> None:
-        """The next version; under an arbiter it may be left half-way unless it must be `whole`."""
+        """The next version; under a lock table it may be left half-way unless it must be `whole`."""
         version = len(self.log(table))
         info = {"commitInfo": {"timestamp": 0, "operation": "OPTIMIZE", "operationParameters": {}}}
         data = "".join(json.dumps(action) + "\n" for action in [info, *actions]).encode()
         if table not in self._java:
-            self._store.write(f"{table}/_delta_log/{version:020d}.json", data)
+            self.store.put_past_faults(f"{table}/_delta_log/{version:020d}.json", data)
             return
         steps = self._java[table].write(version, data)
         if whole or self._rng.random() < 0.5:
@@ -153,14 +177,14 @@ class Tables:
             self._writing.append(steps)
 
     def read(self) -> None:
-        """A reader: under an arbiter it repairs."""
+        """A reader: under a lock table it repairs."""
         self._look(self._any())
 
     def append(self) -> None:
         """Somebody else writes a file of no rows."""
         table, path = self._any(), self._name("java")
         self._look(table)
-        self._store.write(f"{table}/{path}", b"[]")
+        self.store.put_past_faults(f"{table}/{path}", b"[]")
         add = {"path": path, "partitionValues": {"date": None}, "size": 1, "modificationTime": 0, "dataChange": True}
         self._commit(table, [{"add": add}], whole=False)
 
@@ -179,11 +203,11 @@ class Tables:
         table = self._any()
         self._look(table)
         live = self.live(table)
-        if not live or any(f"{table}/{path}" not in self._store.objects for path in live):
+        if not live or any(f"{table}/{path}" not in self.store.objects for path in live):
             return
         path = self._name("optimized")
         rows = [row for each in live for row in self._read(table, each)]
-        self._store.write(f"{table}/{path}", json.dumps(rows).encode())
+        self.store.put_past_faults(f"{table}/{path}", json.dumps(rows).encode())
         gone = [{"remove": {"path": p, "dataChange": False, "deletionTimestamp": self._millis()}} for p in live]
         add = {**next(iter(live.values())), "path": path, "dataChange": False, "stats": ""}
         self._commit(table, [*gone, {"add": add}], whole=False)
@@ -229,22 +253,34 @@ class Tables:
             schema=SCHEMA,
             configuration=metadata["configuration"],
         )
-        checkpoint(self._store, table, len(log) - 1, data, clean_up=True)
+        checkpoint(self.store, table, len(log) - 1, data, clean_up=True)
 
     def expire(self) -> None:
         """More than a day went by: TTL takes entries, and nobody of Java's goes on."""
-        self._writing.clear()
-        if self._arbiter is not None:
-            self._arbiter.expire()
+        self.stop_others()
+        if self._lock_table is not None:
+            self._lock_table.delete_expired_items()
 
-    def vacuum(self, days: float, share: float) -> None:
+    def vacuum(self, days: float, share: float) -> list[str]:
         """Files older than so many days that are in no table are deleted, each with a probability of `share`."""
+        return self.delete(path for path in self.unneeded(days) if self._rng.random() < share)
+
+    def unneeded(self, days: float) -> list[str]:
+        """What a VACUUM that begins now will delete."""
+        found = []
         for table in self.names:
             self._look(table)
             live = self.live(table)
-            for path, (_, meta) in list(self._store.objects.items()):
+            for path, (_, meta) in self.store.objects.items():
                 name = path.removeprefix(f"{table}/")
                 old = self._now() - meta.last_modified.timestamp() > days * DAY
-                gone = name != path and old and "_delta_log" not in path and name not in live
-                if gone and self._rng.random() < share:
-                    del self._store.objects[path]
+                if name != path and old and "_delta_log" not in path and name not in live:
+                    found.append(path)
+        return found
+
+    def delete(self, paths: Iterable[str]) -> list[str]:
+        """-> those that were there."""
+        gone = [path for path in paths if path in self.store.objects]
+        for path in gone:
+            del self.store.objects[path]
+        return gone

@@ -15,11 +15,11 @@ import dpkt
 import pytest
 import zstandard
 
-from parser.profile import Profile
+from pcaplake.parser.profile import Profile
+from pcaplake.worker import sample
+from pcaplake.worker.sample import damage, frames, mixes
+from pcaplake.worker.sample.sources import INTERFACES
 from tests.oracles import tshark
-from worker import sample
-from worker.sample import damage, frames, mixes
-from worker.sample.sources import INTERFACES
 
 Record = tuple[int, bytes]
 
@@ -54,13 +54,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def one(tmp_path: Path, mix: str, seconds: float) -> Path:
-    path, _ = sample.make(tmp_path, mix, seconds)
+    path, _ = sample.write_sample_captures(tmp_path, mix, seconds)
     return path
 
 
 @pytest.mark.parametrize("mix", sample.MIXES)
 def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, mix: str) -> None:
-    made = [sample.make(tmp_path / name, mix, 0.1, seed=seed) for name, seed in (("one", 3), ("two", 3), ("three", 4))]
+    made = [
+        sample.write_sample_captures(tmp_path / name, mix, 0.1, seed=seed)
+        for name, seed in (("one", 3), ("two", 3), ("three", 4))
+    ]
     first, second, third = (contents(tmp_path / name) for name in ("one", "two", "three"))
     assert first == second
     assert first.keys() == third.keys()
@@ -78,7 +81,7 @@ def captures_in_order(names: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(("mix", "vehicles"), [("a", 3), ("drive", 1)])
 def test_vehicles_differ(tmp_path: Path, mix: str, vehicles: int) -> None:
-    sample.make(tmp_path, mix, 0.05, vehicles=vehicles)
+    sample.write_sample_captures(tmp_path, mix, 0.05, vehicles=vehicles)
     found = contents(tmp_path)
     assert {name.split("/")[0] for name in found} == {f"vehicle-{n:03d}" for n in range(1, vehicles + 1)} | {
         "profile.yaml"
@@ -92,20 +95,21 @@ def test_vehicles_differ(tmp_path: Path, mix: str, vehicles: int) -> None:
 )
 def test_arguments_without_sense(tmp_path: Path, mix: str, seconds: float, vehicles: int) -> None:
     with pytest.raises(ValueError, match="choose"):
-        sample.make(tmp_path, mix, seconds, vehicles)
+        sample.write_sample_captures(tmp_path, mix, seconds, vehicles)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("mix", sample.MIXES)
 def test_progress_ends_with_one(tmp_path: Path, mix: str) -> None:
     shares: list[float] = []
-    sample.make(tmp_path, mix, 0.05, vehicles=2, progress=shares.append)
+    sample.write_sample_captures(tmp_path, mix, 0.05, vehicles=2, progress=shares.append)
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
     assert min(shares) >= 0
 
 
 # -- mixes --------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_mix_a(tmp_path: Path) -> None:
     path = one(tmp_path, "a", 2)
     found = list(records(path))
@@ -124,6 +128,7 @@ def test_mix_a(tmp_path: Path) -> None:
     assert min(share.values()) > 0.22 * len(found)
 
 
+@pytest.mark.slow
 def test_mix_b(tmp_path: Path) -> None:
     path = one(tmp_path, "b", 2)
     messages, tagged, count = 0, 0, 0
@@ -145,6 +150,7 @@ def test_mix_b(tmp_path: Path) -> None:
     assert 156 < path.stat().st_size / count < 166
 
 
+@pytest.mark.slow
 def test_mix_c(tmp_path: Path) -> None:
     path = one(tmp_path, "c", 0.4)
     protocols: Counter[str] = Counter()
@@ -200,7 +206,7 @@ SECONDS = 3.0
 
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return sample.make(tmp_path_factory.mktemp("drive"), "drive", SECONDS)
+    return sample.write_sample_captures(tmp_path_factory.mktemp("drive"), "drive", SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +216,9 @@ def seen(drive: list[Path]) -> list[list[dict[str, Any]]]:
 
 
 def damaged_times(recording: int) -> set[int]:
-    begin, end = list(pairwise(sample.recordings(SECONDS)))[recording]
+    begin, end = list(pairwise(sample.recording_boundaries(SECONDS)))[recording]
     units = [10 ** (9 - interface.resolution) for interface in INTERFACES]
-    return {p.time_ns // units[p.interface] * units[p.interface] for p in damage.packets(begin, end)}
+    return {p.time_ns // units[p.interface] * units[p.interface] for p in damage.damaged_packets(begin, end)}
 
 
 def test_the_files_of_a_drive(drive: list[Path]) -> None:
@@ -228,7 +234,7 @@ def test_the_files_of_a_drive(drive: list[Path]) -> None:
 
 @pytest.mark.parametrize("mix", ["a", "drive"])
 def test_the_profile_reads_them(tmp_path: Path, mix: str) -> None:
-    *captures, path = sample.make(tmp_path, mix, 0.02)
+    *captures, path = sample.write_sample_captures(tmp_path, mix, 0.02)
     profile = Profile.load(path)
     assert profile.udp_ports[30501] == "someip"
     assert profile.vehicle_id_of(captures[-1].as_uri()) == captures[-1].parent.name
@@ -237,6 +243,7 @@ def test_the_profile_reads_them(tmp_path: Path, mix: str) -> None:
         assert set(profile.tecmp_buses) == {16, 17, 18}
 
 
+@pytest.mark.slow
 def test_the_second_recording_crosses_midnight(seen: list[list[dict[str, Any]]]) -> None:
     times = [[packet["ts_ns"] for packet in recording] for recording in seen]
     assert max(times[0]) < sample.MIDNIGHT_NS
@@ -271,7 +278,7 @@ def test_everything_is_in_a_drive(seen: list[list[dict[str, Any]]]) -> None:
     assert any(f["extended"] for f in can)
     lin = [frame for packet in packets for frame in packet["lin"]]
     assert {len(frame["payload"]) for frame in lin} >= {0, 2}
-    assert all(frame["parity"] == frames.protected_id(frame["lin_id"]) >> 6 for frame in lin)
+    assert all(frame["parity"] == frames.lin_protected_id(frame["lin_id"]) >> 6 for frame in lin)
     messages = [message for packet in packets for message in packet["someip"]]
     assert {message["message_type"] for message in messages} >= {0x00, 0x01, 0x02, 0x22, 0x80, 0x81}
     assert max(len(packet["someip"]) for packet in packets) == 4
@@ -322,6 +329,7 @@ def test_the_tcp_connection_adds_up(seen: list[list[dict[str, Any]]]) -> None:
         after[packet["ip_src"]] = (packet["tcp_seq"] + length + (packet["tcp_flags"] >> 1 & 1)) % 2**32
 
 
+@pytest.mark.slow
 def test_the_last_recording_is_cut_off(drive: list[Path]) -> None:
     said = [
         subprocess.run(["tshark", "-r", path, "-c", "1000000"], capture_output=True, check=False).stderr
@@ -333,7 +341,7 @@ def test_the_last_recording_is_cut_off(drive: list[Path]) -> None:
 
 
 def test_a_drive_scales(tmp_path: Path, drive: list[Path]) -> None:
-    short = sample.make(tmp_path, "drive", SECONDS / 3, vehicles=1)
+    short = sample.write_sample_captures(tmp_path, "drive", SECONDS / 3, vehicles=1)
     assert 2.3 < drive[0].stat().st_size / short[0].stat().st_size < 3.7
 
 
@@ -341,10 +349,10 @@ def test_frames_beside_dpkt() -> None:
     """Checksums and lengths as dpkt computes them itself."""
     src, dst = bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2))
     for protocol, body in (
-        (frames.UDP, frames.udp(1, 2, b"abc")),
-        (frames.TCP, frames.tcp(src, dst, (1, 2), 3, 4, 0x18, b"abc")),
+        (frames.UDP, frames.build_udp_datagram(1, 2, b"abc")),
+        (frames.TCP, frames.build_tcp_packet(src, dst, (1, 2), 3, 4, 0x18, b"abc")),
     ):
-        mine = frames.ipv4(src, dst, protocol, body, identification=7)
+        mine = frames.build_ipv4_packet(src, dst, protocol, body, identification=7)
         theirs = dpkt.ip.IP(mine)
         theirs.sum = 0
         if protocol == frames.TCP:
@@ -353,5 +361,7 @@ def test_frames_beside_dpkt() -> None:
         else:
             assert bytes(theirs)[:20] == mine[:20]
     six = bytes(15) + b"\x01", bytes(15) + b"\x02"
-    datagram = dpkt.ip6.IP6(frames.ipv6(*six, frames.UDP, frames.udp_ipv6(*six, 5, 6, b"abc")))
+    datagram = dpkt.ip6.IP6(
+        frames.build_ipv6_packet(*six, frames.UDP, frames.build_udp_ipv6_packet(*six, 5, 6, b"abc"))
+    )
     assert dpkt.dpkt.in_cksum(b"".join(six) + struct.pack(">II", 11, 17) + bytes(datagram.data)) == 0

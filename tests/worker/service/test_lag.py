@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.lake.records import Manifest, Stage
+from pcaplake.worker.service.lag import MOST, Lag
 from tests.worker.fleets import LAKE, Fleet
-from worker.lag import MOST, Lag
-from worker.lake.manifest import Manifest, Stage
-from worker.source import ObjectRef, capture
 
 
 class Observed:
@@ -32,55 +31,50 @@ def uploaded(name: str, second: int) -> ObjectRef:
 
 def stage(stage_id: str, *refs: ObjectRef) -> Stage:
     return Stage(
-        stage_id=stage_id, generation=0, decoder_version="1", captures=tuple(map(capture, refs)), schemas={}, adds={},
+        stage_id=stage_id, generation=0, decoder_version="1", captures=tuple(map(capture_from_reference, refs)), schemas={},
+        adds={},
         written_at=0,
     )  # fmt: skip
 
 
-def test_it_is_measured_when_all_rows_are_there_and_stages_are_not_read() -> None:
-    async def main() -> None:
-        fleet, seen = Fleet(), Observed()
-        lake = await fleet.lake(commits=False)
-        lag = Lag({LAKE: lake}, seen, now=lambda: 100.0)
-        a, b, c = (uploaded(name, second) for name, second in (("a", 90), ("b", 95), ("c", 99)))
-        one, other = stage("s1", a, b), stage("s2", c)
-        for each in (one, other):
-            await fleet.ledger.stage(each)
-        for ref, stage_id in ((a, "s1"), (b, "s1"), (c, "s2")):
-            lag.staged(lake, stage_id, ref)
-        fleet.faults.seen.clear()
-        await lag.look(lake)
-        batch = Manifest(batch=0, generation=0, opens=False, tables=(), stages=(one,))
-        await fleet.ledger.mark(batch)
-        await lag.look(lake)
-        assert seen.values == []
-        await fleet.ledger.flag(batch)
-        await lag.look(lake)
-        assert seen.values == [10.0, 5.0]
-        await lag.look(lake)
-        assert seen.values == [10.0, 5.0]
-        asked = [point for point in fleet.faults.seen if not point.startswith(("ledger.mark", "ledger.flag"))]
-        assert asked == ["ledger.captures"] * 4
-
-    asyncio.run(main())
+async def test_it_is_measured_when_all_rows_are_there_and_stages_are_not_read() -> None:
+    fleet, seen = Fleet(), Observed()
+    lake = await fleet.lake(commits=False)
+    lag = Lag({LAKE: lake}, seen, now=lambda: 100.0)
+    a, b, c = (uploaded(name, second) for name, second in (("a", 90), ("b", 95), ("c", 99)))
+    one, other = stage("s1", a, b), stage("s2", c)
+    for each in (one, other):
+        await fleet.ledger.put_stage_if_absent(each)
+    for ref, stage_id in ((a, "s1"), (b, "s1"), (c, "s2")):
+        lag.follow_stage(lake, stage_id, ref)
+    fleet.faults.seen.clear()
+    await lag.measure_landed_stages(lake)
+    batch = Manifest(batch=0, generation=0, opens=False, tables=(), stages=(one,))
+    await fleet.ledger.mark_batch_stages(batch)
+    await lag.measure_landed_stages(lake)
+    assert seen.values == []
+    await fleet.ledger.flag_batch_committed(batch)
+    await lag.measure_landed_stages(lake)
+    assert seen.values == [10.0, 5.0]
+    await lag.measure_landed_stages(lake)
+    assert seen.values == [10.0, 5.0]
+    asked = [point for point in fleet.faults.seen if not point.startswith(("ledger.mark", "ledger.flag"))]
+    assert asked == ["ledger.captures"] * 4
 
 
-def test_so_many_stages_are_followed_and_no_more() -> None:
-    async def main() -> None:
-        fleet, seen, asked = Fleet(), Observed(), list[int]()
-        lake: Any = await fleet.lake(commits=False)
-        lag = Lag({LAKE: lake}, seen, now=lambda: 0.0)
-        for number in range(2 * MOST):
-            lag.staged(lake, f"s{number}", uploaded(str(number), 0))
-        whole = lake.committed
+async def test_so_many_stages_are_followed_and_no_more() -> None:
+    fleet, seen, asked = Fleet(), Observed(), list[int]()
+    lake: Any = await fleet.lake(commits=False)
+    lag = Lag({LAKE: lake}, seen, now=lambda: 0.0)
+    for number in range(2 * MOST):
+        lag.follow_stage(lake, f"s{number}", uploaded(str(number), 0))
+    whole = lake.find_committed_captures
 
-        async def counted(capture_ids: set[str]) -> set[str]:
-            asked.append(len(capture_ids))
-            return await whole(capture_ids)
+    async def counted(capture_ids: set[str]) -> set[str]:
+        asked.append(len(capture_ids))
+        return await whole(capture_ids)
 
-        lake.committed = counted
-        await lag.look(lake)
-        assert asked == [MOST]
-        assert len(seen.values) == MOST  # the ledger knows none of them: nothing is waited for
-
-    asyncio.run(main())
+    lake.find_committed_captures = counted
+    await lag.measure_landed_stages(lake)
+    assert asked == [MOST]
+    assert len(seen.values) == MOST  # the ledger knows none of them: nothing is waited for

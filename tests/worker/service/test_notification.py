@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.notification import FOLDER, TEST_EVENT, BadNotification, Notification, event, parse
-from worker.source import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.service.notification import (
+    FOLDER,
+    TEST_EVENT,
+    BadNotification,
+    Notification,
+    build_s3_event,
+    parse_notification,
+)
 
 WHEN = datetime(2026, 3, 1, 12, 30, 15, 123000, tzinfo=UTC)
 ETAG = "d41d8cd98f00b204e9800998ecf8427e"
@@ -58,26 +65,26 @@ def ref(uri: str = "s3://raw/drives/a.pcap", **other: Any) -> ObjectRef:
 @pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("body", [s3_event(record()), eventbridge()], ids=["s3", "eventbridge"])
 def test_every_envelope_says_the_same(body: str, wrapped: bool) -> None:
-    assert parse(sns(body) if wrapped else body) == Notification(objects=(ref(),))
+    assert parse_notification(sns(body) if wrapped else body) == Notification(objects=(ref(),))
 
 
 def test_versions_of_objects() -> None:
-    assert parse(s3_event(record(versionId="3HL4kqt"))).objects == (ref(version_id="3HL4kqt"),)
-    assert parse(eventbridge(**{"version-id": "3HL4kqt"})).objects == (ref(version_id="3HL4kqt"),)
-    assert parse(s3_event(record(versionId=""))).objects == (ref(),)
+    assert parse_notification(s3_event(record(versionId="3HL4kqt"))).objects == (ref(version_id="3HL4kqt"),)
+    assert parse_notification(eventbridge(**{"version-id": "3HL4kqt"})).objects == (ref(version_id="3HL4kqt"),)
+    assert parse_notification(s3_event(record(versionId=""))).objects == (ref(),)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.6"])
 def test_both_styles_of_event_versions(version: str) -> None:
     """2.1 with `%20` as LocalStack encodes, 2.6 with `+` as AWS does."""
     key = "in/a%20b%2B%C3%BC%3D1.pcap" if version == "2.1" else "in/a+b%2B%C3%BC%3D1.pcap"
-    parsed = parse(s3_event({**record(key), "eventVersion": version}))
+    parsed = parse_notification(s3_event({**record(key), "eventVersion": version}))
     assert parsed.objects == (ref("s3://raw/in/a b+ü=1.pcap"),)
 
 
 def test_a_key_is_decoded_once() -> None:
-    assert parse(s3_event(record("a%252Bb%2520"))).objects[0].uri == "s3://raw/a%2Bb%20"
-    assert parse(eventbridge("a%2Bb+c")).objects[0].uri == "s3://raw/a%2Bb+c"
+    assert parse_notification(s3_event(record("a%252Bb%2520"))).objects[0].uri == "s3://raw/a%2Bb%20"
+    assert parse_notification(eventbridge("a%2Bb+c")).objects[0].uri == "s3://raw/a%2Bb+c"
 
 
 letters = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
@@ -96,9 +103,11 @@ keys = st.one_of(letters, st.text("+%/ =&ü🚗a2B", min_size=1, max_size=20))
 )
 def test_keys_come_back_from_the_encoders_of_others(items: list[tuple[str, int, Any]], wrapped: bool) -> None:
     body = s3_event(*(record(encode(key), size=size) for key, size, encode in items))
-    parsed = parse(sns(body) if wrapped else body)
+    parsed = parse_notification(sns(body) if wrapped else body)
     assert [(one.uri, one.size) for one in parsed.objects] == [(f"s3://raw/{key}", size) for key, size, _ in items]
-    assert [parse(eventbridge(key)).objects[0].uri for key, _, _ in items] == [f"s3://raw/{key}" for key, _, _ in items]
+    assert [parse_notification(eventbridge(key)).objects[0].uri for key, _, _ in items] == [
+        f"s3://raw/{key}" for key, _, _ in items
+    ]
 
 
 refs = st.builds(
@@ -117,15 +126,15 @@ refs = st.builds(
 
 @given(refs)
 def test_an_event_says_what_it_was_made_from(ref: ObjectRef) -> None:
-    body = event(ref)
+    body = build_s3_event(ref)
     assert body.isascii()
-    assert parse(body) == Notification(objects=(ref,))
+    assert parse_notification(body) == Notification(objects=(ref,))
 
 
 @pytest.mark.parametrize("uri", ["file:///a/b.pcap", "s3://raw", "s3://raw/", "s3:///key", "memory:///raw/key"])
 def test_no_event_for_what_is_in_no_bucket(uri: str) -> None:
     with pytest.raises(ValueError, match="no object"):
-        event(ref(uri))
+        build_s3_event(ref(uri))
 
 
 def test_several_records_in_their_order_and_what_is_ignored_counted() -> None:
@@ -137,32 +146,32 @@ def test_several_records_in_their_order_and_what_is_ignored_counted() -> None:
         record("e", "LifecycleExpiration:Delete"),
         record("drives/", size=0),
     )
-    parsed = parse(body)
+    parsed = parse_notification(body)
     assert parsed.objects == (ref("s3://raw/a"), ref("s3://raw/c"))
     assert parsed.ignored == {"ObjectRemoved:Delete": 2, "LifecycleExpiration:Delete": 1, FOLDER: 1}
 
 
 def test_nothing_was_created() -> None:
     test = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "raw", "HostId": "x"})
-    assert parse(test) == parse(sns(test)) == Notification(ignored={TEST_EVENT: 1})
-    assert parse(eventbridge(kind="Object Deleted")) == Notification(ignored={"Object Deleted": 1})
-    assert parse(eventbridge("drives/", size=0)) == Notification(ignored={FOLDER: 1})
-    assert parse(eventbridge("drives/", size=7)).objects == (ref("s3://raw/drives/", size=7),)
+    assert parse_notification(test) == parse_notification(sns(test)) == Notification(ignored={TEST_EVENT: 1})
+    assert parse_notification(eventbridge(kind="Object Deleted")) == Notification(ignored={"Object Deleted": 1})
+    assert parse_notification(eventbridge("drives/", size=0)) == Notification(ignored={FOLDER: 1})
+    assert parse_notification(eventbridge("drives/", size=7)).objects == (ref("s3://raw/drives/", size=7),)
 
 
 def test_what_was_not_said() -> None:
     bare = record(size=None, eTag=None, sequencer=None)
     bare["eventTime"] = "yesterday"
     expected = ObjectRef(uri="s3://raw/drives/a.pcap", size=UNKNOWN_SIZE, explicit=True)
-    assert parse(s3_event(bare)).objects == (expected,)
-    assert parse(s3_event({**bare, "eventTime": None})).objects == (expected,)
-    quoted = parse(s3_event(record(eTag=f'"{ETAG}"'))).objects[0]
+    assert parse_notification(s3_event(bare)).objects == (expected,)
+    assert parse_notification(s3_event({**bare, "eventTime": None})).objects == (expected,)
+    quoted = parse_notification(s3_event(record(eTag=f'"{ETAG}"'))).objects[0]
     assert quoted.etag == ETAG
 
 
 def test_times_are_utc() -> None:
     def time(text: str) -> datetime | None:
-        return parse(s3_event({**record(), "eventTime": text})).objects[0].event_time
+        return parse_notification(s3_event({**record(), "eventTime": text})).objects[0].event_time
 
     assert time("2026-03-01T12:30:15.123") == WHEN
     there = datetime(2026, 3, 1, 14, 30, 15, 123000, tzinfo=timezone(timedelta(hours=2)))
@@ -209,21 +218,21 @@ def test_times_are_utc() -> None:
 )
 def test_what_cannot_be_read_is_refused_shortly(body: str, reason: str) -> None:
     with pytest.raises(BadNotification) as met:
-        parse(body)
+        parse_notification(body)
     assert reason in str(met.value)
     assert len(str(met.value)) < 400
 
 
 def test_a_record_that_cannot_be_read_costs_no_other() -> None:
-    said = parse(s3_event(record(), record(size=-1), record(key="other.pcap"), record(key="\ud800")))
+    said = parse_notification(s3_event(record(), record(size=-1), record(key="other.pcap"), record(key="\ud800")))
     assert [one.uri.rpartition("/")[2] for one in said.objects] == [ref().uri.rpartition("/")[2], "other.pcap"]
     assert "record 1 has the size -1" in str(said.bad)
-    assert parse(s3_event(record())).bad is None
+    assert parse_notification(s3_event(record())).bad is None
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_a_time_at_the_end_of_the_calendar_is_none(time: str) -> None:
-    (found,) = parse(s3_event({**record(), "eventTime": time})).objects
+    (found,) = parse_notification(s3_event({**record(), "eventTime": time})).objects
     assert found.event_time is None
 
 
@@ -248,7 +257,7 @@ def test_any_part_may_be_anything(path: tuple[Any, ...], value: Any) -> None:
         inner = inner[step]
     inner[path[-1]] = value
     try:
-        parsed = parse(json.dumps(event))
+        parsed = parse_notification(json.dumps(event))
     except BadNotification:
         return
     assert len(parsed.objects) + sum(parsed.ignored.values()) == 1

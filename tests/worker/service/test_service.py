@@ -5,375 +5,340 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
 import pytest
 
+from pcaplake.worker.captures.source import capture_from_reference
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.ingest.decode_pool import MOST_WINDOWS, DecodePool, End, Job
+from pcaplake.worker.lake.adoption import adopt_ledger
+from pcaplake.worker.lake.commit.committer import Committer
+from pcaplake.worker.lake.commit.rebuild_ledger import rebuild_from_manifests
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.service.notification import parse_notification
+from pcaplake.worker.service.queue import Attributes, Delivery
+from pcaplake.worker.service.service import ATTEMPTS, Service
+from pcaplake.worker.testing.memory_ledger import MemoryLedger
 from tests.worker.fleets import Fleet, can_capture, emptied
-from worker.errors import Fatal
-from worker.lake.delta.log import LogStore
-from worker.lake.identity import raise_generation
-from worker.lake.manifest import Capture
-from worker.lake.stage import Window
-from worker.lanes import MOST_WINDOWS, End, Job, Lanes
-from worker.notification import parse
-from worker.queue import Delivery
-from worker.service import ATTEMPTS, Service
-from worker.source import capture
+from tests.worker.lake.generations import raise_generation
 
 
 @asynccontextmanager
 async def running(
-    fleet: Fleet, *, knobs: Any = None, **given: Any
+    fleet: Fleet, *, lake_config: Any = None, **given: Any
 ) -> AsyncIterator[tuple[Service, asyncio.Task[None]]]:
     """A service that runs until the body is over, and then stops as by SIGTERM."""
-    async with await fleet.lake(source=fleet.replays(), **(knobs or {})) as lake:
+    async with await fleet.lake(source=fleet.source(), **(lake_config or {})) as lake:
         service = fleet.service(lake, **given)
         task = asyncio.create_task(service.run())
         try:
             yield service, task
         finally:
             service.stop()
-            fleet.clock.advance(1.0)  # the pending poll answers
+            fleet.clock.advance_time(1.0)  # the pending poll answers
             await task
 
 
-def test_captures_come_into_the_tables_once_and_messages_are_deleted() -> None:
-    async def main() -> None:
-        fleet = Fleet()
-        bodies = [fleet.upload(f"in/{i} ü+%.pcap", can_capture(100, i)) for i in range(30)]
-        for body in bodies[:10]:  # delivered twice, as SQS may
-            fleet.queue.put(body)
-        both = [record for body in bodies[:2] for record in json.loads(body)["Records"]]
-        fleet.queue.put(json.dumps({"Records": both}))
-        async with running(fleet) as (service, task):
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-        assert fleet.captures() == {f"s3://raw/in/{i} ü+%.pcap": 1 for i in range(30)}
-        assert fleet.rows("can_frames").num_rows == 3000
-        assert service.tally["staged"] == 30
-        assert service.tally["known"] == 12
-
-    asyncio.run(main())
+async def test_captures_come_into_the_tables_once_and_messages_are_deleted() -> None:
+    fleet = Fleet()
+    bodies = [fleet.upload(f"in/{i} ü+%.pcap", can_capture(100, i)) for i in range(30)]
+    for body in bodies[:10]:  # delivered twice, as SQS may
+        fleet.queue.put_message(body)
+    both = [record for body in bodies[:2] for record in json.loads(body)["Records"]]
+    fleet.queue.put_message(json.dumps({"Records": both}))
+    async with running(fleet) as (service, task):
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+    assert fleet.captures() == {f"s3://raw/in/{i} ü+%.pcap": 1 for i in range(30)}
+    assert fleet.rows("can_frames").num_rows == 3000
+    assert service.tally["staged"] == 30
+    assert service.tally["already_staged"] == 12
 
 
-def test_captures_that_arrive_together_share_files() -> None:
-    async def main() -> None:
-        fleet = Fleet()
-        for i in range(40):
-            fleet.upload(f"{i}.pcap", can_capture(10, i))
-        async with running(fleet, threads=2) as (service, task):
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-        files = [path for path in fleet.store.objects if path.startswith("can_frames/date=")]
-        assert len(files) < 20
-        assert fleet.rows("can_frames").num_rows == 400
-
-    asyncio.run(main())
+async def test_captures_that_arrive_together_share_files() -> None:
+    fleet = Fleet()
+    for i in range(40):
+        fleet.upload(f"{i}.pcap", can_capture(10, i))
+    async with running(fleet, threads=2) as (service, task):
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+    files = [path for path in fleet.store.objects if path.startswith("can_frames/date=")]
+    assert len(files) < 20
+    assert fleet.rows("can_frames").num_rows == 400
 
 
-def test_what_is_no_capture_is_quarantined_and_what_is_gone_is_forgotten() -> None:
-    async def main() -> None:
-        fleet = Fleet()
-        fleet.upload("text.txt", b"this is no capture at all")
-        fleet.upload("gone.pcap", can_capture(5))
-        fleet.bucket.delete("gone.pcap")
-        fleet.upload("good.pcap", can_capture(5))
-        async with running(fleet) as (service, task):
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-        outcomes = dict(zip(*(fleet.rows("captures")[name].to_pylist() for name in ("uri", "outcome")), strict=True))
-        assert outcomes == {"s3://raw/text.txt": "quarantined", "s3://raw/good.pcap": "ok"}
-        assert fleet.rows("quarantine").num_rows == 1
-        assert service.tally == {"staged": 1, "quarantined": 1, "gone": 1}
-
-    asyncio.run(main())
+async def test_what_is_no_capture_is_quarantined_and_what_is_gone_is_forgotten() -> None:
+    fleet = Fleet()
+    fleet.upload("text.txt", b"this is no capture at all")
+    fleet.upload("gone.pcap", can_capture(5))
+    fleet.bucket.delete_object("gone.pcap")
+    fleet.upload("good.pcap", can_capture(5))
+    async with running(fleet) as (service, task):
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+    outcomes = dict(zip(*(fleet.rows("captures")[name].to_pylist() for name in ("uri", "outcome")), strict=True))
+    assert outcomes == {"s3://raw/text.txt": "quarantined", "s3://raw/good.pcap": "ok"}
+    assert fleet.rows("quarantine").num_rows == 1
+    assert service.tally == {"staged": 1, "quarantined": 1, "gone": 1}
 
 
-def test_a_message_that_nobody_can_read_is_left_to_the_redrive_policy() -> None:
-    async def main() -> None:
-        fleet = Fleet(max_receives=2)
-        fleet.queue.put("what is this?")
-        fleet.upload("good.pcap", can_capture(5))
-        async with running(fleet, retry_first=1.0, retry_most=1.0) as (_, task):
-            for _ in range(200):
-                await asyncio.sleep(0.01)
-                fleet.clock.advance(0.5)
-                if fleet.queue.dead and fleet.captures():
-                    break
-            assert not task.done()
-        assert fleet.queue.dead == ["what is this?"]
-        assert fleet.captures() == {"s3://raw/good.pcap": 1}
-
-    asyncio.run(main())
+async def test_a_message_that_nobody_can_read_is_left_to_the_redrive_policy() -> None:
+    fleet = Fleet(max_receives=2)
+    fleet.queue.put_message("what is this?")
+    fleet.upload("good.pcap", can_capture(5))
+    async with running(fleet, retry_first=1.0, retry_most=1.0) as (_, task):
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            fleet.clock.advance_time(0.5)
+            if fleet.queue.dead and fleet.captures():
+                break
+        assert not task.done()
+    assert fleet.queue.dead == ["what is this?"]
+    assert fleet.captures() == {"s3://raw/good.pcap": 1}
 
 
-def test_a_bad_record_costs_no_other_of_its_message_and_is_not_forgotten() -> None:
-    async def main() -> None:
-        fleet = Fleet(max_receives=2)
-        (good,) = json.loads(fleet.bucket.put("good.pcap", can_capture(5)))["Records"]
-        body = json.dumps({"Records": [{"eventName": "ObjectCreated:Put"}, good]})
-        fleet.queue.put(body)
-        async with running(fleet, retry_first=1.0, retry_most=1.0):
-            while not fleet.queue.dead:
-                await asyncio.sleep(0.01)
-                fleet.clock.advance(0.5)
-        assert fleet.queue.dead == [body]
-        assert fleet.captures() == {"s3://raw/good.pcap": 1}
-
-    asyncio.run(main())
+async def test_a_bad_record_costs_no_other_of_its_message_and_is_not_forgotten() -> None:
+    fleet = Fleet(max_receives=2)
+    (good,) = json.loads(fleet.bucket.put_object("good.pcap", can_capture(5)))["Records"]
+    body = json.dumps({"Records": [{"eventName": "ObjectCreated:Put"}, good]})
+    fleet.queue.put_message(body)
+    async with running(fleet, retry_first=1.0, retry_most=1.0):
+        while not fleet.queue.dead:
+            await asyncio.sleep(0.01)
+            fleet.clock.advance_time(0.5)
+    assert fleet.queue.dead == [body]
+    assert fleet.captures() == {"s3://raw/good.pcap": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["error", "lost"])
 @pytest.mark.parametrize(
     "point",
     ["bucket.read*", "ledger.captures", "ledger.stage*", "queue.delete*", "queue.receive", "store.get*lake.json"],
 )
-def test_a_fault_anywhere_costs_time_and_no_row(point: str, kind: str) -> None:
-    async def main() -> None:
-        fleet = Fleet()
-        for i in range(6):
-            fleet.upload(f"{i}.pcap", can_capture(20, i))
-        async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
-            fleet.faults.at(point, kind, times=4)  # type: ignore[arg-type]
+async def test_a_fault_anywhere_costs_time_and_no_row(point: str, kind: str) -> None:
+    fleet = Fleet()
+    for i in range(6):
+        fleet.upload(f"{i}.pcap", can_capture(20, i))
+    async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
+        fleet.faults.inject_fault(point, kind, times=4)  # type: ignore[arg-type]
 
-            async def until_empty() -> None:
-                while len(fleet.queue) or service.in_flight:
-                    await asyncio.sleep(0.01)
-                    fleet.clock.advance(0.2)
-
-            await asyncio.wait_for(until_empty(), 30)
-            assert not task.done()
-        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(6)}
-        assert fleet.rows("can_frames").num_rows == 120
-
-    asyncio.run(main())
-
-
-def test_stopping_gives_back_what_has_not_begun_and_stages_what_is_whole() -> None:
-    async def main() -> None:
-        fleet = Fleet(visibility_timeout=1000.0)
-        for i in range(50):
-            fleet.upload(f"{i}.pcap", can_capture(2000, i))
-        async with await fleet.lake(source=fleet.replays()) as lake:
-            service = fleet.service(lake, threads=1, max_inflight=20)
-            task = asyncio.create_task(service.run())
-            while not service.in_flight:
-                await asyncio.sleep(0)
-            service.stop()
-            fleet.clock.advance(1.0)
-            await asyncio.wait_for(task, 30)
-        assert service.in_flight == 0
-        done = fleet.captures()
-        assert len(fleet.queue) == 50 - len(done)
-        assert len(await fleet.queue.receive(10, 0)) == min(10, len(fleet.queue))  # they are visible again at once
-        fleet.clock.advance(1001.0)
-        async with running(fleet) as (again, task):
-            await asyncio.wait_for(emptied(fleet, again, task), 30)
-        assert set(fleet.captures().values()) == {1}
-        assert len(fleet.captures()) == 50
-        assert service.tally["staged"] + again.tally["staged"] == 50
-
-    asyncio.run(main())
-
-
-def test_what_only_people_can_mend_ends_the_service() -> None:
-    async def main() -> None:
-        fleet = Fleet()
-        fleet.upload("a.pcap", can_capture(5))
-        async with await fleet.lake(commits=False) as lake:
-            service = fleet.service(lake)
-            del fleet.store.objects["_pcaplake/lake.json"]
-            task = asyncio.create_task(service.run())
-            while not service.in_flight:
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.05)
-            fleet.clock.advance(1.0)
-            with pytest.raises(Fatal, match=r"lake\.json"):
-                await asyncio.wait_for(task, 30)
-        assert len(fleet.queue) == 1
-        assert await fleet.queue.receive(1, 0)  # given back
-
-    asyncio.run(main())
-
-
-def test_one_role_stages_and_the_other_commits() -> None:
-    async def main() -> None:
-        fleet = Fleet()
-        for i in range(5):
-            fleet.upload(f"{i}.pcap", can_capture(10, i))
-        async with await fleet.lake(commits=False) as lake:
-            service = fleet.service(lake)
-            task = asyncio.create_task(service.run())
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-            service.stop()
-            fleet.clock.advance(1.0)
-            await task
-        assert not fleet.captures()
-        async with await fleet.lake(source=fleet.replays()) as lake:
-            committer = fleet.service(lake, receives=False)
-            task = asyncio.create_task(committer.run())
-            while sum(fleet.captures().values()) < 5:
+        async def until_empty() -> None:
+            while len(fleet.queue) or service.messages_in_flight:
                 await asyncio.sleep(0.01)
-            committer.stop()
+                fleet.clock.advance_time(0.2)
+
+        await asyncio.wait_for(until_empty(), 30)
+        assert not task.done()
+    assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(6)}
+    assert fleet.rows("can_frames").num_rows == 120
+
+
+@pytest.mark.slow
+async def test_stopping_gives_back_what_has_not_begun_and_stages_what_is_whole() -> None:
+    fleet = Fleet(visibility_timeout=1000.0)
+    for i in range(50):
+        fleet.upload(f"{i}.pcap", can_capture(2000, i))
+    async with await fleet.lake(source=fleet.source()) as lake:
+        service = fleet.service(lake, threads=1, max_inflight=20)
+        task = asyncio.create_task(service.run())
+        while not service.messages_in_flight:
+            await asyncio.sleep(0)
+        service.stop()
+        fleet.clock.advance_time(1.0)
+        await asyncio.wait_for(task, 30)
+    assert service.messages_in_flight == 0
+    done = fleet.captures()
+    assert len(fleet.queue) == 50 - len(done)
+    assert len(await fleet.queue.receive(10, 0)) == min(10, len(fleet.queue))  # they are visible again at once
+    fleet.clock.advance_time(1001.0)
+    async with running(fleet) as (again, task):
+        await asyncio.wait_for(emptied(fleet, again, task), 30)
+    assert set(fleet.captures().values()) == {1}
+    assert len(fleet.captures()) == 50
+    assert service.tally["staged"] + again.tally["staged"] == 50
+
+
+async def test_what_only_people_can_mend_ends_the_service() -> None:
+    fleet = Fleet()
+    fleet.upload("a.pcap", can_capture(5))
+    async with await fleet.lake(commits=False) as lake:
+        service = fleet.service(lake)
+        del fleet.store.objects["_pcaplake/lake.json"]
+        task = asyncio.create_task(service.run())
+        while not service.messages_in_flight:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        fleet.clock.advance_time(1.0)
+        with pytest.raises(Fatal, match=r"lake\.json"):
             await asyncio.wait_for(task, 30)
-        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(5)}
-
-    asyncio.run(main())
-
-
-def test_a_capture_that_breaks_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fleet = Fleet(max_receives=3)
-        for i in range(8):
-            fleet.upload(f"{i}.pcap", can_capture(10, i))
-        fleet.upload("broken.pcap", can_capture(10))
-        real = type(fleet.parts()[0]["all"]).read
-
-        def read(self: Any, file: Any, capture: Any, window: Any, *stopped: Any) -> Any:
-            result = real(self, file, capture, window, *stopped)
-            if "broken" in capture.uri:
-                raise RuntimeError("a bug")
-            return result
-
-        monkeypatch.setattr("worker.pipeline.Reader.read", read)
-        async with running(fleet, threads=1, retry_first=0.5, retry_most=0.5) as (service, task):
-            for _ in range(1000):
-                await asyncio.sleep(0.01)
-                fleet.clock.advance(0.2)
-                if fleet.queue.dead and not service.in_flight and not len(fleet.queue):
-                    break
-            assert not task.done()
-        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(8)}
-        assert len(fleet.queue.dead) == 1
-
-    asyncio.run(main())
+    assert len(fleet.queue) == 1
+    assert await fleet.queue.receive(1, 0)  # given back
 
 
-def test_restarts_use_up_no_receipts() -> None:
+async def test_one_role_stages_and_the_other_commits() -> None:
+    fleet = Fleet()
+    for i in range(5):
+        fleet.upload(f"{i}.pcap", can_capture(10, i))
+    async with await fleet.lake(commits=False) as lake:
+        service = fleet.service(lake)
+        task = asyncio.create_task(service.run())
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+        service.stop()
+        fleet.clock.advance_time(1.0)
+        await task
+    assert not fleet.captures()
+    async with await fleet.lake(source=fleet.source()) as lake:
+        committer = fleet.service(lake, receives=False)
+        task = asyncio.create_task(committer.run())
+        while sum(fleet.captures().values()) < 5:
+            await asyncio.sleep(0.01)
+        committer.stop()
+        await asyncio.wait_for(task, 30)
+    assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(5)}
+
+
+async def test_a_capture_that_breaks_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(max_receives=3)
+    for i in range(8):
+        fleet.upload(f"{i}.pcap", can_capture(10, i))
+    fleet.upload("broken.pcap", can_capture(10))
+    real = type(fleet.parts()[0]["all"]).read
+
+    def read(self: Any, file: Any, capture: Any, window: Any, *stopped: Any) -> Any:
+        result = real(self, file, capture, window, *stopped)
+        if "broken" in capture.uri:
+            raise RuntimeError("a bug")
+        return result
+
+    monkeypatch.setattr("pcaplake.worker.ingest.pipeline.Reader.read", read)
+    async with running(fleet, threads=1, retry_first=0.5, retry_most=0.5) as (service, task):
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            fleet.clock.advance_time(0.2)
+            if fleet.queue.dead and not service.messages_in_flight and not len(fleet.queue):
+                break
+        assert not task.done()
+    assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(8)}
+    assert len(fleet.queue.dead) == 1
+
+
+async def test_restarts_use_up_no_receipts() -> None:
     """Its own pending polls would take again what a stopping service gives back, and the redrive policy counts that."""
 
-    async def main() -> None:
-        fleet = Fleet(visibility_timeout=1000.0, max_receives=5)
-        for i in range(12):
-            fleet.upload(f"{i}.pcap", can_capture(500, i))
-        for _ in range(4):
-            async with await fleet.lake(source=fleet.replays()) as lake:
-                service = fleet.service(lake, threads=1, max_inflight=4)
-                task = asyncio.create_task(service.run())
-                while not service.in_flight and len(fleet.queue):
-                    await asyncio.sleep(0)
-                service.stop()
-                fleet.clock.advance(1.0)
-                await asyncio.wait_for(task, 30)
-            assert service.in_flight == 0
-        async with running(fleet) as (service, task):
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-        assert not fleet.queue.dead
-        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(12)}
-
-    asyncio.run(main())
+    fleet = Fleet(visibility_timeout=1000.0, max_receives=5)
+    for i in range(12):
+        fleet.upload(f"{i}.pcap", can_capture(500, i))
+    for _ in range(4):
+        async with await fleet.lake(source=fleet.source()) as lake:
+            service = fleet.service(lake, threads=1, max_inflight=4)
+            task = asyncio.create_task(service.run())
+            while not service.messages_in_flight and len(fleet.queue):
+                await asyncio.sleep(0)
+            service.stop()
+            fleet.clock.advance_time(1.0)
+            await asyncio.wait_for(task, 30)
+        assert service.messages_in_flight == 0
+    async with running(fleet) as (service, task):
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+    assert not fleet.queue.dead
+    assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(12)}
 
 
-def test_a_window_that_cannot_be_closed_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        fleet = Fleet()
-        for i in range(6):
-            fleet.upload(f"{i}.pcap", can_capture(10, i))
-        real, left = Window.close, [KeyError("a bug"), MemoryError()]
+async def test_a_window_that_cannot_be_closed_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    for i in range(6):
+        fleet.upload(f"{i}.pcap", can_capture(10, i))
+    real, left = Window.close, [KeyError("a bug"), MemoryError()]
 
-        def close(self: Any) -> Any:
-            if left:
-                raise left.pop()
-            return real(self)
+    def close(self: Any) -> Any:
+        if left:
+            raise left.pop()
+        return real(self)
 
-        monkeypatch.setattr("worker.lake.stage.Window.close", close)
-        async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
-            for _ in range(1000):
-                await asyncio.sleep(0.01)
-                fleet.clock.advance(0.2)
-                if not len(fleet.queue) and not service.in_flight:
-                    break
-            assert not task.done()
-        assert not left
-        assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(6)}
-
-    asyncio.run(main())
+    monkeypatch.setattr("pcaplake.worker.lake.staging.window.Window.close", close)
+    async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            fleet.clock.advance_time(0.2)
+            if not len(fleet.queue) and not service.messages_in_flight:
+                break
+        assert not task.done()
+    assert not left
+    assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(6)}
 
 
-def test_a_bucket_that_cannot_be_is_the_fault_of_one_message() -> None:
-    async def main() -> None:
-        fleet = Fleet(max_receives=2)
-        body = fleet.upload("good.pcap", can_capture(5))
-        fleet.queue.put(body.replace('"name": "raw"', '"name": "a b"'))
-        async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
-            for _ in range(1000):
-                await asyncio.sleep(0.01)
-                fleet.clock.advance(0.2)
-                if fleet.queue.dead and not service.in_flight:
-                    break
-            assert not task.done()
-            assert not service._failures  # no reason to receive less
-        assert len(fleet.queue.dead) == 1
-        assert fleet.captures() == {"s3://raw/good.pcap": 1}
-
-    asyncio.run(main())
+async def test_a_bucket_that_cannot_be_is_the_fault_of_one_message() -> None:
+    fleet = Fleet(max_receives=2)
+    body = fleet.upload("good.pcap", can_capture(5))
+    fleet.queue.put_message(body.replace('"name": "raw"', '"name": "a b"'))
+    async with running(fleet, retry_first=0.5, retry_most=0.5) as (service, task):
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            fleet.clock.advance_time(0.2)
+            if fleet.queue.dead and not service.messages_in_flight:
+                break
+        assert not task.done()
+        assert not service._failures  # no reason to receive less
+    assert len(fleet.queue.dead) == 1
+    assert fleet.captures() == {"s3://raw/good.pcap": 1}
 
 
-def test_a_ledger_that_ends_everything_leaves_no_job_behind() -> None:
+async def test_a_ledger_that_ends_everything_leaves_no_job_behind() -> None:
     """Fatal in one lane, while others read and stage: `run` returns at once, and every message is given back."""
 
-    async def main() -> None:
-        fleet = Fleet()
-        for i in range(20):
-            fleet.upload(f"{i}.pcap", can_capture(300, i))
-        async with await fleet.lake(commits=False) as lake:
-            service = fleet.service(lake, threads=3, drain_timeout=1000.0)
+    fleet = Fleet()
+    for i in range(20):
+        fleet.upload(f"{i}.pcap", can_capture(300, i))
+    async with await fleet.lake(commits=False) as lake:
+        service = fleet.service(lake, threads=3, drain_timeout=1000.0)
 
-            async def stage(stage: Any) -> Any:
-                raise Fatal("the ledger is gone for good")
+        async def stage(stage: Any) -> Any:
+            raise Fatal("the ledger is gone for good")
 
-            lake.stage = stage  # type: ignore[method-assign]
-            task = asyncio.create_task(service.run())
-            while not service.stopping:
-                await asyncio.sleep(0.01)
-            fleet.clock.advance(1.0)
-            with pytest.raises(Fatal, match="gone for good"):
-                await asyncio.wait_for(task, 30)
-        assert service.in_flight == 0
-        assert len(await fleet.queue.receive(10, 0)) == 10
-
-    asyncio.run(main())
+        lake.stage = stage  # type: ignore[method-assign]
+        task = asyncio.create_task(service.run())
+        while not service.is_stopping:
+            await asyncio.sleep(0.01)
+        fleet.clock.advance_time(1.0)
+        with pytest.raises(Fatal, match="gone for good"):
+            await asyncio.wait_for(task, 30)
+    assert service.messages_in_flight == 0
+    assert len(await fleet.queue.receive(10, 0)) == 10
 
 
-def test_a_capture_that_was_overwritten_is_read_again_in_its_version() -> None:
+async def test_a_capture_that_was_overwritten_is_read_again_in_its_version() -> None:
     """The stage that had it is returned, and one of its files must be made again."""
 
-    async def main() -> None:
-        fleet = Fleet()
-        replays = fleet.replays()
-        (first,) = parse(fleet.upload("a.pcap", can_capture(10, 0))).objects
-        lake = replays.lake = await fleet.lake(commits=False, source=replays)
-        async with lake:
-            service = fleet.service(lake)
-            task = asyncio.create_task(service.run())
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-            service.stop()
-            fleet.clock.advance(1.0)  # the pending poll answers
-            await task
-        (item,) = fleet.ledger.shared.captures.values()
-        assert item.capture.version_id == first.version_id
-        fleet.bucket.put("a.pcap", can_capture(20, 100))
-        made = await replays.remake("can_frames", [item.capture])
-        assert made is not None
-        assert [json.loads(add.stats or "")["numRecords"] for add in made] == [10]
+    fleet = Fleet()
+    source = fleet.source()
+    (first,) = parse_notification(fleet.upload("a.pcap", can_capture(10, 0))).objects
+    lake = source.lake = await fleet.lake(commits=False, source=source)
+    async with lake:
+        service = fleet.service(lake)
+        task = asyncio.create_task(service.run())
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+        service.stop()
+        fleet.clock.advance_time(1.0)  # the pending poll answers
+        await task
+    (item,) = fleet.ledger.shared.captures.values()
+    assert item.capture.version_id == first.version_id
+    fleet.bucket.put_object("a.pcap", can_capture(20, 100))
+    made = await source.rebuild_files("can_frames", [item.capture])
+    assert made is not None
+    assert [json.loads(add.stats or "")["numRecords"] for add in made] == [10]
 
-        await replays.replay([item.capture])
-        (delivery,) = await fleet.queue.receive(10, 0)
-        (ref,) = parse(delivery.body).objects
-        assert (ref.version_id, capture(ref).capture_id) == (item.capture.version_id, item.capture.capture_id)
-
-    asyncio.run(main())
+    await source.replay_captures([item.capture])
+    (delivery,) = await fleet.queue.receive(10, 0)
+    (ref,) = parse_notification(delivery.body).objects
+    assert (ref.version_id, capture_from_reference(ref).capture_id) == (
+        item.capture.version_id,
+        item.capture.capture_id,
+    )
 
 
 class Gauges:
@@ -394,88 +359,108 @@ class Gauges:
     def observe(self, name: str, value: float, **labels: str) -> None: ...
 
 
-def test_polls_bring_no_more_than_may_be_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_polls_bring_no_more_than_may_be_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both wait for messages when they come, all at once."""
 
-    async def main() -> None:
-        fleet, gauges, asked = Fleet(), Gauges(), list[int]()
-        receive = fleet.queue.receive
+    fleet, gauges, asked = Fleet(), Gauges(), list[int]()
+    receive = fleet.queue.receive
 
-        def noted(limit: int, wait: float) -> Awaitable[list[Delivery]]:
-            asked.append(limit)
-            return receive(limit, wait)
+    def noted(limit: int, wait: float) -> Awaitable[list[Delivery]]:
+        asked.append(limit)
+        return receive(limit, wait)
 
-        monkeypatch.setattr(fleet.queue, "receive", noted)
-        async with running(fleet, max_inflight=12, meter=gauges) as (service, task):
-            while len(asked) < 2:
-                await asyncio.sleep(0)
-            assert asked == [10, 2]
-            for i in range(40):
-                fleet.upload(f"{i}.pcap", can_capture(10, i))
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-        assert gauges.most["messages_in_flight"] <= 12
-        assert fleet.captures().total() == 40
-
-    asyncio.run(main())
+    monkeypatch.setattr(fleet.queue, "receive", noted)
+    monkeypatch.setattr("pcaplake.worker.service.suspects.FRESH", 0)  # as a process that has received some already
+    async with running(fleet, max_inflight=12, meter=gauges) as (service, task):
+        while len(asked) < 2:
+            await asyncio.sleep(0)
+        assert asked == [10, 2]
+        for i in range(40):
+            fleet.upload(f"{i}.pcap", can_capture(10, i))
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+    assert gauges.most["messages_in_flight"] <= 12
+    assert fleet.captures().total() == 40
 
 
-AGE = "queue_oldest_age_seconds"
+AGE = "queue_oldest_message_age_seconds"
 
 
 @pytest.mark.parametrize(("ahead", "oldest"), [(0.0, 90.0), (-1000.0, 0.0)], ids=["clocks agree", "ours is behind"])
-def test_the_age_of_the_oldest_message(ahead: float, oldest: float) -> None:
+async def test_the_age_of_the_oldest_message(ahead: float, oldest: float) -> None:
     """`ahead`: our clock before the queue's."""
 
-    async def main() -> None:
-        fleet, gauges = Fleet(), Gauges()
-        fleet.upload("old.pcap", can_capture(10, 0))
-        fleet.clock.advance(90.0)
-        fleet.upload("new.pcap", can_capture(10, 1))
-        async with running(fleet, meter=gauges, now=lambda: fleet.clock.now + ahead) as (service, task):
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-            while AGE not in gauges.shown:
-                fleet.clock.advance(1.0)
-                await asyncio.sleep(0)
-            assert gauges.shown[AGE] == [oldest], "as it was when it was received"
-            while len(gauges.shown[AGE]) < 2:
-                fleet.clock.advance(1.0)
-                await asyncio.sleep(0)
-        assert gauges.shown[AGE][1] == 0, "none came, and none waits"
-
-    asyncio.run(main())
+    fleet, gauges = Fleet(), Gauges()
+    fleet.upload("old.pcap", can_capture(10, 0))
+    fleet.clock.advance_time(90.0)
+    fleet.upload("new.pcap", can_capture(10, 1))
+    async with running(fleet, meter=gauges, now=lambda: fleet.clock.now + ahead) as (service, task):
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+        while AGE not in gauges.shown:
+            fleet.clock.advance_time(1.0)
+            await asyncio.sleep(0)
+        assert gauges.shown[AGE] == [oldest], "as it was when it was received"
+        while len(gauges.shown[AGE]) < 2:
+            fleet.clock.advance_time(1.0)
+            await asyncio.sleep(0)
+    assert gauges.shown[AGE][1] == 0, "none came, and none waits"
 
 
-def test_who_receives_nothing_says_no_age_while_something_waits() -> None:
-    async def main() -> None:
-        fleet, gauges = Fleet(), Gauges()
-        fleet.upload("old.pcap", can_capture(10, 0))
-        async with running(fleet, meter=gauges, receives=False) as (_, _task):
-            while gauges.shown.get("queue_messages", [])[-3:] != [1, 0, 0]:
-                fleet.clock.advance(1.0)
-                await asyncio.sleep(0)
-        assert AGE not in gauges.shown
-
-    asyncio.run(main())
+async def test_who_receives_nothing_says_no_age_while_something_waits() -> None:
+    fleet, gauges = Fleet(), Gauges()
+    fleet.upload("old.pcap", can_capture(10, 0))
+    async with running(fleet, meter=gauges, receives=False) as (_, _task):
+        while gauges.shown.get("queue_messages", [])[-3:] != [1, 0, 0]:
+            fleet.clock.advance_time(1.0)
+            await asyncio.sleep(0)
+    assert AGE not in gauges.shown
 
 
-def test_a_message_that_could_not_be_deleted_is_not_counted_as_deleted() -> None:
-    async def main() -> None:
-        fleet, gauges = Fleet(visibility_timeout=1.0), Gauges()
-        fleet.faults.at("queue.delete *", "error", times=ATTEMPTS)
-        fleet.upload("a.pcap", can_capture(10, 0))
-        async with running(fleet, meter=gauges) as (service, task):
-            while not gauges.counted["messages", "undeleted"]:
-                await asyncio.sleep(0)
-            fleet.clock.advance(2.0)
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-        outcomes = {key[1]: count for key, count in gauges.counted.items() if key[0] == "messages"}
-        assert outcomes == {"undeleted": 1, "deleted": 1}
-        assert fleet.captures() == {"s3://raw/a.pcap": 1}
+async def test_only_who_leads_asks_for_the_figures_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand followers would ask 720,000 times an hour for what one tells."""
 
-    asyncio.run(main())
+    fleet, gauges = Fleet(), Gauges()
+    async with running(fleet, meter=gauges, receives=False) as (service, _task):
+        (lake,) = service._lakes.values()
+        asked: list[bool] = []
+        attributes = fleet.queue.read_attributes
+
+        async def ask() -> Attributes:
+            asked.append(lake.committer.is_leading)
+            return await attributes()
+
+        monkeypatch.setattr(fleet.queue, "read_attributes", ask)
+        shown = gauges.shown.setdefault("queue_messages", [])
+        while shown[-3:] != [0, 0, 0]:
+            fleet.clock.advance_time(1.0)
+            await asyncio.sleep(0)
+        monkeypatch.setattr(Committer, "is_leading", property(lambda _: False))
+        seen = len(shown)
+        while len(shown) < seen + 9:
+            fleet.clock.advance_time(1.0)
+            await asyncio.sleep(0)
+        count = len(asked)
+        assert all(math.isnan(value) for value in shown[-6:]), "what it knew is old"
+        while len(shown) < seen + 18:
+            fleet.clock.advance_time(1.0)
+            await asyncio.sleep(0)
+        assert asked == [True] * count
 
 
-def test_a_checkpoint_under_way_does_not_keep_it_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_could_not_be_deleted_is_not_counted_as_deleted() -> None:
+    fleet, gauges = Fleet(visibility_timeout=1.0), Gauges()
+    fleet.faults.inject_fault("queue.delete *", "error", times=ATTEMPTS)
+    fleet.upload("a.pcap", can_capture(10, 0))
+    async with running(fleet, meter=gauges) as (service, task):
+        while not gauges.counted["messages", "delete_failed"]:
+            await asyncio.sleep(0)
+        fleet.clock.advance_time(2.0)
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+    outcomes = {key[1]: count for key, count in gauges.counted.items() if key[0] == "messages"}
+    assert outcomes == {"delete_failed": 1, "deleted": 1}
+    assert fleet.captures() == {"s3://raw/a.pcap": 1}
+
+
+async def test_a_checkpoint_under_way_does_not_keep_it_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, stopped = set[str](), set[str]()
 
     async def endless(self: LogStore, table: str) -> None:
@@ -487,127 +472,224 @@ def test_a_checkpoint_under_way_does_not_keep_it_from_stopping(monkeypatch: pyte
 
     monkeypatch.setattr(LogStore, "checkpoint", endless)
 
-    async def main() -> None:
-        fleet = Fleet()
-        fleet.upload("a.pcap", can_capture(10, 0))
-        async with asyncio.timeout(30):
-            async with running(fleet, drain_timeout=0.5, knobs={"checkpoint_interval": 1}) as (service, task):
-                await emptied(fleet, service, task)
-                while not begun:
-                    await asyncio.sleep(0.01)
-        assert stopped == begun
-        assert fleet.ledger.shared.lease.owner == ""
-
-    asyncio.run(main())
+    fleet = Fleet()
+    fleet.upload("a.pcap", can_capture(10, 0))
+    async with asyncio.timeout(30):
+        async with running(fleet, drain_timeout=0.5, lake_config={"checkpoint_interval": 1}) as (service, task):
+            await emptied(fleet, service, task)
+            while not begun:
+                await asyncio.sleep(0.01)
+    assert stopped == begun
+    assert fleet.ledger.shared.lease.owner == ""
 
 
-def test_a_lake_that_is_overwritten_between_two_captures_of_a_message_gets_both() -> None:
+async def test_a_lake_that_is_overwritten_between_two_captures_of_a_message_gets_both() -> None:
     """The first was staged, and is gone with the old content; the message is not deleted before it is there again."""
 
-    async def main() -> None:
-        fleet, gate = Fleet(), asyncio.Event()
-        bodies = [fleet.bucket.put(f"{i}.pcap", can_capture(10, i)) for i in range(2)]
-        fleet.queue.put(json.dumps({"Records": [record for body in bodies for record in json.loads(body)["Records"]]}))
-        read = fleet.bucket.read
+    fleet, gate = Fleet(), asyncio.Event()
+    bodies = [fleet.bucket.put_object(f"{i}.pcap", can_capture(10, i)) for i in range(2)]
+    fleet.queue.put_message(
+        json.dumps({"Records": [record for body in bodies for record in json.loads(body)["Records"]]})
+    )
+    read = fleet.bucket.read_range
 
-        async def slow(content: Any, start: int, end: int) -> AsyncIterator[Any]:
-            if content.key == "1.pcap":
-                await gate.wait()
-            async for part in read(content, start, end):
-                yield part
+    async def slow(content: Any, start: int, end: int) -> AsyncIterator[Any]:
+        if content.key == "1.pcap":
+            await gate.wait()
+        async for part in read(content, start, end):
+            yield part
 
-        fleet.bucket.read = slow  # type: ignore[method-assign]
-        async with running(fleet, knobs={"flush_interval": 0.1}) as (service, task):
-            while not fleet.captures():
-                await asyncio.sleep(0.01)
-            await raise_generation(fleet.store)
+    fleet.bucket.read_range = slow  # type: ignore[method-assign]
+    async with running(fleet, lake_config={"flush_interval": 0.1}) as (service, task):
+        while not fleet.captures():
+            await asyncio.sleep(0.01)
+        await raise_generation(fleet.store)
+        gate.set()
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+    async with await fleet.lake() as lake:
+        await lake.drain()
+    assert fleet.captures() == {"s3://raw/0.pcap": 1, "s3://raw/1.pcap": 1}
+
+
+@pytest.mark.parametrize("when", ["while it reads", "before it asks"])
+async def test_who_lives_on_when_another_ledger_is_made_the_lakes_deletes_no_message(when: str) -> None:
+    """Its own ledger is nobody's any more: what is staged there never comes into a table."""
+
+    fleet, begun, gate = Fleet(), asyncio.Event(), asyncio.Event()
+    read = fleet.bucket.read_range
+
+    async def slow(content: Any, start: int, end: int) -> AsyncIterator[Any]:
+        begun.set()
+        await gate.wait()
+        async for part in read(content, start, end):
+            yield part
+
+    async def adopted() -> None:
+        book = MemoryLedger()
+        book.shared.identity = "another"
+        await rebuild_from_manifests(fleet.store, book)
+        await adopt_ledger(fleet.store, book)
+
+    fleet.bucket.read_range = slow  # type: ignore[method-assign]
+    if when == "before it asks":
+        gate.set()
+    async with await fleet.lake(commits=False) as lake:
+        if when == "before it asks":
+            await adopted()
+        service = fleet.service(lake)
+        fleet.upload("a.pcap", can_capture(10))
+        task = asyncio.create_task(service.run())
+        if when == "while it reads":
+            await asyncio.wait_for(begun.wait(), 30)
+            await adopted()
             gate.set()
-            await asyncio.wait_for(emptied(fleet, service, task), 30)
-        async with await fleet.lake() as lake:
-            await lake.drain()
-        assert fleet.captures() == {"s3://raw/0.pcap": 1, "s3://raw/1.pcap": 1}
+        while len(fleet.queue) and not task.done():
+            fleet.clock.advance_time(1.0)
+            await asyncio.sleep(0.01)
+        assert len(fleet.queue) == 1
+        with pytest.raises(Fatal, match="the lake's ledger was memory memory"):
+            task.result()
 
-    asyncio.run(main())
 
-
-def test_a_blocked_table_keeps_nobody_from_stopping() -> None:
-    async def main() -> None:
-        fleet = Fleet()
-        async with await fleet.lake(source=fleet.replays()) as lake:
-            service = fleet.service(lake, drain_timeout=1000.0)
-            task = asyncio.create_task(service.run())
-            block(fleet, "can_frames")
-            fleet.upload("a.pcap", can_capture(10))
-            while not lake.committer.stuck:
-                await asyncio.sleep(0.01)
-            service.stop()
-            fleet.clock.advance(1.0)
-            await asyncio.wait_for(task, 30)
-
-    asyncio.run(main())
+async def test_a_blocked_table_keeps_nobody_from_stopping() -> None:
+    fleet = Fleet()
+    async with await fleet.lake(source=fleet.source()) as lake:
+        service = fleet.service(lake, drain_timeout=1000.0)
+        task = asyncio.create_task(service.run())
+        block(fleet, "can_frames")
+        fleet.upload("a.pcap", can_capture(10))
+        while not lake.committer.is_stuck:
+            await asyncio.sleep(0.01)
+        service.stop()
+        fleet.clock.advance_time(1.0)
+        await asyncio.wait_for(task, 30)
 
 
 @pytest.mark.parametrize("drains", [False, True])
-def test_a_blocked_table_keeps_nothing_from_the_others_at_the_end(drains: bool) -> None:
+async def test_a_blocked_table_keeps_nothing_from_the_others_at_the_end(drains: bool) -> None:
     """What was staged after it was blocked is composed, and in the tables that are free."""
 
-    async def main() -> None:
-        fleet = Fleet()
-        async with await fleet.lake(source=fleet.replays(), max_batch_age=1000.0) as lake:
-            service = fleet.service(lake, drain_timeout=1000.0)
-            task = asyncio.create_task(service.run())
-            block(fleet, "can_frames")
-            fleet.upload("a.pcap", can_capture(10, 0))
-            await emptied(fleet, service, task)
-            lake.committer.hurry = True
-            lake.committer.nudge()
-            while not lake.committer.stuck:
-                await asyncio.sleep(0.01)
-            lake.committer.hurry = False
-            fleet.upload("b.pcap", can_capture(10, 50))
-            await emptied(fleet, service, task)
-            if drains:
-                with pytest.raises(Fatal, match="protocol"):
-                    await lake.drain()
-            service.stop()
-            fleet.clock.advance(1.0)
-            await asyncio.wait_for(task, 30)
-        assert fleet.captures() == {"s3://raw/a.pcap": 1, "s3://raw/b.pcap": 1}
-
-    asyncio.run(main())
+    fleet = Fleet()
+    async with await fleet.lake(source=fleet.source(), max_batch_age=1000.0) as lake:
+        service = fleet.service(lake, drain_timeout=1000.0)
+        task = asyncio.create_task(service.run())
+        block(fleet, "can_frames")
+        fleet.upload("a.pcap", can_capture(10, 0))
+        await emptied(fleet, service, task)
+        lake.committer.flush_now = True
+        lake.committer.wake()
+        while not lake.committer.is_stuck:
+            await asyncio.sleep(0.01)
+        lake.committer.flush_now = False
+        fleet.upload("b.pcap", can_capture(10, 50))
+        await emptied(fleet, service, task)
+        if drains:
+            with pytest.raises(Fatal, match="protocol"):
+                await lake.drain()
+        service.stop()
+        fleet.clock.advance_time(1.0)
+        await asyncio.wait_for(task, 30)
+    assert fleet.captures() == {"s3://raw/a.pcap": 1, "s3://raw/b.pcap": 1}
 
 
-def test_one_patience_for_all_that_a_committer_ends() -> None:
+@pytest.mark.slow
+async def test_one_patience_for_all_that_a_committer_ends() -> None:
     """A ledger and a checkpoint that both hang do not have it one after the other."""
 
-    async def main() -> None:
-        fleet = Fleet()
-        lake = await fleet.lake(source=fleet.replays())
-        await lake.__aenter__()
-        while not lake.committer.leading:
-            await asyncio.sleep(0.01)
+    fleet = Fleet()
+    lake = await fleet.lake(source=fleet.source())
+    await lake.__aenter__()
+    while not lake.committer.is_leading:
+        await asyncio.sleep(0.01)
 
-        async def hangs(*given: Any) -> Any:
-            await asyncio.Event().wait()
+    async def hangs(*given: Any) -> Any:
+        await asyncio.Event().wait()
 
-        lake.ledger.lease = hangs  # type: ignore[method-assign]
-        lake.log.checkpoint = hangs  # type: ignore[method-assign]
-        lake.committer._chore("packets")
-        lake.committer.patience = patience = 2.5
-        started = asyncio.get_running_loop().time()
-        await lake.close()
-        assert asyncio.get_running_loop().time() - started < 2 * patience
-
-    asyncio.run(main())
+    lake.ledger.read_lease = hangs  # type: ignore[method-assign]
+    lake.log.checkpoint = hangs  # type: ignore[method-assign]
+    lake.committer.checkpoints.note_commit("packets", lake.lake_config.checkpoint_interval)
+    assert lake.committer.checkpoints.tasks
+    lake.committer.stop_timeout = patience = 2.5
+    started = asyncio.get_running_loop().time()
+    await lake.close()
+    assert asyncio.get_running_loop().time() - started < 2 * patience
 
 
 def block(fleet: Fleet, table: str) -> None:
     """Somebody raises its protocol."""
     versions = [path for path in fleet.store.objects if path.startswith(f"{table}/_delta_log/")]
     raised = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}
-    fleet.store.write(
+    fleet.store.put_past_faults(
         f"{table}/_delta_log/{len(versions):020d}.json", json.dumps({"protocol": raised}).encode() + b"\n"
     )
+
+
+def damage(fleet: Fleet, table: str) -> None:
+    """Its checkpoint is no Parquet file."""
+    fleet.store.put_past_faults(f"{table}/_delta_log/{0:020d}.checkpoint.parquet", b"damaged")
+    fleet.store.put_past_faults(f"{table}/_delta_log/_last_checkpoint", b'{"version":0,"size":1}')
+
+
+def tear(fleet: Fleet, table: str) -> None:
+    """A version is missing in its log."""
+    fleet.store.put_past_faults(f"{table}/_delta_log/{2:020d}.json", b"{}\n")
+
+
+@pytest.mark.parametrize("breaks", [block, damage, tear])
+async def test_a_process_starts_beside_a_blocked_table(
+    breaks: Callable[[Fleet, str], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It works for the others, says which one is blocked, and the blocked one catches up when it is free."""
+    monkeypatch.setattr("pcaplake.worker.lake.commit.blocked_tables.BLOCKED_RETRY_SECONDS", 0.01)
+
+    fleet = Fleet()
+    async with await fleet.lake():
+        pass
+    whole = fleet.store.objects.copy()
+    breaks(fleet, "can_frames")
+    broken = [path for path in fleet.store.objects if fleet.store.objects[path] is not whole.get(path)]
+    async with await fleet.lake(source=fleet.source()) as lake:
+        assert "table can_frames is blocked" in caplog.text
+        service = fleet.service(lake, drain_timeout=1000.0)
+        task = asyncio.create_task(service.run())
+        while "can_frames" not in lake.committer.blocked:
+            await asyncio.sleep(0.01)
+        fleet.upload("a.pcap", can_capture(10))
+        await emptied(fleet, service, task)
+        lake.committer.flush_now = True
+        lake.committer.wake()
+        while not fleet.captures():
+            await asyncio.sleep(0.01)
+        assert not task.done()
+        assert await lake.ledger.read_head() == -1
+        for path in broken:
+            del fleet.store.objects[path]
+        async with asyncio.timeout(30):
+            while await lake.ledger.read_head() < 0 or lake.committer.blocked:
+                await asyncio.sleep(0.01)
+        assert fleet.rows("can_frames").num_rows == 10
+        service.stop()
+        fleet.clock.advance_time(1.0)
+        await asyncio.wait_for(task, 30)
+
+
+async def test_a_table_that_is_freed_while_nothing_waits_for_it_is_blocked_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pcaplake.worker.lake.commit.blocked_tables.BLOCKED_RETRY_SECONDS", 0.01)
+
+    fleet = Fleet()
+    async with await fleet.lake():
+        pass
+    damage(fleet, "can_frames")
+    async with await fleet.lake() as lake:
+        while "can_frames" not in lake.committer.blocked:
+            await asyncio.sleep(0.01)
+        for name in (f"{0:020d}.checkpoint.parquet", "_last_checkpoint"):
+            del fleet.store.objects[f"can_frames/_delta_log/{name}"]
+        async with asyncio.timeout(30):
+            while lake.committer.blocked:
+                await asyncio.sleep(0.01)
 
 
 def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -619,8 +701,8 @@ def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.Mo
         async with AsyncExitStack() as stack:
             fleets = [Fleet() for _ in range(count)]
             lakes = [await stack.enter_async_context(await fleet.lake(flush_interval=1000.0)) for fleet in fleets]
-            lanes, (readers, _) = Lanes(1, coming=lambda: 1), fleets[0].parts()
-            running = asyncio.create_task(lanes.run())
+            decode_pool, (readers, _) = DecodePool(1, coming=lambda: 1), fleets[0].parts()
+            running = asyncio.create_task(decode_pool.run())
             open_windows = set[int]()
             for lake in lakes:
                 window, stage = lake.window, lake.stage
@@ -641,11 +723,11 @@ def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.Mo
                 named = Capture(capture_id=f"{number:032x}", uri=f"s3://raw/{number}", etag="e", size=len(data))
                 job = Job(lake=lake, reader=readers["all"], capture=named, body=Read(data))
                 jobs.append(job)
-                await lanes.submit(job)
-                while lanes.busy:
+                await decode_pool.submit_job(job)
+                while decode_pool.jobs_in_progress:
                     await asyncio.sleep(0.001)
                 most = max(most, len(open_windows))
-            await lanes.close()
+            await decode_pool.close()
             await asyncio.wait_for(running, 30)
             assert {await job.done for job in jobs} == {End.STAGED}
         return most
@@ -656,5 +738,7 @@ def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.Mo
 class Read(io.BytesIO):
     """A body that has come as a whole."""
 
-    def drop(self) -> None:
+    def close_and_discard(self) -> None:
         self.close()
+
+    def require_unchanged(self) -> None: ...

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import date
 from typing import Any, TypeVar
 
@@ -13,42 +15,35 @@ import obstore
 import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from prometheus_client import CollectorRegistry
 
-from tests.worker.lake.arbiter_scene import NOW, Scene, begun, started, txn
-from tests.worker.lake.deltas import add
-from worker.errors import OutcomeUnknown, PcaplakeError, Retryable
-from worker.fetch import Body, Fetching
-from worker.lake import dynamo
-from worker.lake.delta import LogStore
-from worker.lake.dynamo import Dynamo
-from worker.lake.identity import Current, open_lake
-from worker.lake.knobs import Knobs
-from worker.lake.lake import Lake
-from worker.lake.ledger.dynamodb_requests import Requests
-from worker.lake.manifest import Capture, Stage
-from worker.lake.store import Store
-from worker.queue.heartbeat import Heartbeats
-from worker.queue.sqs import SqsQueue
-from worker.telemetry.metrics import PrometheusMeter
-from worker.testing import Faults, MemoryLedger, MemoryStore, fail
-from worker.testing_queue import FakeClock, MemoryBucket, MemoryQueue
+from pcaplake.worker.captures.range_reader import FetchConfig, RangeReader
+from pcaplake.worker.errors import OutcomeUnknown, PcaplakeError, Retryable
+from pcaplake.worker.lake import dynamodb_table as dynamo
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta import LogStore
+from pcaplake.worker.lake.dynamodb_table import DynamoClient
+from pcaplake.worker.lake.identity import CurrentIdentity, open_identity
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.ledger.dynamodb_requests import Requests
+from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.records import Capture, Stage
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.service.queue.heartbeat import Heartbeats
+from pcaplake.worker.service.queue.sqs import SqsQueue
+from pcaplake.worker.testing.faults import Faults, apply_fault
+from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from pcaplake.worker.testing.memory_store import MemoryStore
+from pcaplake.worker.testing.queue import FakeClock, MemoryBucket, MemoryQueue
+from tests.retries import hardly_wait
+from tests.worker.lake.delta.deltas import add, txn
+from tests.worker.lake.delta.lock_table_scene import NOW, Scene, begun, started
+from tests.worker.telemetry.counts import Counts
 
 SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32())])
 SCHEMAS = {"captures": SCHEMA, "packets": SCHEMA}
 T = TypeVar("T")
 STEPS = ["recover", "compose", "manifest", "mark", "commit", "flag", "advance"]
-
-
-class Counts(PrometheusMeter):
-    """A strict meter that answers: `counts("rows_total", table="packets")`, None for what nobody has told."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        super().__init__(self.registry, strict=True)
-
-    def __call__(self, name: str, **labels: str) -> float | None:
-        return self.registry.get_sample_value(f"pcaplake_{name}", labels)
 
 
 @pytest.fixture
@@ -69,38 +64,35 @@ class Outage(Faults):
 
     down = ""
 
-    async def around(self, point: str, effect: Callable[[], T]) -> T:
+    async def run_with_faults(self, point: str, effect: Callable[[], T]) -> T:
         if self.down and point.startswith(self.down):
-            return fail(point, "error", effect)
-        return await super().around(point, effect)
+            return apply_fault(point, "error", effect)
+        return await super().run_with_faults(point, effect)
 
 
 class Bench:
     """A lake in memory; `now` is the committer's clock, `hours` what the store has moved on."""
 
-    def __init__(self, counts: Counts, **knobs: Any) -> None:
+    def __init__(self, counts: Counts, **lake_config: Any) -> None:
         self.counts, self.now, self.hours, self.faults = counts, 100.0, 0.0, Outage()
         self.store = MemoryStore(self.faults, lambda: NOW + 3600 * self.hours)
         self.ledger = MemoryLedger(self.faults)
-        self.knobs = Knobs(**{"max_batch_age": 0.0, "commit_timeout": 0.0, **knobs})
+        self.lake_config = LakeConfig(**{"max_batch_age": 0.0, "commit_timeout": 0.0, **lake_config})
         self.lake: Lake
 
     async def start(self, made: Mapping[str, pa.Schema] = SCHEMAS) -> Bench:
         """`made`: tables that are there, of other columns perhaps."""
-        identity = await open_lake(self.store, self.ledger)
-        log = LogStore(self.store, commit_timeout=0.0, rng=NoWaiting(), meter=self.counts)
+        identity = await open_identity(self.store, self.ledger)
+        runtime = Runtime(clock=lambda: self.now, rng=NoWaiting(), meter=self.counts)
+        log = LogStore(self.store, commit_timeout=0.0, runtime=replace(runtime, clock=time.monotonic))
         for table, schema in {**SCHEMAS, **made}.items():
             await log.create(table, schema, partition_columns=("date",))
+        current = CurrentIdentity(self.store, identity, self.ledger)
         self.lake = Lake(
-            self.store,
-            log,
-            self.ledger,
-            Current(self.store, identity),
-            knobs=self.knobs,
+            LakeParts(store=self.store, log_store=log, ledger=self.ledger, current=current),
+            lake_config=self.lake_config,
             schemas=SCHEMAS,
-            clock=lambda: self.now,
-            rng=NoWaiting(),
-            meter=self.counts,
+            runtime=runtime,
         )
         return self
 
@@ -134,124 +126,112 @@ async def until(reached: Any) -> None:
     raise AssertionError("it never came to that")
 
 
-def test_stages_and_batches(counts: Counts) -> None:
-    async def story() -> None:
-        bench = await Bench(counts).start()
-        small, large = await bench.staged("a"), await bench.staged(*map(str, range(50)))
-        bench.hours = 3
-        await bench.lake.committer.turn()
-        assert counts("files_created_total", table="packets") == 2
-        assert counts("written_bytes_total", table="packets") == size(small, large, table="packets")
-        assert size(small) < size(large)
-        assert counts("stage_bytes_count") == 2
-        assert counts("stage_bytes_sum") == size(small, large)
-        assert (counts("stage_smallest_bytes"), counts("stage_largest_bytes")) == (size(small), size(large))
-        assert (counts("batch_bytes_count"), counts("batch_bytes_sum")) == (1, size(small, large))
-        assert counts("batch_smallest_bytes") == counts("batch_largest_bytes") == size(small, large)
-        assert (counts("stage_age_seconds_count"), counts("stage_age_seconds_sum")) == (2, 2 * 3 * 3600)
-        for table in SCHEMAS:
-            assert counts("commits_total", table=table, outcome="made") == 1
-        assert (counts("commit_files_count"), counts("commit_files_sum")) == (2, 4)
-        assert [step for step in STEPS if counts("step_seconds_count", step=step) != 1] == []
-
-    asyncio.run(story())
+async def test_stages_and_batches(counts: Counts) -> None:
+    bench = await Bench(counts).start()
+    small, large = await bench.staged("a"), await bench.staged(*map(str, range(50)))
+    bench.hours = 3
+    await bench.lake.committer.run_turn()
+    assert counts("files_created_total", table="packets") == 2
+    assert counts("written_bytes_total", table="packets") == size(small, large, table="packets")
+    assert size(small) < size(large)
+    assert counts("stage_bytes_count") == 2
+    assert counts("stage_bytes_sum") == size(small, large)
+    assert (counts("stage_smallest_bytes"), counts("stage_largest_bytes")) == (size(small), size(large))
+    assert (counts("batch_bytes_count"), counts("batch_bytes_sum")) == (1, size(small, large))
+    assert counts("batch_smallest_bytes") == counts("batch_largest_bytes") == size(small, large)
+    assert (counts("stage_age_seconds_count"), counts("stage_age_seconds_sum")) == (2, 2 * 3 * 3600)
+    for table in SCHEMAS:
+        assert counts("commits_total", table=table, outcome="committed") == 1
+    assert (counts("commit_files_count"), counts("commit_files_sum")) == (2, 4)
+    assert [step for step in STEPS if counts("step_seconds_count", step=step) != 1] == []
 
 
-def test_who_leads_and_what_waits_while_the_ledger_fails(counts: Counts) -> None:
+async def test_who_leads_and_what_waits_while_the_ledger_fails(counts: Counts) -> None:
     """The age grows although no turn comes to its end: it is the alarm."""
 
-    async def story() -> None:
-        bench = await Bench(counts).start()
-        lake = bench.store.uri
-        bench.faults.down = "ledger.stages"
-        await bench.staged("a")
-        async with bench.lake:
-            await until(lambda: (counts("committer_failures_total") or 0) > 0)
-            bench.now += 40
-            await until(lambda: counts("pending_oldest_age_seconds", lake=lake) == 40)
-            assert counts("leading", lake=lake) == 1
-            assert counts("batches_open", lake=lake) == 0
-            bench.faults.down = ""
-            await until(lambda: counts("pending_oldest_age_seconds", lake=lake) == 0)
-            assert counts("commits_total", table="packets", outcome="made") == 1
-        assert counts("leading", lake=lake) == 0
-
-    asyncio.run(story())
+    bench = await Bench(counts).start()
+    lake = bench.store.uri
+    bench.faults.down = "ledger.stages"
+    await bench.staged("a")
+    async with bench.lake:
+        await until(lambda: (counts("committer_failures_total") or 0) > 0)
+        bench.now += 40
+        await until(lambda: counts("oldest_pending_stage_age_seconds", lake=lake) == 40)
+        assert counts("leader", lake=lake) == 1
+        assert counts("batches_open", lake=lake) == 0
+        bench.faults.down = ""
+        await until(lambda: counts("oldest_pending_stage_age_seconds", lake=lake) == 0)
+        assert counts("commits_total", table="packets", outcome="committed") == 1
+    assert counts("leader", lake=lake) == 0
 
 
-def test_a_table_that_is_blocked(counts: Counts) -> None:
-    async def story() -> None:
-        bench = await Bench(counts).start()
-        lake = bench.store.uri
-        protocol = b'{"protocol":{"minReaderVersion":3,"minWriterVersion":99}}\n'
-        bench.store.write(f"packets/_delta_log/{1:020d}.json", protocol)
-        await bench.staged("a")
-        async with bench.lake:
-            await until(lambda: counts("tables_blocked", lake=lake) == 1)
-            assert counts("batches_open", lake=lake) == 1
-            assert counts("commit_failures_total", table="packets", reason="TableBlocked") == 1
-            assert counts("commit_failures_total", table="captures", reason="TableBlocked") is None
-            assert counts("commits_total", table="captures", outcome="made") == 1
-            assert counts("commits_total", table="packets", outcome="made") is None
-
-    asyncio.run(story())
+async def test_a_table_that_is_blocked(counts: Counts) -> None:
+    bench = await Bench(counts).start()
+    lake = bench.store.uri
+    protocol = b'{"protocol":{"minReaderVersion":3,"minWriterVersion":99}}\n'
+    bench.store.put_past_faults(f"packets/_delta_log/{1:020d}.json", protocol)
+    await bench.staged("a")
+    async with bench.lake:
+        await until(lambda: counts("tables_blocked", lake=lake) == 1)
+        assert counts("batches_open", lake=lake) == 1
+        assert counts("commit_failures_total", table="packets", reason="TableBlocked") == 1
+        assert counts("commit_failures_total", table="captures", reason="TableBlocked") is None
+        assert counts("commits_total", table="captures", outcome="committed") == 1
+        assert counts("commits_total", table="packets", outcome="committed") is None
 
 
-def test_files_that_are_missing_and_captures_that_are_returned(counts: Counts) -> None:
-    async def story() -> None:
-        bench = await Bench(counts).start()
-        protocol = b'{"protocol":{"minReaderVersion":3,"minWriterVersion":99}}\n'
-        bench.store.write(f"packets/_delta_log/{1:020d}.json", protocol)
-        stage = await bench.staged("a")
-        await bench.lake.committer.turn()  # in a batch, and not in `packets`
-        del bench.store.objects[f"packets/_delta_log/{1:020d}.json"]
-        del bench.store.objects[f"packets/{stage.adds['packets'][0].path}"]
+async def all_can_be_read(captures: Sequence[Capture]) -> Sequence[Capture]:
+    return ()
+
+
+async def test_files_that_are_missing_and_captures_that_are_returned(counts: Counts) -> None:
+    bench = await Bench(counts).start()
+    protocol = b'{"protocol":{"minReaderVersion":3,"minWriterVersion":99}}\n'
+    bench.store.put_past_faults(f"packets/_delta_log/{1:020d}.json", protocol)
+    stage = await bench.staged("a")
+    await bench.lake.committer.run_turn()  # in a batch, and not in `packets`
+    del bench.store.objects[f"packets/_delta_log/{1:020d}.json"]
+    del bench.store.objects[f"packets/{stage.adds['packets'][0].path}"]
+    broken = await bench.staged("b")
+    del bench.store.objects[broken.file_paths[0]]
+    bench.lake.committer._composer._unreadable = all_can_be_read
+    bench.hours, bench.now = 24 * 6, bench.now + 3600
+    await bench.lake.committer.run_turn()
+    assert counts("commit_failures_total", table="packets", reason="FilesMissing") == 1
+    assert counts("captures_returned_total") == 1
+
+
+async def test_a_stage_that_no_table_can_take(counts: Counts) -> None:
+    bench = await Bench(counts).start({"packets": pa.schema([("capture_id", pa.int64()), ("date", pa.date32())])})
+    lake = bench.store.uri
+    await bench.staged("a")
+    async with bench.lake:
+        await until(lambda: counts("stages_held", lake=lake) == 1)
+        assert counts("batch_bytes_count") == 0
         await bench.staged("b")
-        bench.hours, bench.now = 24 * 6, bench.now + 3600
-        await bench.lake.committer.turn()
-        assert counts("commit_failures_total", table="packets", reason="FilesMissing") == 1
-        assert counts("captures_returned_total") == 1
-
-    asyncio.run(story())
+        await until(lambda: counts("stages_held", lake=lake) == 2)
+    assert counts("stages_held", lake=lake) == 0, "it leads no more"
 
 
-def test_a_stage_that_no_table_can_take(counts: Counts) -> None:
-    async def story() -> None:
-        bench = await Bench(counts).start({"packets": pa.schema([("capture_id", pa.int64()), ("date", pa.date32())])})
-        lake = bench.store.uri
-        await bench.staged("a")
-        async with bench.lake:
-            await until(lambda: counts("stages_held", lake=lake) == 1)
-            assert counts("batch_bytes_count") == 0
-            await bench.staged("b")
-            await until(lambda: counts("stages_held", lake=lake) == 2)
-        assert counts("stages_held", lake=lake) == 0, "it leads no more"
-
-    asyncio.run(story())
-
-
-def test_stages_that_are_held_since_before_and_what_others_do_with_them(counts: Counts) -> None:
-    async def story() -> None:
-        bench = await Bench(counts).start()
-        lake = bench.store.uri
-        stage = await bench.staged("a")
-        async with bench.lake:
-            bench.faults.down = "ledger.held"
-            await until(lambda: counts("commits_total", table="packets", outcome="made") == 1)
-            assert counts("committer_failures_total") in (None, 0), "what is only told stops nobody"
-            bench.ledger.shared.held[0, "other"] = "somebody else has put it there"
-            bench.faults.down = ""
-            bench.now += 60
-            await until(lambda: counts("stages_held", lake=lake) == 1)
-            bench.ledger.shared.held.clear()  # as `doctor --repair` does
-            bench.now += 60
-            await until(lambda: counts("stages_held", lake=lake) == 0)
-        assert stage.stage_id not in bench.ledger.shared.held
-
-    asyncio.run(story())
+async def test_stages_that_are_held_since_before_and_what_others_do_with_them(counts: Counts) -> None:
+    bench = await Bench(counts).start()
+    lake = bench.store.uri
+    stage = await bench.staged("a")
+    async with bench.lake:
+        bench.faults.down = "ledger.held"
+        await until(lambda: counts("commits_total", table="packets", outcome="committed") == 1)
+        assert counts("committer_failures_total") in (None, 0), "what is only told stops nobody"
+        bench.ledger.shared.held[0, "other"] = "somebody else has put it there"
+        bench.faults.down = ""
+        bench.now += 60
+        await until(lambda: counts("stages_held", lake=lake) == 1)
+        bench.ledger.shared.held.clear()  # as `doctor --repair` does
+        bench.now += 60
+        await until(lambda: counts("stages_held", lake=lake) == 0)
+    assert stage.stage_id not in bench.ledger.shared.held
 
 
-def test_checkpoints(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_checkpoints(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     async def clean(log: LogStore, table: str) -> int:
         if table == "packets":
             raise Retryable("not now")
@@ -259,93 +239,75 @@ def test_checkpoints(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(LogStore, "clean", clean)
 
-    async def story() -> None:
-        bench = await Bench(counts, checkpoint_interval=1).start()
-        await bench.staged("a")
-        await bench.lake.committer.turn()
-        await until(lambda: counts("checkpoints_total", table="captures", outcome="made"))
-        await until(lambda: counts("checkpoints_total", table="packets", outcome="failed"))
-        assert counts("checkpoints_total", table="packets", outcome="made") is None
-
-    asyncio.run(story())
+    bench = await Bench(counts, checkpoint_interval=1).start()
+    await bench.staged("a")
+    await bench.lake.committer.run_turn()
+    await until(lambda: counts("checkpoints_total", table="captures", outcome="created"))
+    await until(lambda: counts("checkpoints_total", table="packets", outcome="failed"))
+    assert counts("checkpoints_total", table="packets", outcome="created") is None
 
 
-def test_a_ledger_that_does_not_answer(counts: Counts) -> None:
-    async def story() -> None:
-        bench = await Bench(counts, commit_timeout=60.0).start()
-        bench.faults.at("ledger.stage *", "error", 3)
-        await bench.staged("a")
-        assert counts("ledger_retries_total") == 3
-        assert counts("stage_bytes_count") == 1
-
-    asyncio.run(story())
+async def test_a_ledger_that_does_not_answer(counts: Counts) -> None:
+    bench = await Bench(counts, commit_timeout=60.0).start()
+    bench.faults.inject_fault("ledger.stage *", "error", 3)
+    await bench.staged("a")
+    assert counts("ledger_retries_total") == 3
+    assert counts("stage_bytes_count") == 1
 
 
 # -- the log ----------------------------------------------------------------------------------------------------------
-def test_a_version_that_somebody_else_made(counts: Counts) -> None:
-    async def story() -> None:
-        scene, log = await started(meter=counts)
-        before = counts("commits_total", table="t", outcome="made")
-        await scene.log().commit("t", [add("theirs")], txn=txn(7))
-        await log.commit("t", [add("a")], txn=txn(8))
-        assert before == 1
-        assert counts("commits_total", table="t", outcome="made") == 2
-        assert counts("commit_conflicts_total", table="t") == 1
-        assert counts("log_retries_total", table="t") == 1
-        assert counts("commit_unknown_resolved_total", table="t") is None
-        await log.commit("t", [add("a")], txn=txn(8))
-        assert counts("commits_total", table="t", outcome="already") == 1
-        assert counts("commits_total", table="t", outcome="made") == 2
-        assert counts("commit_files_count") == 2
-
-    asyncio.run(story())
+async def test_a_version_that_somebody_else_made(counts: Counts) -> None:
+    scene, log = await started(meter=counts)
+    before = counts("commits_total", table="t", outcome="committed")
+    await scene.log().commit("t", [add("theirs")], txn=txn(7))
+    await log.commit("t", [add("a")], txn=txn(8))
+    assert before == 1
+    assert counts("commits_total", table="t", outcome="committed") == 2
+    assert counts("commit_conflicts_total", table="t") == 1
+    assert counts("log_retries_total", table="t") == 1
+    assert counts("commit_outcomes_resolved_total", table="t") is None
+    await log.commit("t", [add("a")], txn=txn(8))
+    assert counts("commits_total", table="t", outcome="already_committed") == 1
+    assert counts("commits_total", table="t", outcome="committed") == 2
+    assert counts("commit_files_count") == 2
 
 
 @pytest.mark.parametrize("kind", ["lost", "error"])
-def test_an_outcome_that_is_found_out(counts: Counts, kind: Any) -> None:
+async def test_an_outcome_that_is_found_out(counts: Counts, kind: Any) -> None:
     """The answer of the request that makes the version: lost, or it was never carried out and we could not know."""
 
-    async def story() -> None:
-        faults = Faults()
-        _, log = await started(faults, meter=counts)
-        faults.at("store.put_if_absent t/_delta_log/*2.json", kind)
-        await log.commit("t", [add("a")], txn=txn(1))
-        assert counts("log_retries_total", table="t") == 1
-        assert counts("commit_unknown_resolved_total", table="t") == (1 if kind == "lost" else None)
-        assert counts("commits_total", table="t", outcome="made") == 2
-        assert counts("commit_conflicts_total", table="t") is None
-
-    asyncio.run(story())
+    faults = Faults()
+    _, log = await started(faults, meter=counts)
+    faults.inject_fault("store.put_if_absent t/_delta_log/*2.json", kind)
+    await log.commit("t", [add("a")], txn=txn(1))
+    assert counts("log_retries_total", table="t") == 1
+    assert counts("commit_outcomes_resolved_total", table="t") == (1 if kind == "lost" else None)
+    assert counts("commits_total", table="t", outcome="committed") == 2
+    assert counts("commit_conflicts_total", table="t") is None
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown, Retryable])
-def test_a_commit_that_is_given_up(counts: Counts, error: type[PcaplakeError]) -> None:
+async def test_a_commit_that_is_given_up(counts: Counts, error: type[PcaplakeError]) -> None:
     """After its version was begun nobody can say that nothing happened; before that, anybody can."""
 
-    async def story() -> None:
-        faults = Faults()
-        scene, log = await started(faults, meter=counts, commit_timeout=5.0)
-        faults.at("store.*", "error", 1000)
-        unread = scene.log(faults, meter=counts, commit_timeout=5.0)
-        with pytest.raises(error) as raised:
-            await (log if error is OutcomeUnknown else unread).commit("t", [add("a")], txn=txn(1))
-        assert type(raised.value) is error
-        assert counts("commits_total", table="t", outcome="made") == 1
-        assert counts("commit_failures_total", table="t", reason=error.__name__) == 1
-
-    asyncio.run(story())
+    faults = Faults()
+    scene, log = await started(faults, meter=counts, commit_timeout=5.0)
+    faults.inject_fault("store.*", "error", 1000)
+    unread = scene.log(faults, meter=counts, commit_timeout=5.0)
+    with pytest.raises(error) as raised:
+        await (log if error is OutcomeUnknown else unread).commit("t", [add("a")], txn=txn(1))
+    assert type(raised.value) is error
+    assert counts("commits_total", table="t", outcome="committed") == 1
+    assert counts("commit_failures_total", table="t", reason=error.__name__) == 1
 
 
-def test_what_others_left_half_done(counts: Counts) -> None:
-    async def story() -> None:
-        scene: Scene
-        scene, log = await started(meter=counts)
-        assert counts("log_repairs_total", table="t") is None
-        begun(scene, temp=True, version=False)
-        assert await log.version("t") == 2
-        assert counts("log_repairs_total", table="t") == 1
-
-    asyncio.run(story())
+async def test_what_others_left_half_done(counts: Counts) -> None:
+    scene: Scene
+    scene, log = await started(meter=counts)
+    assert counts("log_versions_completed_total", table="t") is None
+    begun(scene, temp=True, version=False)
+    assert await log.read_version("t") == 2
+    assert counts("log_versions_completed_total", table="t") == 1
 
 
 # -- services ---------------------------------------------------------------------------------------------------------
@@ -373,7 +335,7 @@ TIMEOUT = ReadTimeoutError(endpoint_url="somewhere")
 
 
 class Shape:
-    """What `Dynamo` asks botocore's model of an operation: nothing is filled in."""
+    """What `DynamoClient` asks botocore's model of an operation: nothing is filled in."""
 
     members: Mapping[str, Any] = {}
     input_shape = property(lambda self: self)
@@ -388,48 +350,40 @@ def client(*answers: Mapping[str, Any] | Exception) -> Any:
     return found
 
 
-def test_requests_to_dynamodb(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamo, "_PAUSES", (0, 0))
+async def test_requests_to_dynamodb(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    hardly_wait(monkeypatch)
 
-    async def story() -> None:
-        throttled = refused("ThrottlingException")
-        table = Dynamo("books", client({}, throttled, TIMEOUT, {}), AsyncExitStack(), meter=counts)
-        await table.call("GetItem")
-        await table.call("PutItem")
-        lost = Dynamo("books", client(refused("ConditionalCheckFailedException")), AsyncExitStack(), meter=counts)
-        with pytest.raises(dynamo.ConditionLost):
-            await lost.call("PutItem")
-
-    asyncio.run(story())
+    throttled = refused("ThrottlingException")
+    table = DynamoClient("books", client({}, throttled, TIMEOUT, {}), AsyncExitStack(), meter=counts)
+    await table.call_operation("GetItem")
+    await table.call_operation("PutItem")
+    lost = DynamoClient("books", client(refused("ConditionalCheckFailedException")), AsyncExitStack(), meter=counts)
+    with pytest.raises(dynamo.ConditionLost):
+        await lost.call_operation("PutItem")
     assert counts("requests_total", service="dynamodb", operation="GetItem") == 1
     assert counts("requests_total", service="dynamodb", operation="PutItem") == 4
     assert counts("request_failures_total", service="dynamodb", operation="PutItem") == 2
     assert counts("request_failures_total", service="dynamodb", operation="GetItem") == 0
 
 
-def test_others_at_the_items_of_the_ledger(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.lake.ledger.dynamodb_requests._PAUSES", (0, 0))
+async def test_others_at_the_items_of_the_ledger(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    hardly_wait(monkeypatch)
+    monkeypatch.setattr("pcaplake.worker.lake.ledger.dynamodb_requests._ATTEMPTS", 3)
     busy = refused("TransactionCanceledException")
     busy.response["CancellationReasons"] = [{"Code": "TransactionConflict"}]  # type: ignore[typeddict-unknown-key]
 
-    async def story() -> None:
-        table = Dynamo("ledger", client(busy, busy, {}), AsyncExitStack(), meter=counts)
-        await Requests(table).transact([{"Delete": {"Key": {}}}])
-
-    asyncio.run(story())
+    table = DynamoClient("ledger", client(busy, busy, {}), AsyncExitStack(), meter=counts)
+    await Requests(table).write_transaction([{"Delete": {"Key": {}}}])
     assert counts("ledger_retries_total") == 2
     assert counts("requests_total", service="dynamodb", operation="TransactWriteItems") == 3
 
 
-def test_requests_to_sqs(counts: Counts) -> None:
-    async def story() -> None:
-        answers = client({"Messages": []}, TIMEOUT)
-        queue = SqsQueue("captures", answers, answers, AsyncExitStack(), meter=counts)
-        await queue.receive(1, 0)
-        with pytest.raises(Retryable):
-            await queue.attributes()
-
-    asyncio.run(story())
+async def test_requests_to_sqs(counts: Counts) -> None:
+    answers = client({"Messages": []}, TIMEOUT)
+    queue = SqsQueue("captures", answers, answers, AsyncExitStack(), meter=counts)
+    await queue.receive(1, 0)
+    with pytest.raises(Retryable):
+        await queue.read_attributes()
     assert counts("requests_total", service="sqs", operation="ReceiveMessage") == 1
     assert counts("requests_total", service="sqs", operation="GetQueueAttributes") == 1
     assert counts("request_failures_total", service="sqs", operation="GetQueueAttributes") == 1
@@ -472,36 +426,33 @@ def test_heartbeats_by_their_outcome(counts: Counts) -> None:
         clock, faults = FakeClock(), Faults()
         queue = MemoryQueue(clock, faults=faults)
         for name in ("kept", "gone", "deleted"):
-            queue.put(name)
+            queue.put_message(name)
         deliveries = await queue.receive(10, 0)
         heartbeats = Heartbeats(queue, clock=clock.time, sleep=clock.sleep, meter=counts)
         for one in deliveries:
-            heartbeats.watch(one, lambda _: None)
+            heartbeats.watch_delivery(one, lambda _: None)
         await queue.delete(deliveries[:2])
-        await heartbeats.beat()
-        faults.at("queue.extend *", "error")
-        await heartbeats.beat()
+        await heartbeats.send_heartbeats()
+        faults.inject_fault("queue.extend *", "error")
+        await heartbeats.send_heartbeats()
 
     asyncio.run(story())
-    for outcome, times in {"done": 1, "lost": 2, "failed": 1}.items():
+    for outcome, times in {"extended": 1, "receipt_expired": 2, "failed": 1}.items():
         assert counts("heartbeats_total", outcome=outcome) == times, outcome
 
 
-def test_ranges_that_are_asked_for_again(counts: Counts) -> None:
-    async def story() -> None:
-        async def sleep(seconds: float) -> None:
-            """At once."""
+async def test_ranges_that_are_asked_for_again(counts: Counts) -> None:
+    async def sleep(seconds: float) -> None:
+        """At once."""
 
-        faults = Faults()
-        bucket = MemoryBucket(faults=faults)
-        bucket.put("a", bytes(3000))
-        faults.at("bucket.read *", "lost")
-        faults.at("bucket.read *", "error")
-        fetching = Fetching(chunk_bytes=1000, ahead=1, sleep=sleep, meter=counts)
-        async with await Body.open(bucket, await bucket.head("a"), fetching=fetching) as body:
-            assert len(await asyncio.to_thread(body.read) or b"") == 3000
-
-    asyncio.run(story())
+    faults = Faults()
+    bucket = MemoryBucket(faults=faults)
+    bucket.put_object("a", bytes(3000))
+    faults.inject_fault("bucket.read *", "lost")
+    faults.inject_fault("bucket.read *", "error")
+    fetch_config = FetchConfig(chunk_bytes=1000, ahead=1, sleep=sleep, meter=counts)
+    async with await RangeReader.open(bucket, await bucket.head_object("a"), fetch_config=fetch_config) as body:
+        assert len(await asyncio.to_thread(body.read) or b"") == 3000
     assert counts("fetch_retries_total") == 2
     assert counts("request_failures_total", service="objects", operation="get") == 2
     assert counts("requests_total", service="objects", operation="get") == 5

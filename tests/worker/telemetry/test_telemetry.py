@@ -23,17 +23,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from parser.decoder import TOO_MANY_DATES
-from parser.kernels import FAULTS
-from worker.errors import Fatal
-from worker.settings import traces_endpoint
-from worker.telemetry import logs
-from worker.telemetry.loop import INTERVAL, LoopDelay
-from worker.telemetry.metrics import METRICS, PrometheusMeter, markdown
-from worker.telemetry.server import Server
-from worker.telemetry.traces import exported, span
+from pcaplake.parser.engine.decoder import TOO_MANY_DATES
+from pcaplake.parser.engine.kernels.encoding import FAULTS
+from pcaplake.parser.engine.objects import TOO_MUCH_REPEATED
+from pcaplake.worker.config.settings import read_traces_endpoint
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.telemetry import logs
+from pcaplake.worker.telemetry.loop import INTERVAL, LoopDelay
+from pcaplake.worker.telemetry.metrics import METRICS, render_markdown
+from pcaplake.worker.telemetry.prometheus import PrometheusMeter
+from pcaplake.worker.telemetry.server import Server
+from pcaplake.worker.telemetry.traces import exported_traces, span
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CALLS = {"count": "counter", "observe": "histogram", "set": "gauge"}
 ITS_OWN = re.compile(r"process_(cpu|start_time|virtual_memory|resident_memory|open_fds|max_fds)")
 
@@ -112,9 +114,9 @@ def test_extremes_follow_their_histogram(registry: CollectorRegistry, meter: Pro
 
 
 def test_a_gauge_nobody_has_measured_has_no_value(registry: CollectorRegistry, meter: PrometheusMeter) -> None:
-    assert exposed(registry)["pcaplake_queue_oldest_age_seconds"].samples == []
-    meter.set("queue_oldest_age_seconds", 0)
-    assert value(registry, "pcaplake_queue_oldest_age_seconds") == 0
+    assert exposed(registry)["pcaplake_queue_oldest_message_age_seconds"].samples == []
+    meter.set("queue_oldest_message_age_seconds", 0)
+    assert value(registry, "pcaplake_queue_oldest_message_age_seconds") == 0
 
 
 def test_counters_begin_at_0_where_their_labels_are_known(registry: CollectorRegistry, meter: PrometheusMeter) -> None:
@@ -156,13 +158,13 @@ def test_failures_begin_with_the_first_request(registry: CollectorRegistry, mete
 def test_kinds_of_faults_are_the_parsers() -> None:
     of_files = {
         str(node.args[1].value)
-        for path in (ROOT / "parser").glob("*.py")
+        for path in (ROOT / "parser").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fault"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "record_file_fault"
         if isinstance(node.args[1], ast.Constant)
     }
     assert len(of_files) >= 5
-    assert set(METRICS["faults"].labels["kind"]) == {*FAULTS[1:], *of_files, TOO_MANY_DATES}
+    assert set(METRICS["faults"].labels["kind"]) == {*FAULTS[1:], *of_files, TOO_MANY_DATES, TOO_MUCH_REPEATED}
 
 
 WRONG: list[tuple[str, Callable[[PrometheusMeter], None]]] = [
@@ -246,25 +248,25 @@ def test_what_is_declared_is_counted() -> None:
 
 def test_the_page_is_true() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
-    assert page == markdown(), "run `python -m worker.telemetry.metrics > docs/metrics.md`"
+    assert page == render_markdown(), "run `python -m pcaplake.worker.telemetry.metrics > docs/metrics.md`"
     assert page.count("\n| `pcaplake_") == len(METRICS)
 
 
 # -- logs -------------------------------------------------------------------------------------------------------------
-log = logging.getLogger("worker.somewhere")
+log = logging.getLogger("pcaplake.worker.somewhere")
 
 
 def logged(format: Any, level: Any, say: Callable[[], None]) -> str:
     stream = io.StringIO()
-    with logs.configured(format, level, stream):
+    with logs.configured_logging(format, level, stream):
         say()
     return stream.getvalue()
 
 
 def test_a_line_is_json_with_its_ids() -> None:
     def say() -> None:
-        with logs.bound(message_id="m1"):
-            with logs.bound(capture_id="c1"):
+        with logs.bound_log_context(message_id="m1"):
+            with logs.bound_log_context(capture_id="c1"):
                 log.info("read %d rows of %s", 3, "drive/ä b\n.pcap", extra={"lake": "s3://lake"})
             log.warning("more")
         log.warning("nobody's")
@@ -274,7 +276,7 @@ def test_a_line_is_json_with_its_ids() -> None:
     assert first == {
         "event": "read 3 rows of drive/ä b\n.pcap",
         "level": "info",
-        "logger": "worker.somewhere",
+        "logger": "pcaplake.worker.somewhere",
         "message_id": "m1",
         "capture_id": "c1",
         "lake": "s3://lake",
@@ -287,7 +289,7 @@ def test_a_line_is_json_with_its_ids() -> None:
 def test_tasks_keep_their_ids_apart() -> None:
     def say() -> None:
         async def work(number: int, others: asyncio.Barrier) -> None:
-            with logs.bound(message_id=f"m{number}"):
+            with logs.bound_log_context(message_id=f"m{number}"):
                 await others.wait()
                 log.info("work %d", number)
                 await asyncio.to_thread(log.info, "work %d", number)
@@ -335,7 +337,7 @@ def test_a_traceback_has_no_locals(format: str) -> None:
 
 def test_text_is_for_people() -> None:
     def say() -> None:
-        with logs.bound(message_id="m1"):
+        with logs.bound_log_context(message_id="m1"):
             log.info("read %d rows", 3)
 
     (line,) = logged("text", "info", say).splitlines()
@@ -487,9 +489,9 @@ def test_it_is_forgotten_after_that(registry: CollectorRegistry) -> None:
 def test_a_loop_that_is_blocked_is_late_before_it_has_woken() -> None:
     clock = Clock([])
     monitor = LoopDelay(PrometheusMeter(CollectorRegistry(), strict=True), clock=clock, sleep=clock.sleep)
-    assert monitor.late == 0
+    assert monitor.seconds_late == 0
     clock.now += INTERVAL + 7
-    assert monitor.late == pytest.approx(7)
+    assert monitor.seconds_late == pytest.approx(7)
 
 
 # -- traces -----------------------------------------------------------------------------------------------------------
@@ -532,7 +534,7 @@ def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.Monk
 
     with nothing_left(), collector() as (base, came):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", base)
-        with exported(traces_endpoint()):
+        with exported_traces(read_traces_endpoint()):
             asyncio.run(both())
             with pytest.raises(ValueError, match="of no use"), span("stage"):
                 raise ValueError("of no use")
@@ -552,7 +554,7 @@ def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.Monk
 def test_without_an_endpoint_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    with nothing_left(), exported(traces_endpoint()):
+    with nothing_left(), exported_traces(read_traces_endpoint()):
         threads = threading.active_count()
         with span("message", message_id="m1") as nothing:
             assert nothing is None
@@ -563,14 +565,14 @@ def test_without_the_extra_there_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with exported("nowhere"), span("message") as nothing:
+    with exported_traces("nowhere"), span("message") as nothing:
         assert nothing is None
     assert "pcaplake[otel]" in caplog.text
 
 
 def test_a_collector_that_is_down_costs_spans_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     with nothing_left(), collector(status=503) as (base, came):
-        with exported(f"{base}/v1/traces", timeout=0.1), span("message"):
+        with exported_traces(f"{base}/v1/traces", timeout=0.1), span("message"):
             pass
         with span("after the end") as nothing:
             assert nothing is None
@@ -589,4 +591,4 @@ def test_a_collector_that_is_down_costs_spans_and_no_more(caplog: pytest.LogCapt
 def test_where_traces_go(monkeypatch: pytest.MonkeyPatch, whole: str, base: str, endpoint: str | None) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", whole)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", base)
-    assert traces_endpoint() == endpoint
+    assert read_traces_endpoint() == endpoint

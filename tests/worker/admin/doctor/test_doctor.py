@@ -2,250 +2,223 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.worker.lake.deltas import checkpoint, checkpoint_bytes, metadata
-from tests.worker.lake.test_committer import SCHEMA, TABLES
-from worker.errors import Fatal
-from worker.fleet.alter import features, statements, undroppable
-from worker.fleet.checks_common import RECENT
-from worker.fleet.checks_queue import QueueFacts, judge
-from worker.fleet.doctor import CHECKS, examine, repairs
-from worker.lake.committer import APP_ID
-from worker.lake.delta.actions import Metadata, Txn
-from worker.lake.delta.schema import to_delta
-from worker.lake.manifest import Manifest, manifest_path
-from worker.testing import MemoryStore
-from worker.testing_arbiter import MemoryArbiter
-
-from .patients import (
-    DAMAGES,
-    DV,
-    PROTOCOL,
-    WHERE,
-    Ground,
-    added,
-    drop,
-    error,
-    unwell,
-    version,
-    warning,
+from pcaplake.worker.admin.case import RECENT
+from pcaplake.worker.admin.doctor.checks_queue import QueueFacts, judge_queue_facts
+from pcaplake.worker.admin.doctor.doctor import CHECKS, collect_repairs, examine_lake
+from pcaplake.worker.admin.doctor.unblock_sql import (
+    build_unblock_statements,
+    list_undroppable_features,
+    list_unsupported_features,
 )
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.commit.history import APP_ID
+from pcaplake.worker.lake.delta.actions import Metadata, Txn
+from pcaplake.worker.lake.delta.schema import to_delta_struct
+from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
+from pcaplake.worker.testing.lock_table import MemoryLockTable
+from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.lake.commit.bench import SCHEMA, TABLES
+from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, metadata
+from tests.worker.patients import DAMAGES, DV, PROTOCOL, WHERE, Ground, added, drop, error, unwell, version, warning
 
 
-def test_all_is_well() -> None:
-    async def run() -> None:
-        for locks in (True, False):
-            ground = await Ground(locks=locks).start()
-            found = await ground.examined()
-            assert {one.level for one in found} == {"ok"}, found
-            assert repairs(found) == []
-            said = {one.check: one.what for one in found}
-            assert said["transactions"] == "head 2, last batch 2"
-            assert said["memory"] == "it knows all of the batches 0 to 2"
-            await ground.goes_on()
-
-    asyncio.run(run())
+async def test_all_is_well() -> None:
+    for locks in (True, False):
+        ground = await Ground(locks=locks).start()
+        found = await ground.examined()
+        assert {one.level for one in found} == {"ok"}, found
+        assert collect_repairs(found) == []
+        said = {one.check: one.what for one in found}
+        assert said["transactions"] == "head 2, last batch 2"
+        assert said["memory"] == "the ledger has all of batches 0 to 2"
+        await ground.goes_on()
 
 
-def test_a_lake_that_is_not_there_yet() -> None:
-    async def run() -> None:
-        ground = Ground()
-        assert unwell(await ground.examined()) == {("warning", "lake.json", None)}
-        await ground.process()
-        assert unwell(await ground.examined()) == set()
-
-    asyncio.run(run())
+async def test_a_lake_that_is_not_there_yet() -> None:
+    ground = Ground()
+    assert unwell(await ground.examined()) == {("warning", "lake.json", None)}
+    await ground.process()
+    assert unwell(await ground.examined()) == set()
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_found_and_told_with_what_to_do(name: str) -> None:
+async def test_damage_is_found_and_told_with_what_to_do(name: str) -> None:
     damage = DAMAGES[name]
 
-    async def run() -> None:
-        ground = await Ground().start()
-        damage.do(ground)
-        found = await ground.examined(**damage.changes)
-        assert unwell(found) == damage.found, found
-        said = [one for one in found if damage.says in one.what]
-        assert said, [one.what for one in found]
-        assert any(damage.advises in one.do for one in said), [one.do for one in said]
-
-    asyncio.run(run())
+    ground = await Ground().start()
+    damage.do(ground)
+    found = await ground.examined(**damage.changes)
+    assert unwell(found) == damage.found, found
+    said = [one for one in found if damage.says in one.what]
+    assert said, [one.what for one in found]
+    assert any(damage.advises in one.do for one in said), [one.do for one in said]
 
 
-def test_gaps_below_a_checkpoint_only_hide_old_versions() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        files = [add for name in ground.objects("packets", ".json") for add in added(ground.store.objects[name][0])]
-        data = checkpoint_bytes(
-            files, table_id=metadata(ground.store, "packets")["id"], txns={"pcaplake": 2}, schema=SCHEMA
-        )
-        checkpoint(ground.store, "packets", 3, data)
-        drop(ground, version("packets", 1))
-        found = await ground.examined()
-        assert unwell(found) == {warning("versions", "packets")}
-        assert "versions 1 are missing in its log, below its checkpoint 3" in {one.what for one in found}
-        await ground.process()
-        await ground.batch("next")
-        assert ground.ledger.shared.head == 3
-
-    asyncio.run(run())
+async def test_gaps_below_a_checkpoint_only_hide_old_versions() -> None:
+    ground = await Ground().start()
+    files = [add for name in ground.objects("packets", ".json") for add in added(ground.store.objects[name][0])]
+    data = checkpoint_bytes(
+        files, table_id=metadata(ground.store, "packets")["id"], txns={"pcaplake": 2}, schema=SCHEMA
+    )
+    checkpoint(ground.store, "packets", 3, data)
+    drop(ground, version("packets", 1))
+    found = await ground.examined()
+    assert unwell(found) == {warning("versions", "packets")}
+    assert "versions 1 are missing in its log, below its checkpoint 3" in {one.what for one in found}
+    await ground.process()
+    await ground.batch("next")
+    assert ground.ledger.shared.head == 3
 
 
-def test_a_protocol_in_a_checkpoint_is_told_with_its_features() -> None:
+async def test_a_hint_that_was_set_back_is_told_and_set_right() -> None:
+    ground = await Ground().start()
+    table_id = metadata(ground.store, "packets")["id"]
+    for number in (3, 1):  # the older one lands last
+        data = checkpoint_bytes([], table_id=table_id, txns={"pcaplake": number - 1}, schema=SCHEMA)
+        checkpoint(ground.store, "packets", number, data)
+    found = await ground.examined()
+    assert unwell(found) == {warning("versions", "packets")}
+    (said,) = [one for one in found if one.level == "warning"]
+    assert "_last_checkpoint names checkpoint 1, but checkpoint 3 exists" in said.what
+    assert said.repair is not None
+    assert "names the newest checkpoint now" in await said.repair.make()
+    assert unwell(await ground.examined()) == set()
+
+
+async def test_a_protocol_in_a_checkpoint_is_told_with_its_features() -> None:
     """A table of Spark's whose versions were cleaned up: what raised it is in the checkpoint alone."""
 
-    async def run() -> None:
-        ground = await Ground().start()
-        table = pq.read_table(pa.BufferReader(checkpoint_bytes([], txns={"pcaplake": 2}, schema=SCHEMA)))
-        rows = [{**row, "protocol": row["protocol"] and {**DV}} for row in table.to_pylist()]
-        names = pa.list_(pa.string())
-        kind = pa.struct(
-            [
-                ("minReaderVersion", pa.int32()),
-                ("minWriterVersion", pa.int32()),
-                ("readerFeatures", names),
-                ("writerFeatures", names),
-            ]
-        )
-        schema = table.schema.set(table.schema.get_field_index("protocol"), pa.field("protocol", kind))
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(rows, schema), sink)
-        checkpoint(ground.store, "packets", 3, sink.getvalue().to_pybytes())
-        (one,) = [one for one in await ground.examined() if one.check == "blocked" and one.level == "error"]
-        assert one.do == f"{WHERE} DROP FEATURE deletionVectors TRUNCATE HISTORY;"
-
-    asyncio.run(run())
+    ground = await Ground().start()
+    table = pq.read_table(pa.BufferReader(checkpoint_bytes([], txns={"pcaplake": 2}, schema=SCHEMA)))
+    rows = [{**row, "protocol": row["protocol"] and {**DV}} for row in table.to_pylist()]
+    names = pa.list_(pa.string())
+    kind = pa.struct(
+        [
+            ("minReaderVersion", pa.int32()),
+            ("minWriterVersion", pa.int32()),
+            ("readerFeatures", names),
+            ("writerFeatures", names),
+        ]
+    )
+    schema = table.schema.set(table.schema.get_field_index("protocol"), pa.field("protocol", kind))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink)
+    checkpoint(ground.store, "packets", 3, sink.getvalue().to_pybytes())
+    (one,) = [one for one in await ground.examined() if one.check == "blocked" and one.level == "error"]
+    assert one.do == f"{WHERE} DROP FEATURE deletionVectors TRUNCATE HISTORY;"
 
 
 # -- what waits -----------------------------------------------------------------------------------------------------------
 
 
-def test_stages_that_wait_for_long_by_the_clock_of_the_store() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        await ground.staged("d")
-        assert unwell(await ground.examined()) == set()
-        ground.days = 0.02
-        (old,) = [one for one in await ground.examined() if one.level != "ok"]
-        assert (old.level, old.check) == ("warning", "pending")
-        assert "1 stages wait for more than 10 minutes, the oldest for 28 minutes" in old.what
-        ground.days = 1.5
-        assert unwell(await ground.examined()) == {error("pending")}
-        await ground.goes_on("a", "b", "c", "d")
-
-    asyncio.run(run())
+async def test_stages_that_wait_for_long_by_the_clock_of_the_store() -> None:
+    ground = await Ground().start()
+    await ground.staged("d")
+    assert unwell(await ground.examined()) == set()
+    ground.days = 0.02
+    (old,) = [one for one in await ground.examined() if one.level != "ok"]
+    assert (old.level, old.check) == ("warning", "pending")
+    assert "1 stages have waited for more than 10 minutes, the oldest for 28 minutes" in old.what
+    ground.days = 1.5
+    assert unwell(await ground.examined()) == {error("pending")}
+    await ground.goes_on("a", "b", "c", "d")
 
 
-def test_files_that_a_stage_waits_for_are_gone() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        stage = await ground.staged("d")
-        drop(ground, stage.paths[0])
-        (found,) = [one for one in await ground.examined() if one.level != "ok"]
-        assert (found.level, found.check) == ("error", "pending")
-        assert stage.paths[0] in found.what
-        assert "file:///d.pcap" in found.do
-
-    asyncio.run(run())
+async def test_files_that_a_stage_waits_for_are_gone() -> None:
+    ground = await Ground().start()
+    stage = await ground.staged("d")
+    drop(ground, stage.file_paths[0])
+    (found,) = [one for one in await ground.examined() if one.level != "ok"]
+    assert (found.level, found.check) == ("error", "pending")
+    assert stage.file_paths[0] in found.what
+    assert "file:///d.pcap" in found.do
 
 
-def test_files_that_a_batch_waits_for_are_gone() -> None:
+async def in_a_batch(ground: Ground) -> tuple[Stage, Manifest]:
+    """A stage in batch 3, which no table has."""
+    stage = await ground.staged("d")
+    manifest = Manifest(
+        batch=3, generation=0, opens=False, tables=tuple(TABLES), stages=(stage,), schemas=stage.schemas
+    )
+    ground.store.put_past_faults(manifest_path(3), manifest.to_json())
+    return stage, manifest
+
+
+async def test_files_that_a_batch_waits_for_are_gone() -> None:
     """Only those of tables that have not got the batch yet: of the others readers see it, and `files` does."""
 
-    async def run() -> None:
-        ground = await Ground().start()
-        stage = await ground.staged("d")
-        manifest = Manifest(
-            batch=3, generation=0, opens=False, tables=tuple(TABLES), stages=(stage,), schemas=stage.schemas
-        )
-        ground.store.write(manifest_path(3), manifest.to_json())
-        await ground.ledger.mark(manifest)
-        await ground.ledger.unpend(0, [stage.stage_id])
-        log = ground.log()
-        await log.commit("captures", stage.adds["captures"], txn=Txn(app_id=APP_ID, version=3))
-        drop(ground, *stage.paths)
-        found = [one for one in await ground.examined() if one.level == "error"]
-        assert {(one.check, one.table) for one in found} == {("pending", None), ("files", "captures")}
-        (waits,) = [one for one in found if one.check == "pending"]
-        assert "batch 3 waits, and 1 of its files are gone: packets/" in waits.what
-
-    asyncio.run(run())
+    ground = await Ground().start()
+    stage, manifest = await in_a_batch(ground)
+    await ground.ledger.mark_batch_stages(manifest)
+    await ground.ledger.remove_pending_stages(0, [stage.stage_id])
+    log = ground.log()
+    await log.commit("captures", stage.adds["captures"], txn=Txn(app_id=APP_ID, version=3))
+    drop(ground, *stage.file_paths)
+    found = [one for one in await ground.examined() if one.level == "error"]
+    assert {(one.check, one.table) for one in found} == {("pending", "packets"), ("files", "captures")}
+    (waits,) = [one for one in found if one.check == "pending"]
+    assert waits.what.startswith("batch 3, stage ")
+    assert " is waiting, but 1 of its files with 2 rows are missing: packets/" in waits.what
 
 
-def test_items_of_the_work_list_that_have_no_stage() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        stage = await ground.staged("d")
-        del ground.ledger.shared.stages[0, stage.stage_id]
-        (found,) = [one for one in await ground.examined() if one.level != "ok"]
-        assert (found.level, found.check) == ("error", "pending")
-        assert stage.stage_id in found.what
-
-    asyncio.run(run())
+async def test_items_of_the_work_list_that_have_no_stage() -> None:
+    ground = await Ground().start()
+    stage = await ground.staged("d")
+    del ground.ledger.shared.stages[0, stage.stage_id]
+    (found,) = [one for one in await ground.examined() if one.level != "ok"]
+    assert (found.level, found.check) == ("error", "pending")
+    assert stage.stage_id in found.what
 
 
-def test_batches_that_nobody_commits() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        stage = await ground.staged("d")
-        manifest = Manifest(
-            batch=3, generation=0, opens=False, tables=tuple(TABLES), stages=(stage,), schemas=stage.schemas
-        )
-        ground.store.write(manifest_path(3), manifest.to_json())
-        assert unwell(await ground.examined()) == {warning("transactions")}
-        lease = ground.ledger.shared.lease
-        beats = iter(range(1, 100))
+async def test_batches_that_nobody_commits() -> None:
+    ground = await Ground().start()
+    stage, _ = await in_a_batch(ground)
+    assert unwell(await ground.examined()) == {warning("transactions")}
+    lease = ground.ledger.shared.lease
+    beats = iter(range(1, 100))
 
-        def beat() -> None:
-            ground.ledger.shared.lease = type(lease)(owner="leader", beat=next(beats))
+    def beat() -> None:
+        ground.ledger.shared.lease = type(lease)(owner="leader", beat=next(beats))
 
-        beat()
-        ground.while_asleep = beat
-        assert unwell(await examine(ground.case())) == set(), "somebody is at it"
-        ground.while_asleep = lambda: None
-        ground.ledger.shared.stages.pop((0, stage.stage_id))
-        assert error("memory") in unwell(await ground.examined())
-
-    asyncio.run(run())
+    beat()
+    ground.while_asleep = beat
+    assert unwell(await examine_lake(ground.case())) == set(), "somebody is at it"
+    ground.while_asleep = lambda: None
+    ground.ledger.shared.stages.pop((0, stage.stage_id))
+    assert error("memory") in unwell(await ground.examined())
 
 
-def test_manifests_between_others_are_missed() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        ground.ledger.shared.head = 0
-        drop(ground, manifest_path(1))
-        found = await ground.examined()
-        assert {one.what for one in found if one.level == "error"} == {"the manifests 1 are missing, and 2 is there"}
-        ground.ledger.shared.head = 1
-        assert any("head is 1, and" in one.what for one in await ground.examined())
-
-    asyncio.run(run())
+async def test_manifests_between_others_are_missed() -> None:
+    ground = await Ground().start()
+    ground.ledger.shared.head = 0
+    drop(ground, manifest_path(1))
+    found = await ground.examined()
+    assert {one.what for one in found if one.level == "error"} == {"the manifests 1 are missing, but 2 exists"}
+    ground.ledger.shared.head = 1
+    assert any("head is 1, but" in one.what for one in await ground.examined())
 
 
-def test_only_the_last_batches_up_to_head_are_read() -> None:
+async def test_only_the_last_batches_up_to_head_are_read() -> None:
     """What is looked at does not grow with the lake."""
 
-    async def run() -> None:
-        ground = await Ground().start()
-        template = Manifest.from_json(ground.store.objects[manifest_path(2)][0])
-        for batch in range(3, 3 * RECENT):
-            empty = Manifest(batch=batch, generation=0, opens=False, tables=template.tables, stages=())
-            ground.store.write(manifest_path(batch), empty.to_json())
-        ground.ledger.shared.head = ground.ledger.shared.marked = 3 * RECENT - 1
-        ground.faults.seen.clear()
-        assert unwell(await examine(ground.case())) == set()
-        read = {point for point in ground.faults.seen if point.startswith("store.get _pcaplake/batches/")}
-        assert len(read) == RECENT
-
-    asyncio.run(run())
+    ground = await Ground().start()
+    template = Manifest.from_json(ground.store.objects[manifest_path(2)][0])
+    for batch in range(3, 3 * RECENT):
+        empty = replace(template, batch=batch, stages=(), schemas={})
+        ground.store.put_past_faults(manifest_path(batch), empty.to_json())
+    ground.ledger.shared.head = ground.ledger.shared.marked = 3 * RECENT - 1
+    ground.faults.seen.clear()
+    assert unwell(await examine_lake(ground.case())) == set()
+    read = {point for point in ground.faults.seen if point.startswith("store.get _pcaplake/batches/")}
+    assert len(read) == RECENT
 
 
 # -- services -------------------------------------------------------------------------------------------------------------
@@ -255,7 +228,7 @@ class Careless(MemoryStore):
     """Takes an object twice."""
 
     async def put_if_absent(self, path: str, data: bytes) -> bool:
-        self.write(path, data)
+        self.put_past_faults(path, data)
         return True
 
 
@@ -269,46 +242,37 @@ class Locked(MemoryStore):
         raise Fatal(f"{path}: AccessDenied")
 
 
-class Broken(MemoryArbiter):
-    async def verify(self) -> float | None:
+class Broken(MemoryLockTable):
+    async def verify_and_read_clock(self) -> float | None:
         raise Fatal("the DynamoDB table delta_log is no lock table")
 
 
-def test_a_store_that_makes_an_object_twice_or_not_at_all() -> None:
-    async def run() -> None:
-        for kind, what in ((Careless, "takes an object twice"), (Locked, "AccessDenied")):
-            ground = await Ground(locks=False).start()
-            store = kind(clock=ground.time)
-            store.objects = ground.store.objects
-            ground.store = store
-            found = [one for one in await ground.examined() if one.level == "error"]
-            assert {one.check for one in found} == {"storage"}
-            assert all(what in one.what for one in found)
-            assert len(found) == (1 if kind is Careless else 2)
-
-    asyncio.run(run())
+async def test_a_store_that_makes_an_object_twice_or_not_at_all() -> None:
+    for kind, what in ((Careless, "creates an object twice"), (Locked, "AccessDenied")):
+        ground = await Ground(locks=False).start()
+        store = kind(clock=ground.time)
+        store.objects = ground.store.objects
+        ground.store = store
+        found = [one for one in await ground.examined() if one.level == "error"]
+        assert {one.check for one in found} == {"storage"}
+        assert all(what in one.what for one in found)
+        assert len(found) == (1 if kind is Careless else 2)
 
 
-def test_a_lock_table_of_another_shape() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        assert ground.arbiter is not None
-        broken = Broken(clock=ground.time, shared=ground.arbiter._shared)
-        assert unwell(await ground.examined(arbiter=broken)) == {error("lock table")}
-
-    asyncio.run(run())
+async def test_a_lock_table_of_another_shape() -> None:
+    ground = await Ground().start()
+    assert ground.lock_table is not None
+    broken = Broken(clock=ground.time, shared=ground.lock_table._shared)
+    assert unwell(await ground.examined(lock_table=broken)) == {error("lock table")}
 
 
-def test_what_does_not_answer_is_told_and_the_rest_is_examined() -> None:
-    async def run() -> None:
-        ground = await Ground().start()
-        ground.faults.at("ledger.held", "error")
-        found = await examine(ground.case())
-        (one,) = [one for one in found if one.level != "ok"]
-        assert (one.level, one.check, one.do) == ("error", "held", "run it again")
-        assert {each.check for each in found} >= CHECKS.keys() - {"dynamodb"}
-
-    asyncio.run(run())
+async def test_what_does_not_answer_is_told_and_the_rest_is_examined() -> None:
+    ground = await Ground().start()
+    ground.faults.inject_fault("ledger.held", "error")
+    found = await examine_lake(ground.case())
+    (one,) = [one for one in found if one.level != "ok"]
+    assert (one.level, one.check, one.do) == ("error", "held", "run the doctor again")
+    assert {each.check for each in found} >= CHECKS.keys() - {"dynamodb"}
 
 
 def queue_of(**facts: Any) -> QueueFacts:
@@ -323,8 +287,8 @@ def queue_of(**facts: Any) -> QueueFacts:
         (queue_of(), "ok", "q: 3 waiting, 2 in flight, 1 delayed", ""),
         (queue_of(visibility_timeout=10), "warning", "visibility timeout of 10 s", "60 s or more"),
         (queue_of(dead_letters=None, max_receives=None), "error", "until it is 96 h old", "pcaplake setup"),
-        (queue_of(dead_letters=None, not_allowed="SQS queue q-dead"), "error", "q-dead is not allowed", "no right on them"),
-        (queue_of(max_receives=1), "warning", "gives a message up after 1 receipts", "3 or more"),
+        (queue_of(dead_letters=None, not_allowed="SQS queue q-dead"), "error", "q-dead is not allowed", "do not need this right"),
+        (queue_of(max_receives=1), "warning", "after 1 receives", "3 or more"),
         (queue_of(retention=1_209_600), "warning", "keeps messages for 336 h", "14 days"),
         (
             queue_of(dead_letters=queue_of(name="q-dead", dead_letters=None, retention=1_209_600)),
@@ -333,7 +297,7 @@ def queue_of(**facts: Any) -> QueueFacts:
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_queue(queue: QueueFacts, level: str, says: str, advises: str) -> None:
-    found = judge(queue)
+    found = judge_queue_facts(queue)
     assert [one.level for one in found] == (["ok"] if level == "ok" else ["ok", level])
     assert says in found[-1].what
     assert advises in found[-1].do
@@ -343,7 +307,7 @@ def test_what_is_said_of_a_queue(queue: QueueFacts, level: str, says: str, advis
 
 
 def described_as(schema: dict[str, Any] | None = None, **configuration: str) -> Metadata:
-    return Metadata(id="1", schema=schema or to_delta(SCHEMA), partition_columns=(), configuration=configuration)
+    return Metadata(id="1", schema=schema or to_delta_struct(SCHEMA), partition_columns=(), configuration=configuration)
 
 
 def test_statements_come_in_an_order_that_works() -> None:
@@ -367,7 +331,7 @@ def test_statements_come_in_an_order_that_works() -> None:
         ],
     }
     table = "ALTER TABLE delta.`p`"
-    assert statements("p", metadata, protocol, to_delta(SCHEMA)) == [
+    assert build_unblock_statements("p", metadata, protocol, to_delta_struct(SCHEMA)) == [
         f"{table} DROP CONSTRAINT c;",
         f"{table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none');",
         f"{table} DROP FEATURE checkConstraints;",
@@ -375,14 +339,14 @@ def test_statements_come_in_an_order_that_works() -> None:
         f"{table} DROP FEATURE `typeWidening-preview` TRUNCATE HISTORY;",
         f"{table} DROP FEATURE checkpointProtection TRUNCATE HISTORY;",
     ]
-    assert undroppable(protocol) == []
+    assert list_undroppable_features(protocol) == []
 
 
 def test_a_column_in_a_struct_that_may_not_be_null() -> None:
-    struct = to_delta(pa.schema([("s", pa.struct([("x", pa.int64())])), ("y", pa.int64())]))
+    struct = to_delta_struct(pa.schema([("s", pa.struct([("x", pa.int64())])), ("y", pa.int64())]))
     table = copy.deepcopy(struct)
     table["fields"][0]["type"]["fields"][0]["nullable"] = False
-    assert statements("p", described_as(table), {}, struct) == [
+    assert build_unblock_statements("p", described_as(table), {}, struct) == [
         "ALTER TABLE delta.`p` ALTER COLUMN `s`.`x` DROP NOT NULL;"
     ]
 
@@ -402,5 +366,5 @@ def test_a_column_in_a_struct_that_may_not_be_null() -> None:
 )  # fmt: skip
 def test_features_of_versions_without_a_list(reader: int, writer: int, names: list[str], stay: list[str]) -> None:
     protocol = {"minReaderVersion": reader, "minWriterVersion": writer}
-    assert features(protocol) == names
-    assert undroppable(protocol) == stay
+    assert list_unsupported_features(protocol) == names
+    assert list_undroppable_features(protocol) == stay

@@ -12,27 +12,29 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from worker.commands import redrive as command
-from worker.commands.replay import Choice, age, printer, text
-from worker.commands.replay import _place as place_of
-from worker.errors import Fatal, OutcomeUnknown, Retryable
-from worker.fleet import replays
-from worker.fleet.clients import Clients
-from worker.fleet.dead_letters import Letter, Moved, read, redrive
-from worker.fleet.known import Book, Known
-from worker.fleet.listing import Found, Page, pages
-from worker.fleet.places import Place
-from worker.fleet.replays import Announcer, Tally, go_through
-from worker.lake import identity
-from worker.lake.manifest import Manifest, Stage
-from worker.notification import event, parse
-from worker.queue import Delivery
-from worker.queue.heartbeat import Heartbeats
-from worker.routes import Routes
-from worker.settings import WrongSetting
-from worker.source import ObjectRef, capture
-from worker.testing import Faults, Killed, MemoryLedger, MemoryStore
-from worker.testing_queue import FakeClock, MemoryQueue
+from pcaplake.worker.admin.aws_clients import Clients
+from pcaplake.worker.admin.capture_status import CaptureStatusReader, LakeLedger
+from pcaplake.worker.admin.dead_letters import DeadLetter, RedriveTally, parse_dead_letter, redrive_dead_letters
+from pcaplake.worker.admin.replay.announce import Announcer, Tally, go_through
+from pcaplake.worker.admin.replay.listing import Found, Page, pages
+from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.cli import redrive as command
+from pcaplake.worker.cli.replay import ObjectFilter, describe_tally, make_uri_printer, parse_age
+from pcaplake.worker.cli.replay import _parse_place as place_of
+from pcaplake.worker.config.routes import Routes
+from pcaplake.worker.config.s3_prefixes import Place
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.worker.lake import identity
+from pcaplake.worker.lake.records import Manifest, Stage
+from pcaplake.worker.service.notification import build_s3_event, parse_notification
+from pcaplake.worker.service.queue import Delivery
+from pcaplake.worker.service.queue.heartbeat import Heartbeats
+from pcaplake.worker.testing.faults import Faults, Killed
+from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from pcaplake.worker.testing.memory_store import MemoryStore
+from pcaplake.worker.testing.queue import FakeClock, MemoryQueue
+from tests.worker.lake.generations import raise_generation
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -48,7 +50,7 @@ def found(key: str, *, age: float = 100.0, archived: bool = False, size: int = 1
 
 
 def named(bodies: list[str]) -> list[str]:
-    return [one.uri.removeprefix("s3://raw/") for body in bodies for one in parse(body).objects]
+    return [one.uri.removeprefix("s3://raw/") for body in bodies for one in parse_notification(body).objects]
 
 
 async def in_queue(queue: MemoryQueue) -> list[str]:
@@ -63,20 +65,20 @@ class Lakes:
     """Lakes in memory, each with its ledger, and routes to them: `a/` to one, `b/` to another, `ab/` to both."""
 
     def __init__(self) -> None:
-        self.routes = Routes.parse(
+        self.routes = Routes.parse_routes(
             [
                 {"name": "both", "bucket": "raw", "key": "ab/*", "lake": "memory:///one", "also": True},
                 {"name": "one", "bucket": "raw", "key": "a/*", "lake": "memory:///one"},
                 {"name": "two", "bucket": "raw", "key": "*b/*", "lake": "memory:///two"},
             ]
         )
-        self.books = {uri: Book(store=MemoryStore(), ledger=MemoryLedger()) for uri in self.routes.lakes}
-        self.known = Known(self.routes, self.books)
+        self.books = {uri: LakeLedger(store=MemoryStore(), ledger=MemoryLedger()) for uri in self.routes.lake_uris}
+        self.known = CaptureStatusReader(self.routes, self.books)
         self.stages: dict[str, Stage] = {}
 
     async def made(self) -> Lakes:
         for book in self.books.values():
-            await identity.open_lake(book.store, book.ledger)
+            await identity.open_identity(book.store, book.ledger)
         return self
 
     async def stage(self, lake: str, *refs: ObjectRef, generation: int = 0) -> None:
@@ -85,11 +87,11 @@ class Lakes:
             generation=generation,
             decoder_version="test",
             written_at=0,
-            captures=tuple(map(capture, refs)),
+            captures=tuple(map(capture_from_reference, refs)),
             schemas={},
             adds={},
         )
-        assert await self.books[f"memory:///{lake}"].ledger.stage(stage) == {}
+        assert await self.books[f"memory:///{lake}"].ledger.put_stage_if_absent(stage) == {}
         self.stages[lake] = stage
 
     async def commit(self, lake: str) -> None:
@@ -97,53 +99,40 @@ class Lakes:
         stage = self.stages[lake]
         manifest = Manifest(batch=0, generation=stage.generation, opens=True, tables=(), stages=(stage,))
         ledger = self.books[f"memory:///{lake}"].ledger
-        await ledger.mark(manifest)
-        await ledger.flag(manifest)
-
-
-def run(main: Any) -> None:
-    asyncio.run(main)
+        await ledger.mark_batch_stages(manifest)
+        await ledger.flag_batch_committed(manifest)
 
 
 # -- what the lakes know ----------------------------------------------------------------------------------------------
-def test_where_captures_stand() -> None:
-    async def main() -> None:
-        lakes = await Lakes().made()
-        every = [ref("a/1"), ref("a/2"), ref("ab/1"), ref("ab/2"), ref("x/1"), ref("a/1", etag="e2")]
-        assert await lakes.known.standing(every) == ["absent", "absent", "absent", "absent", "nowhere", "absent"]
-        await lakes.stage("one", ref("a/1"), ref("ab/1"), ref("ab/2"))
-        await lakes.stage("two", ref("ab/2"))
-        assert await lakes.known.standing(every) == ["staged", "absent", "absent", "staged", "nowhere", "absent"]
-        assert await lakes.known.standing([]) == []
-
-    run(main())
+async def test_where_captures_stand() -> None:
+    lakes = await Lakes().made()
+    every = [ref("a/1"), ref("a/2"), ref("ab/1"), ref("ab/2"), ref("x/1"), ref("a/1", etag="e2")]
+    assert await lakes.known.find_standings(every) == ["absent", "absent", "absent", "absent", "nowhere", "absent"]
+    await lakes.stage("one", ref("a/1"), ref("ab/1"), ref("ab/2"))
+    await lakes.stage("two", ref("ab/2"))
+    assert await lakes.known.find_standings(every) == ["staged", "absent", "absent", "staged", "nowhere", "absent"]
+    assert await lakes.known.find_standings([]) == []
 
 
-def test_committed_is_only_what_is_in_every_lake_of_it() -> None:
-    async def main() -> None:
-        lakes = await Lakes().made()
-        for lake in ("one", "two"):
-            await lakes.stage(lake, ref("ab/1"))
-        for lake, standing in (("one", "staged"), ("two", "committed")):
-            await lakes.commit(lake)
-            assert await lakes.known.standing([ref("ab/1")]) == [standing]
-
-    run(main())
+async def test_committed_is_only_what_is_in_every_lake_of_it() -> None:
+    lakes = await Lakes().made()
+    for lake in ("one", "two"):
+        await lakes.stage(lake, ref("ab/1"))
+    for lake, standing in (("one", "staged"), ("two", "committed")):
+        await lakes.commit(lake)
+        assert await lakes.known.find_standings([ref("ab/1")]) == [standing]
 
 
-def test_of_another_generation_nothing_is_known_and_without_a_lake_nothing_is_asked() -> None:
-    async def main() -> None:
-        lakes = await Lakes().made()
-        await lakes.stage("one", ref("a/1"))
-        await identity.raise_generation(lakes.books["memory:///one"].store)
-        assert await lakes.known.standing([ref("a/1")]) == ["absent"]
-        await lakes.stage("one", ref("a/1"), generation=1)
-        assert await lakes.known.standing([ref("a/1")]) == ["staged"]
-        empty = Lakes()
-        with pytest.raises(Fatal, match="pcaplake setup"):
-            await empty.known.standing([ref("a/1")])
-
-    run(main())
+async def test_of_another_generation_nothing_is_known_and_without_a_lake_nothing_is_asked() -> None:
+    lakes = await Lakes().made()
+    await lakes.stage("one", ref("a/1"))
+    await raise_generation(lakes.books["memory:///one"].store)
+    assert await lakes.known.find_standings([ref("a/1")]) == ["absent"]
+    await lakes.stage("one", ref("a/1"), generation=1)
+    assert await lakes.known.find_standings([ref("a/1")]) == ["staged"]
+    empty = Lakes()
+    with pytest.raises(Fatal, match="pcaplake setup"):
+        await empty.known.find_standings([ref("a/1")])
 
 
 # -- listing ----------------------------------------------------------------------------------------------------------
@@ -177,11 +166,18 @@ def test_an_object_that_is_listed_is_the_capture_that_was_notified_with_its_vers
         stub.add_response("list_objects_v2", listed("a/b.pcap"))
         ((one,),) = asyncio.run(listing(clients.s3, Place(bucket="raw", prefix="a/")))
     notified = replace(one.ref, version_id="3HL4kqt")
-    (by_notification,), (by_replay,) = parse(event(notified)).objects, parse(event(one.ref)).objects
+    (by_notification,), (by_replay,) = (
+        parse_notification(build_s3_event(notified)).objects,
+        parse_notification(build_s3_event(one.ref)).objects,
+    )
     assert (by_notification.version_id, by_replay.version_id) == ("3HL4kqt", None)
-    assert capture(by_notification).capture_id == capture(by_replay).capture_id == capture(one.ref).capture_id
+    assert (
+        capture_from_reference(by_notification).capture_id
+        == capture_from_reference(by_replay).capture_id
+        == capture_from_reference(one.ref).capture_id
+    )
     newer = replace(one.ref, etag="e2")
-    assert capture(newer).capture_id != capture(one.ref).capture_id
+    assert capture_from_reference(newer).capture_id != capture_from_reference(one.ref).capture_id
 
 
 def test_pages_in_the_order_of_keys_with_ages_by_the_stores_clock(clients: Clients) -> None:
@@ -194,6 +190,7 @@ def test_pages_in_the_order_of_keys_with_ages_by_the_stores_clock(clients: Clien
     assert second == (found("a/b3", age=86_400.0),)
 
 
+@pytest.mark.slow
 def test_archives_must_be_restored_first(clients: Clients) -> None:
     restored = {"RestoreStatus": {"IsRestoreInProgress": False, "RestoreExpiryDate": NOW}}
     under_way = {"RestoreStatus": {"IsRestoreInProgress": True}}
@@ -216,28 +213,34 @@ def test_listing_that_fails(clients: Clients) -> None:
         with pytest.raises(Fatal, match="s3://raw/a"):
             asyncio.run(listing(clients.s3, Place(bucket="raw", prefix="a")))
         stub.add_response("list_objects_v2", listed("a", date="soon"))
-        with pytest.raises(Retryable, match="what time it is: 'soon'"):
+        with pytest.raises(Retryable, match="no valid date: 'soon'"):
             asyncio.run(listing(clients.s3, Place(bucket="raw")))
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------
 def test_what_is_chosen() -> None:
-    assert Choice()(found("a"))
-    assert Choice(globs=("a/*", "*.pcap"))(found("a/b/c.pcap"))
-    assert not Choice(globs=("a/*", "*.pcap"))(found("a/b/c.gz"))
-    assert [Choice(newer=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [True, False]
-    assert [Choice(older=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [False, True]
+    assert ObjectFilter()(found("a"))
+    assert ObjectFilter(globs=("a/*", "*.pcap"))(found("a/b/c.pcap"))
+    assert not ObjectFilter(globs=("a/*", "*.pcap"))(found("a/b/c.gz"))
+    assert [ObjectFilter(newer=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [True, False]
+    assert [ObjectFilter(older=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [False, True]
 
 
 def test_ages_and_places_as_people_write_them() -> None:
-    assert [age(given, "newer") for given in (None, "90m", "1.5d", "36h", "10")] == [None, 5400, 129_600, 129_600, 10]
+    assert [parse_age(given, "newer") for given in (None, "90m", "1.5d", "36h", "10")] == [
+        None,
+        5400,
+        129_600,
+        129_600,
+        10,
+    ]
     with pytest.raises(WrongSetting, match="--older-than: 'soon'"):
-        age("soon", "older")
+        parse_age("soon", "older")
     with pytest.raises(WrongSetting, match="s3://bucket/prefix"):
         place_of("raw/a")
 
 
-TRIES = len(replays._PAUSES) + 1
+TRIES = 7  # of `outlast_outage`
 
 
 async def at_once(seconds: float) -> None:
@@ -263,36 +266,30 @@ class Waves:
         return [sent async for sent in self.announcer.send([ref(f"a/{number}") for number in range(count)])]
 
 
-def test_never_more_than_a_wave_is_in_the_queue() -> None:
-    async def main() -> None:
-        queue = MemoryQueue(FakeClock())
-        queue.put("somebody else's")
-        queue.put("later", delay=60)
-        waves = Waves(queue, 10)
-        assert await waves.send(25) == [8, 9, 8]
-        assert waves.held == [10, 10]  # what is delayed counts too
-        assert await waves.send(3) == [1, 2]
-        assert waves.held == [10, 10, 10]
-
-    run(main())
+async def test_never_more_than_a_wave_is_in_the_queue() -> None:
+    queue = MemoryQueue(FakeClock())
+    queue.put_message("somebody else's")
+    queue.put_message("later", delay=60)
+    waves = Waves(queue, 10)
+    assert await waves.send(25) == [8, 9, 8]
+    assert waves.held == [10, 10]  # what is delayed counts too
+    assert await waves.send(3) == [1, 2]
+    assert waves.held == [10, 10, 10]
 
 
-def test_it_waits_as_long_as_the_queue_is_full() -> None:
-    async def main() -> None:
-        queue = MemoryQueue(FakeClock())
-        for number in range(4):
-            queue.put(str(number))
-        await queue.receive(2, 0)  # in flight: they count
-        waves = Waves(queue, 4, workers=False)
-        task = asyncio.create_task(waves.send(1))
-        while len(waves.held) < 5:
-            await asyncio.sleep(0)
-        assert not task.done()
-        waves.workers = True  # they delete what can be received
-        assert await task == [1]
-        assert len(queue) == 3
-
-    run(main())
+async def test_it_waits_as_long_as_the_queue_is_full() -> None:
+    queue = MemoryQueue(FakeClock())
+    for number in range(4):
+        queue.put_message(str(number))
+    await queue.receive(2, 0)  # in flight: they count
+    waves = Waves(queue, 4, workers=False)
+    task = asyncio.create_task(waves.send(1))
+    while len(waves.held) < 5:
+        await asyncio.sleep(0)
+    assert not task.done()
+    waves.workers = True  # they delete what can be received
+    assert await task == [1]
+    assert len(queue) == 3
 
 
 async def paged(*some: Page) -> AsyncIterator[Page]:
@@ -300,128 +297,114 @@ async def paged(*some: Page) -> AsyncIterator[Page]:
         yield page
 
 
-def test_only_what_no_lake_has_had_is_announced() -> None:
-    async def main() -> None:
-        lakes, queue, tally = await Lakes().made(), MemoryQueue(FakeClock()), Tally()
-        await lakes.stage("one", ref("a/2"), ref("ab/1"))
-        await lakes.stage("two", ref("b/2"))
-        await lakes.commit("two")
-        first = (found("a/", size=0), found("a/1"), found("a/2"), found("a/3.gz"), found("a/4", archived=True))
-        second = (found("ab/1"), found("b/1"), found("b/2"), found("x/1"))
-        told: list[str] = []
-        await go_through(
-            paged(first, second),
-            lakes.known,
-            tally,
-            wanted=Choice(globs=("*[!z]",)),
-            announcer=Announcer(queue),
-            absent=lambda one: told.append(one.uri),
-        )
-        assert await in_queue(queue) == ["a/1", "ab/1", "b/1"]
-        assert told == ["s3://raw/a/1", "s3://raw/ab/1", "s3://raw/b/1"]
-        assert tally == Tally(
-            listed=9,
-            folders=1,
-            filtered=1,
-            archived=1,
-            nowhere=1,
-            absent=3,
-            staged=1,
-            committed=1,
-            announced=3,
-            last_key="x/1",
-        )
-        assert text(tally) == (
-            "9 objects: 3 announced, 1 staged, 1 in the lakes, 1 on no route, 1 filtered out, "
-            "1 archived, to be restored first"
-        )
-
-    run(main())
+async def test_only_what_no_lake_has_had_is_announced() -> None:
+    lakes, queue, tally = await Lakes().made(), MemoryQueue(FakeClock()), Tally()
+    await lakes.stage("one", ref("a/2"), ref("ab/1"))
+    await lakes.stage("two", ref("b/2"))
+    await lakes.commit("two")
+    first = (found("a/", size=0), found("a/1"), found("a/2"), found("a/3.gz"), found("a/4", archived=True))
+    second = (found("ab/1"), found("b/1"), found("b/2"), found("x/1"))
+    told: list[str] = []
+    await go_through(
+        paged(first, second),
+        lakes.known,
+        tally,
+        wanted=ObjectFilter(globs=("*[!z]",)),
+        announcer=Announcer(queue),
+        absent=lambda one: told.append(one.uri),
+    )
+    assert await in_queue(queue) == ["a/1", "ab/1", "b/1"]
+    assert told == ["s3://raw/a/1", "s3://raw/ab/1", "s3://raw/b/1"]
+    assert tally == Tally(
+        listed=9,
+        folders=1,
+        filtered=1,
+        archived=1,
+        nowhere=1,
+        absent=3,
+        staged=1,
+        committed=1,
+        announced=3,
+        last_key="x/1",
+    )
+    assert describe_tally(tally) == (
+        "9 objects: 3 announced, 1 staged, 1 in the lakes, 1 without a route, 1 filtered out, "
+        "1 archived (restore them first)"
+    )
 
 
-def test_looking_sends_nothing() -> None:
-    async def main() -> None:
-        lakes, tally = await Lakes().made(), Tally()
-        page = (found("a/1"), found("a/2"))
-        await go_through(paged(page), lakes.known, tally, wanted=Choice(), announcer=None)
-        assert (tally.absent, tally.announced, tally.last_key) == (2, 0, "a/2")
-        assert text(tally) == "2 objects: 2 not in any lake"
-        assert text(Tally()) == "0 objects"
-
-    run(main())
+async def test_looking_sends_nothing() -> None:
+    lakes, tally = await Lakes().made(), Tally()
+    page = (found("a/1"), found("a/2"))
+    await go_through(paged(page), lakes.known, tally, wanted=ObjectFilter(), announcer=None)
+    assert (tally.absent, tally.announced, tally.last_key) == (2, 0, "a/2")
+    assert describe_tally(tally) == "2 objects: 2 not in any lake"
+    assert describe_tally(Tally()) == "0 objects"
 
 
 @pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
 @pytest.mark.parametrize("passed", [0, 1, 2])
-def test_stopped_anywhere_it_goes_on_behind_the_last_key_and_leaves_out_none(kind: Any, passed: int) -> None:
+async def test_stopped_anywhere_it_goes_on_behind_the_last_key_and_leaves_out_none(kind: Any, passed: int) -> None:
     """`passed` sends are well, the next is not; the pages after are those behind the key that was told."""
 
-    async def main() -> None:
-        lakes, faults = await Lakes().made(), Faults()
-        queue = MemoryQueue(FakeClock())
-        process = queue.as_process(faults)
-        every = [found(f"a/{number:02}") for number in range(30)]
-        tally = Tally()
+    lakes, faults = await Lakes().made(), Faults()
+    queue = MemoryQueue(FakeClock())
+    process = queue.as_process(faults)
+    every = [found(f"a/{number:02}") for number in range(30)]
+    tally = Tally()
 
-        async def counting() -> AsyncIterator[Page]:
-            for number, start in enumerate((0, 10, 20)):
-                if number == passed:
-                    faults.at("queue.send", kind, TRIES)
-                yield tuple(every[start : start + 10])
+    async def counting() -> AsyncIterator[Page]:
+        for number, start in enumerate((0, 10, 20)):
+            if number == passed:
+                faults.inject_fault("queue.send", kind, TRIES)
+            yield tuple(every[start : start + 10])
 
-        with pytest.raises((Retryable, Killed)):
-            await go_through(
-                counting(), lakes.known, tally, wanted=Choice(), announcer=Announcer(process, sleep=at_once)
-            )
-        assert tally.announced == 10 * passed
-        assert tally.last_key == (every[10 * passed - 1].key if passed else "")
-        rest = tuple(one for one in every if one.key > tally.last_key)
-        await go_through(paged(rest), lakes.known, tally, wanted=Choice(), announcer=Announcer(queue))
-        there = await in_queue(queue)
-        assert set(there) == {one.key for one in every}
-        assert len(there) == 30 + 10 * {"lost": TRIES, "dead after": 1}.get(kind, 0)
-
-    run(main())
+    with pytest.raises((Retryable, Killed)):
+        await go_through(
+            counting(), lakes.known, tally, wanted=ObjectFilter(), announcer=Announcer(process, sleep=at_once)
+        )
+    assert tally.announced == 10 * passed
+    assert tally.last_key == (every[10 * passed - 1].key if passed else "")
+    rest = tuple(one for one in every if one.key > tally.last_key)
+    await go_through(paged(rest), lakes.known, tally, wanted=ObjectFilter(), announcer=Announcer(queue))
+    there = await in_queue(queue)
+    assert set(there) == {one.key for one in every}
+    assert len(there) == 30 + 10 * {"lost": TRIES, "dead after": 1}.get(kind, 0)
 
 
-def test_a_blip_is_outlived() -> None:
-    async def main() -> None:
-        lakes, faults, tally, slept = await Lakes().made(), Faults(), Tally(), list[float]()
+async def test_a_blip_is_outlived() -> None:
+    lakes, faults, tally, slept = await Lakes().made(), Faults(), Tally(), list[float]()
 
-        async def sleep(seconds: float) -> None:
-            slept.append(seconds)
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
 
-        queue = MemoryQueue(FakeClock(), faults=faults)
-        flaky = Book(store=lakes.books["memory:///one"].store, ledger=MemoryLedger(faults))
-        known = Known(lakes.routes, {**lakes.books, "memory:///one": flaky})
-        for point in ("ledger.captures", "queue.attributes", "queue.send"):
-            faults.at(point, "error", 2)
-        announcer = Announcer(queue, sleep=sleep)
-        await go_through(paged((found("a/1"),)), known, tally, wanted=Choice(), announcer=announcer, sleep=sleep)
-        assert tally.announced == len(queue) == 1
-        assert slept == list(replays._PAUSES[:2]) * 3
-        assert not faults.waiting
-
-    run(main())
+    queue = MemoryQueue(FakeClock(), faults=faults)
+    flaky = LakeLedger(store=lakes.books["memory:///one"].store, ledger=MemoryLedger(faults))
+    known = CaptureStatusReader(lakes.routes, {**lakes.books, "memory:///one": flaky})
+    for point in ("ledger.captures", "queue.attributes", "queue.send"):
+        faults.inject_fault(point, "error", 2)
+    announcer = Announcer(queue, sleep=sleep)
+    await go_through(paged((found("a/1"),)), known, tally, wanted=ObjectFilter(), announcer=announcer, sleep=sleep)
+    assert tally.announced == len(queue) == 1
+    assert len(slept) == 6, "two pauses at each of the three points"
+    assert all(0 < seconds <= 4 for seconds in slept)
+    assert not faults.waiting
 
 
-def test_within_a_page_too_it_is_known_how_far_it_came() -> None:
-    async def main() -> None:
-        lakes, tally = await Lakes().made(), Tally()
-        waves = Waves(MemoryQueue(FakeClock()), 10)
+async def test_within_a_page_too_it_is_known_how_far_it_came() -> None:
+    lakes, tally = await Lakes().made(), Tally()
+    waves = Waves(MemoryQueue(FakeClock()), 10)
 
-        async def stop(seconds: float) -> None:
-            if len(waves.held) == 1:
-                raise Killed("while it waits")
-            await waves.sleep(seconds)
+    async def stop(seconds: float) -> None:
+        if len(waves.held) == 1:
+            raise Killed("while it waits")
+        await waves.sleep(seconds)
 
-        announcer = Announcer(waves.queue, wave=10, settle=3.0, sleep=stop)
-        every = tuple(found(f"a/{number:02}") for number in range(25))
-        with pytest.raises(Killed):
-            await go_through(paged(every), lakes.known, tally, wanted=Choice(), announcer=announcer)
-        assert (tally.announced, tally.last_key) == (20, "a/19")
-
-    run(main())
+    announcer = Announcer(waves.queue, wave=10, settle=3.0, sleep=stop)
+    every = tuple(found(f"a/{number:02}") for number in range(25))
+    with pytest.raises(Killed):
+        await go_through(paged(every), lakes.known, tally, wanted=ObjectFilter(), announcer=announcer)
+    assert (tally.announced, tally.last_key) == (20, "a/19")
 
 
 ODD = "s3://raw/a\tb\nc\x1b[2J\x7f\x9b\u2028\udc80 :car: [b]\\ü"
@@ -429,40 +412,40 @@ SHOWN = r"s3://raw/a\tb\nc\x1b[2J\x7f\x9b\u2028\udc80 :car: [b]\ü"
 
 
 def test_a_line_is_a_uri(capsys: pytest.CaptureFixture[str]) -> None:
-    printer(True)(ObjectRef(uri=ODD, size=1, explicit=True))
-    printer(False)(ObjectRef(uri=ODD, size=1, explicit=True))
+    make_uri_printer(True)(ObjectRef(uri=ODD, size=1, explicit=True))
+    make_uri_printer(False)(ObjectRef(uri=ODD, size=1, explicit=True))
     assert capsys.readouterr().out == SHOWN + "\n"
 
 
 def test_a_line_is_a_letter(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    letter = Letter(
+    letter = DeadLetter(
         delivery=Delivery(message_id="m", receipt_handle="r", body="", receive_count=1, sent_at=0.0), uris=(ODD,)
     )
 
-    async def moved(settings: object, dead_letters: object, tally: Moved, **how: Any) -> None:
+    async def moved(settings: object, dead_letters: object, tally: RedriveTally, **how: Any) -> None:
         tally.found += 1
         how["show"](letter)
 
-    monkeypatch.setattr(command, "_redrive", moved)
+    monkeypatch.setattr(command, "_redrive_dead_letters", moved)
     command.redrive()
     shown = capsys.readouterr()
     assert shown.out.startswith(f"{SHOWN}  (message m, received 1 times")
     assert shown.out.count("\n") == 1
-    assert "1 dead letters seen" in shown.err
+    assert "1 dead letters found" in shown.err
 
 
 @pytest.mark.parametrize("seen", [0, 2])
 def test_no_summary_of_a_redrive_that_never_began(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, seen: int
 ) -> None:
-    async def failed(settings: object, dead_letters: object, tally: Moved, **how: Any) -> None:
+    async def failed(settings: object, dead_letters: object, tally: RedriveTally, **how: Any) -> None:
         tally.found = seen
         raise Fatal("there is no queue")
 
-    monkeypatch.setattr(command, "_redrive", failed)
+    monkeypatch.setattr(command, "_redrive_dead_letters", failed)
     with pytest.raises(Fatal):
         command.redrive()
-    assert ("dead letters seen" in capsys.readouterr().err) == bool(seen)
+    assert ("dead letters found" in capsys.readouterr().err) == bool(seen)
 
 
 # -- dead letters -----------------------------------------------------------------------------------------------------
@@ -473,16 +456,16 @@ class Letters:
         self.clock, self.faults = FakeClock(1000.0), Faults()
         self.dead, self.queue = MemoryQueue(self.clock, visibility_timeout=30), MemoryQueue(self.clock)
         for body in bodies:
-            self.dead.put(body)
-        self.shown: list[Letter] = []
+            self.dead.put_message(body)
+        self.shown: list[DeadLetter] = []
 
-    async def redrive(self, tally: Moved | None = None, **how: Any) -> Moved:
-        tally = tally or Moved()
+    async def redrive(self, tally: RedriveTally | None = None, **how: Any) -> RedriveTally:
+        tally = tally or RedriveTally()
         dead, queue = self.dead.as_process(self.faults), self.queue.as_process(self.faults)
-        task = asyncio.create_task(redrive(dead, queue, tally, show=self.shown.append, **how))
+        task = asyncio.create_task(redrive_dead_letters(dead, queue, tally, show=self.shown.append, **how))
         while not task.done():
             await asyncio.sleep(0)
-            self.clock.advance(0.5)  # polls end
+            self.clock.advance_time(0.5)  # polls end
         task.result()
         return tally
 
@@ -492,124 +475,103 @@ class Letters:
 
 
 def letters(*keys: str) -> list[str]:
-    return [event(ref(key)) for key in keys]
+    return [build_s3_event(ref(key)) for key in keys]
 
 
-def test_what_matches_goes_back_and_the_rest_is_visible_at_once() -> None:
-    async def main() -> None:
-        bodies = letters(*(f"a/{number}" for number in range(15)), *(f"b/{number}" for number in range(15)))
-        case = Letters(*bodies)
-        assert await case.redrive(match="s3://raw/a/*") == Moved(found=30, matched=15, moved=15)
-        assert await in_queue(case.queue) == sorted(f"a/{number}" for number in range(15))
-        assert await case.left() == sorted(bodies[15:])
-        assert {one.uris[0] for one in case.shown} == {f"s3://raw/a/{number}" for number in range(15)}
-
-    run(main())
+async def test_what_matches_goes_back_and_the_rest_is_visible_at_once() -> None:
+    bodies = letters(*(f"a/{number}" for number in range(15)), *(f"b/{number}" for number in range(15)))
+    case = Letters(*bodies)
+    assert await case.redrive(match="s3://raw/a/*") == RedriveTally(found=30, matched=15, moved=15)
+    assert await in_queue(case.queue) == sorted(f"a/{number}" for number in range(15))
+    assert await case.left() == sorted(bodies[15:])
+    assert {one.uris[0] for one in case.shown} == {f"s3://raw/a/{number}" for number in range(15)}
 
 
-def test_a_rehearsal_moves_nothing_and_hides_nothing() -> None:
-    async def main() -> None:
-        bodies = letters("a/1", "b/1")
-        case = Letters(*bodies)
-        assert await case.redrive(dry_run=True) == Moved(found=2, matched=2)
-        assert len(case.queue) == 0
-        assert await case.left() == sorted(bodies)
-        assert [one.delivery.receive_count for one in case.shown] == [1, 1]
-
-    run(main())
+async def test_a_rehearsal_moves_nothing_and_hides_nothing() -> None:
+    bodies = letters("a/1", "b/1")
+    case = Letters(*bodies)
+    assert await case.redrive(dry_run=True) == RedriveTally(found=2, matched=2)
+    assert len(case.queue) == 0
+    assert await case.left() == sorted(bodies)
+    assert [one.delivery.receive_count for one in case.shown] == [1, 1]
 
 
-def test_a_limit() -> None:
-    async def main() -> None:
-        case = Letters(*letters(*(f"a/{number}" for number in range(7))))
-        assert (await case.redrive(limit=3)).moved == 3
-        assert len(case.queue) == 3
-        assert len(await case.left()) == 4
-
-    run(main())
+async def test_a_limit() -> None:
+    case = Letters(*letters(*(f"a/{number}" for number in range(7))))
+    assert (await case.redrive(limit=3)).moved == 3
+    assert len(case.queue) == 3
+    assert len(await case.left()) == 4
 
 
-def test_what_nobody_can_read_stays() -> None:
-    async def main() -> None:
-        removed = json.dumps({"Records": [{"eventVersion": "2.1", "eventName": "ObjectRemoved:Delete", "s3": {}}]})
-        case = Letters("nonsense", removed, *letters("a/1"))
-        assert await case.redrive() == Moved(found=3, matched=2, unreadable=1, moved=2)
-        assert await case.left() == ["nonsense"]
-        (bad,) = [one for one in case.shown if one.unreadable]
-        assert "no JSON" in bad.unreadable
-        assert not bad.matches(None)
-        (good,) = json.loads(letters("a/2")[0])["Records"]
-        case = Letters(json.dumps({"Records": [good, {"eventName": "ObjectCreated:Put"}]}))
-        assert (await case.redrive()).moved == 1
-        (half,) = case.shown
-        assert "it will come back: record 1" in command._line(half)
-        case = Letters(removed)
-        assert await case.redrive(match="*") == Moved(found=1)  # it is about no capture
-
-    run(main())
+async def test_what_nobody_can_read_stays() -> None:
+    removed = json.dumps({"Records": [{"eventVersion": "2.1", "eventName": "ObjectRemoved:Delete", "s3": {}}]})
+    case = Letters("nonsense", removed, *letters("a/1"))
+    assert await case.redrive() == RedriveTally(found=3, matched=2, unreadable=1, moved=2)
+    assert await case.left() == ["nonsense"]
+    (bad,) = [one for one in case.shown if one.unreadable]
+    assert "no JSON" in bad.unreadable
+    assert not bad.matches_pattern(None)
+    (good,) = json.loads(letters("a/2")[0])["Records"]
+    case = Letters(json.dumps({"Records": [good, {"eventName": "ObjectCreated:Put"}]}))
+    assert (await case.redrive()).moved == 1
+    (half,) = case.shown
+    assert "it will become a dead letter again: record 1" in command._describe_letter(half)
+    case = Letters(removed)
+    assert await case.redrive(match="*") == RedriveTally(found=1)  # it is about no capture
 
 
-def test_a_message_about_several_captures() -> None:
+async def test_a_message_about_several_captures() -> None:
     one, two = (json.loads(body)["Records"][0] for body in letters("a/1", "b/1"))
     body = json.dumps({"Records": [one, two]})
     case = Letters(body)
 
-    async def main() -> None:
-        (delivery,) = await case.dead.receive(1, 0)
-        letter = read(delivery)
-        assert letter.uris == ("s3://raw/a/1", "s3://raw/b/1")
-        assert letter.matches("s3://raw/b/*")
-        assert not letter.matches("s3://raw/c/*")
-
-    run(main())
+    (delivery,) = await case.dead.receive(1, 0)
+    letter = parse_dead_letter(delivery)
+    assert letter.uris == ("s3://raw/a/1", "s3://raw/b/1")
+    assert letter.matches_pattern("s3://raw/b/*")
+    assert not letter.matches_pattern("s3://raw/c/*")
 
 
 @pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
 @pytest.mark.parametrize("point", ["queue.send", "queue.delete *"])
-def test_whatever_fails_no_letter_is_lost(kind: Any, point: str) -> None:
-    async def main() -> None:
-        bodies = letters("a/1", "a/2", "a/3")
-        case, tally = Letters(*bodies), Moved()
-        case.faults.at(point, kind)
-        try:
-            await case.redrive(tally)
-        except (Retryable, OutcomeUnknown, Killed):
-            assert "delete" not in point or kind.startswith("dead")
-        else:
-            assert "delete" in point
-            assert (tally.moved, tally.doubled) == (3, 1)
-        case.faults.waiting.clear()
-        case.clock.advance(60)
-        there = await in_queue(case.queue)
-        assert set(there) | set(named(await case.left())) == {"a/1", "a/2", "a/3"}
-        assert len(there) == len(set(there))
-
-    run(main())
+async def test_whatever_fails_no_letter_is_lost(kind: Any, point: str) -> None:
+    bodies = letters("a/1", "a/2", "a/3")
+    case, tally = Letters(*bodies), RedriveTally()
+    case.faults.inject_fault(point, kind)
+    try:
+        await case.redrive(tally)
+    except (Retryable, OutcomeUnknown, Killed):
+        assert "delete" not in point or kind.startswith("dead")
+    else:
+        assert "delete" in point
+        assert (tally.moved, tally.doubled) == (3, 1)
+    case.faults.waiting.clear()
+    case.clock.advance_time(60)
+    there = await in_queue(case.queue)
+    assert set(there) | set(named(await case.left())) == {"a/1", "a/2", "a/3"}
+    assert len(there) == len(set(there))
 
 
-def test_letters_stay_hidden_while_a_long_list_is_read() -> None:
+async def test_letters_stay_hidden_while_a_long_list_is_read() -> None:
     """The visibility timeout passes several times; nothing is met twice, and all are visible at the end."""
 
-    async def main() -> None:
-        case = Letters(*letters(*(f"a/{number:03}" for number in range(60))))
-        beats = Heartbeats(case.dead, clock=case.clock.time, sleep=case.clock.sleep, uniform=lambda low, high: 1.0)
-        started = case.clock.now
+    case = Letters(*letters(*(f"a/{number:03}" for number in range(60))))
+    beats = Heartbeats(case.dead, clock=case.clock.time, sleep=case.clock.sleep, uniform=lambda low, high: 1.0)
+    started = case.clock.now
 
-        class Slow(MemoryQueue):
-            async def receive(self, limit: int, wait: float) -> list[Delivery]:
-                for _ in range(40):  # half a second each
-                    case.clock.advance(0.5)
-                    for _ in range(5):
-                        await asyncio.sleep(0)
-                return await super().receive(limit, 0)
+    class Slow(MemoryQueue):
+        async def receive(self, limit: int, wait: float) -> list[Delivery]:
+            for _ in range(40):  # half a second each
+                case.clock.advance_time(0.5)
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            return await super().receive(limit, 0)
 
-        slow = Slow(case.clock, visibility_timeout=30)
-        slow._messages = case.dead._messages
-        tally = Moved()
-        await redrive(slow, case.queue, tally, match="none", heartbeats=beats)
-        assert tally == Moved(found=60)
-        assert case.clock.now - started > 4 * 30
-        assert max(one.received for one in case.dead._messages.values()) == 1
-        assert (await case.dead.attributes()).visible == 60
-
-    run(main())
+    slow = Slow(case.clock, visibility_timeout=30)
+    slow._messages = case.dead._messages
+    tally = RedriveTally()
+    await redrive_dead_letters(slow, case.queue, tally, match="none", heartbeats=beats)
+    assert tally == RedriveTally(found=60)
+    assert case.clock.now - started > 4 * 30
+    assert max(one.received for one in case.dead._messages.values()) == 1
+    assert (await case.dead.read_attributes()).visible == 60

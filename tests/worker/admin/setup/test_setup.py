@@ -13,15 +13,23 @@ from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcaplake.worker.admin import aws_clients as clients
+from pcaplake.worker.admin.aws_clients import Clients
+from pcaplake.worker.admin.setup import dynamodb_tables as tables
+from pcaplake.worker.admin.setup import notifications, queues, setup
+from pcaplake.worker.admin.setup.notifications import EVENTS, merged
+from pcaplake.worker.admin.setup.queues import Arn, Found
+from pcaplake.worker.admin.setup.setup_plan import Step, Steps
+from pcaplake.worker.config.routes import Routes, WrongRoutes
+from pcaplake.worker.config.s3_prefixes import (
+    Place,
+    find_watched_places,
+    fixed_prefix,
+    parse_place,
+    remove_covered_places,
+)
+from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError, Retryable
 from tools.local.engines import LOOPBACK
-from worker.errors import Fatal, NotAllowed, PcaplakeError, Retryable
-from worker.fleet import clients, notifications, queues, setup, tables
-from worker.fleet.clients import Clients
-from worker.fleet.notifications import EVENTS, merged
-from worker.fleet.places import Place, fixed, named, smallest, watched
-from worker.fleet.queues import Arn, Found
-from worker.fleet.steps import Step, Steps
-from worker.routes import Routes, WrongRoutes
 
 QUEUE = "arn:aws:sqs:eu-central-1:123456789012:captures"
 OTHER = "arn:aws:sqs:eu-central-1:123456789012:other"
@@ -30,7 +38,7 @@ TOPIC = "arn:aws:sns:eu-central-1:123456789012:t"
 
 
 def routes(*pairs: tuple[str, str]) -> Routes:
-    return Routes.parse(
+    return Routes.parse_routes(
         [
             {"name": f"{number}", "bucket": bucket, "key": key, "lake": f"s3://lakes/{number}"}
             for number, (bucket, key) in enumerate(pairs)
@@ -39,7 +47,7 @@ def routes(*pairs: tuple[str, str]) -> Routes:
 
 
 def place(uri: str) -> Place:
-    return named(uri)[0]
+    return parse_place(uri)[0]
 
 
 # -- places -----------------------------------------------------------------------------------------------------------
@@ -55,23 +63,23 @@ def place(uri: str) -> Place:
     ],
 )
 def test_places_as_people_name_them(uri: str, expected: Place, glob: str) -> None:
-    assert named(uri) == (expected, glob)
+    assert parse_place(uri) == (expected, glob)
 
 
 @pytest.mark.parametrize("uri", ["raw", "file:///a", "s3://", "s3:///a", "s3://ra*/a", "gs://raw/a"])
 def test_what_is_no_place(uri: str) -> None:
     with pytest.raises(ValueError, match="s3://bucket/prefix"):
-        named(uri)
+        parse_place(uri)
 
 
 def test_where_the_routes_captures_lie() -> None:
-    assert watched(routes(("raw", "a/*.pcap"), ("raw", "a/b/*"), ("raw", "c"), ("bench", "*"))) == (
+    assert find_watched_places(routes(("raw", "a/*.pcap"), ("raw", "a/b/*"), ("raw", "c"), ("bench", "*"))) == (
         Place(bucket="bench"),
         Place(bucket="raw", prefix="a/"),
         Place(bucket="raw", prefix="c"),
     )
     patterns = routes(("raw-*", "a/*"), ("raw-1", "b/*"), ("*", "c/*"))
-    found = watched(patterns, ["raw-2", "bench"])
+    found = find_watched_places(patterns, ["raw-2", "bench"])
     assert [one.uri for one in found] == [
         "s3://bench/c/",
         "s3://raw-1/a/",
@@ -84,11 +92,11 @@ def test_where_the_routes_captures_lie() -> None:
 
 def test_buckets_that_must_be_named_or_are_nobodys() -> None:
     with pytest.raises(WrongRoutes, match=r"^0: its bucket is the pattern 'raw-\*'.*--bucket"):
-        watched(routes(("raw-*", "*"), ("bench", "*")))
-    with pytest.raises(WrongRoutes, match=r"by s3://BUCKET/PREFIX$"):
-        watched(routes(("raw-*", "*")), by="s3://BUCKET/PREFIX")
-    with pytest.raises(WrongRoutes, match="no route is about the bucket other"):
-        watched(routes(("raw", "*")), ["other"])
+        find_watched_places(routes(("raw-*", "*"), ("bench", "*")))
+    with pytest.raises(WrongRoutes, match=r"with s3://BUCKET/PREFIX$"):
+        find_watched_places(routes(("raw-*", "*")), by="s3://BUCKET/PREFIX")
+    with pytest.raises(WrongRoutes, match="no route selects the bucket other"):
+        find_watched_places(routes(("raw", "*")), ["other"])
 
 
 prefixes = st.text("ab/+ü", max_size=4)
@@ -99,13 +107,20 @@ def test_the_fewest_places_hold_the_same_keys(places: list[Place], bucket: str, 
     def inside(some: Sequence[Place]) -> bool:
         return any(one.bucket == bucket and key.startswith(one.prefix) for one in some)
 
-    few = smallest(places)
+    few = remove_covered_places(places)
     assert inside(few) == inside(places)
-    assert not any(one.covers(other) for one in few for other in few if one is not other)
+    assert not any(one.covers_place(other) for one in few for other in few if one is not other)
 
 
 def test_what_all_names_begin_with() -> None:
-    assert [fixed(pattern) for pattern in ("a/b", "a/*", "*", "a?b*", "a[b]", "")] == ["a/b", "a/", "", "a", "a", ""]
+    assert [fixed_prefix(pattern) for pattern in ("a/b", "a/*", "*", "a?b*", "a[b]", "")] == [
+        "a/b",
+        "a/",
+        "",
+        "a",
+        "a",
+        "",
+    ]
 
 
 # -- notifications ----------------------------------------------------------------------------------------------------
@@ -247,7 +262,7 @@ def test_lakes_that_would_be_announced() -> None:
 # -- steps ------------------------------------------------------------------------------------------------------------
 def test_a_rehearsal_tells_and_does_nothing() -> None:
     shown: list[Step] = []
-    steps = Steps(rehearsal=True, show=shown.append)
+    steps = Steps(dry_run=True, show=shown.append)
     steps.act("made", "queue", "captures", lambda: pytest.fail("it was done"))
     steps.there("table", "t", "x")
     assert (
@@ -298,7 +313,7 @@ def test_s3_is_reached_as_the_lakes_are(account: Clients) -> None:
         assert given.sqs.meta.endpoint_url == "https://sqs.eu-central-1.amazonaws.com"
     assert account.s3.meta.endpoint_url == "https://s3.eu-central-1.amazonaws.com"
     assert account.s3.meta.config.s3 is None
-    assert account.region == "eu-central-1"
+    assert account.region_name == "eu-central-1"
 
 
 def test_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +327,7 @@ def test_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("code", "status", "expected", "word"),
     [
-        ("NoSuchBucket", 404, Fatal, "Make the bucket"),
+        ("NoSuchBucket", 404, Fatal, "Create the bucket"),
         ("AccessDenied", 403, NotAllowed, r"docs/setup\.md"),
         ("AccessDeniedException", 400, NotAllowed, r"docs/setup\.md"),
         ("InvalidClientTokenId", 403, Fatal, "credentials"),
@@ -329,7 +344,7 @@ def test_errors_in_our_words(
 ) -> None:
     with Stubber(account.sqs) as stub:
         stub.add_client_error("list_queues", code, "said so.", status)
-        with pytest.raises(expected, match=f"^here: .*{word}") as met, clients.errors("here"):
+        with pytest.raises(expected, match=f"^here: .*{word}") as met, clients.translate_errors("here"):
             account.sqs.list_queues()
     assert met.type is expected
 
@@ -343,7 +358,7 @@ def test_errors_in_our_words(
     ],
 )
 def test_no_answer(error: Exception, expected: type[PcaplakeError]) -> None:
-    with pytest.raises(expected, match=r"^here: "), clients.errors("here"):
+    with pytest.raises(expected, match=r"^here: "), clients.translate_errors("here"):
         raise error
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from worker.lake.delta import AddFile
-from worker.lake.delta.actions import raw_lines
-from worker.lake.delta.schema import to_delta
-from worker.testing import MemoryStore
+from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
+from pcaplake.worker.lake.delta.actions import parse_json_lines
+from pcaplake.worker.lake.delta.schema import to_delta_struct
+from pcaplake.worker.testing.memory_store import MemoryStore
 
+APP = "app"
 SCHEMA = pa.schema([("n", pa.int64()), ("date", pa.string())])
 _TEXTS = pa.map_(pa.string(), pa.string())
 CHECKPOINT = pa.schema(
@@ -75,15 +76,35 @@ def versions(store: MemoryStore, table: str) -> list[bytes]:
     return [store.objects[name][0] for name in names]
 
 
+def txn(version: int) -> Txn:
+    return Txn(app_id=APP, version=version)
+
+
+async def once(log: LogStore) -> object:
+    return await log.commit("t", [add("a")], txn=txn(1))
+
+
+async def without_txn(log: LogStore) -> object:
+    return await log.commit("t", [add("a")])
+
+
+async def evolving(log: LogStore) -> object:
+    return await log.commit("t", [add("a")], txn=txn(1), schema=SCHEMA.append(pa.field("new", pa.int8())))
+
+
+async def overwriting(log: LogStore) -> object:
+    return await log.commit("t", [add("a")], txn=txn(1), overwrite=True)
+
+
 def added(log: list[bytes]) -> Counter[str]:
     """How often each file was added in these versions."""
-    return Counter(line["add"]["path"] for data in log for line in raw_lines(data) if "add" in line)
+    return Counter(line["add"]["path"] for data in log for line in parse_json_lines(data) if "add" in line)
 
 
 def live(log: list[bytes]) -> set[str]:
     files: set[str] = set()
     for data in log:
-        lines = raw_lines(data)
+        lines = parse_json_lines(data)
         files -= {line["remove"]["path"] for line in lines if "remove" in line}
         files |= {line["add"]["path"] for line in lines if "add" in line}
     return files
@@ -93,12 +114,14 @@ def foreign(store: MemoryStore, table: str, *actions: Mapping[str, Any], version
     """Somebody else's commit: it knows nothing of ours."""
     number = len(versions(store, table)) if version is None else version
     lines = "".join(json.dumps(action) + "\n" for action in ({"commitInfo": {"operation": "MANUAL"}}, *actions))
-    store.write(f"{table}/_delta_log/{number:020d}.json", lines.encode())
+    store.put_past_faults(f"{table}/_delta_log/{number:020d}.json", lines.encode())
 
 
 def metadata(store: MemoryStore, table: str) -> dict[str, Any]:
     """The newest metaData in the JSON of a log."""
-    found = [line["metaData"] for data in versions(store, table) for line in raw_lines(data) if "metaData" in line]
+    found = [
+        line["metaData"] for data in versions(store, table) for line in parse_json_lines(data) if "metaData" in line
+    ]
     return dict(found[-1])
 
 
@@ -115,7 +138,7 @@ def checkpoint_bytes(
 ) -> bytes:
     """A classic checkpoint, as Spark lays it out: protocol and metaData first, `txn` after them, then the files."""
     described = {
-        "id": table_id, "format": {"provider": "parquet", "options": []}, "schemaString": json.dumps(to_delta(schema)),
+        "id": table_id, "format": {"provider": "parquet", "options": []}, "schemaString": json.dumps(to_delta_struct(schema)),
         "partitionColumns": list(partition_columns), "configuration": list((configuration or {}).items()),
         "createdTime": 0,
     }  # fmt: skip
@@ -141,8 +164,8 @@ def checkpoint_bytes(
 def checkpoint(store: MemoryStore, table: str, version: int, data: bytes, *, clean_up: bool = False) -> None:
     """Put a checkpoint and name it in `_last_checkpoint`; `clean_up`: everything below it goes, oldest first."""
     prefix = f"{table}/_delta_log/"
-    store.write(f"{prefix}{version:020d}.checkpoint.parquet", data)
-    store.write(f"{prefix}_last_checkpoint", json.dumps({"version": version, "size": 1}).encode())
+    store.put_past_faults(f"{prefix}{version:020d}.checkpoint.parquet", data)
+    store.put_past_faults(f"{prefix}_last_checkpoint", json.dumps({"version": version, "size": 1}).encode())
     if clean_up:
         for name in sorted(name for name in store.objects if name.startswith(f"{prefix}0")):
             if int(name.removeprefix(prefix)[:20]) < version:

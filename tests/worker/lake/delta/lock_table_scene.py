@@ -1,4 +1,4 @@
-"""A bucket with its lock table, and the processes that share them: what tests of commits under an arbiter begin with."""
+"""A bucket with its lock table, and the processes that share them: what tests of commits under a lock table begin with."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from tests.worker.lake.arbiters import Java
-from tests.worker.lake.deltas import SCHEMA, add, added, versions
-from worker.lake.delta import LogStore, Txn
-from worker.lake.delta.arbiter import Entry, TablePath
-from worker.testing import Faults
-from worker.testing_arbiter import MemoryArbiter, MemoryBucket
+from pcaplake.worker.lake.delta import LogStore
+from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.testing.faults import Faults
+from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
+from tests.worker.lake.delta.deltas import APP, SCHEMA, add, added, txn, versions
+from tests.worker.lake.delta.lock_tables import Java
 
 T = TypeVar("T")
-APP, NOW, LOG = "app", 1.8e9, "t/_delta_log/"
+NOW, LOG = 1.8e9, "t/_delta_log/"
 URI = "s3a://bucket/lake/t"
 
 
@@ -46,12 +47,12 @@ class Events(Faults):
     def on(self, pattern: str, act: Callable[[], object]) -> None:
         self.acts.append((pattern, act))
 
-    async def around(self, point: str, effect: Callable[[], T]) -> T:
+    async def run_with_faults(self, point: str, effect: Callable[[], T]) -> T:
         due = next((each for each in self.acts if fnmatchcase(point, each[0])), None)
         if due is not None:
             self.acts.remove(due)
             due[1]()
-        return await super().around(point, effect)
+        return await super().run_with_faults(point, effect)
 
 
 class Scene:
@@ -59,25 +60,26 @@ class Scene:
 
     def __init__(self) -> None:
         self.time = NOW
-        self.store = MemoryBucket(clock=lambda: self.time)
-        self.arbiter = MemoryArbiter(clock=lambda: self.time)
-        self.java = Java(self.store, self.arbiter, "t", lambda: self.time)
+        self.store = MemoryS3Store(clock=lambda: self.time)
+        self.lock_table = MemoryLockTable(clock=lambda: self.time)
+        self.java = Java(self.store, self.lock_table, "t", lambda: self.time)
 
-    def log(self, faults: Faults | None = None, *, wrap: type[MemoryBucket] | None = None, **options: Any) -> LogStore:
+    def log(self, faults: Faults | None = None, *, wrap: type[MemoryS3Store] | None = None, **options: Any) -> LogStore:
         faults, clock = Promises(self, faults or Faults()), Clock()
         store = self.store.as_process(faults)
         if wrap is not None:
             store = wrap(faults, lambda: self.time)
             store.objects = self.store.objects
         options = {"clock": clock, "sleep": clock.sleep, "rng": random.Random(7), "now": lambda: self.time, **options}
-        return LogStore(store, arbiter=self.arbiter.as_process(faults), **options)
+        runtime = Runtime(**{name: options.pop(name) for name in Runtime.__slots__ if name in options})
+        return LogStore(store, lock_table=self.lock_table.as_process(faults), runtime=runtime, **options)
 
     def entry(self, version: int) -> dict[str, Any]:
-        return self.arbiter.items[URI, f"{version:020d}.json"]
+        return self.lock_table.items[URI, f"{version:020d}.json"]
 
     def entries(self) -> dict[int, str]:
         """version -> complete, of all entries of `t`."""
-        found = sorted(self.arbiter.items.items())
+        found = sorted(self.lock_table.items.items())
         return {int(name[:20]): item["complete"] for (uri, name), item in found if uri == URI}
 
     def names(self) -> Counter[str]:
@@ -90,14 +92,14 @@ class Scene:
     async def settled(self) -> None:
         """What must hold in the end: the next commit succeeds, every file is there once, nothing is incomplete."""
         log = self.log()
-        before = await log.version("t")
-        last = await log.txn("t", APP)
+        before = await log.read_version("t")
+        last = await log.read_transaction("t", APP)
         commit = await log.commit("t", [add("the last")], txn=txn(last + 1))
         assert (commit.version, commit.already) == (before + 1, False)
         assert max(self.names().values()) == 1
         await log.clean("t")
         assert set(self.entries().values()) <= {"true"}
-        assert all(item["expireTime"] == NOW + 86_400 for item in self.arbiter.items.values())
+        assert all(item["expireTime"] == NOW + 86_400 for item in self.lock_table.items.values())
 
 
 class Promises(Faults):
@@ -107,20 +109,16 @@ class Promises(Faults):
         super().__init__()
         self.scene, self.faults = scene, faults
 
-    async def around(self, point: str, effect: Callable[[], T]) -> T:
+    async def run_with_faults(self, point: str, effect: Callable[[], T]) -> T:
         def watched() -> T:
-            if point.startswith("arbiter.complete t "):
+            if point.startswith("lock_table.complete t "):
                 version = int(point.rpartition(" ")[2])
-                hint = self.scene.store.objects.get(f"{LOG}_last_checkpoint")
-                below = hint is not None and json.loads(hint[0])["version"] >= version
+                names = (name.removeprefix(LOG) for name in self.scene.store.objects if ".checkpoint." in name)
+                below = any(int(name[:20]) >= version for name in names)
                 assert f"{LOG}{version:020d}.json" in self.scene.store.objects or below, f"{point} is too early"
             return effect()
 
-        return await self.faults.around(point, watched)
-
-
-def txn(version: int) -> Txn:
-    return Txn(app_id=APP, version=version)
+        return await self.faults.run_with_faults(point, watched)
 
 
 def whole(*files: object) -> Counter[str]:
@@ -136,17 +134,13 @@ async def started(faults: Faults | None = None, **options: Any) -> tuple[Scene, 
     return scene, log
 
 
-async def once(log: LogStore) -> object:
-    return await log.commit("t", [add("a")], txn=txn(1))
-
-
 def begun(scene: Scene, *, temp: bool, version: bool, number: int = 2) -> dict[str, Any]:
     """Somebody's commit that was left incomplete, with its temp object and its N.json or without."""
     data = b'{"commitInfo":{}}\n' + json.dumps({"add": add("theirs").to_json()}).encode() + b"\n"
-    item = Entry.new(TablePath(URI), number).to_item()
-    scene.arbiter.write(item)
+    item = Entry.for_new_version(TablePath(URI), number).to_item()
+    scene.lock_table.put_item(item)
     if temp:
-        scene.store.write(f"{LOG}{item['tempPath']}", data)
+        scene.store.put_past_faults(f"{LOG}{item['tempPath']}", data)
     if version:
-        scene.store.write(f"{LOG}{item['fileName']}", data)
+        scene.store.put_past_faults(f"{LOG}{item['fileName']}", data)
     return item

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.lake.delta.actions import (
+from pcaplake.worker.lake.delta.actions import (
     Action,
     AddFile,
     CommitInfo,
@@ -18,9 +18,9 @@ from worker.lake.delta.actions import (
     Txn,
     decode_path,
     encode_path,
-    from_lines,
-    raw_lines,
-    to_lines,
+    parse_actions,
+    parse_json_lines,
+    serialize_actions,
 )
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -55,9 +55,9 @@ actions: st.SearchStrategy[Action] = st.one_of(
 
 @given(st.lists(actions, max_size=5))
 def test_actions_come_back_as_they_were(many: list[Action]) -> None:
-    data = to_lines(many)
-    assert from_lines(data) == many
-    assert data.count(b"\n") == len(raw_lines(data)) == len(many)
+    data = serialize_actions(many)
+    assert parse_actions(data) == many
+    assert data.count(b"\n") == len(parse_json_lines(data)) == len(many)
 
 
 @given(text)
@@ -77,7 +77,7 @@ def test_paths_are_encoded_as_the_protocol_says() -> None:
 def test_lines_are_what_the_protocol_says() -> None:
     add = AddFile(path="date=2026-11-21/a b", size=3, partition_values={"date": None}, modification_time=5, stats="{}")
     info = CommitInfo(txn_id="t", timestamp=1, operation="WRITE", engine_info="e", metrics={"numFiles": "1"})
-    lines = [json.loads(line) for line in to_lines([info, Txn(app_id="a", version=7), add]).splitlines()]
+    lines = [json.loads(line) for line in serialize_actions([info, Txn(app_id="a", version=7), add]).splitlines()]
     assert lines[0]["commitInfo"] == {
         "timestamp": 1, "operation": "WRITE", "operationParameters": {}, "isBlindAppend": False,
         "operationMetrics": {"numFiles": "1"}, "engineInfo": "e", "txnId": "t",
@@ -92,5 +92,5 @@ def test_lines_are_what_the_protocol_says() -> None:
 @pytest.mark.parametrize(("stats", "rows"), [('{"numRecords":12,"minValues":{}}', 12), ('{"numRecords": 0}', 0)])
 def test_rows_of_an_add_are_in_its_stats(stats: str, rows: int) -> None:
     one = AddFile(path="a", size=1, partition_values={}, modification_time=0, stats=stats)
-    assert one.rows == rows
-    assert AddFile.from_json({**one.to_json(), "stats": None}).rows is None
+    assert one.num_records == rows
+    assert AddFile.from_json({**one.to_json(), "stats": None}).num_records is None

@@ -15,20 +15,28 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.worker.lake.deltas import SCHEMA, add, checkpoint_bytes, folder_versions, write
-from worker.errors import Retryable
-from worker.lake import durable
-from worker.lake.delta import LogStore, TableBlocked, Txn
-from worker.lake.delta.checkpoint import _retention as retention
-from worker.lake.delta.tail import Checkpoint, first_catch_up, last_checkpoint
-from worker.lake.store import LocalStore, Store
-from worker.testing import MemoryStore
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.delta import LogStore, TableBlocked, Txn
+from pcaplake.worker.lake.delta import checkpoint as checkpoint_module
+from pcaplake.worker.lake.delta.checkpoint import _log_retention as retention
+from pcaplake.worker.lake.delta.log_state import Checkpoint, read_last_checkpoint_hint, read_log_state
+from pcaplake.worker.lake.store import durable
+from pcaplake.worker.lake.store.local_store import LocalStore
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.lake.delta.deltas import (
+    SCHEMA,
+    add,
+    checkpoint,
+    checkpoint_bytes,
+    folder_versions,
+    foreign,
+    metadata,
+    txn,
+    write,
+)
 
 DAYS = 86_400
-
-
-def txn(version: int) -> Txn:
-    return Txn(app_id="app", version=version)
 
 
 class Counting(LocalStore):
@@ -66,39 +74,37 @@ def numbers(folder: Path, end: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["lake", "a b#ä?%"])
-def test_who_comes_after_a_clean_up_knows_all_from_the_checkpoint(tmp_path: Path, name: str) -> None:
+async def test_who_comes_after_a_clean_up_knows_all_from_the_checkpoint(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
 
-    async def run() -> None:
-        _, log = await filled(folder, 6)
-        wider = SCHEMA.append(pa.field("new", pa.int8()))
-        await log.commit("t", [write(folder / "t", "x", [9])], txn=Txn(app_id="other", version=3), schema=wider)
-        assert await log.checkpoint("t") == 7
-        age(folder, 7, 8)
-        assert await log.clean("t") == 7
-        assert numbers(folder, ".json") == [7]
-        (folder / "t/_delta_log" / f"{7:020d}.json").unlink()
+    _, log = await filled(folder, 6)
+    wider = SCHEMA.append(pa.field("new", pa.int8()))
+    await log.commit("t", [write(folder / "t", "x", [9])], txn=Txn(app_id="other", version=3), schema=wider)
+    assert await log.checkpoint("t") == 7
+    age(folder, 7, 8)
+    assert await log.clean("t") == 7
+    assert numbers(folder, ".json") == [7]
+    (folder / "t/_delta_log" / f"{7:020d}.json").unlink()
 
-        fresh = LogStore(Store.open(folder))
-        assert await fresh.version("t") == 7
-        assert [await fresh.txn("t", app) for app in ("app", "other", "none")] == [5, 3, -1]
-        assert await fresh.schema("t") == wider
-        assert await fresh.partition_columns("t") == ("date",)
-        assert (await fresh.commit("t", [], txn=txn(5))).already
-        commit = await fresh.commit("t", [write(folder / "t", "y", [10])], txn=txn(6))
-        assert commit.version == 8
-        tail = await first_catch_up(Store.open(folder), "t")
-        assert tail.protocol is not None
-        assert (tail.protocol.reader, tail.protocol.writer) == (1, 2)
-        assert tail.metadata is not None
-        assert tail.metadata.configuration["owner"] == "ä b"
-        assert tail.metadata.configuration["delta.checkpointInterval"] == "100"
-        read = DeltaTable(folder / "t").to_pyarrow_table()
-        assert sorted(read["n"].to_pylist()) == [*range(6), 9, 10]
-
-    asyncio.run(run())
+    fresh = LogStore(Store.open(folder))
+    assert await fresh.read_version("t") == 7
+    assert [await fresh.read_transaction("t", app) for app in ("app", "other", "none")] == [5, 3, -1]
+    assert await fresh.read_schema("t") == wider
+    assert await fresh.read_partition_columns("t") == ("date",)
+    assert (await fresh.commit("t", [], txn=txn(5))).already
+    commit = await fresh.commit("t", [write(folder / "t", "y", [10])], txn=txn(6))
+    assert commit.version == 8
+    tail = await read_log_state(Store.open(folder), "t")
+    assert tail.protocol is not None
+    assert (tail.protocol.reader, tail.protocol.writer) == (1, 2)
+    assert tail.metadata is not None
+    assert tail.metadata.configuration["owner"] == "ä b"
+    assert tail.metadata.configuration["delta.checkpointInterval"] == "100"
+    read = DeltaTable(folder / "t").to_pyarrow_table()
+    assert sorted(read["n"].to_pylist()) == [*range(6), 9, 10]
 
 
+@pytest.mark.slow
 def test_the_adds_of_a_checkpoint_are_never_fetched(tmp_path: Path) -> None:
     """Once with `txn` and metaData before the files, once behind them; in one row group and in many."""
 
@@ -114,7 +120,7 @@ def test_the_adds_of_a_checkpoint_are_never_fetched(tmp_path: Path) -> None:
         pq.write_table(rows, path, row_group_size=group)
         (log / "_last_checkpoint").write_text('{"version":3,"size":1}')
         store = Counting(folder)
-        tail = await first_catch_up(store, "t")
+        tail = await read_log_state(store, "t")
         assert (tail.version, tail.txns) == (3, {"app": 7, "b": 1})
         assert tail.metadata is not None
         assert tail.metadata.partition_columns == ("date",)
@@ -126,50 +132,45 @@ def test_the_adds_of_a_checkpoint_are_never_fetched(tmp_path: Path) -> None:
             assert asyncio.run(run(20_000, first, group)) < 70_000, "the end of the file, and a little more"
 
 
-def test_several_parts_are_one_checkpoint_when_all_are_there(tmp_path: Path) -> None:
-    async def run() -> None:
-        store, _ = await filled(tmp_path, 4)
-        rows = pq.read_table(pa.BufferReader(checkpoint_bytes([add(n) for n in range(4)], txns={"app": 3})))
-        paths = [tmp_path / path for path in Checkpoint(version=4, parts=3).paths("t")]
-        for number, path in enumerate(paths):
-            pq.write_table(rows[number * 2 : number * 2 + (2 if number < 2 else 99)], path)
-        hint = tmp_path / "t/_delta_log/_last_checkpoint"
-        hint.write_text('{"version":4,"size":7,"parts":3}')
-        tail = await first_catch_up(store, "t")
-        assert (tail.base, tail.version, tail.txns) == (4, 4, {"app": 3})
-        hint.unlink()
-        assert (await first_catch_up(store, "t")).base == 4
-        paths[1].unlink()
-        for text in (None, '{"version":4,"size":7,"parts":3}'):
-            if text:
-                hint.write_text(text)
-            tail = await first_catch_up(store, "t")
-            assert (tail.base, tail.version, tail.txns) == (-1, 4, {"app": 3}), "the JSON tells the same"
-
-    asyncio.run(run())
+async def test_several_parts_are_one_checkpoint_when_all_are_there(tmp_path: Path) -> None:
+    store, _ = await filled(tmp_path, 4)
+    rows = pq.read_table(pa.BufferReader(checkpoint_bytes([add(n) for n in range(4)], txns={"app": 3})))
+    paths = [tmp_path / path for path in Checkpoint(version=4, parts=3).part_paths("t")]
+    for number, path in enumerate(paths):
+        pq.write_table(rows[number * 2 : number * 2 + (2 if number < 2 else 99)], path)
+    hint = tmp_path / "t/_delta_log/_last_checkpoint"
+    hint.write_text('{"version":4,"size":7,"parts":3}')
+    tail = await read_log_state(store, "t")
+    assert (tail.checkpoint_version, tail.version, tail.txns) == (4, 4, {"app": 3})
+    hint.unlink()
+    assert (await read_log_state(store, "t")).checkpoint_version == 4
+    paths[1].unlink()
+    for text in (None, '{"version":4,"size":7,"parts":3}'):
+        if text:
+            hint.write_text(text)
+        tail = await read_log_state(store, "t")
+        assert (tail.checkpoint_version, tail.version, tail.txns) == (-1, 4, {"app": 3}), "the JSON tells the same"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hint",
     ["", "{", "[]", "7", "null", '{"version":"2"}', '{"version":-1}', '{"version":1e999}', '{"version":3.0}',
      '{"version":2,"parts":"x"}', '{"version":2,"parts":0}', '{"version":2,"parts":1000000000000}', '{"version":true}',
      '{"version":99}', '{"version":1}', "[" * 100_000, b"\xff\xfe"],
 )  # fmt: skip
-def test_last_checkpoint_is_only_a_hint(tmp_path: Path, hint: str | bytes) -> None:
-    async def run() -> None:
-        store, log = await filled(tmp_path, 3)
-        assert await log.checkpoint("t") == 3
-        age(tmp_path, 3, 8)
-        assert await log.clean("t") == 3
-        named = tmp_path / "t/_delta_log/_last_checkpoint"
-        named.write_bytes(hint if isinstance(hint, bytes) else hint.encode())
-        fresh = LogStore(Store.open(tmp_path))
-        assert await fresh.txn("t", "app") == 2
-        assert (await fresh.commit("t", [add("a")], txn=txn(3))).version == 4
-        assert not (await fresh.commit("t", [add("b")], txn=txn(4))).already
-        del store
-
-    asyncio.run(run())
+async def test_last_checkpoint_is_only_a_hint(tmp_path: Path, hint: str | bytes) -> None:
+    store, log = await filled(tmp_path, 3)
+    assert await log.checkpoint("t") == 3
+    age(tmp_path, 3, 8)
+    assert await log.clean("t") == 3
+    named = tmp_path / "t/_delta_log/_last_checkpoint"
+    named.write_bytes(hint if isinstance(hint, bytes) else hint.encode())
+    fresh = LogStore(Store.open(tmp_path))
+    assert await fresh.read_transaction("t", "app") == 2
+    assert (await fresh.commit("t", [add("a")], txn=txn(3))).version == 4
+    assert not (await fresh.commit("t", [add("b")], txn=txn(4))).already
+    del store
 
 
 def test_a_damaged_checkpoint_is_named() -> None:
@@ -177,11 +178,11 @@ def test_a_damaged_checkpoint_is_named() -> None:
         store = MemoryStore()
         path = f"t/_delta_log/{3:020d}.checkpoint.parquet"
         if damage is not None:
-            store.write(path, damage)
-        store.write("t/_delta_log/_last_checkpoint", b'{"version":3}')
-        store.write(f"t/_delta_log/{4:020d}.json", b'{"txn":{"appId":"a","version":1}}')
+            store.put_past_faults(path, damage)
+        store.put_past_faults("t/_delta_log/_last_checkpoint", b'{"version":3}')
+        store.put_past_faults(f"t/_delta_log/{4:020d}.json", b'{"txn":{"appId":"a","version":1}}')
         with pytest.raises(TableBlocked, match="damaged" if damage is not None else "version 0 is missing"):
-            await first_catch_up(store, "t")
+            await read_log_state(store, "t")
 
     good = checkpoint_bytes([add(n) for n in range(500)])
     for damage in (
@@ -197,38 +198,109 @@ def test_a_damaged_checkpoint_is_named() -> None:
     asyncio.run(run(b"PAR1" + b"\xff" * 100 + (50).to_bytes(4, "little") + b"PAR1"))
 
 
-def test_v2_checkpoints_are_refused_unless_a_classic_one_is_newer() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        log = LogStore(store)
-        await log.create("t", SCHEMA)
-        await log.commit("t", [], txn=txn(0))
-        store.write(f"t/_delta_log/{1:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", b"{}")
-        with pytest.raises(TableBlocked, match=r"V2 kind.*'classic'"):
-            await LogStore(store).commit("t", [], txn=txn(1))
-        assert (await log.commit("t", [], txn=txn(1))).version == 2, "who knows the table goes on"
-        data = checkpoint_bytes(txns={"app": 1}, partition_columns=())
-        store.write(f"t/_delta_log/{2:020d}.checkpoint.parquet", data)
-        assert (await LogStore(store).commit("t", [], txn=txn(2))).version == 3
-
-    asyncio.run(run())
+# A checkpointer that stood still: its checkpoint of an old version and its `_last_checkpoint` land when newer ones exist
 
 
-def test_a_log_without_its_beginning_is_named() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        log = LogStore(store)
-        await log.create("t", SCHEMA)
-        for number in range(4):
-            await log.commit("t", [], txn=txn(number))
-        del store.objects[f"t/_delta_log/{2:020d}.json"]
-        with pytest.raises(TableBlocked, match="version 2 is missing and version 3 is there"):
-            await LogStore(store).version("t")
-        del store.objects[f"t/_delta_log/{0:020d}.json"]
-        with pytest.raises(TableBlocked, match="version 0 is missing and version 1 is there"):
-            await LogStore(store).version("t")
+async def set_back(properties: dict[str, str] | None = None) -> tuple[MemoryStore, LogStore]:
+    """Versions 0 to 20, cleaned up below checkpoint 20; then checkpoint 2 lands. -> the log store of who froze at 2.
 
-    asyncio.run(run())
+    `properties`: those that the table had at version 2 alone.
+    """
+    store = MemoryStore()
+    frozen, log = LogStore(store), LogStore(store)
+    await frozen.create("t", SCHEMA, partition_columns=["date"])
+    for number in range(1, 21):
+        await log.commit("t", [add(number)], txn=txn(number))
+        if number == 2:
+            assert await frozen.read_version("t") == 2
+    table_id = metadata(store, "t")["id"]
+    old, new = (
+        checkpoint_bytes([add(n) for n in range(1, last + 1)], table_id=table_id, txns={"app": last}, configuration=has)
+        for last, has in ((2, properties), (20, None))
+    )
+    checkpoint(store, "t", 20, new, clean_up=True)
+    checkpoint(store, "t", 2, old)
+    return store, frozen
+
+
+async def test_a_checkpointer_that_stood_still_hides_nothing() -> None:
+    """Who comes anew reads the newest checkpoint; nothing is committed where no reader looks."""
+
+    store, frozen = await set_back()
+    fresh = LogStore(store)
+    assert await fresh.read_version("t") == 20
+    assert await fresh.read_transaction("t", "app") == 20
+    assert (await fresh.commit("t", [add(20)], txn=txn(20))).already
+    assert (await frozen.commit("t", [add(21)], txn=txn(21))).version in (21, 22)
+    assert (await fresh.commit("t", [add(22)], txn=txn(22))).version in (22, 23)
+    assert await LogStore(store).read_transaction("t", "app") == 22
+
+
+async def test_a_version_put_anew_below_the_checkpoint_counts_for_nobody() -> None:
+    """One with the tail 1 puts version 2 and dies; one with the tail 2 finds it there, and the hint names no newer one."""
+
+    store, frozen = await set_back()
+    foreign(store, "t", {"txn": {"appId": "app", "version": 3}}, version=2)
+    assert (await frozen.commit("t", [add(21)], txn=txn(21))).version == 21
+    del store.objects[f"t/_delta_log/{2:020d}.checkpoint.parquet"]
+    assert await LogStore(store).read_transaction("t", "app") == 21
+
+
+async def test_what_an_old_checkpoint_says_blocks_nothing() -> None:
+    """The property was unset long ago; ALTER TABLE could not take away what only the old checkpoint has."""
+
+    store, _ = await set_back({"delta.setTransactionRetentionDuration": "interval 1 day"})
+    assert await LogStore(store).read_block_reason("t") is None
+
+
+async def test_a_hint_that_was_set_back_is_set_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of a checkpoint wrote an old version's: the hint names the newest when `checkpoint` returns."""
+
+    store, log = await filled(tmp_path, 2)
+    assert await log.checkpoint("t") == 2
+    hint = tmp_path / "t/_delta_log/_last_checkpoint"
+    late = hint.read_bytes()
+    await log.commit("t", [write(tmp_path / "t", 3, [3])], txn=txn(3))
+    assert await log.checkpoint("t") == 3
+    newest = json.loads(hint.read_text())
+
+    async def too_late(store: Store, table: str) -> None:
+        hint.write_bytes(late)
+
+    monkeypatch.setattr(checkpoint_module, "_run_checkpoint_process", too_late)
+    assert await log.checkpoint("t") == 3
+    said = json.loads(hint.read_text())
+    assert {name: newest[name] for name in said} == said
+    assert not await checkpoint_module.repair_last_checkpoint_hint(store, "t"), "it is right"
+    assert DeltaTable(tmp_path / "t").version() == 3
+
+
+async def test_v2_checkpoints_are_refused_unless_a_classic_one_is_newer() -> None:
+    store = MemoryStore()
+    log = LogStore(store)
+    await log.create("t", SCHEMA)
+    await log.commit("t", [], txn=txn(0))
+    store.put_past_faults(f"t/_delta_log/{1:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", b"{}")
+    with pytest.raises(TableBlocked, match=r"V2 checkpoint, which is not supported.*'classic'"):
+        await LogStore(store).commit("t", [], txn=txn(1))
+    assert (await log.commit("t", [], txn=txn(1))).version == 2, "who knows the table goes on"
+    data = checkpoint_bytes(txns={"app": 1}, partition_columns=())
+    store.put_past_faults(f"t/_delta_log/{2:020d}.checkpoint.parquet", data)
+    assert (await LogStore(store).commit("t", [], txn=txn(2))).version == 3
+
+
+async def test_a_log_without_its_beginning_is_named() -> None:
+    store = MemoryStore()
+    log = LogStore(store)
+    await log.create("t", SCHEMA)
+    for number in range(4):
+        await log.commit("t", [], txn=txn(number))
+    del store.objects[f"t/_delta_log/{2:020d}.json"]
+    with pytest.raises(TableBlocked, match="version 2 is missing and version 3 is there"):
+        await LogStore(store).read_version("t")
+    del store.objects[f"t/_delta_log/{0:020d}.json"]
+    with pytest.raises(TableBlocked, match="version 0 is missing and version 1 is there"):
+        await LogStore(store).read_version("t")
 
 
 # Clean-up
@@ -244,47 +316,41 @@ class Watching(LocalStore):
         await super().delete(path)
 
 
-def test_clean_up_goes_in_order_and_keeps_what_readers_of_kept_versions_need(tmp_path: Path) -> None:
-    async def run() -> None:
-        _, log = await filled(tmp_path, 3)
-        assert await log.checkpoint("t") == 3
-        for number in range(3, 6):
-            await log.commit("t", [write(tmp_path / "t", number, [number])], txn=txn(number))
-        assert await log.checkpoint("t") == 6
-        watched = Watching(tmp_path)
-        cleaner = LogStore(watched)
-        assert await cleaner.clean("t") == 0, "nothing is old"
-        age(tmp_path, 5, 8)
-        assert await cleaner.clean("t") == 3
-        assert watched.deleted == [f"{number:020d}.json" for number in range(3)]
-        assert numbers(tmp_path, ".json") == [3, 4, 5, 6]
-        for version in (5, 6):
-            assert DeltaTable(tmp_path / "t", version=version).version() == version
-        age(tmp_path, 6, 8)
-        watched.deleted.clear()
-        assert await cleaner.clean("t") == 4
-        assert [int(name[:20]) for name in watched.deleted] == [3, 3, 4, 5]
-        assert sorted(DeltaTable(tmp_path / "t").to_pyarrow_table()["n"].to_pylist()) == list(range(6))
-        assert (await log.commit("t", [], txn=txn(6))).version == 7
-
-    asyncio.run(run())
+async def test_clean_up_goes_in_order_and_keeps_what_readers_of_kept_versions_need(tmp_path: Path) -> None:
+    _, log = await filled(tmp_path, 3)
+    assert await log.checkpoint("t") == 3
+    for number in range(3, 6):
+        await log.commit("t", [write(tmp_path / "t", number, [number])], txn=txn(number))
+    assert await log.checkpoint("t") == 6
+    watched = Watching(tmp_path)
+    cleaner = LogStore(watched)
+    assert await cleaner.clean("t") == 0, "nothing is old"
+    age(tmp_path, 5, 8)
+    assert await cleaner.clean("t") == 3
+    assert watched.deleted == [f"{number:020d}.json" for number in range(3)]
+    assert numbers(tmp_path, ".json") == [3, 4, 5, 6]
+    for version in (5, 6):
+        assert DeltaTable(tmp_path / "t", version=version).version() == version
+    age(tmp_path, 6, 8)
+    watched.deleted.clear()
+    assert await cleaner.clean("t") == 4
+    assert [int(name[:20]) for name in watched.deleted] == [3, 3, 4, 5]
+    assert sorted(DeltaTable(tmp_path / "t").to_pyarrow_table()["n"].to_pylist()) == list(range(6))
+    assert (await log.commit("t", [], txn=txn(6))).version == 7
 
 
-def test_clean_up_goes_by_what_last_checkpoint_names(tmp_path: Path) -> None:
-    async def run() -> None:
-        _, log = await filled(tmp_path, 3)
-        await log.checkpoint("t")
-        age(tmp_path, 3, 8)
-        hint = tmp_path / "t/_delta_log/_last_checkpoint"
-        said = json.loads(hint.read_text())
-        hint.unlink()
-        assert await log.clean("t") == 0
-        hint.write_text(json.dumps({**said, "version": 1}))
-        assert await log.clean("t") == 0
-        hint.write_text(json.dumps(said))
-        assert await log.clean("t") == 3
-
-    asyncio.run(run())
+async def test_clean_up_goes_by_what_last_checkpoint_names(tmp_path: Path) -> None:
+    _, log = await filled(tmp_path, 3)
+    await log.checkpoint("t")
+    age(tmp_path, 3, 8)
+    hint = tmp_path / "t/_delta_log/_last_checkpoint"
+    said = json.loads(hint.read_text())
+    hint.unlink()
+    assert await log.clean("t") == 0
+    hint.write_text(json.dumps({**said, "version": 1}))
+    assert await log.clean("t") == 0
+    hint.write_text(json.dumps(said))
+    assert await log.clean("t") == 3
 
 
 @pytest.mark.parametrize(
@@ -303,82 +369,72 @@ def test_retention_that_cannot_be_read_keeps_everything(written: dict[str, str],
 
 
 @pytest.mark.parametrize("others_may", ["true", "false"])
-def test_the_log_is_cleaned_by_us_whether_others_may_or_not(tmp_path: Path, others_may: str) -> None:
-    async def run() -> None:
-        log = LogStore(Store.open(tmp_path), properties={"delta.enableExpiredLogCleanup": others_may})
-        await log.create("t", SCHEMA)
-        await log.commit("t", [], txn=txn(0))
-        await log.checkpoint("t")
-        age(tmp_path, 1, 100)
-        assert await log.clean("t") == 1
-
-    asyncio.run(run())
+async def test_the_log_is_cleaned_by_us_whether_others_may_or_not(tmp_path: Path, others_may: str) -> None:
+    log = LogStore(Store.open(tmp_path), properties={"delta.enableExpiredLogCleanup": others_may})
+    await log.create("t", SCHEMA)
+    await log.commit("t", [], txn=txn(0))
+    await log.checkpoint("t")
+    age(tmp_path, 1, 100)
+    assert await log.clean("t") == 1
 
 
-def test_a_table_keeps_its_log_for_ever_by_its_retention(tmp_path: Path) -> None:
-    async def run() -> None:
-        log = LogStore(Store.open(tmp_path), properties={"delta.logRetentionDuration": "interval 5000 weeks"})
-        await log.create("t", SCHEMA)
-        await log.commit("t", [], txn=txn(0))
-        await log.checkpoint("t")
-        age(tmp_path, 1, 1000)
-        assert await log.clean("t") == 0
-
-    asyncio.run(run())
+async def test_a_table_keeps_its_log_for_ever_by_its_retention(tmp_path: Path) -> None:
+    log = LogStore(Store.open(tmp_path), properties={"delta.logRetentionDuration": "interval 5000 weeks"})
+    await log.create("t", SCHEMA)
+    await log.commit("t", [], txn=txn(0))
+    await log.checkpoint("t")
+    age(tmp_path, 1, 1000)
+    assert await log.clean("t") == 0
 
 
-def test_a_checkpoint_is_on_disk_before_anything_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_checkpoint_is_on_disk_before_anything_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
-    real_sync, real_delete = durable.sync_file, durable.delete
+    real_sync, real_delete = durable.sync_file, durable.delete_file
     monkeypatch.setattr(durable, "sync_file", lambda path: (events.append(f"sync {path.name}"), real_sync(path))[1])
-    monkeypatch.setattr(durable, "delete", lambda path: (events.append(f"delete {path.name}"), real_delete(path))[1])
+    monkeypatch.setattr(
+        durable, "delete_file", lambda path: (events.append(f"delete {path.name}"), real_delete(path))[1]
+    )
 
-    async def run() -> None:
-        _, log = await filled(tmp_path, 1)
+    _, log = await filled(tmp_path, 1)
+    await log.checkpoint("t")
+    assert events == [f"sync {1:020d}.checkpoint.parquet", "sync _last_checkpoint"]
+    events.clear()
+    age(tmp_path, 1, 8)
+    await log.clean("t")
+    assert events == [f"sync {1:020d}.checkpoint.parquet", f"delete {0:020d}.json"]
+
+
+@pytest.mark.slow
+async def test_a_checkpoint_that_fails_is_told_and_commits_go_on(tmp_path: Path) -> None:
+    _, log = await filled(tmp_path, 1)
+    broken = tmp_path / "t/_delta_log" / f"{2:020d}.json"
+    broken.write_text("{")
+    with pytest.raises(Retryable, match="creating a checkpoint failed"):
         await log.checkpoint("t")
-        assert events == [f"sync {1:020d}.checkpoint.parquet", "sync _last_checkpoint"]
-        events.clear()
-        age(tmp_path, 1, 8)
-        await log.clean("t")
-        assert events == [f"sync {1:020d}.checkpoint.parquet", f"delete {0:020d}.json"]
-
-    asyncio.run(run())
+    broken.unlink()
+    assert (await log.commit("t", [], txn=txn(1))).version == 2
+    assert await LogStore(MemoryStore()).checkpoint("t") is None
+    assert await read_last_checkpoint_hint(Store.open(tmp_path), "t") is None
 
 
-def test_a_checkpoint_that_fails_is_told_and_commits_go_on(tmp_path: Path) -> None:
-    async def run() -> None:
-        _, log = await filled(tmp_path, 1)
-        broken = tmp_path / "t/_delta_log" / f"{2:020d}.json"
-        broken.write_text("{")
-        with pytest.raises(Retryable, match="no checkpoint was made"):
-            await log.checkpoint("t")
-        broken.unlink()
-        assert (await log.commit("t", [], txn=txn(1))).version == 2
-        assert await LogStore(MemoryStore()).checkpoint("t") is None
-        assert await last_checkpoint(Store.open(tmp_path), "t") is None
+async def test_a_checkpoint_given_up_on_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, log = await filled(tmp_path, 1)
+    made: list[asyncio.subprocess.Process] = []
+    real = asyncio.create_subprocess_exec
 
-    asyncio.run(run())
+    async def create(*arguments: str, **options: object) -> asyncio.subprocess.Process:
+        made.append(await real(*arguments, **options))  # type: ignore[arg-type]
+        started.set()
+        return made[0]
 
-
-def test_a_checkpoint_given_up_on_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        _, log = await filled(tmp_path, 1)
-        made: list[asyncio.subprocess.Process] = []
-        real = asyncio.create_subprocess_exec
-
-        async def create(*arguments: str, **options: object) -> asyncio.subprocess.Process:
-            made.append(await real(*arguments, **options))  # type: ignore[arg-type]
-            started.set()
-            return made[0]
-
-        started = asyncio.Event()
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
-        task = asyncio.create_task(log.checkpoint("t"))
-        await started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert made[0].returncode == -signal.SIGKILL
-        assert len(folder_versions(tmp_path / "t")) == 2
-
-    asyncio.run(run())
+    started = asyncio.Event()
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
+    task = asyncio.create_task(log.checkpoint("t"))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert made[0].returncode == -signal.SIGKILL
+    assert len(folder_versions(tmp_path / "t")) == 2

@@ -12,11 +12,13 @@ import deltalake
 import duckdb
 import duckdb_extension_delta
 import polars
+import pytest
 
-PAGE = Path(__file__).parents[3] / "docs" / "commit-api.md"
+PAGE = Path(__file__).parents[4] / "docs" / "commit-api.md"
 EXPECTED = [(1, 12.5, "2026-11-21", None), (2, 80.0, "2026-11-21", None), (3, 7.0, "2026-11-22", "ada")]
 
 
+@pytest.mark.slow
 def test_the_example_runs_and_everybody_reads_its_table(tmp_path: Path) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     for _ in range(2):  # a program that is started again adds nothing

@@ -15,10 +15,9 @@ import polars
 import pyarrow as pa
 import pytest
 
-from worker.lake.delta import LogStore, SchemaConflict, TableBlocked, Txn
-from worker.lake.store import Store
-
-from . import deltas
+from pcaplake.worker.lake.delta import LogStore, SchemaConflict, TableBlocked, Txn
+from pcaplake.worker.lake.store.store import Store
+from tests.worker.lake.delta import deltas
 
 DAY = 24 * 3600
 
@@ -54,6 +53,7 @@ def age(table: Path, below: int, days: float) -> None:
             os.utime(file, (then, then))
 
 
+@pytest.mark.slow
 def test_appends_and_compaction_of_others_between_our_commits(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
@@ -68,7 +68,7 @@ def test_appends_and_compaction_of_others_between_our_commits(tmp_path: Path) ->
         deltalake.DeltaTable(table).create_checkpoint()
         theirs(table, 102)
         await commit(log, table, 3)
-        assert await log.version("t") == await LogStore(Store.open(tmp_path)).version("t") == 7
+        assert await log.read_version("t") == await LogStore(Store.open(tmp_path)).read_version("t") == 7
         again = await LogStore(Store.open(tmp_path)).commit(
             "t", [deltas.add("x")], txn=Txn(app_id="pcaplake", version=3)
         )
@@ -79,6 +79,7 @@ def test_appends_and_compaction_of_others_between_our_commits(tmp_path: Path) ->
     everybody_reads(table, [0, 1, 2, 3, 100, 101, 102])
 
 
+@pytest.mark.slow
 def test_an_overwrite_takes_the_files_of_all_writers(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
@@ -108,7 +109,7 @@ def test_a_new_column_is_null_in_old_rows_for_every_reader(tmp_path: Path) -> No
         wider = deltas.SCHEMA.append(pa.field("bus", pa.string()))
         await log.commit("t", [deltas.write(table, "wide", [2])], schema=wider)
         await other.commit("t", [deltas.write(table, "wider", [3])], schema=wider.append(pa.field("raw", pa.binary())))
-        assert (await log.schema("t") or pa.schema([])).names == ["n", "date", "bus", "raw"]
+        assert (await log.read_schema("t") or pa.schema([])).names == ["n", "date", "bus", "raw"]
         retyped = deltas.SCHEMA.set(0, pa.field("n", pa.string()))
         with pytest.raises(SchemaConflict, match="t: column n is long in the table and string in the rows"):
             await log.commit("t", [deltas.add("no")], schema=retyped)
@@ -128,7 +129,7 @@ def test_a_column_that_others_retype_blocks_until_it_is_as_before(tmp_path: Path
         await commit(log, table, 0)
         rows = pa.table({"n": ["a"], "date": ["2026-11-21"]})
         deltalake.write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
-        with pytest.raises(TableBlocked, match="t: somebody changed it: column n is string"):
+        with pytest.raises(TableBlocked, match="t: its schema was changed: column n is string"):
             await commit(log, table, 1)
         rows = pa.table({"n": pa.array([5], pa.int64()), "date": ["2026-11-21"]})
         deltalake.write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
@@ -145,7 +146,7 @@ def test_what_was_cleaned_up_is_found_in_the_checkpoint(tmp_path: Path) -> None:
         store = Store.open(tmp_path)
         log, frozen = LogStore(store), LogStore(store)
         await log.create("t", deltas.SCHEMA, partition_columns=["date"])
-        await frozen.version("t")
+        await frozen.read_version("t")
         for number in range(4):
             await commit(log, table, number)
         assert await log.checkpoint("t") == 4
@@ -158,7 +159,7 @@ def test_what_was_cleaned_up_is_found_in_the_checkpoint(tmp_path: Path) -> None:
         left = sorted(path.name[:20].lstrip("0") + path.name[20:] for path in (table / "_delta_log").glob("0*"))
         assert left == ["4.checkpoint.parquet", "4.json", "5.json"]
         fresh = LogStore(store)
-        assert (await fresh.version("t"), await fresh.txn("t", "pcaplake")) == (5, 4)
+        assert (await fresh.read_version("t"), await fresh.read_transaction("t", "pcaplake")) == (5, 4)
         for stale in (fresh, frozen):
             again = await stale.commit("t", [deltas.add("x")], txn=Txn(app_id="pcaplake", version=2))
             assert again.already
@@ -168,6 +169,7 @@ def test_what_was_cleaned_up_is_found_in_the_checkpoint(tmp_path: Path) -> None:
     everybody_reads(table, [0, 1, 2, 3, 4, 5])
 
 
+@pytest.mark.slow
 def test_clean_up_leaves_what_reads_every_version_that_stays(tmp_path: Path) -> None:
     """Versions 3 to 6 stay, as 4 is young: so does checkpoint 2, from which they are read."""
     table = tmp_path / "t"

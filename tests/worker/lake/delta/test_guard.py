@@ -9,16 +9,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.worker.lake.deltas import SCHEMA, add, checkpoint, checkpoint_bytes, foreign, live, metadata, versions
-from worker.lake.delta import LogStore, SchemaConflict, TableBlocked, Txn
-from worker.lake.delta.actions import raw_lines
-from worker.testing import MemoryStore
+from pcaplake.worker.lake.delta import LogStore, SchemaConflict, TableBlocked, Txn
+from pcaplake.worker.lake.delta.actions import parse_json_lines
+from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.lake.delta.deltas import (
+    SCHEMA,
+    add,
+    checkpoint,
+    checkpoint_bytes,
+    foreign,
+    live,
+    metadata,
+    txn,
+    versions,
+)
 
 WIDER = SCHEMA.append(pa.field("new", pa.int8()))
-
-
-def txn(version: int) -> Txn:
-    return Txn(app_id="app", version=version)
 
 
 async def started() -> tuple[MemoryStore, LogStore]:
@@ -61,168 +67,141 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "a column retyped": (lambda m: {**m, "schemaString": struct_with(m, "n", type="string")}, "column n is string"),
     "a column NOT NULL": (lambda m: {**m, "schemaString": struct_with(m, "n", nullable=False)}, "column n is NOT NULL"),
     "other partitions": (lambda m: {**m, "partitionColumns": []}, "it was partitioned by"),
-    "a table made anew": (lambda m: {**m, "id": "another"}, "made anew by somebody else"),
+    "a table made anew": (lambda m: {**m, "id": "another"}, "another program created it again"),
     "another format": (lambda m: {**m, "format": {"provider": "orc"}}, "its files are orc"),
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_blocks_the_table_until_it_is_taken_back(what: str) -> None:
+async def test_a_change_blocks_the_table_until_it_is_taken_back(what: str) -> None:
     change, message = CHANGES[what]
 
-    async def run() -> None:
-        store, log = await started()
-        await log.create("u", SCHEMA, partition_columns=["date"])
-        before = metadata(store, "t")
-        foreign(store, "t", {"metaData": change(before)})
-        assert await log.version("t") == 2
-        for _ in range(2):
-            with pytest.raises(TableBlocked, match=message):
-                await log.commit("t", [add("a")], txn=txn(1))
-        assert len(versions(store, "t")) == 3, "nothing was tried"
-        assert await log.txn("t", "app") == 0, "reading still works"
-        await log.commit("u", [add("a")], txn=txn(1))
-        foreign(store, "t", {"metaData": before})
-        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 4
-
-    asyncio.run(run())
-
-
-def test_a_protocol_raised_blocks_and_a_feature_dropped_frees() -> None:
-    async def run() -> None:
-        store, log = await started()
-        raised = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}
-        foreign(store, "t", {"protocol": raised})
-        for each in (log, LogStore(store)):
-            with pytest.raises(TableBlocked, match=r"reader 3, writer 7.*DROP FEATURE"):
-                await each.commit("t", [add("a")], txn=txn(1))
-        foreign(store, "t", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 1}})
-        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 4
-
-    asyncio.run(run())
-
-
-def test_the_warm_one_learns_of_a_change_when_it_loses_a_version() -> None:
-    async def run() -> None:
-        store, log = await started()
-        foreign(store, "t", {"metaData": {**metadata(store, "t"), "configuration": {"delta.constraints.c": "1"}}})
-        with pytest.raises(TableBlocked, match=r"delta\.constraints\.c"):
+    store, log = await started()
+    await log.create("u", SCHEMA, partition_columns=["date"])
+    before = metadata(store, "t")
+    foreign(store, "t", {"metaData": change(before)})
+    assert await log.read_version("t") == 2
+    for _ in range(2):
+        with pytest.raises(TableBlocked, match=message):
             await log.commit("t", [add("a")], txn=txn(1))
+    assert len(versions(store, "t")) == 3, "nothing was tried"
+    assert await log.read_transaction("t", "app") == 0, "reading still works"
+    await log.commit("u", [add("a")], txn=txn(1))
+    foreign(store, "t", {"metaData": before})
+    assert (await log.commit("t", [add("a")], txn=txn(1))).version == 4
 
-    asyncio.run(run())
+
+async def test_a_protocol_raised_blocks_and_a_feature_dropped_frees() -> None:
+    store, log = await started()
+    raised = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}
+    foreign(store, "t", {"protocol": raised})
+    for each in (log, LogStore(store)):
+        with pytest.raises(TableBlocked, match=r"reader 3, writer 7.*DROP FEATURE"):
+            await each.commit("t", [add("a")], txn=txn(1))
+    foreign(store, "t", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 1}})
+    assert (await log.commit("t", [add("a")], txn=txn(1))).version == 4
+
+
+async def test_the_warm_one_learns_of_a_change_when_it_loses_a_version() -> None:
+    store, log = await started()
+    foreign(store, "t", {"metaData": {**metadata(store, "t"), "configuration": {"delta.constraints.c": "1"}}})
+    with pytest.raises(TableBlocked, match=r"delta\.constraints\.c"):
+        await log.commit("t", [add("a")], txn=txn(1))
 
 
 # A table grows
 
 
-def test_a_column_is_added_with_the_files_that_bring_it() -> None:
-    async def run() -> None:
-        store, log = await started()
-        await log.commit("t", [add("a")], txn=txn(1), schema=WIDER)
-        assert await log.schema("t") == WIDER
-        lines = raw_lines(versions(store, "t")[2])
-        assert sorted(next(iter(line)) for line in lines) == ["add", "commitInfo", "metaData", "txn"]
-        said = next(line["commitInfo"] for line in lines if "commitInfo" in line)
-        assert (said["operationParameters"]["mode"], said["isBlindAppend"]) == ("Append", True)
-        for number, schema in enumerate((WIDER, SCHEMA), 2):
-            await log.commit("t", [add(f"again{number}")], txn=txn(number), schema=schema)
-            assert b"metaData" not in versions(store, "t")[-1]
-
-    asyncio.run(run())
+async def test_a_column_is_added_with_the_files_that_bring_it() -> None:
+    store, log = await started()
+    await log.commit("t", [add("a")], txn=txn(1), schema=WIDER)
+    assert await log.read_schema("t") == WIDER
+    lines = parse_json_lines(versions(store, "t")[2])
+    assert sorted(next(iter(line)) for line in lines) == ["add", "commitInfo", "metaData", "txn"]
+    said = next(line["commitInfo"] for line in lines if "commitInfo" in line)
+    assert (said["operationParameters"]["mode"], said["isBlindAppend"]) == ("Append", True)
+    for number, schema in enumerate((WIDER, SCHEMA), 2):
+        await log.commit("t", [add(f"again{number}")], txn=txn(number), schema=schema)
+        assert b"metaData" not in versions(store, "t")[-1]
 
 
-def test_metadata_is_made_anew_when_a_version_is_lost() -> None:
+async def test_metadata_is_made_anew_when_a_version_is_lost() -> None:
     """Somebody adds a column and a property while we add ours: nothing of his is written over."""
 
-    async def run() -> None:
-        store, log = await started()
-        found = metadata(store, "t")
-        struct = json.loads(found["schemaString"])
-        struct["fields"].append({"name": "theirs", "type": "double", "nullable": True, "metadata": {"comment": "x"}})
-        configuration = {**found["configuration"], "owner": "them"}
-        theirs = {**found, "schemaString": json.dumps(struct), "configuration": configuration, "description": "d"}
-        foreign(store, "t", {"metaData": theirs})
-        await log.commit("t", [add("a")], txn=txn(1), schema=WIDER)
-        now = metadata(store, "t")
-        assert (now["configuration"], now["description"], now["id"]) == (configuration, "d", found["id"])
-        fields = json.loads(now["schemaString"])["fields"]
-        assert [field["name"] for field in fields] == ["n", "date", "theirs", "new"]
-        assert fields[2]["metadata"] == {"comment": "x"}
-
-    asyncio.run(run())
+    store, log = await started()
+    found = metadata(store, "t")
+    struct = json.loads(found["schemaString"])
+    struct["fields"].append({"name": "theirs", "type": "double", "nullable": True, "metadata": {"comment": "x"}})
+    configuration = {**found["configuration"], "owner": "them"}
+    theirs = {**found, "schemaString": json.dumps(struct), "configuration": configuration, "description": "d"}
+    foreign(store, "t", {"metaData": theirs})
+    await log.commit("t", [add("a")], txn=txn(1), schema=WIDER)
+    now = metadata(store, "t")
+    assert (now["configuration"], now["description"], now["id"]) == (configuration, "d", found["id"])
+    fields = json.loads(now["schemaString"])["fields"]
+    assert [field["name"] for field in fields] == ["n", "date", "theirs", "new"]
+    assert fields[2]["metadata"] == {"comment": "x"}
 
 
-def test_two_that_bring_one_column_add_it_once() -> None:
-    async def run() -> None:
-        store, log = await started()
-        other = LogStore(store)
-        await asyncio.gather(
-            log.commit("t", [add("a")], txn=txn(1), schema=WIDER),
-            other.commit("t", [add("b")], txn=Txn(app_id="other", version=0), schema=WIDER),
-        )
-        assert await other.schema("t") == await log.schema("t") == WIDER
-        assert sum(b"metaData" in data for data in versions(store, "t")) == 2
-
-    asyncio.run(run())
+async def test_two_that_bring_one_column_add_it_once() -> None:
+    store, log = await started()
+    other = LogStore(store)
+    await asyncio.gather(
+        log.commit("t", [add("a")], txn=txn(1), schema=WIDER),
+        other.commit("t", [add("b")], txn=Txn(app_id="other", version=0), schema=WIDER),
+    )
+    assert await other.read_schema("t") == await log.read_schema("t") == WIDER
+    assert sum(b"metaData" in data for data in versions(store, "t")) == 2
 
 
-def test_a_type_that_differs_waits_for_the_table_to_change() -> None:
-    async def run() -> None:
-        store, _ = await started()
-        log = LogStore(store)
-        assert await log.version("t") == 1
-        strings = SCHEMA.set(0, pa.field("n", pa.string()))
-        with pytest.raises(SchemaConflict, match="t: column n is long in the table and string in the rows"):
-            await log.commit("t", [add("a")], txn=txn(1), schema=strings)
-        found = metadata(store, "t")
-        foreign(store, "t", {"metaData": {**found, "schemaString": struct_with(found, "n", type="string")}})
-        assert (await log.commit("t", [add("a")], txn=txn(1), schema=strings)).version == 3
-
-    asyncio.run(run())
+async def test_a_type_that_differs_waits_for_the_table_to_change() -> None:
+    store, _ = await started()
+    log = LogStore(store)
+    assert await log.read_version("t") == 1
+    strings = SCHEMA.set(0, pa.field("n", pa.string()))
+    with pytest.raises(SchemaConflict, match="t: column n is long in the table and string in the rows"):
+        await log.commit("t", [add("a")], txn=txn(1), schema=strings)
+    found = metadata(store, "t")
+    foreign(store, "t", {"metaData": {**found, "schemaString": struct_with(found, "n", type="string")}})
+    assert (await log.commit("t", [add("a")], txn=txn(1), schema=strings)).version == 3
 
 
-def test_files_of_other_partitions_are_refused() -> None:
-    async def run() -> None:
-        store, log = await started()
-        file = add("a")
-        for values in ({}, {"day": "1"}, {"date": "1", "bus": "x"}):
-            wrong = type(file)(path="x", size=1, partition_values=values, modification_time=0, stats="")
-            with pytest.raises(SchemaConflict, match=r"partitioned by \['date'\]"):
-                await log.commit("t", [wrong], txn=txn(1))
-        assert len(versions(store, "t")) == 2
-
-    asyncio.run(run())
+async def test_files_of_other_partitions_are_refused() -> None:
+    store, log = await started()
+    file = add("a")
+    for values in ({}, {"day": "1"}, {"date": "1", "bus": "x"}):
+        wrong = type(file)(path="x", size=1, partition_values=values, modification_time=0, stats="")
+        with pytest.raises(SchemaConflict, match=r"partition columns are \['date'\]"):
+            await log.commit("t", [wrong], txn=txn(1))
+    assert len(versions(store, "t")) == 2
 
 
 # A table is replaced
 
 
 @pytest.mark.parametrize("from_checkpoint", [False, True])
-def test_an_overwrite_removes_what_is_live_then_and_nothing_else(from_checkpoint: bool) -> None:
-    async def run() -> None:
-        store, log = await started()
-        for number in range(1, 4):
-            await log.commit("t", [add(number)], txn=txn(number))
-        foreign(store, "t", {"remove": {"path": add(2).to_json()["path"], "dataChange": True}})
-        if from_checkpoint:
-            files = [add("first"), add(1), add(3)]
-            identity = metadata(store, "t")["id"]
-            checkpoint(store, "t", 5, checkpoint_bytes(files, table_id=identity, txns={"app": 3}), clean_up=True)
-        theirs = add("theirs").to_json()
-        odd = {**theirs, "path": "date=2026-11-21/a%20%c3%a9.parquet"}  # spelt as we would not
-        foreign(store, "t", {"add": theirs}, {"add": odd}, version=6)
-        commit = await log.commit("t", [add("new")], txn=txn(4), overwrite=True)
-        lines = raw_lines(store.objects[f"t/_delta_log/{commit.version:020d}.json"][0])
-        removed = {line["remove"]["path"]: line["remove"] for line in lines if "remove" in line}
-        assert removed.keys() == {*(add(name).to_json()["path"] for name in ("first", 1, 3, "theirs")), odd["path"]}
-        assert all(each["partitionValues"] == {"date": "2026-11-21"} for each in removed.values())
-        assert all(each["size"] == 100 and each["dataChange"] for each in removed.values())
-        said = next(line["commitInfo"] for line in lines if "commitInfo" in line)
-        assert (said["isBlindAppend"], said["operationParameters"]["mode"]) == (False, "Overwrite")
-        assert said["operationMetrics"]["numRemovedFiles"] == "5"
-        assert (await log.commit("t", [add("new")], txn=txn(4), overwrite=True)).already
-
-    asyncio.run(run())
+async def test_an_overwrite_removes_what_is_live_then_and_nothing_else(from_checkpoint: bool) -> None:
+    store, log = await started()
+    for number in range(1, 4):
+        await log.commit("t", [add(number)], txn=txn(number))
+    foreign(store, "t", {"remove": {"path": add(2).to_json()["path"], "dataChange": True}})
+    if from_checkpoint:
+        files = [add("first"), add(1), add(3)]
+        identity = metadata(store, "t")["id"]
+        checkpoint(store, "t", 5, checkpoint_bytes(files, table_id=identity, txns={"app": 3}), clean_up=True)
+    theirs = add("theirs").to_json()
+    odd = {**theirs, "path": "date=2026-11-21/a%20%c3%a9.parquet"}  # spelt as we would not
+    foreign(store, "t", {"add": theirs}, {"add": odd}, version=6)
+    commit = await log.commit("t", [add("new")], txn=txn(4), overwrite=True)
+    lines = parse_json_lines(store.objects[f"t/_delta_log/{commit.version:020d}.json"][0])
+    removed = {line["remove"]["path"]: line["remove"] for line in lines if "remove" in line}
+    assert removed.keys() == {*(add(name).to_json()["path"] for name in ("first", 1, 3, "theirs")), odd["path"]}
+    assert all(each["partitionValues"] == {"date": "2026-11-21"} for each in removed.values())
+    assert all(each["size"] == 100 and each["dataChange"] for each in removed.values())
+    said = next(line["commitInfo"] for line in lines if "commitInfo" in line)
+    assert (said["isBlindAppend"], said["operationParameters"]["mode"]) == (False, "Overwrite")
+    assert said["operationMetrics"]["numRemovedFiles"] == "5"
+    assert (await log.commit("t", [add("new")], txn=txn(4), overwrite=True)).already
 
 
 class Busy(MemoryStore):
@@ -237,26 +216,20 @@ class Busy(MemoryStore):
         return await super().put_if_absent(path, data)
 
 
-def test_an_overwrite_that_loses_removes_what_came_meanwhile() -> None:
-    async def run() -> None:
-        store, _ = await started()
-        busy = Busy()
-        busy.objects, busy.left = store.objects, 3
-        log = LogStore(busy)
-        await log.commit("t", [add("new")], txn=txn(1), overwrite=True)
-        assert live(versions(store, "t")) == {add("new").to_json()["path"]}
-        assert len(versions(store, "t")) == 6
-
-    asyncio.run(run())
+async def test_an_overwrite_that_loses_removes_what_came_meanwhile() -> None:
+    store, _ = await started()
+    busy = Busy()
+    busy.objects, busy.left = store.objects, 3
+    log = LogStore(busy)
+    await log.commit("t", [add("new")], txn=txn(1), overwrite=True)
+    assert live(versions(store, "t")) == {add("new").to_json()["path"]}
+    assert len(versions(store, "t")) == 6
 
 
-def test_an_append_only_table_is_not_replaced() -> None:
-    async def run() -> None:
-        store, log = await started()
-        configured = {**metadata(store, "t"), "configuration": {"delta.appendOnly": "true"}}
-        foreign(store, "t", {"metaData": configured})
-        with pytest.raises(TableBlocked, match=r"delta\.appendOnly is set"):
-            await log.commit("t", [], txn=txn(1), overwrite=True)
-        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 3
-
-    asyncio.run(run())
+async def test_an_append_only_table_is_not_replaced() -> None:
+    store, log = await started()
+    configured = {**metadata(store, "t"), "configuration": {"delta.appendOnly": "true"}}
+    foreign(store, "t", {"metaData": configured})
+    with pytest.raises(TableBlocked, match=r"delta\.appendOnly is set"):
+        await log.commit("t", [], txn=txn(1), overwrite=True)
+    assert (await log.commit("t", [add("a")], txn=txn(1))).version == 3

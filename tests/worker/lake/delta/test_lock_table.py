@@ -1,4 +1,4 @@
-"""Commits under an arbiter: how tables are spelled, what entries are, what a commit costs, and a fault at each request."""
+"""Commits under a lock table: how tables are spelled, what entries are, what a commit costs, and a fault at each request."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import pyarrow as pa
 import pytest
 
-from tests.worker.lake.arbiter_scene import APP, LOG, NOW, URI, Scene, once, started, txn, whole
-from tests.worker.lake.arbiters import JAVA, RULES
-from tests.worker.lake.deltas import SCHEMA, add, versions
-from worker.errors import Fatal
-from worker.lake.delta import LogStore, TableBlocked, TablePath
-from worker.lake.delta.arbiter import Arbiter, Entry
-from worker.testing import Faults, Killed, Kind
-from worker.testing_arbiter import MemoryArbiter, MemoryBucket
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.delta import LogStore, TableBlocked, TablePath
+from pcaplake.worker.lake.delta.lock_table import Entry, LockTable
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.testing.faults import Faults, Killed, Kind
+from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
+from tests.worker.lake.delta.deltas import APP, SCHEMA, add, evolving, once, overwriting, txn, versions, without_txn
+from tests.worker.lake.delta.lock_table_scene import LOG, NOW, URI, Scene, started, whole
+from tests.worker.lake.delta.lock_tables import JAVA, RULES
 
 T = TypeVar("T")
 TEMP = re.compile(r"\.tmp/(\d{20})\.json\.[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -39,9 +39,9 @@ TEMP = re.compile(r"\.tmp/(\d{20})\.json\.[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[
     ],
 )
 def test_a_table_has_one_spelling(scheme: str, lake: str, table: str, path: str) -> None:
-    found = TablePath.of(f"{scheme}://{lake}", table)
+    found = TablePath.for_table(f"{scheme}://{lake}", table)
     assert (found.uri, str(found)) == (f"s3a://{path}",) * 2
-    others = list(found.misspelled())
+    others = list(found.other_spellings())
     assert len(set(others)) == len(others)
     assert {f"s3://{path}", f"s3n://{path}", f"s3a://{path}/", f"s3://{path}/"} <= {*others}
     assert found.uri not in others
@@ -54,15 +54,15 @@ def test_a_table_has_one_spelling(scheme: str, lake: str, table: str, path: str)
         ("bucket/a", "only a lake on S3.*write s3://bucket/path"),
         ("gs://bucket/a", "only a lake on S3"),
         ("file:///bucket/a", "only a lake on S3"),
-        ("s3://", "'' is no bucket"),
-        ("s3:///a", "'' is no bucket"),
-        ("s3://key:secret@bucket/a", "is no bucket; write s3://bucket/path, without a key"),
+        ("s3://", "'' is not a bucket"),
+        ("s3:///a", "'' is not a bucket"),
+        ("s3://key:secret@bucket/a", "is not a bucket; write s3://bucket/path, without a key"),
         ("s3://bucket:9000/a", "without a key, a port"),
         ("s3://bucket//a", "write s3://bucket/a/t"),
         ("s3://bucket/a//b", "write s3://bucket/a/b/t"),
         ("s3://bucket/./a", "write s3://bucket/a/t"),
         ("s3://bucket/a/../b", "is empty, '.' or '..'"),
-        ("s3://bucket/a%20b", "percent-encoded, which Spark takes for the name; write the name itself"),
+        ("s3://bucket/a%20b", "percent-encoded, which Spark takes literally; write the plain name"),
         ("s3://bucket/100%", "has '%'"),
         ("s3://bucket/a?b", r"has '\?'"),
         ("s3://bucket/a#b", "has '#'"),
@@ -74,7 +74,7 @@ def test_a_table_has_one_spelling(scheme: str, lake: str, table: str, path: str)
 )
 def test_a_spelling_that_not_everybody_shares_is_refused(lake: str, message: str) -> None:
     with pytest.raises(Fatal, match=message):
-        TablePath.of(lake, "t")
+        TablePath.for_table(lake, "t")
 
 
 # What an entry is
@@ -85,14 +85,14 @@ def test_an_entry_is_what_java_reads_and_writes() -> None:
     assert (entry.version, entry.complete, entry.expires) == (42, False, None)
     assert entry.to_item() == JAVA
     done = {**JAVA, "complete": "true", "expireTime": 1_800_086_400}
-    assert Entry.from_item(done) == entry.completed(1.8e9)
-    assert entry.completed(1.8e9 + 0.9).to_item() == done
-    mine = Entry.new(TablePath(URI), 42)
+    assert Entry.from_item(done) == entry.as_completed(1.8e9)
+    assert entry.as_completed(1.8e9 + 0.9).to_item() == done
+    mine = Entry.for_new_version(TablePath(URI), 42)
     match = TEMP.fullmatch(mine.temp_path)
     assert match is not None
     assert int(match[1]) == 42
     assert mine.to_item() == {**JAVA, "tempPath": mine.temp_path}
-    assert Entry.new(TablePath(URI), 42) != mine
+    assert Entry.for_new_version(TablePath(URI), 42) != mine
 
 
 @pytest.mark.parametrize(
@@ -101,34 +101,31 @@ def test_an_entry_is_what_java_reads_and_writes() -> None:
      {"tempPath": "../x"}, {"tempPath": "/x"}],
 )  # fmt: skip
 def test_an_item_that_is_no_entry_is_named(change: dict[str, Any]) -> None:
-    with pytest.raises(TableBlocked, match=r"an item that no Delta log store wrote.*mend its tempPath"):
+    with pytest.raises(TableBlocked, match=r"an item that is not from a Delta log store.*correct its tempPath"):
         Entry.from_item({**JAVA, **change})
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_arbiter_in_memory(rule: Callable[[Arbiter], Awaitable[None]]) -> None:
-    asyncio.run(rule(MemoryArbiter()))
+def test_the_lock_table_in_memory(rule: Callable[[LockTable], Awaitable[None]]) -> None:
+    asyncio.run(rule(MemoryLockTable()))
 
 
-def test_a_commit_leaves_what_java_would() -> None:
-    async def run() -> None:
-        scene, log = await started()
-        commit = await log.commit("t", [add("a")], txn=txn(1))
-        assert commit.version == 2
-        assert scene.entries() == {0: "true", 1: "true", 2: "true"}
-        for version in range(3):
-            item = scene.entry(version)
-            assert list(item) == ["tablePath", "fileName", "tempPath", "complete", "expireTime"]
-            assert {**item, "tempPath": ""} == {
-                "tablePath": URI, "fileName": f"{version:020d}.json", "tempPath": "", "complete": "true",
-                "expireTime": 1_800_086_400,
-            }  # fmt: skip
-            assert TEMP.fullmatch(item["tempPath"])
-            assert scene.store.objects[LOG + item["tempPath"]][0] == versions(scene.store, "t")[version]
-        assert len(scene.store.objects) == 6
-        await scene.settled()
-
-    asyncio.run(run())
+async def test_a_commit_leaves_what_java_would() -> None:
+    scene, log = await started()
+    commit = await log.commit("t", [add("a")], txn=txn(1))
+    assert commit.version == 2
+    assert scene.entries() == {0: "true", 1: "true", 2: "true"}
+    for version in range(3):
+        item = scene.entry(version)
+        assert list(item) == ["tablePath", "fileName", "tempPath", "complete", "expireTime"]
+        assert {**item, "tempPath": ""} == {
+            "tablePath": URI, "fileName": f"{version:020d}.json", "tempPath": "", "complete": "true",
+            "expireTime": 1_800_086_400,
+        }  # fmt: skip
+        assert TEMP.fullmatch(item["tempPath"])
+        assert scene.store.objects[LOG + item["tempPath"]][0] == versions(scene.store, "t")[version]
+    assert len(scene.store.objects) == 6
+    await scene.settled()
 
 
 # What a commit costs
@@ -142,11 +139,11 @@ class Waves(Faults):
         self.waves: list[list[str]] = []
         self.waiting_now: list[tuple[str, asyncio.Event]] = []
 
-    async def around(self, point: str, effect: Callable[[], T]) -> T:
+    async def run_with_faults(self, point: str, effect: Callable[[], T]) -> T:
         sent = asyncio.Event()
         self.waiting_now.append((point.split(" ")[0], sent))
         await sent.wait()
-        return await super().around(point, effect)
+        return await super().run_with_faults(point, effect)
 
     async def drive(self, task: asyncio.Task[T]) -> T:
         while not task.done():
@@ -160,39 +157,24 @@ class Waves(Faults):
         return task.result()
 
 
-def test_a_warm_commit_asks_for_six_things_in_four_waves() -> None:
-    async def run() -> None:
-        scene, _ = await started()
-        waves = Waves()
-        log = scene.log(waves)
-        await waves.drive(asyncio.create_task(log.version("t")))
-        for number in range(1, 8):
-            waves.waves.clear()
-            await waves.drive(asyncio.create_task(log.commit("t", [add(number)], txn=txn(number))))
-            assert waves.waves == [
-                ["store.put"],
-                ["arbiter.put"],
-                ["store.put_if_absent"],
-                ["arbiter.complete", "store.get", "store.head"],
-            ]
-        assert len(waves.seen) > 7 * 6
-
-    asyncio.run(run())
+async def test_a_warm_commit_asks_for_six_things_in_four_waves() -> None:
+    scene, _ = await started()
+    waves = Waves()
+    log = scene.log(waves)
+    await waves.drive(asyncio.create_task(log.read_version("t")))
+    for number in range(1, 8):
+        waves.waves.clear()
+        await waves.drive(asyncio.create_task(log.commit("t", [add(number)], txn=txn(number))))
+        assert waves.waves == [
+            ["store.put"],
+            ["lock_table.put"],
+            ["store.put_if_absent"],
+            ["lock_table.complete", "store.get", "store.get"],
+        ]
+    assert len(waves.seen) > 7 * 6
 
 
 # A fault at each request
-
-
-async def without_txn(log: LogStore) -> object:
-    return await log.commit("t", [add("a")])
-
-
-async def evolving(log: LogStore) -> object:
-    return await log.commit("t", [add("a")], txn=txn(1), schema=SCHEMA.append(pa.field("new", pa.int8())))
-
-
-async def overwriting(log: LogStore) -> object:
-    return await log.commit("t", [add("a")], txn=txn(1), overwrite=True)
 
 
 def requests(act: Callable[[LogStore], Awaitable[object]], *, cold: bool) -> list[str]:
@@ -203,7 +185,7 @@ def requests(act: Callable[[LogStore], Awaitable[object]], *, cold: bool) -> lis
         faults = Faults()
         log = scene.log(faults)
         if not cold:
-            await log.version("t")
+            await log.read_version("t")
         faults.seen.clear()
         await act(log)
         return [re.sub(r"(?<=\.json\.).{36}", "*", point) for point in faults.seen]
@@ -219,18 +201,18 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
     act: Callable[[LogStore], Awaitable[object]], kind: Kind, times: int, cold: bool
 ) -> None:
     seen = requests(act, cold=cold)
-    assert {point.split(" ")[0] for point in seen} >= {"store.put", "arbiter.put", "arbiter.complete"}
+    assert {point.split(" ")[0] for point in seen} >= {"store.put", "lock_table.put", "lock_table.complete"}
 
     async def run(number: int) -> None:
         faults = Faults()
         scene, _ = await started()
         log = scene.log(faults)
         if not cold:
-            await log.version("t")
+            await log.read_version("t")
         skipped = Counter(seen[: number + 1])[seen[number]] - 1
         for _ in range(skipped):  # the same request may come more than once: only this one fails
-            faults.at(seen[number], "nothing")  # type: ignore[arg-type]
-        faults.at(seen[number], kind, times)
+            faults.inject_fault(seen[number], "nothing")  # type: ignore[arg-type]
+        faults.inject_fault(seen[number], kind, times)
         dead = kind.startswith("dead")
         if dead:
             with pytest.raises(Killed):
@@ -243,7 +225,7 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
             await act(again)
             await act(log if not dead else again)
             assert scene.names() == whole("first", "a")
-            assert await again.txn("t", APP) == 1
+            assert await again.read_transaction("t", APP) == 1
         await scene.settled()
 
     for number in range(len(seen)):
@@ -255,8 +237,8 @@ def test_a_fault_while_a_table_is_made(kind: Kind) -> None:
     async def run(number: int) -> bool:
         scene, faults = Scene(), Faults()
         for _ in range(number):
-            faults.at("*", "nothing")  # type: ignore[arg-type]
-        faults.at("*", kind)
+            faults.inject_fault("*", "nothing")  # type: ignore[arg-type]
+        faults.inject_fault("*", kind)
         try:
             made = await scene.log(faults).create("t", SCHEMA, partition_columns=["date"])
         except Killed:
@@ -272,29 +254,26 @@ def test_a_fault_while_a_table_is_made(kind: Kind) -> None:
     assert number > 8
 
 
-def test_what_nobody_may_is_not_tried_again() -> None:
-    class Refusing(MemoryArbiter):
+async def test_what_nobody_may_is_not_tried_again() -> None:
+    class Refusing(MemoryLockTable):
         tries = 0
 
-        async def put(self, entry: Entry) -> Entry | None:
+        async def put_entry_if_absent(self, entry: Entry) -> Entry | None:
             self.tries += 1
             raise Fatal("PutItem: 403")
 
-    async def run() -> None:
-        scene, _ = await started()
-        refusing = Refusing(shared=scene.arbiter._shared)
-        with pytest.raises(Fatal, match="403"):
-            await LogStore(scene.store, arbiter=refusing).commit("t", [add("a")], txn=txn(1))
-        assert refusing.tries == 1
-        await scene.settled()
-
-    asyncio.run(run())
+    scene, _ = await started()
+    refusing = Refusing(shared=scene.lock_table._shared)
+    with pytest.raises(Fatal, match="403"):
+        await LogStore(scene.store, lock_table=refusing).commit("t", [add("a")], txn=txn(1))
+    assert refusing.tries == 1
+    await scene.settled()
 
 
 # Our own requests, repeated on their way
 
 
-class Repeating(MemoryBucket):
+class Repeating(MemoryS3Store):
     """The client sends every conditional put twice and hears the second answer."""
 
     async def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -302,7 +281,7 @@ class Repeating(MemoryBucket):
         return await super().put_if_absent(path, data)
 
 
-class Conflicting(MemoryBucket):
+class Conflicting(MemoryS3Store):
     """Another request was at the object (409), so the client says it exists. It need not: nothing was written."""
 
     refusals = 2
@@ -315,28 +294,22 @@ class Conflicting(MemoryBucket):
 
 
 @pytest.mark.parametrize("wrap", [Repeating, Conflicting])
-def test_a_refusal_does_not_prove_that_somebody_else_was_faster(wrap: type[MemoryBucket]) -> None:
-    async def run() -> None:
-        scene, _ = await started()
-        commit = await scene.log(wrap=wrap).commit("t", [add("a")], txn=txn(1))
-        assert (commit.version, commit.adds, commit.already) == (2, 1, False)
-        assert scene.names() == whole("first", "a")
-        await scene.settled()
-
-    asyncio.run(run())
+async def test_a_refusal_does_not_prove_that_somebody_else_was_faster(wrap: type[MemoryS3Store]) -> None:
+    scene, _ = await started()
+    commit = await scene.log(wrap=wrap).commit("t", [add("a")], txn=txn(1))
+    assert (commit.version, commit.adds, commit.already) == (2, 1, False)
+    assert scene.names() == whole("first", "a")
+    await scene.settled()
 
 
-def test_an_entry_that_is_ours_already_is_won() -> None:
-    class Twice(MemoryArbiter):
-        async def put(self, entry: Entry) -> Entry | None:
-            await super().put(entry)
-            return await super().put(entry)
+async def test_an_entry_that_is_ours_already_is_won() -> None:
+    class Twice(MemoryLockTable):
+        async def put_entry_if_absent(self, entry: Entry) -> Entry | None:
+            await super().put_entry_if_absent(entry)
+            return await super().put_entry_if_absent(entry)
 
-    async def run() -> None:
-        scene, _ = await started()
-        log = LogStore(scene.store, arbiter=Twice(shared=scene.arbiter._shared), now=lambda: NOW)
-        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 2
-        assert len([name for name in scene.store.objects if f".tmp/{2:020d}" in name]) == 1
-        await scene.settled()
-
-    asyncio.run(run())
+    scene, _ = await started()
+    log = LogStore(scene.store, lock_table=Twice(shared=scene.lock_table._shared), runtime=Runtime(now=lambda: NOW))
+    assert (await log.commit("t", [add("a")], txn=txn(1))).version == 2
+    assert len([name for name in scene.store.objects if f".tmp/{2:020d}" in name]) == 1
+    await scene.settled()

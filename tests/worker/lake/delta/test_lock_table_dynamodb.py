@@ -1,4 +1,4 @@
-"""What the DynamoDB arbiter makes of answers; what it does to a table is tested with one (tests/integration)."""
+"""What the DynamoDB lock table makes of answers; what it does to a table is tested with one (tests/integration)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from tests.worker.lake.arbiters import JAVA
-from worker.errors import Fatal, Retryable
-from worker.lake.delta.arbiter import Entry, TablePath
-from worker.lake.delta.dynamodb import DynamoArbiter
-from worker.lake.dynamo import ConditionLost, Dynamo, item
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
+from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
+from pcaplake.worker.lake.dynamodb_table import ConditionLost, DynamoClient, to_attribute_values
+from tests.worker.lake.delta.lock_tables import JAVA
 
 TABLE = TablePath(JAVA["tablePath"])
 DATE = {"HTTPHeaders": {"date": "Sat, 21 Nov 2026 12:00:00 GMT"}}
@@ -41,7 +41,7 @@ class Scripted:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.closed = False
 
-    async def call(self, operation: str, **arguments: Any) -> Mapping[str, Any]:
+    async def call_operation(self, operation: str, **arguments: Any) -> Mapping[str, Any]:
         self.asked.append((operation, arguments))
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
@@ -52,13 +52,13 @@ class Scripted:
         self.closed = True
 
 
-def arbiter(*answers: Mapping[str, Any] | Exception) -> tuple[Scripted, DynamoArbiter]:
+def lock_table(*answers: Mapping[str, Any] | Exception) -> tuple[Scripted, DynamoLockTable]:
     client = Scripted(*answers)
-    return client, DynamoArbiter(cast(Dynamo, client))
+    return client, DynamoLockTable(cast(DynamoClient, client))
 
 
 def verify(described: Mapping[str, Any], **rest: Any) -> float | None:
-    return asyncio.run(arbiter({"Table": described, **rest})[1].verify())
+    return asyncio.run(lock_table({"Table": described, **rest})[1].verify_and_read_clock())
 
 
 def test_a_lock_table_is_accepted_with_its_clock() -> None:
@@ -80,9 +80,9 @@ def test_a_lock_table_is_accepted_with_its_clock() -> None:
                 ]
             },
             Fatal,
-            "no lock table",
+            "not a lock table",
         ),
-        ({"KeySchema": [{"AttributeName": "tablePath", "KeyType": "HASH"}]}, Fatal, "no lock table"),
+        ({"KeySchema": [{"AttributeName": "tablePath", "KeyType": "HASH"}]}, Fatal, "not a lock table"),
     ],
 )
 def test_a_lock_table_is_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -92,7 +92,7 @@ def test_a_lock_table_is_refused(change: dict[str, Any], error: type[Exception],
 
 
 def pages(*names: Sequence[str]) -> list[dict[str, Any]]:
-    items = [[item({**JAVA, "fileName": name}) for name in page] for page in names]
+    items = [[to_attribute_values({**JAVA, "fileName": name}) for name in page] for page in names]
     last = len(items) - 1
     return [
         {"Items": page} | ({"LastEvaluatedKey": {"page": {"N": str(n)}}} if n < last else {})
@@ -100,37 +100,31 @@ def pages(*names: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_newest_version_is_found_behind_other_files_and_empty_pages() -> None:
-    async def run() -> None:
-        client, found = arbiter(*pages(["zz.crc"], [], [JAVA["fileName"]], ["never asked for"]))
-        assert await found.newest(TABLE) == Entry.from_item(JAVA)
-        assert [each.get("ExclusiveStartKey") for _, each in client.asked] == [
-            None, {"page": {"N": "0"}}, {"page": {"N": "1"}},
-        ]  # fmt: skip
-        assert all(each["ConsistentRead"] and not each["ScanIndexForward"] for _, each in client.asked)
-        client, found = arbiter(*pages(["zz.crc"], []))
-        assert await found.newest(TABLE) is None
-        assert not await arbiter(*pages([]))[1].knows("s3://bucket/lake/t")
-        await found.close()
-        assert client.closed
-
-    asyncio.run(run())
+async def test_the_newest_version_is_found_behind_other_files_and_empty_pages() -> None:
+    client, found = lock_table(*pages(["zz.crc"], [], [JAVA["fileName"]], ["never asked for"]))
+    assert await found.get_newest_entry(TABLE) == Entry.from_item(JAVA)
+    assert [each.get("ExclusiveStartKey") for _, each in client.asked] == [
+        None, {"page": {"N": "0"}}, {"page": {"N": "1"}},
+    ]  # fmt: skip
+    assert all(each["ConsistentRead"] and not each["ScanIndexForward"] for _, each in client.asked)
+    client, found = lock_table(*pages(["zz.crc"], []))
+    assert await found.get_newest_entry(TABLE) is None
+    assert not await lock_table(*pages([]))[1].has_entries_for("s3://bucket/lake/t")
+    await found.close()
+    assert client.closed
 
 
-def test_a_lost_condition_tells_whose_entry_it_is() -> None:
-    async def run() -> None:
-        mine, theirs = Entry.new(TABLE, 42), Entry.from_item(JAVA)
-        done = mine.completed(1.8e9)
-        for lost, answer in ((ConditionLost(JAVA), theirs), (ConditionLost({}), None)):
-            assert await arbiter(lost)[1].complete(done) == answer
-        assert await arbiter(ConditionLost(JAVA))[1].put(mine) == theirs
-        client, found = arbiter({}, {})
-        assert await found.put(mine) is None
-        assert await found.complete(done) is None
-        (_, put), (_, update) = client.asked
-        assert put["Item"] == {name: {"S": value} for name, value in {**JAVA, "tempPath": mine.temp_path}.items()}
-        assert update["ExpressionAttributeValues"] == {
-            ":complete": {"S": "true"}, ":expires": {"N": "1800086400"}, ":temp": {"S": mine.temp_path},
-        }  # fmt: skip
-
-    asyncio.run(run())
+async def test_a_lost_condition_tells_whose_entry_it_is() -> None:
+    mine, theirs = Entry.for_new_version(TABLE, 42), Entry.from_item(JAVA)
+    done = mine.as_completed(1.8e9)
+    for lost, answer in ((ConditionLost(JAVA), theirs), (ConditionLost({}), None)):
+        assert await lock_table(lost)[1].complete_entry(done) == answer
+    assert await lock_table(ConditionLost(JAVA))[1].put_entry_if_absent(mine) == theirs
+    client, found = lock_table({}, {})
+    assert await found.put_entry_if_absent(mine) is None
+    assert await found.complete_entry(done) is None
+    (_, put), (_, update) = client.asked
+    assert put["Item"] == {name: {"S": value} for name, value in {**JAVA, "tempPath": mine.temp_path}.items()}
+    assert update["ExpressionAttributeValues"] == {
+        ":complete": {"S": "true"}, ":expires": {"N": "1800086400"}, ":temp": {"S": mine.temp_path},
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Random schedules of writers under one arbiter: ours, all with the same transactions, and Java's."""
+"""Random schedules of writers under one lock table: ours, all with the same transactions, and Java's."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.worker.lake.arbiter_scene import APP, LOG, Scene, txn, whole
-from tests.worker.lake.deltas import SCHEMA, add, checkpoint, checkpoint_bytes, metadata
-from worker.errors import OutcomeUnknown, Retryable
-from worker.lake.delta import TableBlocked
-from worker.lake.delta import checkpoint as checkpoint_module
-from worker.lake.delta import log as log_module
-from worker.lake.delta.arbiter import Entry
-from worker.lake.delta.publish import Arbitrated
-from worker.lake.store import Listing, ObjectMeta, Store
-from worker.testing import Faults, Killed
-from worker.testing_arbiter import MemoryArbiter
+from pcaplake.worker.errors import OutcomeUnknown, Retryable
+from pcaplake.worker.lake.delta import TableBlocked
+from pcaplake.worker.lake.delta import checkpoint as checkpoint_module
+from pcaplake.worker.lake.delta import log_state as tail_module
+from pcaplake.worker.lake.delta import log_store as log_module
+from pcaplake.worker.lake.delta.lock_table import Entry
+from pcaplake.worker.lake.delta.log_state import Checkpoint, LogState
+from pcaplake.worker.lake.delta.publish import LockTablePublisher
+from pcaplake.worker.lake.store.store import Listing, ObjectMeta, Store
+from pcaplake.worker.testing.faults import Faults, Killed
+from pcaplake.worker.testing.lock_table import MemoryLockTable
+from tests.worker.lake.delta.deltas import APP, SCHEMA, add, checkpoint, checkpoint_bytes, metadata, txn
+from tests.worker.lake.delta.lock_table_scene import LOG, Scene, whole
 
 T = TypeVar("T")
 SCHEDULES = 250
@@ -38,12 +40,12 @@ class Shuffled(Faults):
         super().__init__()
         self.rng, self.rate = rng, rate
 
-    async def around(self, point: str, effect: Callable[[], T]) -> T:
+    async def run_with_faults(self, point: str, effect: Callable[[], T]) -> T:
         for _ in range(self.rng.choice([0, 1, 3, self.rng.choice([10, 300])])):
             await asyncio.sleep(0)
         if self.rng.random() < self.rate:
-            self.at("*", self.rng.choice(["error", "lost", "dead before", "dead after"]))
-        return await super().around(point, effect)
+            self.inject_fault("*", self.rng.choice(["error", "lost", "dead before", "dead after"]))
+        return await super().run_with_faults(point, effect)
 
 
 class World:
@@ -56,6 +58,7 @@ class World:
         self.scene = Scene()
         self.rate = self.rng.choice([0.0, 0.03, 0.1])
         self.cleans, self.cleaning = seed % 2 == 1, random.Random(f"clean-up {seed}")  # moves nothing else
+        self.late = random.Random(f"late checkpoints {seed}")
         self.counts: Counter[str] = Counter()
         self.expired = set[str]()
         self.java_files = 0
@@ -88,6 +91,8 @@ class World:
                 await asyncio.sleep(0)
             self.counts[act := self.rng.choice(["reads", "appends", "steps", "horizon"])] += 1
             getattr(self, act)()
+            if self.late.random() < 0.05:
+                self.old_hint()
             if self.cleans and self.cleaning.random() < 0.05:
                 self.day()
 
@@ -129,10 +134,8 @@ class World:
     def view(self) -> tuple[int, dict[str, int], list[str]]:
         """Version, transactions and files as a reader has them: newest checkpoint, then JSON without a gap."""
         objects = self.scene.store.objects
-        version, txns, files = -1, {}, []
-        if f"{LOG}_last_checkpoint" in objects:
-            version = json.loads(objects[f"{LOG}_last_checkpoint"][0])["version"]
-            txns, files = self.checkpoints[version]
+        version = max(self.checkpoints, default=-1)
+        txns, files = self.checkpoints.get(version, ({}, []))
         txns, files = dict(txns), list(files)
         while (found := objects.get(f"{LOG}{version + 1:020d}.json")) is not None:
             version += 1
@@ -153,11 +156,18 @@ class World:
             return
         self.counts["horizons"] += 1
         self.checkpoints[version] = (txns, files)
-        data = checkpoint_bytes([], table_id=self.table_id, txns=txns)
+        self.old[version] = data = checkpoint_bytes([], table_id=self.table_id, txns=txns)
         checkpoint(self.scene.store, "t", version, data, clean_up=not self.cleans or self.cleaning.random() < 0.5)
         self.scene.time += WEEK
         if self.rng.random() < 0.7:
             self.expire()
+
+    def old_hint(self) -> None:
+        """A checkpointer that stood still puts its checkpoint of an old version now, and its `_last_checkpoint`."""
+        if self.old:
+            self.counts["late hints"] += 1
+            version = self.late.choice(sorted(self.old))
+            checkpoint(self.scene.store, "t", version, self.old[version])
 
     def day(self) -> None:
         """A day passes at once, and TTL takes what it may; the log is as it was."""
@@ -165,14 +175,15 @@ class World:
         self.expire()
 
     def expire(self) -> None:
-        for key, item in list(self.scene.arbiter.items.items()):
+        for key, item in list(self.scene.lock_table.items.items()):
             if item["complete"] == "true":
-                del self.scene.arbiter.items[key]
+                del self.scene.lock_table.items[key]
                 self.expired.add(item["fileName"])
 
     async def run(self) -> None:
         await self.scene.log().create("t", SCHEMA, partition_columns=["date"])
         self.table_id, self.checkpoints = metadata(self.scene.store, "t")["id"], {}
+        self.old = dict[int, bytes]()  # what a checkpointer of that version writes
         tasks = [asyncio.create_task(self.committer()) for _ in range(self.COMMITTERS)]
         ended = lambda: all(task.done() for task in tasks)  # noqa: E731
         await asyncio.gather(*tasks, self.others(ended), self.cleaner(ended))
@@ -180,7 +191,7 @@ class World:
         for batch in range(self.BATCHES + 1):
             await last.commit("t", [add(f"{batch}-{n}") for n in range(2)], txn=txn(batch + 1))
         version, txns, files = self.view()
-        assert version == self.newest() == await self.scene.log().version("t")
+        assert version == self.newest() == await self.scene.log().read_version("t")
         assert txns == {APP: self.BATCHES + 1}
         assert Counter(file for file in files if "java" not in file) == whole(
             *(f"{batch}-{n}" for batch in range(self.BATCHES + 1) for n in range(2))
@@ -215,7 +226,11 @@ def test_every_transaction_once_in_every_schedule() -> None:
     for seed in range(SCHEDULES):
         total += survive(seed)
     assert (
-        min(total[kind] for kind in ("killed", "reads", "appends", "steps", "horizons", "days", "cleaned up")) > 100
+        min(
+            total[kind]
+            for kind in ("killed", "reads", "appends", "steps", "horizons", "late hints", "days", "cleaned up")
+        )
+        > 100
     ), total
 
 
@@ -231,55 +246,68 @@ def mutant(patch: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.Monk
 def a_commit_below_the_horizon_counts(patch: pytest.MonkeyPatch) -> None:
     """3b left out."""
 
-    async def settled(store: Store, table: str, version: int) -> bool:
+    async def settled(store: Store, table: str, tail: LogState) -> bool:
         return True
 
-    patch.setattr(log_module, "settled", settled)
+    patch.setattr(log_module, "is_still_settled", settled)
+
+
+@mutant
+def no_checkpoint_is_newer_than_the_hint(patch: pytest.MonkeyPatch) -> None:
+    real = tail_module.newest_complete_checkpoint
+
+    async def newest(store: Store, table: str) -> tuple[Listing, Checkpoint | None]:
+        listing = await store.list(tail_module.delta_log_path(table))
+        hint = await tail_module.read_last_checkpoint_hint(store, table)
+        return listing, hint or real(table, listing)
+
+    patch.setattr(tail_module, "_find_newest_checkpoint", newest)
+    patch.setattr(tail_module, "newest_complete_checkpoint", lambda table, listing: None)
 
 
 @mutant
 def an_incomplete_entry_is_passed_over(patch: pytest.MonkeyPatch) -> None:
-    async def repair(self: Arbitrated, table: str, entry: Entry) -> None: ...
+    async def repair(self: LockTablePublisher, table: str, entry: Entry) -> None: ...
 
-    patch.setattr(Arbitrated, "_repair", repair)
+    patch.setattr(LockTablePublisher, "_repair_version", repair)
 
 
 @mutant
-def catching_up_does_not_ask_the_arbiter(patch: pytest.MonkeyPatch) -> None:
-    async def newest(self: Arbitrated, table: str) -> int:
+def catching_up_does_not_ask_the_lock_table(patch: pytest.MonkeyPatch) -> None:
+    async def newest(self: LockTablePublisher, table: str) -> int:
         return -1
 
-    patch.setattr(Arbitrated, "newest", newest)
+    patch.setattr(LockTablePublisher, "find_newest_version", newest)
 
 
 @mutant
 def who_lost_the_entry_goes_on(patch: pytest.MonkeyPatch) -> None:
-    real = MemoryArbiter.put
+    real = MemoryLockTable.put_entry_if_absent
 
-    async def put(self: MemoryArbiter, entry: Entry) -> Entry | None:
+    async def put(self: MemoryLockTable, entry: Entry) -> Entry | None:
         await real(self, entry)
         return None
 
-    patch.setattr(MemoryArbiter, "put", put)
+    patch.setattr(MemoryLockTable, "put_entry_if_absent", put)
 
 
 @mutant
 def the_entry_is_completed_before_the_version(patch: pytest.MonkeyPatch) -> None:
-    real = Arbitrated._make
+    real = LockTablePublisher._put_version_file
 
-    async def make(self: Arbitrated, table: str, entry: Entry, data: bytes) -> bytes:
-        await self._complete(entry)
+    async def make(self: LockTablePublisher, table: str, entry: Entry, data: bytes) -> bytes:
+        await self._complete_entry(entry)
         return await real(self, table, entry, data)
 
-    patch.setattr(Arbitrated, "_make", make)
+    patch.setattr(LockTablePublisher, "_put_version_file", make)
 
 
 @mutant
 def clean_up_leaves_incomplete_entries(patch: pytest.MonkeyPatch) -> None:
-    async def settle(self: Arbitrated, table: str) -> int:
+    async def settle(self: LockTablePublisher, table: str) -> int:
         return 0
 
-    patch.setattr(Arbitrated, "settle", settle)
+    patch.setattr(LockTablePublisher, "settle_versions", settle)
 
 
 def _temporary(listing: Listing) -> list[ObjectMeta]:
@@ -293,7 +321,7 @@ def temp_objects_go_by_age(patch: pytest.MonkeyPatch) -> None:
         old = newest - timedelta(seconds=WEEK)
         return [meta.path for meta in _temporary(listing) if meta.last_modified <= old]
 
-    patch.setattr(checkpoint_module, "_temporary", temporary)
+    patch.setattr(checkpoint_module, "_list_unneeded_temp_objects", temporary)
 
 
 @mutant
@@ -301,24 +329,24 @@ def temp_objects_go_before_their_version_is_there(patch: pytest.MonkeyPatch) -> 
     def temporary(table: str, listing: Listing, below: int) -> list[str]:
         return [meta.path for meta in _temporary(listing)]
 
-    patch.setattr(checkpoint_module, "_temporary", temporary)
+    patch.setattr(checkpoint_module, "_list_unneeded_temp_objects", temporary)
 
 
 @mutant
 def a_version_of_somebody_else_is_taken_for_ours(patch: pytest.MonkeyPatch) -> None:
     """What N.json holds after a refusal is not compared with what was to be put."""
-    real = Arbitrated._make
+    real = LockTablePublisher._put_version_file
 
-    async def make(self: Arbitrated, table: str, entry: Entry, data: bytes) -> bytes:
+    async def make(self: LockTablePublisher, table: str, entry: Entry, data: bytes) -> bytes:
         await real(self, table, entry, data)
         return data
 
-    patch.setattr(Arbitrated, "_make", make)
+    patch.setattr(LockTablePublisher, "_put_version_file", make)
 
 
 @mutant
 def the_log_is_not_asked_what_became_of_an_attempt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log_module, "_found", lambda request, tail, mine: None)
+    patch.setattr(log_module, "_find_committed", lambda request, tail, mine: None)
 
 
 TOLD = {

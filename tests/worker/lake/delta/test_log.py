@@ -12,27 +12,32 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from tests.worker.lake.deltas import (
+from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.worker.lake.delta import LogStore, SchemaConflict, Txn
+from pcaplake.worker.lake.delta.actions import CommitInfo, parse_actions, parse_json_lines
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.testing.faults import Faults, Killed, Kind
+from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.lake.delta.deltas import (
+    APP,
     SCHEMA,
     add,
     added,
     checkpoint,
     checkpoint_bytes,
+    evolving,
     folder_versions,
     foreign,
     metadata,
+    once,
+    overwriting,
+    txn,
     versions,
+    without_txn,
 )
-from worker.errors import Fatal, OutcomeUnknown, Retryable
-from worker.lake.delta import LogStore, SchemaConflict, Txn
-from worker.lake.delta.actions import CommitInfo, from_lines, raw_lines
-from worker.lake.store import Store
-from worker.testing import Faults, Killed, Kind, MemoryStore
-
-APP = "app"
 
 
 class Clock:
@@ -52,7 +57,8 @@ class Clock:
 def open_log(store: Store, **options: Any) -> LogStore:
     clock = Clock()
     options = {"clock": clock, "sleep": clock.sleep, "rng": random.Random(7), "now": lambda: 1.8e9, **options}
-    return LogStore(store, **options)
+    runtime = Runtime(**{name: options.pop(name) for name in Runtime.__slots__ if name in options})
+    return LogStore(store, runtime=runtime, **options)
 
 
 def names(store: MemoryStore) -> Counter[str]:
@@ -61,10 +67,6 @@ def names(store: MemoryStore) -> Counter[str]:
 
 def whole(*files: object) -> Counter[str]:
     return Counter(add(name).path for name in files)
-
-
-def txn(version: int) -> Txn:
-    return Txn(app_id=APP, version=version)
 
 
 async def started(faults: Faults | None = None, **options: Any) -> tuple[MemoryStore, LogStore]:
@@ -76,82 +78,67 @@ async def started(faults: Faults | None = None, **options: Any) -> tuple[MemoryS
     return store, log
 
 
-def test_a_commit_is_one_version_with_all_that_belongs_together() -> None:
-    async def run() -> None:
-        store, log = await started(engine_info="me 1.0")
-        commit = await log.commit("t", [add("a", rows=3), add("b", rows=4)], txn=txn(1))
-        assert (commit.version, commit.adds, commit.already) == (2, 2, False)
-        info, *rest = raw_lines(versions(store, "t")[2])
-        assert [next(iter(line)) for line in rest] == ["txn", "add", "add"]
-        said = info["commitInfo"]
-        assert (said["operation"], said["engineInfo"], said["isBlindAppend"]) == ("WRITE", "me 1.0", True)
-        assert said["operationMetrics"] == {"numFiles": "2", "numOutputBytes": "200", "numOutputRows": "7"}
-        ids = [a.txn_id for data in versions(store, "t") for a in from_lines(data) if isinstance(a, CommitInfo)]
-        assert len(set(ids)) == 3
-        assert await log.txn("t", APP) == 1
-        assert await log.version("t") == 2
-        assert await log.schema("t") == SCHEMA
-        assert await log.partition_columns("t") == ("date",)
-
-    asyncio.run(run())
+async def test_a_commit_is_one_version_with_all_that_belongs_together() -> None:
+    store, log = await started(engine_info="me 1.0")
+    commit = await log.commit("t", [add("a", rows=3), add("b", rows=4)], txn=txn(1))
+    assert (commit.version, commit.adds, commit.already) == (2, 2, False)
+    info, *rest = parse_json_lines(versions(store, "t")[2])
+    assert [next(iter(line)) for line in rest] == ["txn", "add", "add"]
+    said = info["commitInfo"]
+    assert (said["operation"], said["engineInfo"], said["isBlindAppend"]) == ("WRITE", "me 1.0", True)
+    assert said["operationMetrics"] == {"numFiles": "2", "numOutputBytes": "200", "numOutputRows": "7"}
+    ids = [a.txn_id for data in versions(store, "t") for a in parse_actions(data) if isinstance(a, CommitInfo)]
+    assert len(set(ids)) == 3
+    assert await log.read_transaction("t", APP) == 1
+    assert await log.read_version("t") == 2
+    assert await log.read_schema("t") == SCHEMA
+    assert await log.read_partition_columns("t") == ("date",)
 
 
-def test_a_transaction_happens_once_also_for_who_knows_nothing() -> None:
-    async def run() -> None:
-        store, log = await started()
-        await log.commit("t", [add("a")], txn=txn(5))
-        for other in (log, open_log(store)):
-            for version in (5, 4):
-                again = await other.commit("t", [add("a")], txn=txn(version))
-                assert (again.already, again.adds, again.version) == (True, 0, 2)
-        assert not (await log.commit("t", [add("b")], txn=Txn(app_id="another", version=0))).already
-        assert names(store) == whole("first", "a", "b")
-
-    asyncio.run(run())
+async def test_a_transaction_happens_once_also_for_who_knows_nothing() -> None:
+    store, log = await started()
+    await log.commit("t", [add("a")], txn=txn(5))
+    for other in (log, open_log(store)):
+        for version in (5, 4):
+            again = await other.commit("t", [add("a")], txn=txn(version))
+            assert (again.already, again.adds, again.version) == (True, 0, 2)
+    assert not (await log.commit("t", [add("b")], txn=Txn(app_id="another", version=0))).already
+    assert names(store) == whole("first", "a", "b")
 
 
-def test_a_warm_commit_asks_for_three_things_however_long_the_log() -> None:
-    async def run() -> None:
-        faults = Faults()
-        _, log = await started(faults)
-        for number in range(20):
-            faults.seen.clear()
-            await log.commit("t", [add(number)], txn=txn(number + 1))
-            kinds = Counter(point.split(" ")[0] for point in faults.seen)
-            assert kinds == {"store.put_if_absent": 1, "store.head": 1, "store.get": 1}
-
-    asyncio.run(run())
+async def test_a_warm_commit_asks_for_three_things_however_long_the_log() -> None:
+    faults = Faults()
+    _, log = await started(faults)
+    for number in range(20):
+        faults.seen.clear()
+        await log.commit("t", [add(number)], txn=txn(number + 1))
+        kinds = Counter(point.split(" ")[0] for point in faults.seen)
+        assert kinds == {"store.put_if_absent": 1, "store.get": 2}
 
 
-def test_a_missing_table_is_made_as_its_files_are() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        log = open_log(store, properties={"delta.checkpointInterval": "7", "owner": "me"})
-        assert await log.version("t") == -1
-        await log.commit("t", [add("a")], txn=txn(0), schema=SCHEMA)
-        first = next(line["metaData"] for line in raw_lines(versions(store, "t")[0]) if "metaData" in line)
-        assert first["partitionColumns"] == ["date"]
-        assert (first["configuration"]["delta.checkpointInterval"], first["configuration"]["owner"]) == ("7", "me")
-        await log.commit("u", [], txn=txn(0), schema=SCHEMA, partition_columns=["date", "n"])
-        assert await log.partition_columns("u") == ("date", "n")
-        with pytest.raises(Retryable, match="there is no such table"):
-            await log.commit("v", [add("a")], txn=txn(0))
-        with pytest.raises(ValueError, match="no column x"):
-            await log.create("w", SCHEMA, partition_columns=["x"])
-        with pytest.raises(ValueError, match="nothing to commit"):
-            await log.commit("t", [])
-
-    asyncio.run(run())
+async def test_a_missing_table_is_made_as_its_files_are() -> None:
+    store = MemoryStore()
+    log = open_log(store, properties={"delta.checkpointInterval": "7", "owner": "me"})
+    assert await log.read_version("t") == -1
+    await log.commit("t", [add("a")], txn=txn(0), schema=SCHEMA)
+    first = next(line["metaData"] for line in parse_json_lines(versions(store, "t")[0]) if "metaData" in line)
+    assert first["partitionColumns"] == ["date"]
+    assert (first["configuration"]["delta.checkpointInterval"], first["configuration"]["owner"]) == ("7", "me")
+    await log.commit("u", [], txn=txn(0), schema=SCHEMA, partition_columns=["date", "n"])
+    assert await log.read_partition_columns("u") == ("date", "n")
+    with pytest.raises(Retryable, match="the table does not exist"):
+        await log.commit("v", [add("a")], txn=txn(0))
+    with pytest.raises(ValueError, match="no column x"):
+        await log.create("w", SCHEMA, partition_columns=["x"])
+    with pytest.raises(ValueError, match="nothing to commit"):
+        await log.commit("t", [])
 
 
-def test_of_many_that_make_one_table_one_does() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        made = await asyncio.gather(*(open_log(store).create("t", SCHEMA) for _ in range(5)))
-        assert sorted(made) == [False] * 4 + [True]
-        assert len(versions(store, "t")) == 1
-
-    asyncio.run(run())
+async def test_of_many_that_make_one_table_one_does() -> None:
+    store = MemoryStore()
+    made = await asyncio.gather(*(open_log(store).create("t", SCHEMA) for _ in range(5)))
+    assert sorted(made) == [False] * 4 + [True]
+    assert len(versions(store, "t")) == 1
 
 
 # Faults
@@ -168,22 +155,6 @@ def requests(act: Callable[[LogStore], Awaitable[object]]) -> list[str]:
         return faults.seen
 
     return asyncio.run(run())
-
-
-async def once(log: LogStore) -> object:
-    return await log.commit("t", [add("a")], txn=txn(1))
-
-
-async def without_txn(log: LogStore) -> object:
-    return await log.commit("t", [add("a")])
-
-
-async def evolving(log: LogStore) -> object:
-    return await log.commit("t", [add("a")], txn=txn(1), schema=SCHEMA.append(pa.field("new", pa.int8())))
-
-
-async def overwriting(log: LogStore) -> object:
-    return await log.commit("t", [add("a")], txn=txn(1), overwrite=True)
 
 
 ACTS = [once, without_txn, evolving, overwriting]
@@ -203,8 +174,8 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
         store, log = await started(faults)
         skipped = Counter(seen[: number + 1])[seen[number]] - 1
         for _ in range(skipped):  # the same request may come more than once: only this one fails
-            faults.at(seen[number], "nothing")  # type: ignore[arg-type]
-        faults.at(seen[number], kind, times)
+            faults.inject_fault(seen[number], "nothing")  # type: ignore[arg-type]
+        faults.inject_fault(seen[number], kind, times)
         dead = kind.startswith("dead")
         if dead:
             with pytest.raises(Killed):
@@ -218,7 +189,7 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
             await act(again)
             await act(log if not dead else again)
             assert names(store) == whole("first", "a")
-            assert await again.txn("t", APP) == 1
+            assert await again.read_transaction("t", APP) == 1
         await again.commit("t", [add("next")], txn=txn(2))
         assert names(store)[add("next").path] == 1
 
@@ -226,40 +197,34 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
         asyncio.run(run(number))
 
 
-def test_without_a_txn_a_commit_that_nobody_can_see_says_so() -> None:
+async def test_without_a_txn_a_commit_that_nobody_can_see_says_so() -> None:
     """The answer is lost, and before anybody looks a checkpoint takes the place of the version."""
 
-    async def run() -> None:
-        async def sleep(_: float) -> None:
-            data = checkpoint_bytes([add("first"), add("a")], table_id=metadata(store, "t")["id"], txns={APP: 0})
-            store.write(f"t/_delta_log/{3:020d}.json", b'{"commitInfo":{}}\n')
-            checkpoint(store, "t", 3, data, clean_up=True)
+    async def sleep(_: float) -> None:
+        data = checkpoint_bytes([add("first"), add("a")], table_id=metadata(store, "t")["id"], txns={APP: 0})
+        store.put_past_faults(f"t/_delta_log/{3:020d}.json", b'{"commitInfo":{}}\n')
+        checkpoint(store, "t", 3, data, clean_up=True)
 
-        faults = Faults()
-        store, log = await started(faults, sleep=sleep)
-        faults.at("store.put_if_absent *", "lost")
-        with pytest.raises(OutcomeUnknown, match="a checkpoint hides whether"):
-            await log.commit("t", [add("a")])
-
-    asyncio.run(run())
+    faults = Faults()
+    store, log = await started(faults, sleep=sleep)
+    faults.inject_fault("store.put_if_absent *", "lost")
+    with pytest.raises(OutcomeUnknown, match="a checkpoint hides whether"):
+        await log.commit("t", [add("a")])
 
 
-def test_retries_are_bounded_by_time_and_tell_what_is_known() -> None:
-    async def run() -> None:
-        faults = Faults()
-        _, log = await started(faults, commit_timeout=30.0)
-        faults.at("store.put_if_absent *", "lost", 1)
-        faults.at("store.get *", "error", 10_000)
-        with pytest.raises(OutcomeUnknown, match="gave up after 30 s"):
-            await log.commit("t", [add("a")])
-        with pytest.raises(Retryable, match="gave up after 30 s") as caught:
-            await log.version("t")
-        assert not isinstance(caught.value, OutcomeUnknown)
-
-    asyncio.run(run())
+async def test_retries_are_bounded_by_time_and_tell_what_is_known() -> None:
+    faults = Faults()
+    _, log = await started(faults, commit_timeout=30.0)
+    faults.inject_fault("store.put_if_absent *", "lost", 1)
+    faults.inject_fault("store.get *", "error", 10_000)
+    with pytest.raises(OutcomeUnknown, match="gave up after 30 s"):
+        await log.commit("t", [add("a")])
+    with pytest.raises(Retryable, match="gave up after 30 s") as caught:
+        await log.read_version("t")
+    assert not isinstance(caught.value, OutcomeUnknown)
 
 
-def test_what_nobody_may_is_not_tried_again() -> None:
+async def test_what_nobody_may_is_not_tried_again() -> None:
     class Refusing(MemoryStore):
         tries = 0
 
@@ -267,15 +232,12 @@ def test_what_nobody_may_is_not_tried_again() -> None:
             self.tries += 1
             raise Fatal(f"{path}: 403")
 
-    async def run() -> None:
-        store, _ = await started()
-        refusing = Refusing()
-        refusing.objects = store.objects
-        with pytest.raises(Fatal, match="403"):
-            await open_log(refusing).commit("t", [add("a")], txn=txn(1))
-        assert refusing.tries == 1
-
-    asyncio.run(run())
+    store, _ = await started()
+    refusing = Refusing()
+    refusing.objects = store.objects
+    with pytest.raises(Fatal, match="403"):
+        await open_log(refusing).commit("t", [add("a")], txn=txn(1))
+    assert refusing.tries == 1
 
 
 class Late(MemoryStore):
@@ -298,33 +260,30 @@ class Late(MemoryStore):
     def arrive(self) -> None:
         for path, data in self.held:
             if path not in self.objects:
-                self.write(path, data)
+                self.put_past_faults(path, data)
 
 
 @pytest.mark.parametrize("arrives", ["before the next", "after the next", "never"])
-def test_a_cancelled_commit_that_arrives_late(arrives: str) -> None:
-    async def run() -> None:
-        store, _ = await started()
-        late = Late(store.objects)
-        log = open_log(late)
-        assert await log.txn("t", APP) == 0
-        late.holding = True
-        task = asyncio.create_task(log.commit("t", [add("a")], txn=txn(1)))
-        await late.begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        late.holding = False
-        if arrives == "before the next":
-            late.arrive()
-        again = await log.commit("t", [add("a")], txn=txn(1))
-        assert again.already == (arrives == "before the next")
-        if arrives == "after the next":
-            late.arrive()
-        await log.commit("t", [add("b")], txn=txn(2))
-        assert names(store) == whole("first", "a", "b")
-
-    asyncio.run(run())
+async def test_a_cancelled_commit_that_arrives_late(arrives: str) -> None:
+    store, _ = await started()
+    late = Late(store.objects)
+    log = open_log(late)
+    assert await log.read_transaction("t", APP) == 0
+    late.holding = True
+    task = asyncio.create_task(log.commit("t", [add("a")], txn=txn(1)))
+    await late.begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    late.holding = False
+    if arrives == "before the next":
+        late.arrive()
+    again = await log.commit("t", [add("a")], txn=txn(1))
+    assert again.already == (arrives == "before the next")
+    if arrives == "after the next":
+        late.arrive()
+    await log.commit("t", [add("b")], txn=txn(2))
+    assert names(store) == whole("first", "a", "b")
 
 
 def test_who_was_frozen_below_a_horizon_commits_where_readers_look() -> None:
@@ -344,7 +303,7 @@ def test_who_was_frozen_below_a_horizon_commits_where_readers_look() -> None:
         checkpoint(store, "t", 9, data, clean_up=True)
         commit = await frozen.commit("t", [add("a")], txn=txn(1))
         assert (commit.already, commit.version) == ((True, 9) if known else (False, 10))
-        assert await open_log(store).txn("t", APP) == 1
+        assert await open_log(store).read_transaction("t", APP) == 1
         assert (await other.commit("t", [add("a")], txn=txn(1))).already
         seen = added([data for name, (data, _) in store.objects.items() if name > f"t/_delta_log/{10:020d}"])
         assert seen[add("a").path] == (0 if known else 1)
@@ -373,6 +332,7 @@ def in_process(folder: str, writer: int, shared: bool) -> None:
     asyncio.run(write_many(Store.open(folder), writer, shared))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_writers_at_once_leave_no_gap_and_add_every_file_once(tmp_path: Path, kind: str, shared: bool) -> None:
@@ -393,40 +353,29 @@ def test_writers_at_once_leave_no_gap_and_add_every_file_once(tmp_path: Path, ki
     assert [path.name for path in (tmp_path / "t/_delta_log").iterdir() if path.name.endswith(".tmp")] == []
 
 
-def test_tasks_of_one_log_store_take_turns() -> None:
-    async def run() -> None:
-        store, log = await started()
-        commits = await asyncio.gather(
-            *(log.commit("t", [add(n)], txn=Txn(app_id=str(n), version=0)) for n in range(20))
-        )
-        assert sorted(commit.version for commit in commits) == list(range(2, 22))
-        assert names(store) == whole("first", *range(20))
-
-    asyncio.run(run())
+async def test_tasks_of_one_log_store_take_turns() -> None:
+    store, log = await started()
+    commits = await asyncio.gather(*(log.commit("t", [add(n)], txn=Txn(app_id=str(n), version=0)) for n in range(20)))
+    assert sorted(commit.version for commit in commits) == list(range(2, 22))
+    assert names(store) == whole("first", *range(20))
 
 
-def test_others_between_two_commits() -> None:
-    async def run() -> None:
-        store, log = await started()
-        foreign(store, "t", {"add": add("theirs").to_json()}, {"txn": {"appId": "them", "version": 4}})
-        assert (await log.commit("t", [add("a")], txn=txn(1))).version == 3
-        assert await log.txn("t", "them") == 4
-        foreign(store, "t", {"txn": {"appId": APP, "version": 2}}, {"add": add("b").to_json()})
-        assert (await log.commit("t", [add("b")], txn=txn(2))).already
-        assert names(store) == whole("first", "theirs", "a", "b")
-
-    asyncio.run(run())
+async def test_others_between_two_commits() -> None:
+    store, log = await started()
+    foreign(store, "t", {"add": add("theirs").to_json()}, {"txn": {"appId": "them", "version": 4}})
+    assert (await log.commit("t", [add("a")], txn=txn(1))).version == 3
+    assert await log.read_transaction("t", "them") == 4
+    foreign(store, "t", {"txn": {"appId": APP, "version": 2}}, {"add": add("b").to_json()})
+    assert (await log.commit("t", [add("b")], txn=txn(2))).already
+    assert names(store) == whole("first", "theirs", "a", "b")
 
 
-def test_a_damaged_version_is_named() -> None:
-    async def run() -> None:
-        store, log = await started()
-        store.write(f"t/_delta_log/{2:020d}.json", b'{"commitInfo":{"oper')
-        with pytest.raises(Retryable, match=r"0002\.json is damaged"):
-            await log.version("t")
-        with pytest.raises(SchemaConflict, match="partitioned by"):
-            await open_log(MemoryStore()).commit("u", [add("a")], schema=SCHEMA, partition_columns=[])
-        store.write(f"t/_delta_log/{2:020d}.json", json.dumps({"txn": {"appId": APP, "version": 9}}).encode())
-        assert await log.txn("t", APP) == 9
-
-    asyncio.run(run())
+async def test_a_damaged_version_is_named() -> None:
+    store, log = await started()
+    store.put_past_faults(f"t/_delta_log/{2:020d}.json", b'{"commitInfo":{"oper')
+    with pytest.raises(Retryable, match=r"0002\.json is damaged"):
+        await log.read_version("t")
+    with pytest.raises(SchemaConflict, match="partition columns"):
+        await open_log(MemoryStore()).commit("u", [add("a")], schema=SCHEMA, partition_columns=[])
+    store.put_past_faults(f"t/_delta_log/{2:020d}.json", json.dumps({"txn": {"appId": APP, "version": 9}}).encode())
+    assert await log.read_transaction("t", APP) == 9

@@ -18,14 +18,10 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.worker.lake.deltas import SCHEMA, write
-from worker.lake.delta import LogStore, Txn
-from worker.lake.lake import count_tables
-from worker.lake.store import Store
-
-
-def txn(version: int) -> Txn:
-    return Txn(app_id="app", version=version)
+from pcaplake.worker.lake.delta import LogStore
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.lake.tables import count_tables
+from tests.worker.lake.delta.deltas import SCHEMA, txn, write
 
 
 def rows(*values: int, date: str = "2026-11-21") -> pa.Table:
@@ -60,124 +56,110 @@ async def started(folder: Path) -> LogStore:
     return log
 
 
-def test_readers_agree_on_a_table_that_grew_and_was_replaced(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_readers_agree_on_a_table_that_grew_and_was_replaced(tmp_path: Path) -> None:
     table = tmp_path / "t"
     assert duckdb.__version__ in str(next(Path(duckdb_extension_delta.__file__).parent.glob("extensions/*")))
 
-    async def run() -> None:
-        log = await started(tmp_path)
-        assert agreed(table) == [(1, "2026-11-21"), (2, "2026-11-21")]
-        more = [write(table, "b", [3]), write(table, "c", [4, 5], date="2026-11-22")]
-        await log.commit("t", more, txn=txn(1))
-        wider = SCHEMA.append(pa.field("new", pa.int8()))
-        await log.commit("t", [write(table, "d", [6])], txn=txn(2), schema=wider)
-        expected = [
-            (n, d, None)
-            for n, d in zip(range(1, 7), ["2026-11-21"] * 3 + ["2026-11-22"] * 2 + ["2026-11-21"], strict=True)
-        ]
-        assert agreed(table, "n, date, new") == expected
-        (table / "_delta_log" / f"{9:020d}.json.0123456789abcdef.tmp").write_bytes(b"left by one that died")
-        await log.checkpoint("t")
-        assert agreed(table, "n, date, new") == expected
-        await log.commit("t", [write(table, "e", [7])], txn=txn(3), overwrite=True)
-        assert agreed(table, "n, date, new") == [(7, "2026-11-21", None)]
-
-    asyncio.run(run())
+    log = await started(tmp_path)
+    assert agreed(table) == [(1, "2026-11-21"), (2, "2026-11-21")]
+    more = [write(table, "b", [3]), write(table, "c", [4, 5], date="2026-11-22")]
+    await log.commit("t", more, txn=txn(1))
+    wider = SCHEMA.append(pa.field("new", pa.int8()))
+    await log.commit("t", [write(table, "d", [6])], txn=txn(2), schema=wider)
+    expected = [
+        (n, d, None) for n, d in zip(range(1, 7), ["2026-11-21"] * 3 + ["2026-11-22"] * 2 + ["2026-11-21"], strict=True)
+    ]
+    assert agreed(table, "n, date, new") == expected
+    (table / "_delta_log" / f"{9:020d}.json.0123456789abcdef.tmp").write_bytes(b"left by one that died")
+    await log.checkpoint("t")
+    assert agreed(table, "n, date, new") == expected
+    await log.commit("t", [write(table, "e", [7])], txn=txn(3), overwrite=True)
+    assert agreed(table, "n, date, new") == [(7, "2026-11-21", None)]
 
 
-def test_files_without_statistics_are_read_and_counted(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_files_without_statistics_are_read_and_counted(tmp_path: Path) -> None:
     store, name = Store.open(tmp_path), "packets"
 
-    async def run() -> None:
-        log = LogStore(store)
-        await log.create(name, SCHEMA, partition_columns=["date"])
-        await log.commit(name, [write(tmp_path / name, "a", [1, 2])], txn=txn(0))
-        await log.commit(name, [replace(write(tmp_path / name, "b", [3]), stats="")], txn=txn(1))
-        for _ in range(2):
-            assert [n for n, _ in agreed(tmp_path / name)] == [1, 2, 3]
-            assert (await count_tables(store))[name].rows == 3
-            await log.checkpoint(name)
-
-    asyncio.run(run())
+    log = LogStore(store)
+    await log.create(name, SCHEMA, partition_columns=["date"])
+    await log.commit(name, [write(tmp_path / name, "a", [1, 2])], txn=txn(0))
+    await log.commit(name, [replace(write(tmp_path / name, "b", [3]), stats="")], txn=txn(1))
+    for _ in range(2):
+        assert [n for n, _ in agreed(tmp_path / name)] == [1, 2, 3]
+        assert (await count_tables(store))[name].rows == 3
+        await log.checkpoint(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [None, "", "a b", "ä=%41", "x:y"])
-def test_partition_values_of_every_kind_are_read(tmp_path: Path, value: str | None) -> None:
-    async def run() -> None:
-        log = LogStore(Store.open(tmp_path))
-        await log.create("t", SCHEMA, partition_columns=["date"])
-        folder = quote(value, safe="") if value else "__HIVE_DEFAULT_PARTITION__"
-        file = replace(write(tmp_path / "t", "b", [3], date=folder), partition_values={"date": value})
-        await log.commit("t", [file], txn=txn(0))
-        expected = [(3, value or None)]  # the protocol writes null as the empty string
-        assert agreed(tmp_path / "t") == expected
-        await log.checkpoint("t")
-        assert agreed(tmp_path / "t") == expected
-
-    asyncio.run(run())
+async def test_partition_values_of_every_kind_are_read(tmp_path: Path, value: str | None) -> None:
+    log = LogStore(Store.open(tmp_path))
+    await log.create("t", SCHEMA, partition_columns=["date"])
+    folder = quote(value, safe="") if value else "__HIVE_DEFAULT_PARTITION__"
+    file = replace(write(tmp_path / "t", "b", [3], date=folder), partition_values={"date": value})
+    await log.commit("t", [file], txn=txn(0))
+    expected = [(3, value or None)]  # the protocol writes null as the empty string
+    assert agreed(tmp_path / "t") == expected
+    await log.checkpoint("t")
+    assert agreed(tmp_path / "t") == expected
 
 
-def test_deltalake_appends_and_compacts_between_our_commits(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_deltalake_appends_and_compacts_between_our_commits(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
-    async def run() -> None:
-        log = await started(tmp_path)
-        write_deltalake(table, rows(10), mode="append", partition_by=["date"])
-        assert (await log.commit("t", [write(table, "b", [3])], txn=txn(1))).version == 3
-        assert DeltaTable(table).optimize.compact()["numFilesRemoved"] == 3
-        assert (await log.commit("t", [write(table, "c", [4])], txn=txn(2))).version == 5
-        assert (await log.commit("t", [write(table, "c", [4])], txn=txn(2))).already
-        assert [n for n, _ in agreed(table)] == [1, 2, 3, 4, 10]
-        with_txn = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("app", 3)])
-        write_deltalake(table, rows(11), mode="append", commit_properties=with_txn)
-        assert (await log.commit("t", [write(table, "d", [5])], txn=txn(3))).already
-        assert DeltaTable(table).transaction_version("app") == 3
-        write_deltalake(table, rows(20), mode="overwrite")
-        assert (await log.commit("t", [write(table, "e", [6])], txn=txn(4))).version == 8
-        assert [n for n, _ in agreed(table)] == [6, 20]
-        for fresh in (log, LogStore(Store.open(tmp_path))):
-            assert await fresh.txn("t", "app") == 4
-        assert DeltaTable(table).optimize.compact()["numFilesRemoved"] == 2
-        await log.commit("t", [write(table, "f", [7])], txn=txn(5), overwrite=True)
-        assert [n for n, _ in agreed(table)] == [7]
-
-    asyncio.run(run())
+    log = await started(tmp_path)
+    write_deltalake(table, rows(10), mode="append", partition_by=["date"])
+    assert (await log.commit("t", [write(table, "b", [3])], txn=txn(1))).version == 3
+    assert DeltaTable(table).optimize.compact()["numFilesRemoved"] == 3
+    assert (await log.commit("t", [write(table, "c", [4])], txn=txn(2))).version == 5
+    assert (await log.commit("t", [write(table, "c", [4])], txn=txn(2))).already
+    assert [n for n, _ in agreed(table)] == [1, 2, 3, 4, 10]
+    with_txn = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("app", 3)])
+    write_deltalake(table, rows(11), mode="append", commit_properties=with_txn)
+    assert (await log.commit("t", [write(table, "d", [5])], txn=txn(3))).already
+    assert DeltaTable(table).transaction_version("app") == 3
+    write_deltalake(table, rows(20), mode="overwrite")
+    assert (await log.commit("t", [write(table, "e", [6])], txn=txn(4))).version == 8
+    assert [n for n, _ in agreed(table)] == [6, 20]
+    for fresh in (log, LogStore(Store.open(tmp_path))):
+        assert await fresh.read_transaction("t", "app") == 4
+    assert DeltaTable(table).optimize.compact()["numFilesRemoved"] == 2
+    await log.commit("t", [write(table, "f", [7])], txn=txn(5), overwrite=True)
+    assert [n for n, _ in agreed(table)] == [7]
 
 
-def test_a_table_that_deltalake_made_is_written(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_a_table_that_deltalake_made_is_written(tmp_path: Path) -> None:
     """And checkpoints that it makes by itself, with its own clean-up, are understood."""
     table = tmp_path / "t"
     interval = {"delta.checkpointInterval": "3", "delta.logRetentionDuration": "interval 0 days"}
     DeltaTable.create(table, schema=SCHEMA, partition_by=["date"], configuration=interval)
 
-    async def run() -> None:
-        log = LogStore(Store.open(tmp_path))
-        for number in range(8):
-            write_deltalake(table, rows(100 + number), mode="append")
-            await log.commit("t", [write(table, number, [number])], txn=txn(number))
-        assert list((table / "_delta_log").glob("*.checkpoint.parquet"))
-        fresh = LogStore(Store.open(tmp_path))
-        assert (await fresh.txn("t", "app"), await fresh.version("t")) == (7, 16)
-        assert [n for n, _ in agreed(table)] == [*range(8), *range(100, 108)]
-
-    asyncio.run(run())
+    log = LogStore(Store.open(tmp_path))
+    for number in range(8):
+        write_deltalake(table, rows(100 + number), mode="append")
+        await log.commit("t", [write(table, number, [number])], txn=txn(number))
+    assert list((table / "_delta_log").glob("*.checkpoint.parquet"))
+    fresh = LogStore(Store.open(tmp_path))
+    assert (await fresh.read_transaction("t", "app"), await fresh.read_version("t")) == (7, 16)
+    assert [n for n, _ in agreed(table)] == [*range(8), *range(100, 108)]
 
 
-def test_schema_evolution_by_deltalake_is_taken_over(tmp_path: Path) -> None:
+async def test_schema_evolution_by_deltalake_is_taken_over(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
-    async def run() -> None:
-        log = await started(tmp_path)
-        theirs = rows(10).append_column("theirs", pa.array([1.5]))
-        write_deltalake(table, theirs, mode="append", schema_mode="merge")
-        ours = SCHEMA.append(pa.field("ours", pa.string()))
-        await log.commit("t", [write(table, "b", [3])], txn=txn(1), schema=ours)
-        assert agreed(table, "n, theirs, ours") == [(1, None, None), (2, None, None), (3, None, None), (10, 1.5, None)]
-        found = await log.schema("t")
-        assert found is not None
-        assert found.names == ["n", "date", "theirs", "ours"]
-
-    asyncio.run(run())
+    log = await started(tmp_path)
+    theirs = rows(10).append_column("theirs", pa.array([1.5]))
+    write_deltalake(table, theirs, mode="append", schema_mode="merge")
+    ours = SCHEMA.append(pa.field("ours", pa.string()))
+    await log.commit("t", [write(table, "b", [3])], txn=txn(1), schema=ours)
+    assert agreed(table, "n, theirs, ours") == [(1, None, None), (2, None, None), (3, None, None), (10, 1.5, None)]
+    found = await log.read_schema("t")
+    assert found is not None
+    assert found.names == ["n", "date", "theirs", "ours"]
 
 
 def test_files_are_skipped_by_our_statistics(tmp_path: Path) -> None:

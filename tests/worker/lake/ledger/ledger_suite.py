@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from worker.lake.delta.actions import AddFile
-from worker.lake.ledger import Lease, Ledger, LedgerLost
-from worker.lake.manifest import Capture, Manifest, Stage
+from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.ledger import Enrollment, Lease, Ledger, LedgerLost
+from pcaplake.worker.lake.records import Capture, Manifest, Stage
 
 T = TypeVar("T")
 Open = Callable[[], Awaitable[Ledger]]
@@ -60,17 +60,17 @@ class LedgerSuite:
     def test_staging_is_all_or_nothing_and_the_first_stager_wins(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
             one, two = stage("s1", "a", "b"), stage("s2", "b", "c")
-            assert await ledger.stage(one) == {}
-            assert await ledger.stage(one) == {}  # the answer was lost, the same request again
-            assert await ledger.stage(two) == {"b": "s1"}
-            items = await ledger.captures(0, ["a", "b", "c"])
+            assert await ledger.put_stage_if_absent(one) == {}
+            assert await ledger.put_stage_if_absent(one) == {}  # the answer was lost, the same request again
+            assert await ledger.put_stage_if_absent(two) == {"b": "s1"}
+            items = await ledger.get_capture_items(0, ["a", "b", "c"])
             assert {key: (item.stage_id, item.state, item.batch) for key, item in items.items()} == {
                 "a": ("s1", "STAGED", None),
                 "b": ("s1", "STAGED", None),
             }
             assert items["a"].capture == capture("a")
-            assert await ledger.pending(0, 10) == ["s1"]
-            found = await ledger.stages(0, ["s1", "s2"])
+            assert await ledger.list_pending_stages(0, 10) == ["s1"]
+            found = await ledger.get_stage_items(0, ["s1", "s2"])
             assert list(found) == ["s1"]
             assert found["s1"].stage == one
 
@@ -78,25 +78,25 @@ class LedgerSuite:
 
     def test_generations_do_not_see_each_other(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
-            assert await ledger.stage(stage("s1", "a")) == {}
-            assert await ledger.stage(stage("s2", "a", generation=1)) == {}
-            assert (await ledger.captures(1, ["a"]))["a"].stage_id == "s2"
-            assert (await ledger.captures(0, ["a"]))["a"].stage_id == "s1"
-            assert await ledger.pending(0, 10) == ["s1"]
-            assert await ledger.pending(1, 10) == ["s2"]
-            assert await ledger.pending(2, 10) == []
+            assert await ledger.put_stage_if_absent(stage("s1", "a")) == {}
+            assert await ledger.put_stage_if_absent(stage("s2", "a", generation=1)) == {}
+            assert (await ledger.get_capture_items(1, ["a"]))["a"].stage_id == "s2"
+            assert (await ledger.get_capture_items(0, ["a"]))["a"].stage_id == "s1"
+            assert await ledger.list_pending_stages(0, 10) == ["s1"]
+            assert await ledger.list_pending_stages(1, 10) == ["s2"]
+            assert await ledger.list_pending_stages(2, 10) == []
 
         run(opened, story)
 
     def test_the_work_list_is_oldest_first_limited_and_survives_a_restart(self, opened: Open) -> None:
         async def fill(ledger: Ledger) -> None:
             for number in range(5):
-                await ledger.stage(stage(f"s{9 - number}", f"c{number}", written_at=number))
-            await ledger.unpend(0, ["s8", "nobody"])
+                await ledger.put_stage_if_absent(stage(f"s{9 - number}", f"c{number}", written_at=number))
+            await ledger.remove_pending_stages(0, ["s8", "nobody"])
 
         async def read(ledger: Ledger) -> None:
-            assert await ledger.pending(0, 100) == ["s9", "s7", "s6", "s5"]
-            assert 1 <= len(await ledger.pending(0, 3)) <= 3
+            assert await ledger.list_pending_stages(0, 100) == ["s9", "s7", "s6", "s5"]
+            assert 1 <= len(await ledger.list_pending_stages(0, 3)) <= 3
 
         run(opened, fill)
         run(opened, read)
@@ -104,68 +104,70 @@ class LedgerSuite:
     def test_a_batch_from_mark_to_head(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
             one = stage("s1", "a")
-            await ledger.stage(one)
-            assert (await ledger.head(), await ledger.marked()) == (-1, -1)
+            await ledger.put_stage_if_absent(one)
+            assert (await ledger.read_head(), await ledger.read_watermark()) == (-1, -1)
             for _ in range(2):  # every step may be repeated
-                await ledger.mark(manifest(0, one))
-                assert (await ledger.stages(0, ["s1"]))["s1"].batch == 0
-            assert await ledger.marked() == 0
+                await ledger.mark_batch_stages(manifest(0, one))
+                assert (await ledger.get_stage_items(0, ["s1"]))["s1"].batch == 0
+            assert await ledger.read_watermark() == 0
             for _ in range(2):
-                await ledger.flag(manifest(0, one))
-            item = (await ledger.captures(0, ["a"]))["a"]
+                await ledger.flag_batch_committed(manifest(0, one))
+            item = (await ledger.get_capture_items(0, ["a"]))["a"]
             assert (item.state, item.batch) == ("COMMITTED", 0)
-            assert await ledger.pending(0, 10) == []
-            assert not await ledger.advance(1)
-            assert await ledger.advance(0)
-            assert not await ledger.advance(0)
-            assert await ledger.head() == 0
-            assert await ledger.stage(one) == {}  # its very late repeat
+            assert await ledger.list_pending_stages(0, 10) == []
+            assert not await ledger.advance_head(1)
+            assert await ledger.advance_head(0)
+            assert not await ledger.advance_head(0)
+            assert await ledger.read_head() == 0
+            assert await ledger.put_stage_if_absent(one) == {}  # its very late repeat
 
         run(opened, story)
 
     def test_the_watermark_never_falls(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
-            await ledger.mark(manifest(0))
-            await ledger.mark(manifest(1))
-            await ledger.mark(manifest(0))
-            assert await ledger.marked() == 1
+            await ledger.mark_batch_stages(manifest(0))
+            await ledger.mark_batch_stages(manifest(1))
+            await ledger.mark_batch_stages(manifest(0))
+            assert await ledger.read_watermark() == 1
 
         run(opened, story)
 
     def test_a_stage_in_a_batch_cannot_be_held(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
             one, two = stage("s1", "a"), stage("s2", "b")
-            await ledger.stage(one)
-            await ledger.stage(two)
-            await ledger.mark(manifest(0, one))
-            assert not await ledger.hold(0, "s1", "late")
-            assert not await ledger.hold(0, "nobody", "late")
-            assert await ledger.hold(0, "s2", "column x is long")
-            assert await ledger.hold(0, "s2", "column x is long")
-            assert await ledger.held(0) == {"s2": "column x is long"}
-            assert await ledger.held(1) == {}
-            assert await ledger.pending(0, 10) == ["s1"]
-            await ledger.release(0)
-            assert await ledger.held(0) == {}
-            assert await ledger.pending(0, 10) == ["s1", "s2"]
+            await ledger.put_stage_if_absent(one)
+            await ledger.put_stage_if_absent(two)
+            await ledger.mark_batch_stages(manifest(0, one))
+            assert not await ledger.hold_stage(0, "s1", "late")
+            assert not await ledger.hold_stage(0, "nobody", "late")
+            assert await ledger.hold_stage(0, "s2", "column x is long")
+            assert await ledger.hold_stage(0, "s2", "column x is long")
+            assert await ledger.list_held_stages(0) == {"s2": "column x is long"}
+            assert await ledger.list_held_stages(1) == {}
+            assert await ledger.list_pending_stages(0, 10) == ["s1"]
+            await ledger.release_held_stages(0)
+            assert await ledger.list_held_stages(0) == {}
+            assert await ledger.list_pending_stages(0, 10) == ["s1", "s2"]
 
         run(opened, story)
 
     def test_a_returned_stage_gives_its_captures_back_and_can_never_come_again(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
             old = stage("s1", "a", "b")
-            await ledger.stage(old)
+            await ledger.put_stage_if_absent(old)
             entry = manifest(0, returned=(old,))
-            await ledger.mark(entry)
-            assert [c.capture_id for c in await ledger.unstage(entry)] == ["a", "b"]
-            assert await ledger.captures(0, ["a", "b"]) == {}
-            assert await ledger.stage(old) == {"a": "", "b": ""}  # its repeat comes too late
-            assert await ledger.stage(stage("s2", "a")) == {}
-            assert [c.capture_id for c in await ledger.unstage(entry)] == ["b"]  # driven again: "a" has somebody
-            assert (await ledger.captures(0, ["a"]))["a"].stage_id == "s2"
-            await ledger.flag(entry)
-            assert await ledger.pending(0, 10) == ["s2"]
-            assert (await ledger.captures(0, ["a"]))["a"].state == "STAGED"
+            await ledger.mark_batch_stages(entry)
+            assert [c.capture_id for c in await ledger.unstage_returned_captures(entry)] == ["a", "b"]
+            assert await ledger.get_capture_items(0, ["a", "b"]) == {}
+            assert await ledger.put_stage_if_absent(old) == {"a": "", "b": ""}  # its repeat comes too late
+            assert await ledger.put_stage_if_absent(stage("s2", "a")) == {}
+            assert [c.capture_id for c in await ledger.unstage_returned_captures(entry)] == [
+                "b"
+            ]  # driven again: "a" has somebody
+            assert (await ledger.get_capture_items(0, ["a"]))["a"].stage_id == "s2"
+            await ledger.flag_batch_committed(entry)
+            assert await ledger.list_pending_stages(0, 10) == ["s2"]
+            assert (await ledger.get_capture_items(0, ["a"]))["a"].state == "STAGED"
 
         run(opened, story)
 
@@ -174,15 +176,15 @@ class LedgerSuite:
 
         async def story(ledger: Ledger) -> None:
             forgotten, late = stage("s1", "a", "b"), stage("s2", "a", "c")
-            await ledger.stage(late)
+            await ledger.put_stage_if_absent(late)
             with pytest.raises(LedgerLost, match="--adopt"):
-                await ledger.mark(manifest(0, forgotten))
-            assert await ledger.captures(0, ["b"]) == {}  # nothing was done
-            assert await ledger.marked() == -1
-            await ledger.mark(manifest(0, forgotten), rebuild=True)
-            items = await ledger.captures(0, ["a", "b", "c"])
+                await ledger.mark_batch_stages(manifest(0, forgotten))
+            assert await ledger.get_capture_items(0, ["b"]) == {}  # nothing was done
+            assert await ledger.read_watermark() == -1
+            await ledger.mark_batch_stages(manifest(0, forgotten), rebuild=True)
+            items = await ledger.get_capture_items(0, ["a", "b", "c"])
             assert {key: item.stage_id for key, item in items.items()} == {"a": "s1", "b": "s1", "c": "s2"}
-            stages = await ledger.stages(0, ["s1", "s2"])
+            stages = await ledger.get_stage_items(0, ["s1", "s2"])
             assert (stages["s1"].batch, stages["s1"].displaced) == (0, False)
             assert (stages["s2"].batch, stages["s2"].displaced) == (None, True)
 
@@ -191,57 +193,79 @@ class LedgerSuite:
     def test_a_batch_flags_no_capture_that_went_to_another(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
             one, two = stage("s1", "a", "b", "c"), stage("s2", "b", "d")
-            await ledger.stage(one)
-            await ledger.mark(manifest(0, one))
-            await ledger.mark(manifest(1, two), rebuild=True)
+            await ledger.put_stage_if_absent(one)
+            await ledger.mark_batch_stages(manifest(0, one))
+            await ledger.mark_batch_stages(manifest(1, two), rebuild=True)
             expected = dict.fromkeys("ac", ("s1", "COMMITTED", 0)) | {"b": ("s2", "STAGED", None)}
-            await ledger.flag(manifest(0, one))
-            items = await ledger.captures(0, "abc")
+            await ledger.flag_batch_committed(manifest(0, one))
+            items = await ledger.get_capture_items(0, "abc")
             assert {name: (item.stage_id, item.state, item.batch) for name, item in items.items()} == expected
-            await ledger.flag(manifest(1, two))
-            assert (await ledger.captures(0, "b"))["b"].batch == 1
+            await ledger.flag_batch_committed(manifest(1, two))
+            assert (await ledger.get_capture_items(0, "b"))["b"].batch == 1
 
         run(opened, story)
 
     def test_a_late_mark_below_head_changes_nothing(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
-            await ledger.mark(manifest(0))
-            await ledger.advance(0)
-            await ledger.mark(manifest(0, stage("expired", "a")))
-            assert await ledger.captures(0, ["a"]) == {}
+            await ledger.mark_batch_stages(manifest(0))
+            await ledger.advance_head(0)
+            await ledger.mark_batch_stages(manifest(0, stage("expired", "a")))
+            assert await ledger.get_capture_items(0, ["a"]) == {}
 
         run(opened, story)
 
     def test_the_lease_goes_to_one_of_those_who_saw_the_same(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
-            seen = await ledger.lease()
+            seen = await ledger.read_lease()
             assert seen == Lease()
-            assert await ledger.take(seen, "me")
-            assert not await ledger.take(seen, "you")
-            mine = await ledger.lease()
+            assert await ledger.take_lease(seen, "me")
+            assert not await ledger.take_lease(seen, "you")
+            mine = await ledger.read_lease()
             assert (mine.owner, mine.beat) == ("me", 1)
-            assert await ledger.take(mine, "me")
-            assert (await ledger.lease()).beat == 2
+            assert await ledger.take_lease(mine, "me")
+            assert (await ledger.read_lease()).beat == 2
 
         run(opened, story)
 
     def test_a_ledger_belongs_to_one_lake_and_keeps_its_identity(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> tuple[str, str]:
-            lake_id = await ledger.bind("lake-1")
-            assert await ledger.bind("lake-2") == lake_id
-            return lake_id, await ledger.identity()
+            lake_id = await ledger.bind_to_lake("lake-1")
+            assert await ledger.bind_to_lake("lake-2") == lake_id
+            return lake_id, await ledger.read_ledger_id()
 
         first = run(opened, story)
         assert all(first)
         assert run(opened, story) == first
 
+    def test_it_remembers_the_highest_generation_and_where_the_lake_is(self, opened: Open) -> None:
+        async def story(ledger: Ledger) -> None:
+            await ledger.bind_to_lake("lake")
+            assert await ledger.read_enrollment() is None
+            first = Enrollment(uri="s3://a/lake", generation=1, shards=2)
+            assert (
+                await ledger.enroll_lake(first)
+                == await ledger.enroll_lake(first)
+                == await ledger.read_enrollment()
+                == first
+            )
+            second = replace(first, generation=3)
+            assert await ledger.enroll_lake(second) == second
+            assert (await ledger.enroll_lake(first)).generation == 3
+            assert await ledger.read_enrollment() == second
+            there = replace(second, uri="s3://b/lake")
+            assert (await ledger.enroll_lake(there)).uri == "s3://a/lake"
+            assert await ledger.enroll_lake(there, moved=True) == await ledger.read_enrollment() == there
+            assert (await ledger.enroll_lake(replace(there, generation=2), moved=True)).generation == 3
+
+        run(opened, story)
+
     def test_many_items_at_once(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
             for number in range(20):
-                await ledger.stage(stage(f"s{number:02}", *(f"c{number}-{one}" for one in range(98))))
+                await ledger.put_stage_if_absent(stage(f"s{number:02}", *(f"c{number}-{one}" for one in range(98))))
             ids = [f"c{number}-{one}" for number in range(20) for one in range(98)]
-            assert len(await ledger.captures(0, [*ids, "absent"])) == 1960
-            assert len(await ledger.stages(0, [f"s{number:02}" for number in range(20)])) == 20
+            assert len(await ledger.get_capture_items(0, [*ids, "absent"])) == 1960
+            assert len(await ledger.get_stage_items(0, [f"s{number:02}" for number in range(20)])) == 20
 
         run(opened, story)
 
@@ -251,15 +275,15 @@ class LedgerSuite:
         kept = replace(whole, captures=(versioned, whole.captures[1]))
 
         async def story(ledger: Ledger) -> None:
-            await ledger.stage(kept)
-            items = await ledger.captures(0, ["a", "b"])
+            await ledger.put_stage_if_absent(kept)
+            items = await ledger.get_capture_items(0, ["a", "b"])
             assert {name: item.capture for name, item in items.items()} == {"a": versioned, "b": capture("b")}
-            assert (await ledger.stages(0, ["s1"]))["s1"].stage == kept
+            assert (await ledger.get_stage_items(0, ["s1"]))["s1"].stage == kept
             entry = manifest(0, returned=(kept,))
-            await ledger.mark(entry)
-            assert await ledger.unstage(entry) == [versioned, capture("b")]
-            await ledger.mark(manifest(1, kept), rebuild=True)
-            assert (await ledger.captures(0, ["a"]))["a"].capture == versioned
+            await ledger.mark_batch_stages(entry)
+            assert await ledger.unstage_returned_captures(entry) == [versioned, capture("b")]
+            await ledger.mark_batch_stages(manifest(1, kept), rebuild=True)
+            assert (await ledger.get_capture_items(0, ["a"]))["a"].capture == versioned
 
         run(opened, story)
 
@@ -269,7 +293,7 @@ class LedgerSuite:
         kept = replace(whole, adds={"packets": (odd,)})
 
         async def story(ledger: Ledger) -> None:
-            await ledger.stage(kept)
-            assert (await ledger.stages(0, ["s1"]))["s1"].stage == kept
+            await ledger.put_stage_if_absent(kept)
+            assert (await ledger.get_stage_items(0, ["s1"]))["s1"].stage == kept
 
         run(opened, story)

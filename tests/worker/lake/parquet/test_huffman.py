@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.lake.parquet import huffman
+from pcaplake.worker.lake.parquet.kernels import huffman
 
 BLOCK = huffman.BLOCK
 SIZES = [0, 1, 2, 3, 255, 256, 257, 259, 1000, 5003, 65_536, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK + 200, 3 * BLOCK + 77]
@@ -22,14 +22,15 @@ def skewed(size: int, symbols: int, skew: int, first: int, seed: int) -> bytes:
 
 
 def check(data: bytes) -> bytes:
-    packed = huffman.compress(data)
+    packed = huffman.compress_zstd_frame(data)
     assert zstandard.ZstdDecompressor().decompress(packed) == data
     assert pa.Codec("zstd").decompress(packed, len(data), asbytes=True) == data
     assert len(packed) <= len(data) + 9 + 3 * (len(data) // BLOCK + 1)  # stored at worst
-    assert huffman.measure(data) <= len(data)
+    assert huffman.estimate_compressed_size(data) <= len(data)
     return packed
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     size=st.one_of(st.sampled_from(SIZES), st.integers(0, 3000)),
@@ -74,7 +75,7 @@ def test_near_the_entropy(symbols: int) -> None:
     entropy = -(share * np.log2(share)).sum() / 8 * len(data)
     packed = len(check(data))
     assert entropy <= packed < entropy + (share.max() + 0.1) / 8 * len(data) + 300  # Gallager's bound
-    assert packed == pytest.approx(huffman.measure(data), rel=0.02)
+    assert packed == pytest.approx(huffman.estimate_compressed_size(data), rel=0.02)
 
 
 @pytest.mark.parametrize("at", [0, 63, 64, 100, 255, 200_000, BLOCK - 1, 3 * BLOCK + 70, -1])
@@ -86,10 +87,10 @@ def test_a_byte_that_the_sample_may_have_missed(at: int) -> None:
 
 
 def test_nothing_is_written_past_the_room() -> None:
-    """The buffer of the kernel is as long as `room` says, and guarded behind."""
+    """The buffer of the kernel is as long as `frame_capacity` says, and guarded behind."""
     for seed, size in enumerate(SIZES):
         data = np.frombuffer(skewed(size, 256 if seed % 2 else 3, 1 + seed % 5, 0, seed), np.uint8)
-        out = np.full(huffman.room(size) + 64, 0xA5, np.uint8)
-        used = huffman.frame(data, np.empty(1 << 16, np.uint32), out[: huffman.room(size)])
-        assert used <= huffman.room(size)
-        assert (out[huffman.room(size) :] == 0xA5).all()
+        out = np.full(huffman.frame_capacity(size) + 64, 0xA5, np.uint8)
+        used = huffman.encode_zstd_frame(data, np.empty(1 << 16, np.uint32), out[: huffman.frame_capacity(size)])
+        assert used <= huffman.frame_capacity(size)
+        assert (out[huffman.frame_capacity(size) :] == 0xA5).all()

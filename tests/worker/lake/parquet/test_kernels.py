@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.lake.parquet import encodings as e
+from pcaplake.worker.lake.parquet.kernels import encodings as e
 
 Array = np.ndarray[Any, Any]
 CANARY = 0xA5
@@ -78,12 +79,13 @@ def integers(draw: st.DrawFn, bits: int) -> Array:
     return rng.choice(np.array(some, f"i{bits // 8}"), n)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(values=integers(64) | integers(32))
 def test_delta_comes_back_and_stays_inside(values: Array) -> None:
     """Also where differences wrap, and in the last block that is not full."""
-    out = Fenced(e.delta_room(values.size, values.itemsize))
-    size = e.delta(values, values.itemsize == 8, out.inner)
+    out = Fenced(e.delta_capacity(values.size, values.itemsize))
+    size = e.encode_delta_binary_packed(values, values.itemsize == 8, out.inner)
     assert out.unharmed()
     assert size <= out.size - e.SPARE
     assert undelta(out.inner[:size].tobytes(), 8 * values.itemsize) == values.tolist()
@@ -92,15 +94,15 @@ def test_delta_comes_back_and_stays_inside(values: Array) -> None:
 def test_the_room_of_delta_is_enough_for_the_worst_values() -> None:
     for n in (1, 128, 129, 70_000):
         values = np.where(np.arange(n) % 2, 2**63 - 1, -(2**63)).astype(np.int64) - np.arange(n)
-        out = Fenced(e.delta_room(n, 8))
-        size = e.delta(values, True, out.inner)
+        out = Fenced(e.delta_capacity(n, 8))
+        size = e.encode_delta_binary_packed(values, True, out.inner)
         assert out.unharmed()
         assert size <= out.size - e.SPARE
 
 
 def test_no_values_are_a_header() -> None:
-    out = Fenced(e.delta_room(0, 4))
-    size = e.delta(np.zeros(0, np.int32), False, out.inner)
+    out = Fenced(e.delta_capacity(0, 4))
+    size = e.encode_delta_binary_packed(np.zeros(0, np.int32), False, out.inner)
     assert out.inner[:size].tobytes() == bytes([0x80, 1, 4, 0, 0])
 
 
@@ -110,7 +112,7 @@ def test_packed_codes_come_back_and_stay_inside(n: int, width: int, seed: int, s
     width = min(width, 8) if small else width
     codes = np.random.default_rng(seed).integers(0, 1 << width, n).astype(np.uint8 if small else np.int32)
     out = Fenced((n + 7) // 8 * width + e.SPARE)
-    size = e.pack(codes, width, out.inner)
+    size = e.bit_pack_codes(codes, width, out.inner)
     assert out.unharmed()
     assert size == (n + 7) // 8 * width
     assert bits_of(out.inner[:size].tobytes(), width, n) == codes.tolist()
@@ -133,7 +135,7 @@ def test_plain_payloads_stay_inside(cells: list[bytes | None], before: int, star
     there = np.array([cell is not None for cell in cells])
     bitmap = np.zeros(0, np.uint8) if there.all() else np.packbits(there, bitorder="little")
     out = Fenced(int(offsets[-1] - offsets[start]) + 4 * (len(cells) - start) + e.SPARE)
-    size = e.plain(offsets, data.inner, bitmap, start, len(cells), out.inner)
+    size = e.encode_plain_byte_arrays(offsets, data.inner, bitmap, start, len(cells), out.inner)
     assert out.unharmed()
     want = b"".join(len(cell).to_bytes(4, "little") + cell for cell in cells[start:] if cell is not None)
     assert out.inner[:size].tobytes() == want
@@ -145,13 +147,13 @@ def test_values_that_are_there(values: Array, seed: int) -> None:
     there = np.random.default_rng(seed).random(values.size) < 0.6
     bitmap = np.packbits(there, bitorder="little")
     out = Fenced(values.size + 1, values.dtype)
-    assert e.compact(values, bitmap, out.inner) == there.sum()
+    assert e.compact_valid_values(values, bitmap, out.inner) == there.sum()
     assert out.unharmed()
     assert out.inner[: there.sum()].tolist() == values[there].tolist()
     bits = values % 2 == 0
     packed = Fenced(bitmap.size + 1)
     packed.inner[:] = 0
-    assert e.compact_bits(np.packbits(bits, bitorder="little"), bitmap, values.size, packed.inner) == there.sum()
+    assert e.compact_valid_bits(np.packbits(bits, bitorder="little"), bitmap, values.size, packed.inner) == there.sum()
     assert packed.unharmed()
     unpacked = np.unpackbits(packed.inner, count=int(there.sum()), bitorder="little")
     assert unpacked.astype(bool).tolist() == bits[there].tolist()
@@ -164,7 +166,7 @@ def test_codes_or_a_dictionary_that_is_too_small(values: Array, room: int) -> No
     codes, dictionary = Fenced(values.size, np.int32), Fenced(room, values.dtype)
     slots = Fenced(1 << (2 * room).bit_length(), np.int32)
     slots.inner[:] = -1
-    count = e.codes_by_hash(values, slots.inner, codes.inner, dictionary.inner)
+    count = e.encode_codes_by_hash(values, slots.inner, codes.inner, dictionary.inner)
     assert codes.unharmed()
     assert dictionary.unharmed()
     assert slots.unharmed()
@@ -182,7 +184,7 @@ def test_codes_by_range(start: int, n: int, reach: int, seed: int) -> None:
     low, high = int(values.min()), int(values.max())
     table, codes, dictionary = Fenced(high - low + 1, np.int32), Fenced(n, np.int32), Fenced(n, np.int64)
     table.inner[:] = -1
-    count = e.codes_by_range(values, low, table.inner, codes.inner, dictionary.inner)
+    count = e.encode_codes_by_range(values, low, table.inner, codes.inner, dictionary.inner)
     assert table.unharmed()
     assert codes.unharmed()
     assert dictionary.unharmed()
@@ -198,7 +200,7 @@ def test_levels_of_lists(lists: list[list[int] | None]) -> None:
     room = len(lists) + int(offsets[-1])
     repetition, definition = Fenced(room), Fenced(room)
     bitmap = np.packbits(there, bitorder="little")
-    count, items = e.list_levels(offsets, bitmap, not there.all(), repetition.inner, definition.inner)
+    count, items = e.encode_list_levels(offsets, bitmap, not there.all(), repetition.inner, definition.inner)
     assert items == offsets[-1]
     want = []
     for each in lists:
@@ -213,7 +215,7 @@ def test_levels_of_lists(lists: list[list[int] | None]) -> None:
 def test_runs_of_rising_values(sizes: list[int], width: int) -> None:
     values = np.repeat(np.arange(len(sizes)) * 7 - 100, sizes)
     out, dictionary = Fenced(8 * len(sizes)), Fenced(len(sizes), np.int64)
-    size = e.runs(values, width, out.inner, dictionary.inner)
+    size = e.encode_rle_runs(values, width, out.inner, dictionary.inner)
     assert out.unharmed()
     assert dictionary.unharmed()
     data, at, got = out.inner[:size].tobytes(), 0, []

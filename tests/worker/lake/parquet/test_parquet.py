@@ -23,8 +23,8 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parser.tables import TABLES
-from worker.lake.parquet import ParquetSink, Summary
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.lake.parquet import ParquetFileSummary, ParquetSink
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 LENGTHS = [0, 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 130, 255, 256, 257, 1000]
@@ -35,12 +35,12 @@ SHAPES = ["constant", "few", "rising", "random", "extreme", "runs"]
 TS_LOW, TS_HIGH = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
-def write(schema: pa.Schema, batches: list[pa.RecordBatch], **options: Any) -> tuple[bytes, Summary]:
+def write(schema: pa.Schema, batches: list[pa.RecordBatch], **options: Any) -> tuple[bytes, ParquetFileSummary]:
     out = bytearray()
     sink = ParquetSink(schema, out.extend, **options)
     for batch in batches:
-        sink.write(batch)
-        assert sink.size >= len(out)
+        sink.write_batch(batch)
+        assert sink.estimated_size >= len(out)
     summary = sink.close()
     assert summary.size == len(out)
     return bytes(out), summary
@@ -252,6 +252,7 @@ def tables(draw: st.DrawFn) -> tuple[pa.Schema, list[pa.RecordBatch]]:
     return pa.schema(fields), batches
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     table=tables(),
@@ -273,6 +274,7 @@ def test_every_value_comes_back(
         read_by_all(data, want, Path(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("nulls", ["none", "few"])
@@ -367,7 +369,7 @@ def test_a_batch_may_be_changed_after_it_was_written() -> None:
     for i in range(4):
         x = np.random.default_rng(i).integers(0, 2**60, 500)
         batches.append(pa.RecordBatch.from_arrays([pa.array(x), pa.array([b"%d" % v for v in x])], schema=schema))
-        sink.write(batches[-1])
+        sink.write_batch(batches[-1])
     sink.close()
     assert all(isinstance(piece, bytes) for piece in pieces)
     same(pq.read_table(pa.BufferReader(b"".join(pieces))), pa.Table.from_batches(batches), "pyarrow")
@@ -377,7 +379,7 @@ def test_a_required_column_with_nulls_is_refused() -> None:
     schema = pa.schema([pa.field("source", pa.string(), nullable=False)])
     sink = ParquetSink(schema, bytearray().extend, row_group_rows=2)
     with pytest.raises(ValueError, match="source"):
-        sink.write(pa.RecordBatch.from_arrays([pa.array(["x", None])], names=["source"]))
+        sink.write_batch(pa.RecordBatch.from_arrays([pa.array(["x", None])], names=["source"]))
 
 
 def test_a_dictionary_may_hold_a_null() -> None:
@@ -390,11 +392,12 @@ def test_a_dictionary_may_hold_a_null() -> None:
 
 WARM = """
 import sys
-from worker.lake.parquet import ParquetSink, encodings, huffman, warm
+from pcaplake.worker.lake.parquet import ParquetSink, compile_parquet_kernels
+from pcaplake.worker.lake.parquet.kernels import encodings, huffman
 sys.path.insert(0, {folder!r})
 import test_parquet as t
 import numpy as np
-warm()
+compile_parquet_kernels()
 kernels = {{k: v for m in (encodings, huffman) for k, v in vars(m).items() if hasattr(v, "signatures")}}
 before = {{k: list(v.signatures) for k, v in kernels.items()}}
 rng = np.random.default_rng(5)
@@ -405,9 +408,10 @@ assert before == after, [(k, before[k], after[k]) for k in before if before[k] !
 """
 
 
+@pytest.mark.slow
 def test_warm_has_compiled_all_that_writing_needs() -> None:
     script = WARM.format(folder=str(Path(__file__).parent))
-    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, cwd=Path(__file__).parents[4])
 
 
 def test_null_lists_and_null_payloads_may_hold_something_in_their_slots() -> None:
@@ -420,15 +424,6 @@ def test_null_lists_and_null_payloads_may_hold_something_in_their_slots() -> Non
     got = pq.read_table(pa.BufferReader(data))
     assert got["l"].to_pylist() == [[1, 2], None, [4, 5]]
     assert got["p"].to_pylist() == [b"ab", None, b"de"]
-
-
-def test_no_rows_is_a_file_too() -> None:
-    schema = TABLES["can_frames"].schema
-    data, summary = write(schema, [])
-    assert (summary.rows, json.loads(summary.stats)["numRecords"]) == (0, 0)
-    got = pq.read_table(pa.BufferReader(data))
-    assert got.num_rows == 0
-    assert got.schema.names == [name for name in schema.names if name != "date"]
 
 
 @pytest.mark.parametrize("options", [{"compression": "brotli9"}, {"row_group_rows": 0}])

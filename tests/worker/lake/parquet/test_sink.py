@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from parser.tables import TABLES
-from worker.lake.parquet import ParquetSink, Summary, sink
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.lake.parquet import ParquetFileSummary, ParquetSink, sink
 
 TEXT = pa.string()
 # how parquet-mr takes `created_by` apart: org.apache.parquet.VersionParser, and the stricter form of old versions
@@ -27,11 +27,11 @@ CREATED_BY = [
 ]
 
 
-def write(path: Path, schema: pa.Schema, *batches: pa.RecordBatch, **options: Any) -> Summary:
+def write(path: Path, schema: pa.Schema, *batches: pa.RecordBatch, **options: Any) -> ParquetFileSummary:
     out = bytearray()
     target = ParquetSink(schema, out.extend, omit=(), **options)
     for batch in batches:
-        target.write(batch)
+        target.write_batch(batch)
     summary = target.close()
     path.write_bytes(out)
     return summary
@@ -80,7 +80,7 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
 def test_a_required_column_that_a_batch_lacks_is_refused() -> None:
     target = ParquetSink(pa.schema([pa.field("packet_no", pa.int64(), nullable=False)]), bytearray().extend)
     with pytest.raises(ValueError, match="packet_no"):
-        target.write(pa.RecordBatch.from_pydict({"x": [1]}))
+        target.write_batch(pa.RecordBatch.from_pydict({"x": [1]}))
 
 
 def test_values_of_another_type_are_converted_or_refused(tmp_path: Path) -> None:
@@ -272,6 +272,7 @@ def test_readers_skip_row_groups_by_their_statistics(tmp_path: Path) -> None:
         assert pq.read_table(path, filters=filters)["payload"].to_pylist() == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("table", ["captures", "packets"])  # pyarrow writes what is nested, the kernels the rest
 def test_a_sink_is_forgotten_with_its_last_reference(table: str, closed: bool) -> None:

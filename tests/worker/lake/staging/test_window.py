@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections import defaultdict
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -14,12 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.errors import Retryable
-from worker.lake.knobs import Knobs
-from worker.lake.manifest import Capture, Stage
-from worker.lake.stage import MAX_CAPTURES, Window
-from worker.lake.store import Store
-from worker.testing import MemoryStore
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.records import Capture, Stage
+from pcaplake.worker.lake.staging.window import MAX_CAPTURES, Window
+from pcaplake.worker.lake.store import durable
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.lakes import small_disk
 
 SCHEMA = pa.schema(
     [
@@ -51,18 +57,22 @@ def rows(name: str, dates: list[date | None], vehicle: list[str | None] | None =
     return pa.RecordBatch.from_arrays([*columns, pa.array(range(count), pa.int64())], names=SCHEMA.names)
 
 
+class NamedStage(Runtime):
+    def new_id(self) -> str:
+        return "stage-1"
+
+
 def window(
-    store: Store, clock: Clock | None = None, partitions: tuple[str, ...] = ("date",), **knobs: object
+    store: Store, clock: Clock | None = None, partitions: tuple[str, ...] = ("date",), **lake_config: object
 ) -> Window:
     return Window(
         store,
         SCHEMAS,
-        knobs=Knobs(**knobs),  # type: ignore[arg-type]
+        lake_config=LakeConfig(**lake_config),  # type: ignore[arg-type]
         generation=3,
         decoder_version="7",
         partition_columns=partitions,
-        clock=clock or Clock(),
-        new_id=lambda: "stage-1",
+        runtime=NamedStage(clock=clock or Clock()),
     )
 
 
@@ -92,18 +102,19 @@ def test_captures_share_files_and_each_date_has_its_own(tmp_path: Path) -> None:
     assert set(files) == {"2026-01-02", "2026-01-03", None}
     assert files["2026-01-02"].path.startswith("date=2026-01-02/stage-1-")
     assert files[None].path.startswith("date=__HIVE_DEFAULT_PARTITION__/stage-1-")
-    assert all(re.fullmatch(r"[A-Za-z0-9=_./-]+\.zstd\.parquet", path) for path in stage.paths)
+    assert all(re.fullmatch(r"[A-Za-z0-9=_./-]+\.zstd\.parquet", path) for path in stage.file_paths)
     shared = files["2026-01-02"]
     read = pq.ParquetFile(tmp_path / "packets" / shared.path).read()
     assert read["capture_id"].to_pylist() == ["a", "a", "b"]
     assert "date" not in read.column_names
-    assert json.loads(shared.stats)["numRecords"] == shared.rows == 3
+    assert json.loads(shared.stats)["numRecords"] == shared.num_records == 3
     assert shared.size == (tmp_path / "packets" / shared.path).stat().st_size
     assert [field["name"] for field in stage.schemas["packets"]["fields"]] == SCHEMA.names
     assert list(stage.schemas) == ["packets"]
     assert Stage.from_json(stage.to_json()) == stage
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from([DAY, date(2026, 1, 3), None]), st.sampled_from(["v1", "v/2", "", None]))),
@@ -135,9 +146,13 @@ def test_every_row_lands_once_in_the_file_of_its_partition(
         table = pq.read_table(pa.BufferReader(store.objects[f"packets/{add.path}"][0]), partitioning=None)
         keys = zip(table["capture_id"].to_pylist(), table["packet_no"].to_pylist(), strict=True)
         found[tuple(add.partition_values[name] for name in partitions)] += keys
-        assert table.num_rows == add.rows
+        assert table.num_rows == add.num_records
     assert {values: sorted(keys) for values, keys in found.items()} == expected
-    assert len(set(stage.paths)) == len(stage.paths) == len([name for name in store.objects if "parquet" in name])
+    assert (
+        len(set(stage.file_paths))
+        == len(stage.file_paths)
+        == len([name for name in store.objects if "parquet" in name])
+    )
     assert [c.rows for c in stage.captures] == [len(content) + 1 for content in captures]
 
 
@@ -145,39 +160,39 @@ def test_it_is_due_by_time_rows_size_and_number() -> None:
     store, clock = MemoryStore(), Clock()
     by_time = window(store, clock, flush_interval=10)
     clock.now = 100
-    assert not by_time.due
+    assert not by_time.is_due
     put(by_time, "a", [DAY])
     clock.now = 109.9
-    assert not by_time.due
+    assert not by_time.is_due
     clock.now = 110
-    assert by_time.due
+    assert by_time.is_due
 
     by_rows = window(store, Clock(), max_records=3)
     put(by_rows, "a", [DAY] * 2)
-    assert not by_rows.due
+    assert not by_rows.is_due
     put(by_rows, "b", [DAY])
-    assert by_rows.due
+    assert by_rows.is_due
 
     by_size = window(store, Clock(), target_file_size=2_000)
     put(by_size, "a", [DAY] * 10_000)
-    assert by_size.due
+    assert by_size.is_due
 
     by_number = window(store, Clock())
     for number in range(MAX_CAPTURES):
-        assert not by_number.due
+        assert not by_number.is_due
         put(by_number, f"c{number}", [DAY])
-    assert by_number.due
+    assert by_number.is_due
 
 
 def test_a_large_capture_is_staged_alone_and_in_several_files() -> None:
     store = MemoryStore()
     small = window(store, target_file_size=20_000)
-    assert small.fits(1_000_000)
+    assert small.can_take_capture(1_000_000)
     put(small, "a", [DAY], size=20_000)
-    assert small.fits(20_000)
-    assert not small.fits(20_001)
+    assert small.can_take_capture(20_000)
+    assert not small.can_take_capture(20_001)
     put(small, "b", [DAY], size=20_001)
-    assert small.due
+    assert small.is_due
 
     alone = window(store.as_process(store._faults), target_file_size=5_000, row_group_rows=1_000)
     alone.stage_id = "stage-2"
@@ -187,7 +202,7 @@ def test_a_large_capture_is_staged_alone_and_in_several_files() -> None:
     alone.end()
     stage = closed(alone)
     assert len(stage.adds["packets"]) > 1
-    assert sum(add.rows or 0 for add in stage.adds["packets"]) == 50_000
+    assert sum(add.num_records or 0 for add in stage.adds["packets"]) == 50_000
 
 
 def test_written_at_is_the_stores_time_of_the_first_file() -> None:
@@ -231,6 +246,44 @@ def test_an_upload_that_fails_comes_out_of_close() -> None:
     assert merged.abandon() == ()
 
 
+def test_a_full_disk_leaves_no_file_open_and_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Parquet file begins with its magic bytes: there may be no room for those either."""
+    with small_disk(tmp_path / "disk") as real:
+        store, before = Store.open(tmp_path / "disk" / "lake"), len(os.listdir("/proc/self/fd"))
+        first = window(store)  # makes the folders
+        put(first, "a", [DAY])
+        first.abandon()
+        if real:
+            with suppress(OSError), (tmp_path / "disk" / "filler").open("wb", buffering=0) as filler:
+                while True:
+                    filler.write(bytes(4096))
+        else:
+
+            def full(*_: object) -> int:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            monkeypatch.setattr(durable.os, "write", full)
+        for _ in range(20):
+            merged = window(store)
+            merged.begin(capture("a"))
+            with pytest.raises(Retryable, match="No space left on device: make room"):
+                merged.write("packets", rows("a", [DAY]))
+            merged.abandon()
+        monkeypatch.undo()
+        assert len(os.listdir("/proc/self/fd")) <= before
+        assert not list((tmp_path / "disk").rglob("*.tmp"))
+
+
+def test_a_thread_that_writes_into_an_abandoned_window_is_told(tmp_path: Path) -> None:
+    merged = window(Store.open(tmp_path))
+    merged.begin(capture("a"))
+    merged.write("packets", rows("a", [DAY]))
+    merged.abandon()
+    with pytest.raises(Retryable, match="abandoned"):
+        merged.write("packets", rows("a", [date(2026, 1, 3)]))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 def test_one_entry_per_capture_and_one_row_at_the_least() -> None:
     merged = window(MemoryStore())
     assert merged.close() is None
@@ -240,8 +293,8 @@ def test_one_entry_per_capture_and_one_row_at_the_least() -> None:
         merged.begin(capture("a"))
     merged.begin(capture("b"))
     assert "b" in merged
-    assert merged.rows == {}
-    with pytest.raises(ValueError, match="left a row"):
+    assert merged.rows_by_table == {}
+    with pytest.raises(ValueError, match="has rows"):
         merged.end()
     with pytest.raises(ValueError, match="already"):
         merged.begin(capture("c"))

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from worker.errors import Fatal
-from worker.lake import credentials, store
-from worker.lake.credentials import provider
-from worker.lake.store import Store
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.store import credentials, object_store
+from pcaplake.worker.lake.store.credentials import find_credential_provider
+from pcaplake.worker.lake.store.store import Store
 
 KEYS = {"aws_access_key_id": "AKIDPROFILE", "aws_secret_access_key": "s3cr3t"}
 
@@ -40,16 +40,16 @@ def written(file: Path, section: str, values: dict[str, str]) -> None:
 def test_a_shared_profile(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(profiles / "credentials", "drives", KEYS | {"aws_session_token": "t"})
     written(profiles / "config", "profile drives", {"region": "eu-central-1"})
-    assert provider({}) is None  # no profile of that name is asked for
+    assert find_credential_provider({}) is None  # no profile of that name is asked for
     monkeypatch.setenv("AWS_PROFILE", "drives")
-    found = provider({})
+    found = find_credential_provider({})
     assert found is not None
     assert found.region == "eu-central-1"
     said = found()
     assert said.pop("expires_at") > datetime.now(UTC)
     assert said == {"access_key_id": "AKIDPROFILE", "secret_access_key": "s3cr3t", "token": "t"}
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert (again := provider({})) is not None
+    assert (again := find_credential_provider({})) is not None
     assert again.region == "eu-west-1"
 
 
@@ -70,7 +70,7 @@ def test_a_process_that_gives_credentials_is_asked_again_when_they_expire(
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     written(profiles / "config", "profile drives", {"credential_process": str(program)})
     monkeypatch.setenv("AWS_PROFILE", "drives")
-    found = provider({})
+    found = find_credential_provider({})
     assert found is not None
     assert [found()["access_key_id"] for _ in range(2)] == ["AKID2", "AKID2"]
 
@@ -78,15 +78,15 @@ def test_a_process_that_gives_credentials_is_asked_again_when_they_expire(
 @pytest.mark.parametrize("config", [{"access_key_id": "x"}, {"aws_access_key_id": "x"}, {"skip_signature": "true"}])
 def test_what_is_said_in_options_is_all(config: dict[str, str], profiles: Path) -> None:
     written(profiles / "credentials", "default", KEYS)
-    assert provider({}) is not None
-    assert provider(config) is None
+    assert find_credential_provider({}) is not None
+    assert find_credential_provider(config) is None
 
 
 def test_the_environment_goes_first(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(profiles / "credentials", "default", KEYS)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDENV")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-    assert provider({}) is None
+    assert find_credential_provider({}) is None
 
 
 def test_a_web_identity_in_the_environment_is_left_to_obstore(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,11 +94,11 @@ def test_a_web_identity_in_the_environment_is_left_to_obstore(profiles: Path, mo
     identity = {"role_arn": "arn:aws:iam::123456789012:role/x", "web_identity_token_file": str(profiles / "token")}
     monkeypatch.setenv("AWS_ROLE_ARN", identity["role_arn"])
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", identity["web_identity_token_file"])
-    assert provider({}) is None
+    assert find_credential_provider({}) is None
     monkeypatch.delenv("AWS_ROLE_ARN")
     monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE")
     written(profiles / "config", "default", identity)
-    assert provider({}) is not None
+    assert find_credential_provider({}) is not None
 
 
 def test_a_profile_that_is_not_there(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,12 +117,16 @@ def test_it_is_what_a_store_asks_with(profiles: Path, monkeypatch: pytest.Monkey
         opened.append({"uri": uri, "config": dict(given["config"]), "provider": given.get("credential_provider")})
         return object()
 
-    monkeypatch.setattr(store, "from_url", noted)
+    monkeypatch.setattr(object_store, "from_url", noted)
     for uri, options in (("s3a://b/x", {}), ("s3://b", {"AWS_REGION": "here"}), ("gs://b", {})):
         Store.open(uri, options)
     assert [one["config"] for one in opened] == [{"region": "eu-central-1"}, {"aws_region": "here"}, {}]
-    assert [type(one["provider"]) for one in opened] == [credentials.Botocore, credentials.Botocore, type(None)]
-    assert opened[0]["provider"].options() == {
+    assert [type(one["provider"]) for one in opened] == [
+        credentials.BotocoreCredentials,
+        credentials.BotocoreCredentials,
+        type(None),
+    ]
+    assert opened[0]["provider"].storage_options() == {
         "AWS_ACCESS_KEY_ID": "AKIDPROFILE",
         "AWS_SECRET_ACCESS_KEY": "s3cr3t",
         "AWS_REGION": "eu-central-1",

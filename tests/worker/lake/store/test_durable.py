@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from worker.errors import OutcomeUnknown
-from worker.lake import durable
+from pcaplake.worker.errors import OutcomeUnknown
+from pcaplake.worker.lake.store import durable
 
 PROGRAM = """
 import asyncio, os, sys
-from worker.lake.store import Store
+from pcaplake.worker.lake.store.store import Store
 store = Store.open(sys.argv[1])
 async def main():
     {before}
@@ -76,32 +76,38 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
+@pytest.mark.slow
 def test_put_if_absent_writes_syncs_links_and_syncs_the_folder(folder: Path) -> None:
     calls = trace(folder, 'assert await store.put_if_absent("t/x", b"data")')
     assert calls == ["write TMP", "fsync TMP", "link TMP t/x", "unlink TMP", "fsync t/"]
 
 
+@pytest.mark.slow
 def test_replace_renames_only_what_is_synced(folder: Path) -> None:
     calls = trace(folder, 'await store.put("t/x", b"data")')
     assert calls == ["write TMP", "fsync TMP", "rename TMP t/x", "fsync t/"]
 
 
+@pytest.mark.slow
 def test_an_upload_is_synced_before_it_has_its_name(folder: Path) -> None:
     calls = trace(folder, 'u = store.upload("t/x"); u.write(b"one"); u.write(b"two"); u.finish()')
     assert calls == ["write TMP", "write TMP", "fsync TMP", "link TMP t/x", "unlink TMP", "fsync t/"]
 
 
+@pytest.mark.slow
 def test_every_new_folder_is_synced_into_its_parent_before_a_file_is(folder: Path) -> None:
     calls = trace(folder, 'assert await store.put_if_absent("a/b/x", b"data")', before="pass")
     made = ["mkdir ./", "mkdir a/", "fsync ./", "mkdir a/b/", "fsync a/"]
     assert calls == [*made, "write TMP", "fsync TMP", "link TMP a/b/x", "unlink TMP", "fsync a/b/"]
 
 
+@pytest.mark.slow
 def test_who_loses_a_name_knows_that_the_winner_is_on_disk(folder: Path) -> None:
     calls = trace(folder, 'assert not await store.put_if_absent("t/first", b"data")')
     assert calls == ["write TMP", "fsync TMP", "unlink TMP", "fsync t/"]
 
 
+@pytest.mark.slow
 def test_what_is_read_whole_is_on_disk(folder: Path) -> None:
     """Its writer may have died between link and fsync: who acts on it must not be the only one to remember it."""
     assert trace(folder, 'assert await store.get("t/first")') == ["fsync t/"]
@@ -111,7 +117,7 @@ def test_of_many_that_create_one_file_one_wins_and_nothing_is_left(tmp_path: Pat
     made: list[int] = []
 
     def create(number: int) -> None:
-        if durable.create(tmp_path / "x", tmp_path, b"%d" % number * 5000):
+        if durable.create_file(tmp_path / "x", tmp_path, b"%d" % number * 5000):
             made.append(number)
 
     threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
@@ -127,14 +133,14 @@ def test_of_many_that_create_one_file_one_wins_and_nothing_is_left(tmp_path: Pat
 def test_a_folder_that_cannot_be_synced_leaves_the_outcome_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    durable.create(tmp_path / "first", tmp_path, b"")
+    durable.create_file(tmp_path / "first", tmp_path, b"")
 
     def broken(folder: Path) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(durable, "sync_folder", broken)
     with pytest.raises(OutcomeUnknown, match="could not be synced"):
-        durable.create(tmp_path / "x", tmp_path, b"1")
+        durable.create_file(tmp_path / "x", tmp_path, b"1")
     assert (tmp_path / "x").read_bytes() == b"1"
 
 
@@ -142,28 +148,28 @@ def test_a_folder_made_again_is_synced_again(tmp_path: Path, monkeypatch: pytest
     synced: list[Path] = []
     real = durable.sync_folder
     monkeypatch.setattr(durable, "sync_folder", lambda folder: (synced.append(folder), real(folder))[1])
-    durable.create(tmp_path / "t/x", tmp_path, b"")
+    durable.create_file(tmp_path / "t/x", tmp_path, b"")
     assert tmp_path in synced
     synced.clear()
-    durable.create(tmp_path / "t/y", tmp_path, b"")
+    durable.create_file(tmp_path / "t/y", tmp_path, b"")
     assert synced == [tmp_path / "t"]
     for file in (tmp_path / "t").iterdir():
         file.unlink()
     (tmp_path / "t").rename(tmp_path / "old")
     synced.clear()
-    durable.create(tmp_path / "t/x", tmp_path, b"")
+    durable.create_file(tmp_path / "t/x", tmp_path, b"")
     assert synced[-1] == tmp_path / "t"
     assert tmp_path in synced
 
 
 def test_replace_compares_the_version(tmp_path: Path) -> None:
-    durable.create(tmp_path / "x", tmp_path, b"1")
-    seen = durable.etag((tmp_path / "x").stat())
-    assert durable.replace(tmp_path / "x", tmp_path, b"2", seen)
-    assert not durable.replace(tmp_path / "x", tmp_path, b"3", seen)
-    assert not durable.replace(tmp_path / "absent", tmp_path, b"3", seen)
+    durable.create_file(tmp_path / "x", tmp_path, b"1")
+    seen = durable.file_etag((tmp_path / "x").stat())
+    assert durable.replace_file(tmp_path / "x", tmp_path, b"2", seen)
+    assert not durable.replace_file(tmp_path / "x", tmp_path, b"3", seen)
+    assert not durable.replace_file(tmp_path / "absent", tmp_path, b"3", seen)
     assert (tmp_path / "x").read_bytes() == b"2"
-    durable.delete(tmp_path / "x")
-    durable.delete(tmp_path / "x")
-    durable.delete(tmp_path / "no/such/folder/x")
+    durable.delete_file(tmp_path / "x")
+    durable.delete_file(tmp_path / "x")
+    durable.delete_file(tmp_path / "no/such/folder/x")
     assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from worker.queue import BatchResult, Delivery, Queue
+from pcaplake.worker.service.queue import BatchResult, Delivery, Queue
 
 Send = Callable[[str], None]
 Check = Callable[[Queue, Send], Awaitable[None]]
@@ -44,12 +44,12 @@ async def a_limit_is_kept(queue: Queue, send: Send) -> None:
 async def released_messages_come_again_with_another_receipt(queue: Queue, send: Send) -> None:
     send("a")
     (first,) = await queue.receive(1, 20)
-    await queue.release(first, 0)
+    await queue.release_message(first, 0)
     (second,) = await queue.receive(1, 20)
     assert (second.message_id, second.receive_count) == (first.message_id, 2)
     assert second.receipt_handle != first.receipt_handle
     assert second.sent_at == first.sent_at
-    await queue.release(second, 600)
+    await queue.release_message(second, 600)
     assert await queue.receive(1, 0) == []
 
 
@@ -59,26 +59,26 @@ async def batches_of_any_size(queue: Queue, send: Send) -> None:
         send(name)
     deliveries = await receive_all(queue, len(names))
     assert bodies(deliveries) == names
-    extended = await queue.extend(deliveries, 600)
+    extended = await queue.change_visibility_timeout(deliveries, 600)
     assert (set(extended.done), extended.lost, extended.failed) == (set(deliveries), (), ())
-    attributes = await queue.attributes()
+    attributes = await queue.read_attributes()
     assert (attributes.visible, attributes.in_flight, attributes.delayed) == (0, len(names), 0)
     deleted = await queue.delete(deliveries[:30])
     assert (set(deleted.done), deleted.lost, deleted.failed) == (set(deliveries[:30]), (), ())
-    again = await queue.extend(deliveries[30:], 0)
+    again = await queue.change_visibility_timeout(deliveries[30:], 0)
     assert set(again.done) == set(deliveries[30:])
     assert bodies(await receive_all(queue, 7)) == bodies(deliveries[30:])
-    assert await queue.delete([]) == await queue.extend([], 5) == BatchResult()
+    assert await queue.delete([]) == await queue.change_visibility_timeout([], 5) == BatchResult()
 
 
 async def a_stale_receipt_is_lost_and_the_others_of_its_batch_are_not(queue: Queue, send: Send) -> None:
     for name in "abc":
         send(name)
     old = sorted(await receive_all(queue, 3), key=lambda one: one.body)
-    await queue.release(old[1], 0)
+    await queue.release_message(old[1], 0)
     (new,) = await queue.receive(1, 20)
     assert new.body == "b"
-    extended = await queue.extend(old, 600)
+    extended = await queue.change_visibility_timeout(old, 600)
     assert (set(extended.done), extended.lost, extended.failed) == ({old[0], old[2]}, (old[1],), ())
     deleted = await queue.delete(old)
     assert (set(deleted.done), deleted.lost, deleted.failed) == ({old[0], old[2]}, (old[1],), ())
@@ -90,7 +90,7 @@ async def nonsense_is_lost(queue: Queue, send: Send) -> None:
     send("a")
     (good,) = await queue.receive(1, 20)
     bad = Delivery(message_id="none", receipt_handle="bm9uZQ==", receive_count=1, sent_at=0, body="")
-    result = await queue.extend([bad, good], 60)
+    result = await queue.change_visibility_timeout([bad, good], 60)
     assert (result.done, result.lost, result.failed) == ((good,), (bad,), ())
 
 

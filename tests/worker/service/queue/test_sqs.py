@@ -17,10 +17,10 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from worker.errors import Fatal, PcaplakeError, Retryable
-from worker.queue import Attributes, BatchResult, Delivery
-from worker.queue import sqs as module
-from worker.queue.sqs import SqsQueue
+from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.worker.service.queue import Attributes, BatchResult, Delivery
+from pcaplake.worker.service.queue.sqs import SqsQueue
+from tests.retries import hardly_wait
 
 Answer = Mapping[str, Any] | Exception
 
@@ -70,7 +70,7 @@ def done(*keys: int) -> Sequence[Mapping[str, str]]:
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PAUSES", (0.0, 0.0))
+    hardly_wait(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_errors_in_our_words(error: Exception, expected: type[PcaplakeError]) ->
         asyncio.run(queue(error)[0].receive(1, 0))
     assert met.type is expected
     with pytest.raises(expected, match="captures"):
-        asyncio.run(queue(error)[0].attributes())
+        asyncio.run(queue(error)[0].read_attributes())
 
 
 def test_what_is_asked_for_when_receiving() -> None:
@@ -133,16 +133,16 @@ def test_attributes_and_a_visibility_timeout_that_cannot_be() -> None:
     one, _ = queue(
         {"Attributes": counts | {"VisibilityTimeout": "90"}}, {"Attributes": counts | {"VisibilityTimeout": "0"}}
     )
-    assert asyncio.run(one.attributes()) == Attributes(visible=7, in_flight=5, delayed=3)
+    assert asyncio.run(one.read_attributes()) == Attributes(visible=7, in_flight=5, delayed=3)
     assert one.visibility_timeout == 90
     with pytest.raises(Fatal, match="visibility timeout of 0"):
-        asyncio.run(one.attributes())
+        asyncio.run(one.read_attributes())
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(0, 0), (0.2, 1), (30, 30), (10**9, 43200), (-5, 0)])
 def test_seconds_are_whole_and_within_limits(seconds: float, asked: int) -> None:
     one, client = queue({"Successful": done(0)})
-    asyncio.run(one.release(deliveries(1)[0], seconds))
+    asyncio.run(one.release_message(deliveries(1)[0], seconds))
     assert client.asked[0]["Entries"] == [{"Id": "0", "ReceiptHandle": "h0", "VisibilityTimeout": asked}]
 
 
@@ -176,7 +176,7 @@ def test_what_fails_again_and_again_is_told() -> None:
     all_ = deliveries(2)
     again = {"Successful": (), "Failed": [failed(1, "InternalError", fault=False)]}
     one, client = queue({**again, "Successful": done(0)}, again, again)
-    assert asyncio.run(one.extend(all_, 5)) == BatchResult(done=(all_[0],), failed=(all_[1],))
+    assert asyncio.run(one.change_visibility_timeout(all_, 5)) == BatchResult(done=(all_[0],), failed=(all_[1],))
     assert len(client.asked) == 3
 
 

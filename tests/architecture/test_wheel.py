@@ -1,0 +1,91 @@
+"""The wheel where only what it asks for is installed, in another folder than this, by a user without a home.
+
+The one exception is where kernels are kept: numba needs a folder for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import wheels
+from tools import release
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return release.build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def run(venv: Path, here: Path, *command: str, code: int = 0, **environment: str) -> str:
+    """-> what it says, in both streams."""
+    variables = {"PATH": f"{venv / 'bin'}:/usr/bin:/bin", "HOME": "/nowhere", "LANG": "C.UTF-8", "COLUMNS": "200"}
+    kernels = {"NUMBA_CACHE_DIR": str(here / "kernels")}
+    done = subprocess.run(command, cwd=here, env=variables | kernels | environment, capture_output=True, text=True)
+    assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_wheel_has_every_source_and_nothing_else(wheel: Path) -> None:
+    """It is built from the sdist: what is missing there is missing in it."""
+    files = subprocess.run(["git", "ls-files", "parser", "worker", "spark_jobs"], capture_output=True, text=True)
+    sources = {f"pcaplake/{name}" for name in files.stdout.splitlines()} | {"pcaplake/__init__.py", "pcaplake/py.typed"}
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert sources - names == {name for name in sources if "/src/test/" in name}, "only the tests in Java stay out"
+    assert names <= sources
+
+
+@pytest.mark.slow
+def test_one_machine_needs_no_extra(wheel: Path, tmp_path: Path) -> None:
+    venv = wheels.install(wheel, tmp_path / "venv")
+    wheels.link(venv, wheels.locked())
+    missing = (
+        "import importlib.util as u; print([n for n in ('boto3', 'pyspark', 'pandas', 'pytest') if u.find_spec(n)])"
+    )
+    assert run(venv, tmp_path, "python", "-c", missing).strip() == "[]", "the environment is no bare one"
+    assert "Usage" in run(venv, tmp_path, "pcaplake", "--help")
+    run(venv, tmp_path, "pcaplake", "sample", "drive", "--mix", "drive", "--seconds", "0.2")
+    ingest = ("pcaplake", "ingest", "drive", "--lake", "lake", "--profile", "drive/profile.yaml")
+    assert "captures read" in run(venv, tmp_path, *ingest)
+    assert "can_frames" in run(venv, tmp_path, "pcaplake", "tables", "--lake", "lake")
+    capture = next(path for path in sorted((tmp_path / "drive").rglob("*.pcapng")))
+    assert "protocols" in run(venv, tmp_path, "pcaplake", "inspect", os.fspath(capture))
+    run(venv, tmp_path, "pcaplake", "maintain", "--lake", "lake")
+    assert json.loads(run(venv, tmp_path, "pcaplake", "doctor", "--lake", "lake", "--json"))["well"]
+    lines = run(venv, tmp_path, "pcaplake", "doctor", "--lake", "lake").splitlines()
+    assert not [line for line in lines if line != line.rstrip()], "no line is blank but for its indentation"
+
+    fleet = {"PCAPLAKE_QUEUE": "q", "PCAPLAKE_LAKE": "s3://lakes/a", "AWS_REGION": "eu-central-1"}
+    for command in ("run", "redrive", "reconcile s3://a/", "replay s3://a/b"):
+        assert "pip install 'pcaplake[aws]'" in run(venv, tmp_path, "pcaplake", *command.split(), code=3, **fleet)
+    said = run(venv, tmp_path, "pcaplake", "operator", "--jobs", "jobs.yaml", code=3)
+    assert "pip install 'pcaplake[aws,cluster]'" in said
+    for job in ("compact --lake lake", ""):
+        assert "pip install 'pcaplake[spark]'" in run(
+            venv, tmp_path, "python", "-m", "pcaplake.spark_jobs", *job.split(), code=3
+        )
+
+
+@pytest.mark.slow
+def test_each_extra_has_all_that_its_commands_import(wheel: Path, tmp_path: Path) -> None:
+    """Without a service they end there, or by telling which other extra they need."""
+    fleet = {"PCAPLAKE_QUEUE": "q", "PCAPLAKE_LAKE": "s3://lakes/a", "AWS_REGION": "eu-central-1"}
+    nobody = {"AWS_ENDPOINT_URL": "http://localhost:9", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    imports = {
+        "aws": "pcaplake.worker.service.run, pcaplake.worker.admin.aws_clients, pcaplake.worker.captures.objects_signed",
+        "aws otel": "pcaplake.worker.service.run, opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http.trace_exporter",
+        "aws cluster": "pcaplake.worker.kubernetes, pcaplake.worker.kubernetes.operator",
+    }
+    for number, (extras, modules) in enumerate(imports.items()):
+        venv = wheels.install(wheel, tmp_path / f"venv-{number}")
+        wheels.link(venv, wheels.locked(*extras.split()))
+        run(venv, tmp_path, "python", "-c", f"import {modules}")
+        said = run(venv, tmp_path, "pcaplake", "redrive", code=3, **fleet, **nobody)
+        assert "Could not connect" in said

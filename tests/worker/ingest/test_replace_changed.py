@@ -1,0 +1,220 @@
+"""`ingest --replace-changed`: of a capture that changed, the lake keeps the content of now, wherever a run ends."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcaplake.parser.schemas import TABLES
+from tests.worker import lakes
+from tests.worker.conftest import Drive
+
+
+class Growing:
+    """A capture that grows, with two others; `rows` by table of the three, for each of its contents."""
+
+    def __init__(self, drive: Drive, folder: Path, rows: dict[str, dict[str, int]]) -> None:
+        self.path, self.lake, self.log, self.rows = folder / "grows.pcapng", folder / "lake", folder / "log", rows
+        self.profile, self.others = str(drive.profile), drive.captures[1:3]
+        whole = drive.captures[0].read_bytes()
+        self.contents = {"half": whole[: len(whole) // 2], "whole": whole}
+
+    def become(self, name: str) -> None:
+        self.path.write_bytes(self.contents[name])
+
+    def ingest(self, **given: Any) -> tuple[int, dict[str, Any]]:
+        """It and two others, which share its windows and so its Parquet files."""
+        return lakes.ingest([self.path, *self.others], self.lake, self.log, profile=self.profile, **given)
+
+
+@pytest.fixture(scope="module")
+def rows(drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for name in ("half", "whole"):
+        growing = Growing(drive, tmp_path_factory.mktemp(name), found)
+        growing.become(name)
+        code, result = growing.ingest()
+        assert code == 0, growing.log.read_text()
+        found[name] = result["rows"]
+    return found
+
+
+@pytest.fixture
+def growing(drive: Drive, tmp_path: Path, rows: dict[str, dict[str, int]]) -> Growing:
+    return Growing(drive, tmp_path, rows)
+
+
+@pytest.mark.slow
+def test_the_old_content_goes_when_the_new_one_is_in(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
+    growing.become("half")
+    growing.ingest()
+    growing.become("whole")
+    code, result = growing.ingest(replace_changed=True)
+    assert (code, result["captures"], result["changed"], result["replaced"]) == (0, 1, 0, 1), growing.log.read_text()
+    lakes.check(growing.lake, growing.rows["whole"], capsys)
+    code, out, _ = lakes.run(capsys, "doctor", "--lake", growing.lake)
+    assert code == 0, out
+
+
+@pytest.mark.slow
+def test_what_an_ordinary_ingest_has_left_is_replaced_later(
+    growing: Growing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for content in growing.contents:
+        growing.become(content)
+        _, result = growing.ingest()
+    assert (result["changed"], result["replaced"]) == (1, 0)
+    code, result = growing.ingest(replace_changed=True)
+    assert (code, result["already_ingested"], result["replaced"]) == (0, 3, 1), growing.log.read_text()
+    lakes.check(growing.lake, growing.rows["whole"], capsys)
+    assert growing.ingest(replace_changed=True)[1]["replaced"] == 0
+
+
+@pytest.mark.slow
+def test_a_content_that_comes_back_is_read_again(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
+    for content in ("half", "whole", "half", "whole", "half"):
+        growing.become(content)
+        code, _ = growing.ingest(replace_changed=True)
+        assert code == 0, growing.log.read_text()
+        lakes.check(growing.lake, growing.rows[content], capsys)
+    assert growing.ingest()[1]["already_ingested"] == 3
+    lakes.check(growing.lake, growing.rows["half"], capsys)
+
+
+@pytest.mark.slow
+def test_what_is_no_capture_replaces_nothing(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
+    growing.become("half")
+    growing.ingest()
+    growing.path.write_bytes(b"no capture any more")
+    code, result = growing.ingest(replace_changed=True)
+    assert (code, result["quarantined"], result["changed"], result["replaced"]) == (1, 1, 1, 0)
+    rows = growing.rows["half"]
+    more = {"captures": rows["captures"] + 1, "quarantine": rows["quarantine"] + 1}
+    lakes.check(growing.lake, {**rows, **more}, capsys)
+
+
+@pytest.mark.slow
+def test_ctrl_c_replaces_nothing(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
+    growing.become("half")
+    growing.ingest()
+    growing.become("whole")
+    code, result = growing.ingest(replace_changed=True, interrupt="after stage.5")
+    assert (code, result["replaced"]) == (130, 0)
+    code, result = growing.ingest(replace_changed=True)
+    assert (code, result["replaced"]) == (0, 1), growing.log.read_text()
+    lakes.check(growing.lake, growing.rows["whole"], capsys)
+
+
+STEPS = (
+    "before replaced",
+    "after replaced",
+    "after replaced can_frames",
+    "after replaced packets",
+    "after replaced captures",
+)
+THEN = [(where, then) for where in STEPS for then in ("the same", "the old content")]
+THEN += [(where, then) for where in STEPS[::3] for then in ("an ordinary ingest", "a ledger built anew")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "then"), THEN)
+def test_killed_between_two_steps(where: str, then: str, growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
+    growing.become("half")
+    growing.ingest()
+    growing.become("whole")
+    killed, _ = growing.ingest(replace_changed=True, kill=where)
+    assert killed == -signal.SIGKILL, growing.log.read_text()
+    begun = where != "before replaced"
+    expected = dict(growing.rows["whole"])
+    if then == "the same":
+        assert growing.ingest(replace_changed=True)[0] == 0, growing.log.read_text()
+    elif then == "an ordinary ingest":
+        assert growing.ingest()[0] == 0, growing.log.read_text()
+        if not begun:
+            assert growing.ingest(replace_changed=True)[1]["replaced"] == 1
+    elif then == "the old content":
+        growing.become("half")
+        assert growing.ingest(replace_changed=True)[0] == 0, growing.log.read_text()
+        expected = dict(growing.rows["half"])
+    else:
+        (growing.lake / lakes.LEDGER_FILE).unlink()
+        code, out, err = lakes.run(capsys, "doctor", "--lake", growing.lake, "--repair", "--adopt", "--yes")
+        assert code in (0, 1), out + err  # batches wait for the next ingest
+        if not begun:
+            assert growing.ingest(replace_changed=True)[1]["replaced"] == 1
+        growing.become("half")
+        assert growing.ingest(replace_changed=True)[0] == 0, growing.log.read_text()
+        expected = dict(growing.rows["half"])
+    lakes.check(growing.lake, {name: expected[name] for name in TABLES}, capsys)
+
+
+def replaced_twice(growing: Growing) -> None:
+    """Half, then whole, then half again: two contents were replaced."""
+    for content in ("half", "whole", "half"):
+        growing.become(content)
+        assert growing.ingest(replace_changed=True)[0] == 0, growing.log.read_text()
+
+
+@pytest.mark.slow
+def test_an_older_copy_of_the_ledger_takes_no_content_that_came_back(
+    growing: Growing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    growing.become("half")
+    growing.ingest()
+    older = (growing.lake / lakes.LEDGER_FILE).read_bytes()
+    replaced_twice(growing)
+    for path in growing.lake.glob(f"{lakes.LEDGER_FILE}*"):
+        path.unlink()
+    (growing.lake / lakes.LEDGER_FILE).write_bytes(older)
+    assert growing.ingest()[0] == 3, "the ledger does not know the last batches"
+    code, out, err = lakes.run(capsys, "doctor", "--lake", growing.lake, "--repair", "--yes")
+    assert code == 0, out + err
+    assert growing.ingest()[0] == 0, growing.log.read_text()
+    lakes.check(growing.lake, growing.rows["half"], capsys)
+
+
+def versions(growing: Growing, table: str) -> list[Path]:
+    return sorted((growing.lake / table / "_delta_log").glob("*.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_table_that_was_set_back_loses_replaced_rows_again(
+    lost: int, growing: Growing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The version with the DELETE is lost, alone or with the `txn` after it: no batch is, so nobody else can tell."""
+    growing.become("half")
+    growing.ingest()
+    growing.become("whole")
+    growing.ingest(replace_changed=True)
+    for path in versions(growing, "packets")[-lost:]:
+        path.unlink()
+    code, out, _ = lakes.run(capsys, "doctor", "--lake", growing.lake)
+    assert code == 1
+    assert "replaced" in out
+    assert growing.ingest()[0] == 0, growing.log.read_text()
+    lakes.check(growing.lake, growing.rows["whole"], capsys)
+    assert lakes.run(capsys, "doctor", "--lake", growing.lake)[0] == 0
+
+
+@pytest.mark.slow
+def test_an_accepted_loss_brings_no_replaced_rows_back(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
+    growing.become("half")
+    growing.ingest()
+    growing.become("whole")
+    growing.ingest(replace_changed=True)
+    for path in versions(growing, "packets")[-3:]:  # the batch of the whole, too
+        path.unlink()
+    assert growing.ingest()[0] == 3
+    before = len(versions(growing, "packets"))
+    assert growing.ingest(replace_changed=True)[0] == 3
+    assert len(versions(growing, "packets")) == before, "nobody writes to it before it is free: it may be put back"
+    options = ("--repair", "--accept-loss", "packets", "--yes")
+    lakes.run(capsys, "doctor", "--lake", growing.lake, *options)
+    assert growing.ingest()[0] == 0, growing.log.read_text()
+    half, whole = growing.rows["half"], growing.rows["whole"]
+    assert lakes.by_polars(growing.lake)["packets"] < half["packets"], "those of the others, which share no content"
+    assert lakes.by_polars(growing.lake)["can_frames"] == whole["can_frames"]

@@ -1,0 +1,113 @@
+"""When a request is tried again, how long it waits before, and when it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tenacity import RetryCallState, retry_if_result
+
+from pcaplake.worker import retry
+from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
+from pcaplake.worker.retry import after_attempts, after_seconds, backoff
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10_000), st.floats(0.1, 100), st.floats(100, 10_000), st.floats(0, 1))
+def test_full_jitter(failures: int, first: float, longest: float, luck: float) -> None:
+    """Anything between nothing and a limit that doubles with each failure up to the longest pause."""
+    limits: list[float] = []
+
+    def uniform(low: float, high: float) -> float:
+        assert low == 0
+        limits.append(high)
+        return high * luck
+
+    seconds = [backoff(one, first=first, longest=longest, uniform=uniform) for one in (failures, failures + 1)]
+    assert limits[0] <= limits[1] <= longest
+    assert limits[0] in (first, longest) or limits[0] == limits[1] or limits[1] == min(longest, 2 * limits[0])
+    assert seconds == [limit * luck for limit in limits]
+    assert backoff(1, first=first, longest=longest) <= first
+
+
+class Request:
+    """Fails with these errors, one for each attempt, and then answers."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors, self.attempts = list(errors), 0
+        self.slept: list[float] = []
+
+    async def __call__(self) -> str:
+        return self.blocking()
+
+    def blocking(self) -> str:
+        self.attempts += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "done"
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+def policy(stop: retry.Rule, failed: Callable[[RetryCallState], None] = lambda state: None) -> retry.Policy:
+    return retry.Policy(stop=stop, first=1.0, longest=4.0, uniform=retry.no_jitter, failed=failed)
+
+
+def test_what_passes_is_tried_again() -> None:
+    told: list[int] = []
+    request = Request(Retryable("busy"), OutcomeUnknown("no answer"), Retryable("busy"), Retryable("busy"))
+    run = policy(after_attempts(5), lambda state: told.append(state.attempt_number)).run(request, request.sleep)
+    assert asyncio.run(run) == "done"
+    assert request.slept == [1.0, 2.0, 4.0, 4.0]
+    assert told == [1, 2, 3, 4]
+
+
+def test_the_last_error_is_raised() -> None:
+    request = Request(Retryable("first"), Retryable("second"), Retryable("third"))
+    with pytest.raises(Retryable, match="second"):
+        asyncio.run(policy(after_attempts(2)).run(request, request.sleep))
+    assert (request.attempts, len(request.slept)) == (2, 1)
+
+
+@pytest.mark.parametrize("error", [Fatal("no"), ValueError("no"), asyncio.CancelledError()])
+def test_nothing_else_is_tried_again(error: BaseException) -> None:
+    request = Request(error)
+    with pytest.raises(type(error)):
+        asyncio.run(policy(after_attempts(5)).run(request, request.sleep))
+    assert (request.attempts, request.slept) == (1, [])
+
+
+def test_time_ends_it_however_few_the_attempts_are() -> None:
+    clock = 100.0
+    request = Request(*(Retryable(str(number)) for number in range(9)))
+
+    async def sleep(seconds: float) -> None:
+        nonlocal clock
+        clock += seconds
+
+    with pytest.raises(Retryable, match="3"):
+        asyncio.run(policy(after_seconds(6.5, lambda: clock)).run(request, sleep))
+    assert clock == 107.0
+
+
+def test_a_result_may_be_a_failure_and_the_last_one_is_returned() -> None:
+    async def none_left() -> str | None:
+        return left.pop(0)
+
+    left: list[str | None] = ["some", "fewer", None]
+    waits = retry.Policy(
+        stop=after_attempts(3), first=0.0, longest=0.0, on=retry_if_result(lambda one: one is not None)
+    )
+    assert asyncio.run(waits.run(none_left)) is None
+    left = ["some", "fewer", "still"]
+    assert asyncio.run(waits.run(none_left)) == "still"
+
+
+def test_a_thread_may_wait_too() -> None:
+    request = Request(Retryable("busy"))
+    assert policy(after_attempts(2)).run_blocking(request.blocking, request.slept.append) == "done"
+    assert request.slept == [1.0]
