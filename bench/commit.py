@@ -1,9 +1,9 @@
-"""What one commit costs in CPU, on tables of 0 to 1,000,000 live files, beside deltalake in the same run.
+"""CPU time of one commit to tables of 0 to 1,000,000 live files, with deltalake in the same run for comparison.
 
     python -m bench.commit [--live 0 10000 100000 1000000] [--commits 100] [--folder /tmp] [--markdown FILE]
 
-The table is its checkpoint: so many Adds with statistics in one row group, written with pyarrow, and behind them
-protocol, metaData and txn, which is the worst order for who looks for them. CPU is that of all threads of the process
+A table consists of a checkpoint, written with pyarrow: the Adds with statistics in one row group, and after them protocol,
+metaData and txn, which is the worst order for a reader that looks for these. CPU time is that of all threads of the process
 (`time.process_time`); for checkpoints, that of the process that makes them.
 """
 
@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
-from worker.lake.delta import AddFile, LogStore, Txn
-from worker.lake.store import Store
+from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
+from pcaplake.worker.lake.store.store import Store
 
 STATS = (
     '{"numRecords":262144,"minValues":{"id":%d,"name":"aaaaaaaa"},"maxValues":{"id":%d,"name":"zzzzzzzz"},'
@@ -74,7 +74,7 @@ class Spread:
     high: float  # 95 %
 
     @classmethod
-    def of(cls, seconds: Sequence[float]) -> Spread:
+    def from_seconds(cls, seconds: Sequence[float]) -> Spread:
         ms = sorted(1000 * each for each in seconds)
         return cls(n=len(ms), median=statistics.median(ms), low=ms[len(ms) // 20], high=ms[len(ms) - 1 - len(ms) // 20])
 
@@ -82,7 +82,7 @@ class Spread:
         return f"{self.median:.2f} ({self.low:.2f}–{self.high:.2f}, n={self.n})"
 
 
-def adds(live: int) -> pa.Table:
+def checkpoint_add_actions(live: int) -> pa.Table:
     """`live` rows of a checkpoint."""
     days = [f"2026-01-{number % 28 + 1:02d}" for number in range(live)]
     offsets = pa.array(range(live + 1), pa.int32())
@@ -101,7 +101,7 @@ def adds(live: int) -> pa.Table:
     return pa.table({"add": struct, **rest}, CHECKPOINT)
 
 
-async def make_table(root: Path, name: str, live: int) -> None:
+async def create_table_with_files(root: Path, name: str, live: int) -> None:
     log = LogStore(Store.open(root), properties={"delta.checkpointInterval": "100000000"})
     await log.create(name, SCHEMA, partition_columns=["date"])
     folder = root / name / "_delta_log"
@@ -112,12 +112,12 @@ async def make_table(root: Path, name: str, live: int) -> None:
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {"metaData": {**metadata, "configuration": list(metadata["configuration"].items())}},
     ]
-    whole = pa.concat_tables([adds(live), pa.Table.from_pylist(last, CHECKPOINT)])
+    whole = pa.concat_tables([checkpoint_add_actions(live), pa.Table.from_pylist(last, CHECKPOINT)])
     pq.write_table(whole, folder / f"{0:020d}.checkpoint.parquet", row_group_size=live + len(last))
     (folder / "_last_checkpoint").write_text(json.dumps({"version": 0, "size": live + len(last)}))
 
 
-def one_file(number: int) -> AddFile:
+def build_add_file(number: int) -> AddFile:
     return AddFile(
         path=f"date=2026-02-01/new-{number}.zstd.parquet",
         size=134_217_728,
@@ -127,60 +127,60 @@ def one_file(number: int) -> AddFile:
     )
 
 
-async def warm(root: Path, names: Sequence[str], commits: int) -> list[Spread]:
-    """One file and a txn per commit, by a LogStore that has read the tables; in turn, so that all share the weather."""
+async def measure_warm_commits(root: Path, names: Sequence[str], commits: int) -> list[Spread]:
+    """One file and a txn per commit, by a LogStore that has read the tables; in turn, so that all have the same load."""
     log = LogStore(Store.open(root))
     times: list[list[float]] = [[] for _ in names]
     for number in range(commits + 10):
         for name, mine in zip(names, times, strict=True):
-            file, txn = one_file(number), Txn(app_id="bench", version=number + 1)
+            file, txn = build_add_file(number), Txn(app_id="bench", version=number + 1)
             start = time.process_time()
             commit = await log.commit(name, [file], txn=txn)
             mine.append(time.process_time() - start)
             assert not commit.already
-    return [Spread.of(mine[10:]) for mine in times]
+    return [Spread.from_seconds(mine[10:]) for mine in times]
 
 
-async def first(root: Path, name: str, repeats: int) -> Spread:
-    """First catch-up from the checkpoint and the one version behind it."""
+async def measure_first_catch_up(root: Path, name: str, repeats: int) -> Spread:
+    """First catch-up from the checkpoint and the one version after it."""
     times = []
     for _ in range(repeats):
         log = LogStore(Store.open(root))
         start = time.process_time()
-        await log.txn(name, "bench")
+        await log.read_transaction(name, "bench")
         times.append(time.process_time() - start)
-    return Spread.of(times)
+    return Spread.from_seconds(times)
 
 
-def measured(action: Callable[[], object], repeats: int) -> Spread:
+def measure_action(action: Callable[[], object], repeats: int) -> Spread:
     times = []
     for _ in range(repeats):
         gc.collect()
         start = time.process_time()
         action()
         times.append(time.process_time() - start)
-    return Spread.of(times)
+    return Spread.from_seconds(times)
 
 
-def peer_cold(root: Path, name: str, repeats: int) -> Spread:
+def measure_peer_cold_commit(root: Path, name: str, repeats: int) -> Spread:
     """write_deltalake of one row: it reads the table, writes a small file and commits."""
     row = pa.table({"id": [1], "name": ["a"], "date": pa.array([20_000], pa.date32())}, SCHEMA)
-    return measured(lambda: deltalake.write_deltalake(str(root / name), row, mode="append"), repeats)
+    return measure_action(lambda: deltalake.write_deltalake(str(root / name), row, mode="append"), repeats)
 
 
-def peer_warm(root: Path, name: str, repeats: int) -> Spread:
-    """The same Add through a DeltaTable that is loaded; it writes no file, as we write none."""
+def measure_peer_warm_commit(root: Path, name: str, repeats: int) -> Spread:
+    """The same Add through a loaded DeltaTable; like the pcaplake case, it writes no Parquet file."""
     table = deltalake.DeltaTable(str(root / name))
     schema = table.schema()
 
-    def commit() -> None:
+    def commit_add_action() -> None:
         action = AddAction("date=2026-02-01/x.parquet", 1, {"date": "2026-02-01"}, 1, True, STATS % (1, 2))
         table.create_write_transaction([action], "append", schema, ["date"])
 
-    return measured(commit, repeats)
+    return measure_action(commit_add_action, repeats)
 
 
-async def checkpoint(root: Path, name: str) -> float:
+async def measure_checkpoint(root: Path, name: str) -> float:
     """CPU seconds of the process that makes it."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     await LogStore(Store.open(root)).checkpoint(name)
@@ -188,25 +188,25 @@ async def checkpoint(root: Path, name: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-async def measure(root: Path, live: Sequence[int], commits: int) -> list[dict[str, object]]:
+async def measure_live_counts(root: Path, live: Sequence[int], commits: int) -> list[dict[str, object]]:
     names = [f"live{each}" for each in live]
     rows: list[dict[str, object]] = [{"live": each} for each in live]
     for each, name in zip(live, names, strict=True):
-        await make_table(root, name, each)
+        await create_table_with_files(root, name, each)
     for row, name in zip(rows, names, strict=True):
-        row["first"] = await first(root, name, 20)
-    for row, spread in zip(rows, await warm(root, names, commits), strict=True):
+        row["first"] = await measure_first_catch_up(root, name, 20)
+    for row, spread in zip(rows, await measure_warm_commits(root, names, commits), strict=True):
         row["warm"] = spread
     for row, each, name in zip(rows, live, names, strict=True):
         few = 20 if each < 100_000 else 5 if each < 1_000_000 else 3
-        row["checkpoint"] = await checkpoint(root, name)
-        row["first_after"] = await first(root, name, 20)
-        row["peer_warm"] = peer_warm(root, name, few)
-        row["peer_cold"] = peer_cold(root, name, few)
+        row["checkpoint"] = await measure_checkpoint(root, name)
+        row["first_after"] = await measure_first_catch_up(root, name, 20)
+        row["peer_warm"] = measure_peer_warm_commit(root, name, few)
+        row["peer_cold"] = measure_peer_cold_commit(root, name, few)
     return rows
 
 
-def report(rows: Sequence[dict[str, object]]) -> str:
+def format_commit_report(rows: Sequence[dict[str, object]]) -> str:
     lines = [
         "| live files | commit, warm tail | first catch-up | first catch-up, checkpoint by deltalake "
         "| checkpoint / 100 commits | deltalake, loaded table | write_deltalake, one row |",
@@ -224,10 +224,10 @@ def report(rows: Sequence[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
-async def run(live: Sequence[int], commits: int, folder: str | None) -> list[dict[str, object]]:
+async def run_commit_benchmark(live: Sequence[int], commits: int, folder: str | None) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(dir=folder) as root:
-        await measure(Path(root, "first"), [1], 20)  # imports, pools, caches
-        return await measure(Path(root), live, commits)
+        await measure_live_counts(Path(root, "first"), [1], 20)  # imports, pools, caches
+        return await measure_live_counts(Path(root), live, commits)
 
 
 def main() -> None:
@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--folder", help="where the tables are made (default: the system's temporary folder)")
     parser.add_argument("--markdown", type=Path, help="write the table there too")
     arguments = parser.parse_args()
-    text = report(asyncio.run(run(arguments.live, arguments.commits, arguments.folder)))
+    text = format_commit_report(asyncio.run(run_commit_benchmark(arguments.live, arguments.commits, arguments.folder)))
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     text = f"CPU milliseconds, median (5 %–95 %, n); {machine}, deltalake {deltalake.__version__}.\n\n{text}\n"
     print(text)

@@ -1,11 +1,11 @@
-"""The fleet on this machine: commits, adds, messages and bytes a second, lag, and what all of it costs in requests.
+"""The fleet on this machine: commits, adds, messages and bytes per second, lag, and the requests that they take.
 
     python -m bench.fleet [--quick] [--only commits,lag] [--json FILE] [--markdown FILE] [--engine ministack|localstack]
 
-S3, SQS and DynamoDB are started on loopback for the run; `deltalake` 1.6.0 (the last one with a DynamoDB lock) gets an
-environment of its own under build/, and runs beside ours. The local services share the cores with what is measured, and
-are slower than it: so CPU and requests say more than what a second holds. docs/benchmarks-fleet.md tells the method.
-`--quick` looks in about a minute whether everything works; its figures mean nothing.
+S3, SQS and DynamoDB are started on loopback for the run. `deltalake` 1.6.0 (the last version with a DynamoDB lock) is
+installed in its own environment under build/, and measured in the same run. The local services share the cores with the
+measured program and are slower than it, so CPU and requests are better measures than rates. docs/benchmarks-fleet.md
+describes the method. `--quick` tests in about a minute whether everything works; its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any
 
 from tools.local.engines import ENGINES
 
-from . import fleet_commits, fleet_committer, fleet_lag, fleet_service
+from . import fleet_commits, fleet_committer, fleet_lag, fleet_service, fleet_suspects
 from .fleet_report import SECTIONS
-from .fleet_service import Captures
-from .fleet_site import Site, site
-from .ingest import captures
+from .fleet_service import ServedCaptures, tiny_captures
+from .fleet_site import BenchSite, start_bench_site
+from .ingest import make_captures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,9 @@ class Scale:
     idle_seconds: float = 60.0
     heap: int = 500
     lag_seconds: float = 120.0
+    suspects: tuple[tuple[int, int], ...] = ((0, 200), (1, 64))  # megabytes of a capture (0: tiny), captures
+    suspects_shares: tuple[float, ...] = (0.5, 0.01)  # of the messages, that are suspects
+    suspects_workers: tuple[int, ...] = (1, 2)
 
 
 QUICK = Scale(
@@ -65,50 +68,67 @@ QUICK = Scale(
     idle_seconds=2.0,
     heap=20,
     lag_seconds=3.0,
+    suspects=((0, 20),),
+    suspects_shares=(0.5,),
+    suspects_workers=(1,),
 )
 
 
-def measurements(
-    where: Site, scale: Scale, folder: Path, old: Path | None
+def measurement_sections(
+    where: BenchSite, scale: Scale, folder: Path, old: Path | None
 ) -> Mapping[str, Callable[[], Awaitable[Any]]]:
     """By section, in the order of the report."""
-    which = fleet_commits.systems(old)
+    which = fleet_commits.writer_systems(old)
 
-    def mix(megabytes: int) -> Captures:
-        made = captures(folder, "c", megabytes)
-        return Captures(name=f"c{megabytes}", path=next(made.glob("*/*.pcap*")), profile=made / "profile.yaml")
+    def mix_captures(megabytes: int) -> ServedCaptures:
+        folder_of_mix = make_captures(folder, "c", megabytes)
+        return ServedCaptures(
+            name=f"c{megabytes}", path=next(folder_of_mix.glob("*/*.pcap*")), profile=folder_of_mix / "profile.yaml"
+        )
 
-    async def lags() -> list[dict[str, Any]]:
+    async def measure_lag_presets() -> list[dict[str, Any]]:
         return [
-            await fleet_lag.lag(where, preset, heap=scale.heap, seconds=scale.lag_seconds)
+            await fleet_lag.measure_ingest_lag(where, preset, heap=scale.heap, seconds=scale.lag_seconds)
             for preset in ("low_latency", "default")
         ]
 
     return {
-        "requests": lambda: fleet_commits.requests(where, which, commits=scale.counted_commits),
-        "commits": lambda: fleet_commits.rates(
+        "requests": lambda: fleet_commits.measure_commit_requests(where, which, commits=scale.counted_commits),
+        "commits": lambda: fleet_commits.measure_commit_rates(
             where, which, scale.commit_cases, seconds=scale.commit_seconds, repeats=scale.repeats
         ),
-        "committer": lambda: fleet_committer.rates(
+        "committer": lambda: fleet_committer.measure_committer_rates(
             where, scale.stagers, stages=scale.stages, days=scale.days, repeats=scale.repeats
         ),
-        "messages": lambda: fleet_service.messages(where, count=scale.messages, repeats=scale.repeats),
-        "volume": lambda: fleet_service.volume(
-            where, mix(scale.volume[0]), count=scale.volume[1], repeats=scale.repeats
+        "messages": lambda: fleet_service.measure_messages(where, count=scale.messages, repeats=scale.repeats),
+        "volume": lambda: fleet_service.measure_volume(
+            where, mix_captures(scale.volume[0]), count=scale.volume[1], repeats=scale.repeats
         ),
-        "lag": lags,
-        "cost": lambda: fleet_service.cost(where, [(mix(megabytes), count) for megabytes, count in scale.cost]),
-        "idle": lambda: fleet_service.idle(where, seconds=scale.idle_seconds),
+        "lag": measure_lag_presets,
+        "cost": lambda: fleet_service.measure_costs(
+            where, [(mix_captures(megabytes), count) for megabytes, count in scale.cost]
+        ),
+        "idle": lambda: fleet_service.measure_idle_costs(where, seconds=scale.idle_seconds),
+        "suspects": lambda: fleet_suspects.measure_suspects(
+            where,
+            [
+                (mix_captures(megabytes) if megabytes else tiny_captures(folder), count)
+                for megabytes, count in scale.suspects
+            ],
+            workers=scale.suspects_workers,
+            shares=scale.suspects_shares,
+            repeats=scale.repeats,
+        ),
     }
 
 
-async def run(where: Site, options: argparse.Namespace, result: dict[str, Any]) -> list[str]:
+async def run_measurements(where: BenchSite, options: argparse.Namespace, result: dict[str, Any]) -> list[str]:
     """Each section is told, and kept in --json, as soon as it is measured."""
     scale = QUICK if options.quick else Scale()
     needs_old = not options.without_old and {"requests", "commits"} & set(options.only)
-    old = fleet_commits.old_deltalake() if needs_old else None
+    old = fleet_commits.old_deltalake_interpreter() if needs_old else None
     texts = []
-    for name, measure in measurements(where, scale, options.folder, old).items():
+    for name, measure in measurement_sections(where, scale, options.folder, old).items():
         if name in options.only:
             print(f"{name} ...", file=sys.stderr)
             result[name] = await measure()
@@ -120,7 +140,7 @@ async def run(where: Site, options: argparse.Namespace, result: dict[str, Any]) 
     return texts
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     return {
         "architecture": platform.machine(),
         "cores": os.cpu_count(),
@@ -130,11 +150,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run of about a minute")
+    parser.add_argument("--quick", action="store_true", help="a smoke test of about a minute")
     parser.add_argument("--engine", choices=ENGINES, default=os.environ.get("LOCAL_AWS_ENGINE", "ministack"))
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between them (%(default)s)")
+    parser.add_argument("--only", default=",".join(SECTIONS), help="comma-separated sections (%(default)s)")
     parser.add_argument("--without-old", action="store_true", help="leave out deltalake 1.6.0")
     parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="where captures are made and kept")
     parser.add_argument("--json", type=Path, help="write every figure there")
@@ -142,22 +162,22 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     options.only = options.only.split(",")
     if unknown := set(options.only) - set(SECTIONS):
-        parser.error(f"no section is called {', '.join(sorted(unknown))}: take some of {', '.join(SECTIONS)}")
+        parser.error(f"unknown sections {', '.join(sorted(unknown))}: choose from {', '.join(SECTIONS)}")
     return options
 
 
 def main() -> None:
-    options = arguments()
+    options = parse_arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {"engine": options.engine, "quick": options.quick, "machine": machine()}
+    result: dict[str, Any] = {"engine": options.engine, "quick": options.quick, "machine": describe_machine()}
     here = result["machine"]
     print(
         f"{options.engine}; {here['architecture']}, {here['cores']} cores, Python {here['python']}, deltalake "
-        f"{here['deltalake']}, load {here['load_at_the_start']}{'; a smoke run' if options.quick else ''}\n"
+        f"{here['deltalake']}, load {here['load_at_the_start']}{'; a smoke test' if options.quick else ''}\n"
     )
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=base) as scratch, site(options.engine, Path(scratch)) as where:
-        texts = asyncio.run(run(where, options, result))
+    with tempfile.TemporaryDirectory(dir=base) as scratch, start_bench_site(options.engine, Path(scratch)) as where:
+        texts = asyncio.run(run_measurements(where, options, result))
     if options.markdown:
         options.markdown.write_text("\n".join(texts))
     print(f"load at the end {os.getloadavg()[0]:.1f}")

@@ -1,6 +1,6 @@
-"""A process that is asked by lines of JSON on its stdin and answers each with one on its stdout: both ends.
+"""A child process that answers each line of JSON on stdin with a line of JSON on stdout: both ends.
 
-So several can be made ready before any begins, and what is measured is none of them starting.
+So several processes can get ready before any of them begins, and no start of a process is measured.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _LOG_TAIL = 3000
 
 
 class ChildFailed(Exception):
-    """It ended, or did not answer in time; the message holds the end of its log."""
+    """The child ended, or did not answer in time; the message has the end of its log."""
 
 
-class Child:
+class ChildProcess:
     """The asking end. `async with await Child.start(...)`: killed at the end, if it still runs."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
@@ -43,7 +43,7 @@ class Child:
             )
         return cls(process, log)
 
-    async def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    async def request_answer(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The answer. ChildFailed when there is none after so many seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -52,10 +52,10 @@ class Child:
             await self._process.stdin.drain()
             line = await asyncio.wait_for(self._process.stdout.readline(), seconds)
         except (TimeoutError, OSError) as error:
-            raise self._failed(f"no answer to {question} within {seconds:.0f} s") from error
+            raise self._failure_with_log(f"no answer to {question} within {seconds:.0f} s") from error
         if not line:
             await self._process.wait()
-            raise self._failed(f"it ended with {self._process.returncode}, asked {question}")
+            raise self._failure_with_log(f"it ended with {self._process.returncode} after the request {question}")
         return dict(json.loads(line))
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class Child:
         if self._process.returncode is None:
             self._process.kill()
 
-    def _failed(self, why: str) -> ChildFailed:
+    def _failure_with_log(self, why: str) -> ChildFailed:
         return ChildFailed(f"{why}; the end of {self._log}:\n{self._log.read_text(errors='replace')[-_LOG_TAIL:]}")
 
     async def __aenter__(self) -> Self:
@@ -86,12 +86,12 @@ class Child:
         await self.close()
 
 
-def python(module: str, *arguments: str) -> list[str]:
+def python_module_command(module: str, *arguments: str) -> list[str]:
     """The command of one of our own children."""
     return [sys.executable, "-m", f"bench.{module}", *arguments]
 
 
-async def answer(respond: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]) -> None:
+async def answer_requests(respond: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]) -> None:
     """The answering end, until stdin ends. What anything else prints goes to stderr."""
     out = os.dup(1)
     os.dup2(2, 1)

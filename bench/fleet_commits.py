@@ -1,7 +1,7 @@
-"""Commits to one table by 1, 4 and 8 writers, each a process: a second, CPU and requests of one; ours and `deltalake`.
+"""Commits to one table by 1, 4 and 8 writer processes: commits per second, CPU and requests per commit; pcaplake and `deltalake`.
 
-Every measurement has a table of its own. Requests are counted through proxies in runs of their own, one commit at a
-time, with each request 50 ms late, which tells requests that wait for one another from those beside each other.
+Every measurement has its own table. Requests are counted by proxies in separate runs, one commit at a time. A proxy delays
+each request by 50 ms, which shows which requests wait for one another and which are concurrent.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from worker.lake.store import Store
+from pcaplake.worker.lake.store.store import Store
 
-from .commit import make_table
-from .fleet_child import OPTIONS, Child, ChildFailed, python
-from .fleet_site import Counting, Site
+from .commit import create_table_with_files
+from .fleet_child import OPTIONS, ChildFailed, ChildProcess, python_module_command
+from .fleet_site import BenchSite, CountingProxies
 
 PINS = Path(__file__).parent / "requirements" / "deltalake-1.6.0.txt"
 ENVIRONMENT = Path("build/bench-deltalake-1.6.0")
@@ -35,47 +35,49 @@ _VERSION = re.compile(r"\d{20}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class System:
+class WriterSystem:
     """How one writer is started: `command` gets the lake, the table and the lock table to fill in."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, lake: str, table: str, locks: str) -> list[str]:
+    def command_for(self, lake: str, table: str, locks: str) -> list[str]:
         return [part.format(lake=lake, table=table, locks=locks) for part in self.command]
 
 
-def ours(name: str, locks: str, kind: str) -> System:
-    return System(name=name, command=tuple(python("fleet_writer", "{lake}", "{table}", locks, kind)))
+def own_writer_system(name: str, locks: str, kind: str) -> WriterSystem:
+    return WriterSystem(
+        name=name, command=tuple(python_module_command("fleet_writer", "{lake}", "{table}", locks, kind))
+    )
 
 
-def systems(old: Path | None) -> list[System]:
+def writer_systems(old: Path | None) -> list[WriterSystem]:
     """Ours and the peers; `old`: the interpreter that has deltalake 1.6.0."""
-    found = [
-        ours("pcaplake, lock table, one Add", "{locks}", "add"),
-        ours("pcaplake, lock table, a file of one row", "{locks}", "file"),
-        ours("pcaplake, put-if-absent, one Add", "-", "add"),
-        ours("pcaplake, put-if-absent, a file of one row", "-", "file"),
+    measured_systems = [
+        own_writer_system("pcaplake, lock table, one Add", "{locks}", "add"),
+        own_writer_system("pcaplake, lock table, a file of one row", "{locks}", "file"),
+        own_writer_system("pcaplake, put-if-absent, one Add", "-", "add"),
+        own_writer_system("pcaplake, put-if-absent, a file of one row", "-", "file"),
     ]
     if old is not None:
         locking = {"AWS_S3_LOCKING_PROVIDER": "dynamodb", "DELTA_DYNAMO_TABLE_NAME": "{locks}"}
         command = (str(old), "-m", "bench.fleet_peer", "{lake}/{table}")
-        found.append(
-            System(name="deltalake 1.6.0, lock table, a file of one row", command=command, environment=locking)
+        measured_systems.append(
+            WriterSystem(name="deltalake 1.6.0, lock table, a file of one row", command=command, environment=locking)
         )
     command = (sys.executable, "-m", "bench.fleet_peer", "{lake}/{table}")
-    found.append(
-        System(
+    measured_systems.append(
+        WriterSystem(
             name=f"deltalake {version('deltalake')}, conditional put, a file of one row",
             command=command,
             environment={"AWS_CONDITIONAL_PUT": "etag"},
         )
     )
-    return found
+    return measured_systems
 
 
-def old_deltalake() -> Path:
+def old_deltalake_interpreter() -> Path:
     """The interpreter of an environment with deltalake 1.6.0, made at first use."""
     interpreter, mark = ENVIRONMENT / "bin" / "python", ENVIRONMENT / ".installed"
     if not mark.exists() or mark.read_text() != PINS.read_text():
@@ -90,56 +92,55 @@ def old_deltalake() -> Path:
     return interpreter.absolute()
 
 
-class Tables:
+class CommitTables:
     """The tables of the measurements: in one lake, under one lock table. Their checkpoints are those of bench.commit."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: BenchSite) -> None:
         self._site, self.environment = site, site.environment
-        self._lake, self._locks = f"s3://{site.bucket('commits')}/lake", site.lock_table()
+        self._lake, self._locks = f"s3://{site.make_bucket('commits')}/lake", site.make_lock_table()
         self._store = Store.open(self._lake, OPTIONS)
 
-    async def _made(self, live: int) -> str:
+    async def _create_table(self, live: int) -> str:
         """A new table with so many live files, at version 0."""
-        folder, name = self._site.folder / f"live-{live}", self._site.name("t")
+        folder, name = self._site.folder / f"live-{live}", self._site.unique_name("t")
         if not folder.exists():
-            await make_table(folder, "t", live)
+            await create_table_with_files(folder, "t", live)
         for path in sorted(folder.glob("t/_delta_log/*")):
             await self._store.put(f"{name}/_delta_log/{path.name}", path.read_bytes())
         return name
 
-    async def writers(
-        self, system: System, count: int, live: int, stack: AsyncExitStack, environment: Mapping[str, str]
-    ) -> tuple[str, list[Child]]:
+    async def start_writers(
+        self, system: WriterSystem, count: int, live: int, stack: AsyncExitStack, environment: Mapping[str, str]
+    ) -> tuple[str, list[ChildProcess]]:
         """A new table, and so many writers of it, warm."""
-        table, found = await self._made(live), list[Child]()
-        given = {name: value.format(locks=self._locks) for name, value in system.environment.items()}
-        command = system.of(self._lake, table, self._locks)
+        table, found = await self._create_table(live), list[ChildProcess]()
+        writer_environment = {name: value.format(locks=self._locks) for name, value in system.environment.items()}
+        command = system.command_for(self._lake, table, self._locks)
         for _ in range(count):
-            child = await Child.start(command, {**environment, **given}, self._site.log("writer"))
+            child = await ChildProcess.start(
+                command, {**environment, **writer_environment}, self._site.make_log_path("writer")
+            )
             found.append(await stack.enter_async_context(child))
         for child in found:
-            await child.ask({"commits": WARM}, PATIENCE)
+            await child.request_answer({"commits": WARM}, PATIENCE)
         return table, found
 
-    async def commits(self, table: str) -> int:
+    async def count_commits(self, table: str) -> int:
         """How many versions its log has got since it was made."""
         found = await self._store.list(f"{table}/_delta_log")
         return sum(_VERSION.fullmatch(each.path.rpartition("/")[2]) is not None for each in found) - 1
 
 
-async def rates(
-    site: Site, which: Sequence[System], cases: Sequence[tuple[int, int]], *, seconds: float, repeats: int
+async def measure_commit_rates(
+    site: BenchSite, which: Sequence[WriterSystem], cases: Sequence[tuple[int, int]], *, seconds: float, repeats: int
 ) -> list[dict[str, Any]]:
-    """Commits a second and CPU by system, for each case of writers and live files; in turn, so that all share the
-
-    weather.
-    """
-    tables = Tables(site)
+    """Commits per second and CPU by system, for each case of writers and live files; in turn, so that all have the same load."""
+    tables = CommitTables(site)
     todo = [(system, writers, live) for writers, live in cases for system in which]
-    found: list[list[dict[str, float]]] = [[] for _ in todo]
+    rates_by_case: list[list[dict[str, float]]] = [[] for _ in todo]
     for _ in range(repeats):
-        for (system, writers, live), runs in zip(todo, found, strict=True):
-            runs.append(await _rate(tables, system, writers, live, seconds))
+        for (system, writers, live), runs in zip(todo, rates_by_case, strict=True):
+            runs.append(await _measure_commit_rate(tables, system, writers, live, seconds))
     return [
         {
             "system": system.name,
@@ -151,53 +152,57 @@ async def rates(
             "stuck": sum(run["stuck"] for run in runs),
             "lost": sum(run["lost"] for run in runs),
         }
-        for (system, writers, live), runs in zip(todo, found, strict=True)
+        for (system, writers, live), runs in zip(todo, rates_by_case, strict=True)
     ]
 
 
-async def _rate(tables: Tables, system: System, count: int, live: int, seconds: float) -> dict[str, float]:
+async def _measure_commit_rate(
+    tables: CommitTables, system: WriterSystem, count: int, live: int, seconds: float
+) -> dict[str, float]:
     async with AsyncExitStack() as stack:
-        table, writers = await tables.writers(system, count, live, stack, tables.environment)
-        asked = [writer.ask({"seconds": seconds}, seconds + PATIENCE) for writer in writers]
-        ends = await asyncio.gather(*asked, return_exceptions=True)
+        table, writers = await tables.start_writers(system, count, live, stack, tables.environment)
+        pending_answers = [writer.request_answer({"seconds": seconds}, seconds + PATIENCE) for writer in writers]
+        ends = await asyncio.gather(*pending_answers, return_exceptions=True)
         stuck = [(writer, end) for writer, end in zip(writers, ends, strict=True) if isinstance(end, ChildFailed)]
         for writer, end in stuck:
             print(f"{system.name}: {end}", file=sys.stderr)
             writer.kill()
-    told = [end for end in ends if isinstance(end, dict)]
-    if len(told) + len(stuck) < count or not told:
+    answers = [end for end in ends if isinstance(end, dict)]
+    if len(answers) + len(stuck) < count or not answers:
         raise SystemExit(f"{system.name}: {ends}")
-    commits = sum(one["commits"] for one in told)
+    commits = sum(one["commits"] for one in answers)
     return {
-        "per_second": commits / max(one["seconds"] for one in told),
-        "cpu_ms": 1000 * sum(one["cpu"] for one in told) / max(commits, 1),
-        "failed": sum(one["failed"] for one in told),
+        "per_second": commits / max(one["seconds"] for one in answers),
+        "cpu_ms": 1000 * sum(one["cpu"] for one in answers) / max(commits, 1),
+        "failed": sum(one["failed"] for one in answers),
         "stuck": len(stuck),
-        "lost": max(0, count * WARM + commits - await tables.commits(table)),
+        "lost": max(0, count * WARM + commits - await tables.count_commits(table)),
     }
 
 
-async def requests(site: Site, which: Sequence[System], *, commits: int) -> list[dict[str, Any]]:
+async def measure_commit_requests(
+    site: BenchSite, which: Sequence[WriterSystem], *, commits: int
+) -> list[dict[str, Any]]:
     """Requests of one uncontended commit, how many of them in sequence, and how long it takes when each is late."""
-    tables, rows = Tables(site), []
+    tables, rows = CommitTables(site), []
     for system in which:
-        async with Counting(site.environment, LATE) as counting, AsyncExitStack() as stack:
-            _, [writer] = await tables.writers(system, 1, 0, stack, counting.environment)
-            counting.take()
+        async with CountingProxies(site.environment, LATE) as counting, AsyncExitStack() as stack:
+            _, [writer] = await tables.start_writers(system, 1, 0, stack, counting.environment)
+            counting.take_request_counts()
             totals, depths, seconds = list[int](), list[int](), list[float]()
             operations = Counter[str]()
             for _ in range(commits):
-                seconds.append((await writer.ask({"commits": 1}, PATIENCE))["seconds"])
-                found, depth = counting.take()
-                totals.append(found.total())
+                seconds.append((await writer.request_answer({"commits": 1}, PATIENCE))["seconds"])
+                operations_by_name, depth = counting.take_request_counts()
+                totals.append(operations_by_name.total())
                 depths.append(depth)
-                operations.update(found)
+                operations.update(operations_by_name)
         rows.append(
             {
                 "system": system.name,
                 "requests": median(totals),
                 "most_requests": max(totals),
-                "in_sequence": min(depths),  # what a busy machine delays looks like more, never like fewer
+                "in_sequence": min(depths),  # delays of a busy machine can only increase the number
                 "seconds_when_late": median(seconds),
                 "late_ms": 1000 * LATE,
                 "operations": {name: count / commits for name, count in operations.most_common()},

@@ -1,8 +1,8 @@
-"""Adds committed a second through the committer, with 1 and with 8 workers that stage.
+"""Adds per second through the committer, with 1 and with 8 workers that stage.
 
-The stages are real: decoded captures, Parquet files in the store, eight days and so 24 files each. They are made
-before the clock runs, for it is the ledger and the committer that are measured: the clock runs from the first stage
-that is handed to the ledger until the last one is in every table. The same number of stages, however many workers.
+The stages are real: decoded captures, and Parquet files in the store, with eight days and therefore 24 files each. They are
+made before the measurement, which covers the ledger and the committer only: from the first stage that the ledger gets until
+the last one is in every table. The number of stages is the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from .fleet_child import Child, python
-from .fleet_site import Site
+from .fleet_child import ChildProcess, python_module_command
+from .fleet_site import BenchSite
 
 PATIENCE = 600.0
 
 
-async def rates(site: Site, counts: Sequence[int], *, stages: int, days: int, repeats: int) -> list[dict[str, Any]]:
-    found: list[list[dict[str, Any]]] = [[] for _ in counts]
+async def measure_committer_rates(
+    site: BenchSite, counts: Sequence[int], *, stages: int, days: int, repeats: int
+) -> list[dict[str, Any]]:
+    rates_by_count: list[list[dict[str, Any]]] = [[] for _ in counts]
     for _ in range(repeats):
-        for workers, runs in zip(counts, found, strict=True):
-            runs.append(await _rate(site, workers, stages, days))
+        for workers, runs in zip(counts, rates_by_count, strict=True):
+            runs.append(await _measure_committer_rate(site, workers, stages, days))
     return [
         {
             "workers": workers,
@@ -34,34 +36,36 @@ async def rates(site: Site, counts: Sequence[int], *, stages: int, days: int, re
             "batches": [run["batches"] for run in runs],
             "cpu_ms_per_add": [1000 * run["cpu"] / run["adds"] for run in runs],
         }
-        for workers, runs in zip(counts, found, strict=True)
+        for workers, runs in zip(counts, rates_by_count, strict=True)
     ]
 
 
-async def _rate(site: Site, workers: int, stages: int, days: int) -> dict[str, Any]:
+async def _measure_committer_rate(site: BenchSite, workers: int, stages: int, days: int) -> dict[str, Any]:
     """On a lake of its own. `cpu` is the committer's."""
-    lake = [f"s3://{site.bucket('adds')}/lake", site.ledger_table(), site.lock_table()]
+    lake = [f"s3://{site.make_bucket('adds')}/lake", site.make_ledger_table(), site.make_lock_table()]
     async with AsyncExitStack() as stack:
 
-        async def start(role: str) -> Child:
-            child = await Child.start(python("fleet_stager", *lake, role), site.environment, site.log(role))
+        async def start_role(role: str) -> ChildProcess:
+            child = await ChildProcess.start(
+                python_module_command("fleet_stager", *lake, role), site.environment, site.make_log_path(role)
+            )
             return await stack.enter_async_context(child)
 
-        committer = await start("committer")
-        await committer.ask({"until": []}, PATIENCE)  # the lake is made
-        crew = [await start("worker") for _ in range(workers)]
+        committer = await start_role("committer")
+        await committer.request_answer({"until": []}, PATIENCE)  # the lake is made
+        crew = [await start_role("worker") for _ in range(workers)]
         shares = [stages // workers + (number < stages % workers) for number in range(workers)]
         ready = await asyncio.gather(
             *(
-                child.ask({"prepare": share, "days": days, "worker": number}, PATIENCE)
+                child.request_answer({"prepare": share, "days": days, "worker": number}, PATIENCE)
                 for number, (child, share) in enumerate(zip(crew, shares, strict=True))
             )
         )
-        ids = [one for told in ready for one in told["capture_ids"]]
-        before = await committer.ask({"until": []}, PATIENCE)
+        ids = [capture_id for told in ready for capture_id in told["capture_ids"]]
+        before = await committer.request_answer({"until": []}, PATIENCE)
         began = time.monotonic()
-        staged = await asyncio.gather(*(child.ask({"stage": True}, PATIENCE) for child in crew))
-        done = await committer.ask({"until": ids}, PATIENCE)
+        staged = await asyncio.gather(*(child.request_answer({"stage": True}, PATIENCE) for child in crew))
+        done = await committer.request_answer({"until": ids}, PATIENCE)
         seconds = time.monotonic() - began
     return {
         "adds": sum(told["adds"] for told in ready),

@@ -1,9 +1,9 @@
-"""A plain HTTP file server with ranges and eTags, in a process of its own: a store of captures that is in nobody's way.
+"""A plain HTTP file server with ranges and eTags, in its own process: a store of captures that does not limit the worker.
 
     python -m bench.fleet_files NAME=FILE...
 
-`NAME/anything` is FILE, so one file is as many captures as one likes. Asked for anything it answers its URL and how
-many requests there were. Also makes tiny captures.
+`NAME/anything` is FILE, so one file serves as any number of captures. The server answers every request on stdin with its URL
+and the number of HTTP requests so far. This module also makes tiny captures.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 from aiohttp import web
 
-from .fleet_child import answer
+from .fleet_child import answer_requests
 
 SOCKETCAN = 227  # LINKTYPE_CAN_SOCKETCAN
 DAY = 86_400
 T0 = 1_790_000_000
 
 
-def tiny_capture(frames: int, first_id: int = 0, day: int = 0) -> bytes:
+def build_tiny_capture(frames: int, first_id: int = 0, day: int = 0) -> bytes:
     """A pcap of classic CAN frames, a millisecond apart, so many days after the first."""
     parts = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, SOCKETCAN)]
     for i in range(frames):
@@ -36,7 +36,7 @@ def tiny_capture(frames: int, first_id: int = 0, day: int = 0) -> bytes:
 async def main(files: Mapping[str, Path]) -> None:
     requests = 0
 
-    async def send(request: web.Request) -> web.StreamResponse:
+    async def send_capture(request: web.Request) -> web.StreamResponse:
         nonlocal requests
         requests += 1
         path = files.get(request.match_info["name"])
@@ -44,15 +44,15 @@ async def main(files: Mapping[str, Path]) -> None:
             raise web.HTTPNotFound
         return web.FileResponse(path, chunk_size=1 << 20)
 
-    async def told(asked: dict[str, Any]) -> dict[str, Any]:
+    async def answer_request(asked: dict[str, Any]) -> dict[str, Any]:
         return {"url": "http://{}:{}/".format(*runner.addresses[0][:2]), "requests": requests}
 
     app = web.Application()
-    app.router.add_get("/{name}/{rest:.*}", send)
+    app.router.add_get("/{name}/{rest:.*}", send_capture)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    await answer(told)
+    await answer_requests(answer_request)
     await runner.cleanup()
 
 

@@ -1,9 +1,9 @@
 """From an upload to a row that can be queried, at half of what the service can do.
 
-Here everything goes the way it goes in production: captures are put into a bucket, which tells the queue. First a heap
-of captures is drained, which gives the rate the service can do; then captures are put at random moments, half as many
-a second. The clock of a capture runs from the answer to its PUT until this process has read the version of the table
-`can_frames`, and the Parquet file in it, that have its rows. At the end `deltalake` must find every row once.
+Captures take the path of production: they are put into a bucket, which notifies the queue. First a backlog of captures is
+drained, which gives the service's highest rate; then captures are put at random moments, at half this rate. The lag of a
+capture is measured from the answer to its PUT until this process has read the version of the table `can_frames`, and the
+Parquet file in it, with the capture's rows. At the end `deltalake` must find every row once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from worker.lake.identity import capture_id
-from worker.lake.store import ObjectStore, Store
+from pcaplake.worker.lake.identity import compute_capture_id
+from pcaplake.worker.lake.store.object_store import ObjectStore
+from pcaplake.worker.lake.store.store import Store
 
 from .fleet_child import OPTIONS
-from .fleet_files import tiny_capture
-from .fleet_service import TINY_FRAMES, Bench
-from .fleet_site import Site
+from .fleet_files import build_tiny_capture
+from .fleet_service import TINY_FRAMES, ServiceBench
+from .fleet_site import BenchSite
 
 TABLE = "can_frames"
 LOAD = 0.5
@@ -35,85 +36,87 @@ _LOOK = 0.05
 _AT_ONCE = 16
 
 
-class Watch:
+class TableWatch:
     """Reads a table's log as it grows; `seen` has the time at which each capture's rows were there."""
 
     def __init__(self, lake: str) -> None:
         self.seen: dict[str, float] = {}
         self._store, self._version = Store.open(lake, OPTIONS), 0
 
-    async def run(self) -> None:
+    async def follow_log(self) -> None:
         while True:
-            found = await self._store.get(f"{TABLE}/_delta_log/{self._version:020d}.json")
-            if found is None:
+            commit_bytes = await self._store.get(f"{TABLE}/_delta_log/{self._version:020d}.json")
+            if commit_bytes is None:
                 await asyncio.sleep(_LOOK)
                 continue
             self._version += 1
-            paths = [action["add"]["path"] for action in map(json.loads, found[0].splitlines()) if "add" in action]
-            for ids in await asyncio.gather(*map(self._captures, paths)):
-                for one in ids:
-                    self.seen.setdefault(one, time.monotonic())
+            paths = [
+                action["add"]["path"] for action in map(json.loads, commit_bytes[0].splitlines()) if "add" in action
+            ]
+            for ids in await asyncio.gather(*map(self._read_capture_ids, paths)):
+                for capture_id in ids:
+                    self.seen.setdefault(capture_id, time.monotonic())
 
-    async def _captures(self, path: str) -> list[str]:
+    async def _read_capture_ids(self, path: str) -> list[str]:
         found = await self._store.get(f"{TABLE}/{path}")
         assert found is not None
         column = pq.read_table(pa.BufferReader(found[0]), columns=["capture_id"])["capture_id"]
         return [str(one) for one in column.unique().to_pylist()]
 
 
-class Uploads:
+class CaptureUploads:
     """Puts captures; `done` has the time at which each was acknowledged, by capture_id."""
 
     def __init__(self, bucket: str) -> None:
         self.done: dict[str, float] = {}
         store = Store.open(f"s3://{bucket}", OPTIONS)
         assert isinstance(store, ObjectStore)
-        self._bucket, self._client, self._number = bucket, store.client, 0
-        self._data = tiny_capture(TINY_FRAMES)
+        self._bucket, self._client, self._number = bucket, store.obstore_client, 0
+        self._data = build_tiny_capture(TINY_FRAMES)
 
-    async def put(self) -> None:
+    async def upload_capture(self) -> None:
         key, self._number = f"in/{self._number:06}.pcap", self._number + 1
         result = await obstore.put_async(self._client, key, self._data, use_multipart=False)
         etag = (result["e_tag"] or "").strip('"')
-        self.done[capture_id(f"s3://{self._bucket}/{key}", etag)] = time.monotonic()
+        self.done[compute_capture_id(f"s3://{self._bucket}/{key}", etag)] = time.monotonic()
 
-    async def heap(self, count: int) -> None:
+    async def upload_at_once(self, count: int) -> None:
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one() -> None:
+        async def upload_until_done() -> None:
             async with slots:
-                await self.put()
+                await self.upload_capture()
 
-        await asyncio.gather(*(one() for _ in range(count)))
+        await asyncio.gather(*(upload_until_done() for _ in range(count)))
 
-    async def drizzle(self, rate: float, seconds: float, rng: random.Random) -> None:
+    async def upload_at_random(self, rate: float, seconds: float, rng: random.Random) -> None:
         """At random moments, whether the service keeps up or not."""
         loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
         moment = start = loop.time()
         while (moment := moment + rng.expovariate(rate)) < start + seconds:
             await asyncio.sleep(moment - loop.time())
-            tasks.append(asyncio.create_task(self.put()))
+            tasks.append(asyncio.create_task(self.upload_capture()))
         await asyncio.gather(*tasks)
 
 
-async def lag(site: Site, preset: str, *, heap: int, seconds: float) -> dict[str, Any]:
+async def measure_ingest_lag(site: BenchSite, preset: str, *, heap: int, seconds: float) -> dict[str, Any]:
     """With one of the presets, everything else as it is by default."""
-    raw = site.bucket("raw")
-    async with Bench(site, None, raw=raw, preset=preset) as bench:
-        site.announce(raw, bench.queue)
-        uploads, watch = Uploads(raw), Watch(bench.lake)
-        await uploads.heap(heap)
-        start = await bench.ask("start")
-        full = heap / ((await bench.ask("wait", captures=heap))["at"] - start["at"])
-        await bench.ask("drain")
+    raw = site.make_bucket("raw")
+    async with ServiceBench(site, None, raw=raw, preset=preset) as bench:
+        site.notify_queue_of_uploads(raw, bench.queue)
+        uploads, watch = CaptureUploads(raw), TableWatch(bench.lake)
+        await uploads.upload_at_once(heap)
+        start = await bench.ask_worker("start")
+        full = heap / ((await bench.ask_worker("wait", captures=heap))["at"] - start["at"])
+        await bench.ask_worker("drain")
         before = set(uploads.done)
-        watching = asyncio.create_task(watch.run())
+        watching = asyncio.create_task(watch.follow_log())
         try:
-            await uploads.drizzle(LOAD * full, seconds, random.Random(1))
-            await _until_all(watch, uploads, watching)
+            await uploads.upload_at_random(LOAD * full, seconds, random.Random(1))
+            await _wait_until_all_seen(watch, uploads, watching)
         finally:
             watching.cancel()
-    mine = sorted(watch.seen[one] - at for one, at in uploads.done.items() if one not in before)
+    mine = sorted(watch.seen[capture_id] - at for capture_id, at in uploads.done.items() if capture_id not in before)
     table = DeltaTable(f"{bench.lake}/{TABLE}", storage_options=OPTIONS)
     rows = table.to_pyarrow_table(columns=["capture_id", "packet_no"])
     if rows.num_rows != len(uploads.done) * TINY_FRAMES or set(rows["capture_id"].to_pylist()) != set(uploads.done):
@@ -131,7 +134,7 @@ async def lag(site: Site, preset: str, *, heap: int, seconds: float) -> dict[str
     }
 
 
-async def _until_all(watch: Watch, uploads: Uploads, watching: asyncio.Task[None]) -> None:
+async def _wait_until_all_seen(watch: TableWatch, uploads: CaptureUploads, watching: asyncio.Task[None]) -> None:
     deadline = time.monotonic() + PATIENCE
     while uploads.done.keys() - watch.seen.keys():
         if watching.done():

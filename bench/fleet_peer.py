@@ -1,11 +1,11 @@
-"""One writer of `deltalake` in a process and an environment of its own; nothing but `deltalake` is installed there.
+"""One writer of `deltalake` in its own process and environment, in which only `deltalake` is installed.
 
     python -m bench.fleet_peer TABLE_URI
 
-A commit is `write_deltalake` of one row to a `DeltaTable` that is kept, the cheapest way there is: so its state follows
-the log, where a table that is opened anew, or `create_write_transaction`, reads the log behind the last checkpoint for
-each commit. How versions are made (AWS_S3_LOCKING_PROVIDER, AWS_CONDITIONAL_PUT) is in the environment.
-Asked {"commits": n} or {"seconds": s} it answers what it did and how much CPU that took.
+A commit is `write_deltalake` of one row to a `DeltaTable` that stays open. This is the cheapest way, because its state follows
+the log; a newly opened table, or `create_write_transaction`, reads the log after the last checkpoint for each commit. The
+environment selects how versions are made (AWS_S3_LOCKING_PROVIDER, AWS_CONDITIONAL_PUT).
+To {"commits": n} or {"seconds": s} it answers the number of commits and their CPU time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from .fleet_child import answer
+from .fleet_child import answer_requests
 
-PERSISTENT = CommitProperties(max_commit_retries=1000)  # a writer that loses tries again, as ours do
+PERSISTENT = CommitProperties(max_commit_retries=1000)  # a writer that loses a race tries again, like pcaplake's
 
 
 async def main(uri: str) -> None:
@@ -34,22 +34,22 @@ async def main(uri: str) -> None:
         }
     )
 
-    async def work(asked: dict[str, Any]) -> dict[str, Any]:
-        made, failed, began, cpu = 0, 0, time.monotonic(), time.process_time()
-        while made + failed < asked.get("commits", sys.maxsize):
-            if time.monotonic() - began >= asked.get("seconds", float("inf")):
+    async def commit_repeatedly(request: dict[str, Any]) -> dict[str, Any]:
+        commits, failed, began, cpu = 0, 0, time.monotonic(), time.process_time()
+        while commits + failed < request.get("commits", sys.maxsize):
+            if time.monotonic() - began >= request.get("seconds", float("inf")):
                 break
             try:
                 write_deltalake(table, row, mode="append", commit_properties=PERSISTENT)
-                made += 1
+                commits += 1
             except (DeltaError, OSError) as error:
                 print(error, file=sys.stderr)
                 table.update_incremental()
                 failed += 1
         seconds = time.monotonic() - began
-        return {"commits": made, "failed": failed, "seconds": seconds, "cpu": time.process_time() - cpu}
+        return {"commits": commits, "failed": failed, "seconds": seconds, "cpu": time.process_time() - cpu}
 
-    await answer(work)
+    await answer_requests(commit_repeatedly)
 
 
 if __name__ == "__main__":

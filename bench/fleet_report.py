@@ -9,12 +9,12 @@ from typing import Any
 Row = Mapping[str, Any]
 
 
-def spread(values: Sequence[float], digits: int = 1) -> str:
+def format_median_range(values: Sequence[float], digits: int = 1) -> str:
     """Median (least–most)."""
     return f"{median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
 
 
-def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def format_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The first column is text, the others are figures."""
     lines = [
         f"| {' | '.join(head)} |",
@@ -24,16 +24,16 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "\n".join([f"### {title}", "", *lines, ""])
 
 
-def requests(rows: Sequence[Row]) -> str:
+def format_requests(rows: Sequence[Row]) -> str:
     head = ["one uncontended commit", "requests", "in sequence", f"seconds, each {rows[0]['late_ms']:.0f} ms late"]
     body = [
         [row["system"], f"{row['requests']:g}", f"{row['in_sequence']}", f"{row['seconds_when_late']:.2f}"]
         for row in rows
     ]
-    return table("Requests of a commit", head, body)
+    return format_table("Requests of a commit", head, body)
 
 
-def commits(rows: Sequence[Row]) -> str:
+def format_commits(rows: Sequence[Row]) -> str:
     n = len(rows[0]["per_second"])
     head = [
         f"median (least–most) of {n}",
@@ -50,58 +50,58 @@ def commits(rows: Sequence[Row]) -> str:
             row["system"],
             str(row["writers"]),
             f"{row['live_files']:,}",
-            spread(row["per_second"]),
-            spread(row["cpu_ms"]),
+            format_median_range(row["per_second"]),
+            format_median_range(row["cpu_ms"]),
             str(row["failed"]),
             str(row["stuck"]),
             str(row["lost"]),
         ]
         for row in rows
     ]
-    return table("Commits to one table", head, body)
+    return format_table("Commits to one table", head, body)
 
 
-def committer(rows: Sequence[Row]) -> str:
+def format_committer(rows: Sequence[Row]) -> str:
     head = ["workers", "adds", "adds committed/s", "adds staged/s", "batches", "CPU ms of the committer an add"]
     body = [
         [
             str(row["workers"]),
             f"{row['adds']:,}",
-            spread(row["adds_per_second"], 0),
-            spread(row["staged_per_second"], 0),
-            spread(row["batches"], 0),
-            spread(row["cpu_ms_per_add"], 2),
+            format_median_range(row["adds_per_second"], 0),
+            format_median_range(row["staged_per_second"], 0),
+            format_median_range(row["batches"], 0),
+            format_median_range(row["cpu_ms_per_add"], 2),
         ]
         for row in rows
     ]
-    return table("Adds through the committer", head, body)
+    return format_table("Adds through the committer", head, body)
 
 
-def messages(row: Row) -> str:
+def format_messages(row: Row) -> str:
     body = [
-        ["messages/s, until staged and deleted", spread(row["per_second"])],
-        ["messages/s, until in the tables", spread(row["per_second_to_tables"])],
-        ["CPU ms a message, committer and all", spread(row["cpu_ms"])],
-        ["captures in a stage", spread(row["captures_per_stage"])],
+        ["messages/s, until staged and deleted", format_median_range(row["per_second"])],
+        ["messages/s, until in the tables", format_median_range(row["per_second_to_tables"])],
+        ["CPU ms a message, committer and all", format_median_range(row["cpu_ms"])],
+        ["captures in a stage", format_median_range(row["captures_per_stage"])],
     ]
     head = [f"{row['captures']:,} captures of {row['rows_each']:.0f} rows", "median (least–most)"]
-    return table("Messages", head, body)
+    return format_table("Messages", head, body)
 
 
-def volume(row: Row) -> str:
+def format_volume(row: Row) -> str:
     body = [
-        ["MB/s, fetched alone", spread(row["fetched_mb_per_second"], 0)],
-        ["MB/s, fetched, decoded, written and staged", spread(row["mb_per_second"])],
-        ["million rows/s", spread(row["million_rows_per_second"], 2)],
-        ["CPU seconds a GB", spread(row["cpu_seconds_per_gb"])],
-        ["CPU seconds a million rows", spread(row["cpu_seconds_per_million_rows"], 2)],
-        ["the same by `pcaplake ingest`", spread(row["cpu_seconds_per_million_rows_ingest"], 2)],
+        ["MB/s, fetched alone", format_median_range(row["fetched_mb_per_second"], 0)],
+        ["MB/s, fetched, decoded, written and staged", format_median_range(row["mb_per_second"])],
+        ["million rows/s", format_median_range(row["million_rows_per_second"], 2)],
+        ["CPU seconds a GB", format_median_range(row["cpu_seconds_per_gb"])],
+        ["CPU seconds a million rows", format_median_range(row["cpu_seconds_per_million_rows"], 2)],
+        ["the same by `pcaplake ingest`", format_median_range(row["cpu_seconds_per_million_rows_ingest"], 2)],
     ]
     head = [f"{row['captures']} captures of {row['megabytes_each']:.0f} MB, mix c", "median (least–most)"]
-    return table("Bytes", head, body)
+    return format_table("Bytes", head, body)
 
 
-def lag(rows: Sequence[Row]) -> str:
+def format_lag(rows: Sequence[Row]) -> str:
     head = ["preset", "full load, captures/s", "offered", "captures", "p50 s", "p99 s", "most s"]
     body = [
         [
@@ -115,10 +115,10 @@ def lag(rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]
-    return table("Lag from upload to queryable row, at half load", head, body)
+    return format_table("Lag from upload to queryable row, at half load", head, body)
 
 
-def cost(rows: Sequence[Row]) -> str:
+def format_cost(rows: Sequence[Row]) -> str:
     head = ["captures of mix c"]
     for row in rows:
         size = f"{row['captures']} of {row['megabytes_each']:.0f} MB"
@@ -132,22 +132,38 @@ def cost(rows: Sequence[Row]) -> str:
             line.append(f"{row['requests_per_million_rows'].get(name, 0):,.1f}")
             line.append(f"{row['requests_per_terabyte'].get(name, 0):,.0f}")
         body.append(line)
-    return table("What it costs", head, body)
+    return format_table("What it costs", head, body)
 
 
-def idle(row: Row) -> str:
-    body = [["core-seconds", f"{row['core_seconds_per_hour']:,.0f}"]]
-    body += [[name, f"{count:,.0f}"] for name, count in sorted(row["requests_per_hour"].items())]
-    return table("An hour of a leader that has nothing to do", ["", "an hour"], body)
+def format_idle_costs(rows: Sequence[Row]) -> str:
+    body = [["core-seconds", *(f"{row['core_seconds_per_hour']:,.0f}" for row in rows)]]
+    names = sorted({name for row in rows for name in row["requests_per_hour"]})
+    body += [[name, *(f"{row['requests_per_hour'].get(name, 0):,.0f}" for row in rows)] for name in names]
+    return format_table("An hour of a worker that has nothing to do", ["", *(row["role"] for row in rows)], body)
+
+
+def format_suspects(rows: Sequence[Row]) -> str:
+    head = ["thousand rows/s, until staged", "suspects", "workers", *rows[0]["rows_per_second"]]
+    body = [
+        [
+            f"{row['captures']} captures of {row['kilobytes_each']:,.0f} KB",
+            str(row["suspects"]),
+            str(row["workers"]),
+            *(format_median_range([value / 1e3 for value in values]) for values in row["rows_per_second"].values()),
+        ]
+        for row in rows
+    ]
+    return format_table("After a worker was killed", head, body)
 
 
 SECTIONS: Mapping[str, Callable[[Any], str]] = {
-    "requests": requests,
-    "commits": commits,
-    "committer": committer,
-    "messages": messages,
-    "volume": volume,
-    "lag": lag,
-    "cost": cost,
-    "idle": idle,
+    "requests": format_requests,
+    "commits": format_commits,
+    "committer": format_committer,
+    "messages": format_messages,
+    "volume": format_volume,
+    "lag": format_lag,
+    "cost": format_cost,
+    "idle": format_idle_costs,
+    "suspects": format_suspects,
 }

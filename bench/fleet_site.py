@@ -1,6 +1,6 @@
-"""What a benchmark of the fleet runs on: S3, SQS and DynamoDB on loopback, names in them, and proxies that count.
+"""The services of a fleet benchmark: S3, SQS and DynamoDB on loopback, unique names in them, and proxies that count requests.
 
-Nothing of it knows what is measured. Everything is in memory and ends with the process.
+This module does not know what is measured. Everything is in memory and ends with the process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from botocore.config import Config
 
 from tests.integration.fault_proxy import FaultProxy
 from tools.local.engines import Engine
-from tools.local.install import install
-from tools.local.stack import REGION, Stack, free_ports
+from tools.local.install import install_engine
+from tools.local.stack import REGION, EngineStack, find_free_ports
 
 STATE = Path(".local-aws")
 _NOT_OURS = (
@@ -33,7 +33,7 @@ _NOT_OURS = (
 )
 
 
-class Site:
+class BenchSite:
     """The services of one run, and one way to make what a measurement needs in them."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
@@ -42,45 +42,45 @@ class Site:
         session = boto3.Session(region_name=REGION)
         config = Config(s3={"addressing_style": "path"})
 
-        def client(service: str, variable: str) -> Any:
+        def create_client(service: str, variable: str) -> Any:
             return session.client(service, endpoint_url=environment[variable], config=config)
 
-        self._s3, self._sqs = client("s3", "AWS_ENDPOINT_URL"), client("sqs", "AWS_ENDPOINT_URL")
-        self._dynamodb = client("dynamodb", "AWS_ENDPOINT_URL_DYNAMODB")
+        self._s3, self._sqs = create_client("s3", "AWS_ENDPOINT_URL"), create_client("sqs", "AWS_ENDPOINT_URL")
+        self._dynamodb = create_client("dynamodb", "AWS_ENDPOINT_URL_DYNAMODB")
 
-    def name(self, hint: str) -> str:
+    def unique_name(self, hint: str) -> str:
         return f"{hint}-{next(self._count)}"
 
-    def log(self, hint: str) -> Path:
+    def make_log_path(self, hint: str) -> Path:
         """A new file for what a process says."""
-        return self.folder / f"{self.name(hint)}.log"
+        return self.folder / f"{self.unique_name(hint)}.log"
 
-    def bucket(self, hint: str) -> str:
-        name = self.name(hint)
+    def make_bucket(self, hint: str) -> str:
+        name = self.unique_name(hint)
         self._s3.create_bucket(Bucket=name)
         return name
 
-    def queue(self, hint: str) -> str:
+    def make_queue(self, hint: str, visibility_timeout: int = 300) -> str:
         """The name of a new queue."""
-        name = self.name(hint)
-        self._sqs.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "300"})
+        name = self.unique_name(hint)
+        self._sqs.create_queue(QueueName=name, Attributes={"VisibilityTimeout": str(visibility_timeout)})
         return name
 
-    def announce(self, bucket: str, queue: str) -> None:
-        """What is put into the bucket from now on is told to the queue."""
+    def notify_queue_of_uploads(self, bucket: str, queue: str) -> None:
+        """Make the bucket notify the queue of new objects."""
         url = self._sqs.get_queue_url(QueueName=queue)["QueueUrl"]
         arn = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
         told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]}
         self._s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
 
-    def ledger_table(self) -> str:
-        return self._table("ledger", "pk", "sk")
+    def make_ledger_table(self) -> str:
+        return self._create_dynamodb_table("ledger", "pk", "sk")
 
-    def lock_table(self) -> str:
-        return self._table("locks", "tablePath", "fileName")
+    def make_lock_table(self) -> str:
+        return self._create_dynamodb_table("locks", "tablePath", "fileName")
 
-    def _table(self, hint: str, hash_key: str, range_key: str) -> str:
-        name = self.name(hint)
+    def _create_dynamodb_table(self, hint: str, hash_key: str, range_key: str) -> str:
+        name = self.unique_name(hint)
         self._dynamodb.create_table(
             TableName=name,
             BillingMode="PAY_PER_REQUEST",
@@ -95,31 +95,31 @@ class Site:
 
 
 @contextmanager
-def site(engine: Engine, folder: Path) -> Iterator[Site]:
-    """Services up, the environment of this process leading to them, and down again."""
-    install(engine, STATE)
-    port, dynamodb_port = free_ports(2)
+def start_bench_site(engine: Engine, folder: Path) -> Iterator[BenchSite]:
+    """Start the services, point the environment of this process to them, and stop them at the end."""
+    install_engine(engine, STATE)
+    port, dynamodb_port = find_free_ports(2)
     run = folder / "services"
-    stack = Stack(engine, port=port, dynamodb_port=dynamodb_port, state=STATE, run=run, tethered=True)
+    stack = EngineStack(engine, port=port, dynamodb_port=dynamodb_port, state=STATE, run=run, tethered=True)
     before = dict(os.environ)
     stack.start()
     try:
         for name in _NOT_OURS:
             os.environ.pop(name, None)
         nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
-        os.environ.update(stack.environment | nowhere)
-        yield Site(os.environ, folder)
+        os.environ.update(stack.client_environment | nowhere)
+        yield BenchSite(os.environ, folder)
     finally:
         stack.stop()
         os.environ.clear()
         os.environ.update(before)
 
 
-class Counting:
-    """`async with Counting(environment, delay)`: proxies before the services, each request `delay` seconds late.
+class CountingProxies:
+    """`async with CountingProxies(environment, delay)`: proxies before the services that delay each request by `delay` seconds.
 
-    `environment` leads clients through them. A request that waits for another's answer arrives at least `delay` after
-    it, which is how requests in sequence are told from those beside each other.
+    `environment` points clients to them. A request that waits for the answer to another arrives at least `delay` after
+    it, which tells requests in sequence from concurrent ones.
     """
 
     def __init__(self, environment: Mapping[str, str], delay: float = 0.0) -> None:
@@ -132,9 +132,11 @@ class Counting:
 
     async def __aenter__(self) -> Self:
         upstream = self._upstream
-        self._aws = await self._stack.enter_async_context(FaultProxy(upstream["AWS_ENDPOINT_URL"], sleep=self._late))
+        self._aws = await self._stack.enter_async_context(
+            FaultProxy(upstream["AWS_ENDPOINT_URL"], sleep=self._delay_request)
+        )
         self._dynamodb = await self._stack.enter_async_context(
-            FaultProxy(upstream["AWS_ENDPOINT_URL_DYNAMODB"], sleep=self._late)
+            FaultProxy(upstream["AWS_ENDPOINT_URL_DYNAMODB"], sleep=self._delay_request)
         )
         if self._delay:
             for proxy in (self._aws, self._dynamodb):
@@ -148,14 +150,14 @@ class Counting:
     ) -> None:
         await self._stack.aclose()
 
-    async def _late(self, seconds: float) -> None:
+    async def _delay_request(self, seconds: float) -> None:
         self._arrived.append(asyncio.get_running_loop().time())
         await asyncio.sleep(seconds)
 
-    def take(self) -> tuple[Counter[str], int]:
+    def take_request_counts(self) -> tuple[Counter[str], int]:
         """Requests by `service operation` since the last time, and how many of them waited for one another."""
-        found = Counter(f"{_service(one)} {one}" for one in self._aws.operations())
-        found.update(f"DynamoDB {one}" for one in self._dynamodb.operations())
+        counts = Counter(f"{_service_of_operation(one)} {one}" for one in self._aws.operations())
+        counts.update(f"DynamoDB {one}" for one in self._dynamodb.operations())
         depth, last = 0, float("-inf")
         for arrived in sorted(self._arrived):
             if arrived - last >= self._delay:
@@ -163,8 +165,8 @@ class Counting:
         for proxy in (self._aws, self._dynamodb):
             proxy.log.clear()
         self._arrived.clear()
-        return found, depth
+        return counts, depth
 
 
-def _service(operation: str) -> str:
+def _service_of_operation(operation: str) -> str:
     return "SQS" if "Message" in operation or "Queue" in operation else "S3"

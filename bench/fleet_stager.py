@@ -2,9 +2,9 @@
 
     python -m bench.fleet_stager LAKE LEDGER_TABLE LOCK_TABLE worker|committer
 
-Asked {"prepare": stages, "days": d, "worker": k} a worker decodes tiny captures of d days into so many merge windows
-and writes their Parquet files; {"stage": true} hands them to the ledger, one after the other. A committer is asked
-{"until": capture_ids} and answers when all of them are in every table.
+For {"prepare": stages, "days": d, "worker": k} a worker decodes tiny captures of d days into so many windows and writes their
+Parquet files; for {"stage": true} it stages them in the ledger, one after the other. For {"until": capture_ids} a committer
+answers when all of them are in every table.
 """
 
 from __future__ import annotations
@@ -15,61 +15,62 @@ import sys
 import time
 from typing import Any
 
-from parser import Profile
-from worker.lake.fleet import Services, open_lake
-from worker.lake.identity import capture_id
-from worker.lake.lake import Lake
-from worker.lake.manifest import Capture, Stage
-from worker.pipeline import Reader
+from pcaplake.parser import Profile
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.identity import compute_capture_id
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.records import Capture, Stage
+from pcaplake.worker.lake.services import Services
 
-from .fleet_child import OPTIONS, answer
-from .fleet_files import tiny_capture
+from .fleet_child import OPTIONS, answer_requests
+from .fleet_files import build_tiny_capture
 
 FRAMES = 20
 _AT_ONCE = 4
 _LOOK, _ASKED = 0.05, 50
 
 
-class Stager:
+class StagerChild:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._reader = Reader(profile=Profile.default(), decoder_version="bench", now=time.time)
         self._stages: list[Stage] = []
 
-    async def respond(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def respond_to_request(self, request: dict[str, Any]) -> dict[str, Any]:
         began = time.monotonic()
-        if "prepare" in asked:
+        if "prepare" in request:
             slots = asyncio.Semaphore(_AT_ONCE)
 
-            async def one(number: int) -> Stage:
+            async def write_one_stage(number: int) -> Stage:
                 async with slots:
-                    return await asyncio.to_thread(self._window, asked["worker"], number, asked["days"])
+                    return await asyncio.to_thread(self._stage_window, request["worker"], number, request["days"])
 
-            self._stages = list(await asyncio.gather(*map(one, range(asked["prepare"]))))
-        elif "stage" in asked:
+            self._stages = list(await asyncio.gather(*map(write_one_stage, range(request["prepare"]))))
+        elif "stage" in request:
             for stage in self._stages:
                 staged = await self._lake.stage(stage)
                 if staged.staged != stage.captures:
                     raise SystemExit(f"{stage.stage_id} was not staged: {staged}")
         else:
-            left = set(asked["until"])  # staged by now: what the ledger does not know counts as long committed
+            left = set(request["until"])  # staged by now: what the ledger does not know counts as long committed
             while left:
-                left -= await self._lake.committed(sorted(left)[:_ASKED])
-                self._lake.check()
+                left -= await self._lake.find_committed_captures(sorted(left)[:_ASKED])
+                self._lake.raise_if_stopped()
                 await asyncio.sleep(_LOOK)
         return {
             "seconds": time.monotonic() - began,
             "cpu": time.process_time(),
             "adds": sum(stage.add_count for stage in self._stages),
             "capture_ids": [stage.captures[0].capture_id for stage in self._stages],  # one of each stage tells of it
-            "batch": await self._lake.ledger.head(),
+            "batch": await self._lake.ledger.read_head(),
         }
 
-    def _window(self, worker: int, number: int, days: int) -> Stage:
+    def _stage_window(self, worker: int, number: int, days: int) -> Stage:
         window = self._lake.window()
         for day in range(days):
-            data, uri = tiny_capture(FRAMES, day=day), f"s3://bench/{worker}/{number}/{day}.pcap"
-            capture = Capture(capture_id=capture_id(uri, "0"), uri=uri, etag="0", size=len(data))
+            data, uri = build_tiny_capture(FRAMES, day=day), f"s3://bench/{worker}/{number}/{day}.pcap"
+            capture = Capture(capture_id=compute_capture_id(uri, "0"), uri=uri, etag="0", size=len(data))
             self._reader.read(io.BytesIO(data), capture, window)
         stage = window.close()
         assert stage is not None
@@ -79,9 +80,14 @@ class Stager:
 async def main(uri: str, ledger: str, locks: str, role: str) -> None:
     async with (
         await Services.open(ledger, locks) as services,
-        await open_lake(uri, services, options=OPTIONS, commits=role == "committer") as lake,
+        await Lake.open(
+            uri,
+            lake_config=LakeConfig(lease_timeout=10.0, commits=role == "committer"),
+            ledger=services,
+            storage_options=OPTIONS,
+        ) as lake,
     ):
-        await answer(Stager(lake).respond)
+        await answer_requests(StagerChild(lake).respond_to_request)
 
 
 if __name__ == "__main__":

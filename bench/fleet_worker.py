@@ -1,13 +1,15 @@
-"""The worker service of `pcaplake run` in a process that is asked how far it is.
+"""The worker service of `pcaplake run` in a child process that reports its progress.
 
-    python -m bench.fleet_worker '{"settings": {...}, "buckets": {"s3://name": "http://..."}}'
+    python -m bench.fleet_worker '{"settings": {...}, "buckets": {"s3://name": "http://..."}, "suspects": true}'
 
-`settings` as `FleetSettings` names them; `buckets` are read from plain HTTP servers. Asked {"do": ...}:
+`settings` as `FleetSettings` names them; `buckets` are read from plain HTTP servers; without `suspects` no message is one,
+and the service never receives one at a time (worker/service/suspects.py). Asked {"do": ...}:
 
-    fetch   captures, read to their end and forgotten     start   the service; it runs from here on
+    fetch   read captures to their end, and do nothing    start   the service; it runs from then on
     wait    until it has done so many captures            drain   until everything staged is in the tables
+    hold    receive so many messages, and do nothing
 
-The answer is the time, the CPU of the process so far, and what the service counted.
+The answer has the time, the CPU time of the process so far, and the counters of the service.
 """
 
 from __future__ import annotations
@@ -23,21 +25,23 @@ from typing import Any
 
 from obstore.store import HTTPStore
 
-from worker.fetch import Fetching
-from worker.fleet_settings import FleetSettings
-from worker.objects import StoredObjects
-from worker.serve import Parts, opened
-from worker.service import Service
-from worker.source import UNKNOWN_SIZE, ObjectRef, Sources
-from worker.warm import warm
+from pcaplake.worker.captures.objects import StoredObjects
+from pcaplake.worker.captures.range_reader import FetchConfig
+from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, Sources
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.service.queue import Delivery
+from pcaplake.worker.service.run import Parts, open_service_parts
+from pcaplake.worker.service.service import Service
+from pcaplake.worker.service.suspects import Suspects
+from pcaplake.worker.warm import warm
 
-from .fleet_child import answer
+from .fleet_child import answer_requests
 
 _LOOK = 0.005
 _AT_ONCE = 4
 
 
-class Counts:
+class CountingMeter:
     """A `Meter` that keeps what is counted, by name and labels."""
 
     def __init__(self) -> None:
@@ -53,9 +57,21 @@ class Counts:
     def set(self, name: str, value: float, **labels: str) -> None: ...
 
 
-class Worker:
-    def __init__(self, parts: Parts, settings: FleetSettings, sources: Sources, counts: Counts) -> None:
+class Unsuspecting(Suspects):
+    """No message is a suspect."""
+
+    is_receiving_singly = False
+
+    def classify_delivery(self, delivery: Delivery) -> tuple[bool, int]:
+        return False, 0
+
+
+class WorkerChild:
+    def __init__(
+        self, parts: Parts, settings: FleetSettings, sources: Sources, counts: CountingMeter, *, suspects: bool
+    ) -> None:
         self._lakes, self._sources, self._counts, self._budget = parts.lakes, sources, counts, parts.budget
+        self._queue = parts.queue
         self.service = Service(
             parts.queue,
             parts.routes,
@@ -66,24 +82,30 @@ class Worker:
             budget=parts.budget,
             max_inflight=settings.max_inflight,
             poll_wait=settings.poll_wait,
-            fetching=Fetching(),
+            fetch_config=FetchConfig(),
             meter=counts,
         )
+        if not suspects:
+            self.service._suspects = Unsuspecting()
         self._task: asyncio.Task[None] | None = None
 
-    async def respond(self, asked: dict[str, Any]) -> dict[str, Any]:
-        match asked["do"]:
+    async def respond_to_request(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["do"]:
             case "fetch":
-                await self._fetch(asked["uris"])
+                await self._fetch_captures(request["uris"])
             case "start":
                 self._task = asyncio.create_task(self.service.run())
             case "wait":
-                while sum(self.service.tally.values()) < asked["captures"] or self.service.in_flight:
-                    self._check()
+                while sum(self.service.tally.values()) < request["captures"] or self.service.messages_in_flight:
+                    self._raise_if_stopped()
                     await asyncio.sleep(_LOOK)
+            case "hold":
+                held = 0
+                while held < request["messages"]:
+                    held += len(await self._queue.receive(request["messages"] - held, 1.0))
             case "drain":
                 await asyncio.gather(*(lake.drain() for lake in self._lakes.values()))
-        self._check()
+        self._raise_if_stopped()
         return {
             "at": time.monotonic(),
             "cpu": time.process_time(),
@@ -91,29 +113,29 @@ class Worker:
             "counts": dict(self._counts.found),
         }
 
-    def _check(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self._task is not None and self._task.done():
             self._task.result()
 
-    async def _fetch(self, uris: list[str]) -> None:
+    async def _fetch_captures(self, uris: list[str]) -> None:
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(uri: str) -> None:
+        async def fetch_capture(uri: str) -> None:
             ref = ObjectRef(uri=uri, size=UNKNOWN_SIZE, explicit=True)
-            async with slots, await self._sources.fetch(ref, budget=self._budget) as body:
-                await asyncio.to_thread(_read, body)
+            async with slots, await self._sources.open_range_reader(ref, budget=self._budget) as body:
+                await asyncio.to_thread(_read_to_end, body)
 
-        await asyncio.gather(*map(one, uris))
+        await asyncio.gather(*map(fetch_capture, uris))
 
 
-def _read(body: Any) -> None:
+def _read_to_end(body: Any) -> None:
     buffer = bytearray(1 << 20)
     while body.readinto(buffer):
         pass
 
 
 def main(spec: dict[str, Any]) -> None:
-    settings, counts = FleetSettings.load(None, **spec["settings"]), Counts()
+    settings, counts = FleetSettings.load(None, **spec["settings"]), CountingMeter()
     sources = Sources(
         settings.storage_option,
         {
@@ -122,13 +144,15 @@ def main(spec: dict[str, Any]) -> None:
         },
     )
 
-    async def run() -> None:
-        async with opened(settings, counts) as parts:
-            await answer(Worker(parts, settings, sources, counts).respond)
-            os._exit(0)  # what is left in the queue is nobody's
+    async def run_worker() -> None:
+        async with open_service_parts(settings, counts) as parts:
+            await answer_requests(
+                WorkerChild(parts, settings, sources, counts, suspects=spec.get("suspects", True)).respond_to_request
+            )
+            os._exit(0)  # messages may remain in the queue
 
     warm()
-    asyncio.run(run())
+    asyncio.run(run_worker())
 
 
 if __name__ == "__main__":

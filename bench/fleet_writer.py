@@ -1,9 +1,9 @@
-"""One of our writers in a process of its own: commits to a table by the public commit API (docs/commit-api.md).
+"""One writer of pcaplake in its own process: commits to a table by the public commit API (docs/commit-api.md).
 
     python -m bench.fleet_writer LAKE TABLE LOCK_TABLE|- add|file
 
-`add`: a commit is one Add, of a file that is not there. `file`: a Parquet file of one row is made and put before it.
-Asked {"commits": n} or {"seconds": s} it answers what it did and how much CPU that took.
+`add`: a commit is one Add, of a file that does not exist. `file`: before each commit, a Parquet file of one row is written.
+To {"commits": n} or {"seconds": s} it answers the number of commits and their CPU time.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from worker.errors import Retryable
-from worker.lake.delta import AddFile, LogStore
-from worker.lake.delta.dynamodb import DynamoArbiter
-from worker.lake.store import Store
+from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.delta import AddFile, LogStore
+from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
+from pcaplake.worker.lake.store.store import Store
 
-from .fleet_child import OPTIONS, answer
+from .fleet_child import OPTIONS, answer_requests
 
 DATE = "2026-02-01"
 STATS = '{"numRecords":1,"minValues":{"id":1,"name":"a"},"maxValues":{"id":1,"name":"a"},"nullCount":{"id":0,"name":0}}'
 
 
-class Writer:
+class CommitWriter:
     def __init__(self, store: Store, log: LogStore, table: str, with_file: bool) -> None:
         self._store, self._log, self._table, self._with_file = store, log, table, with_file
 
-    async def commit(self) -> None:
+    async def commit_one_file(self) -> None:
         path, size, modified = f"date={DATE}/{uuid.uuid4()}.parquet", 500, 1_790_000_000_000
         if self._with_file:
-            size, modified = await asyncio.to_thread(self._put, path)
+            size, modified = await asyncio.to_thread(self._put_parquet_file, path)
         add = AddFile(path=path, size=size, partition_values={"date": DATE}, modification_time=modified, stats=STATS)
         await self._log.commit(self._table, [add])
 
-    def _put(self, path: str) -> tuple[int, int]:
+    def _put_parquet_file(self, path: str) -> tuple[int, int]:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"id": [1], "name": ["a"]}), sink)
         upload = self._store.upload(f"{self._table}/{path}")
@@ -47,29 +47,29 @@ class Writer:
         meta = upload.finish()
         return meta.size, round(meta.last_modified.timestamp() * 1000)
 
-    async def work(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def commit_repeatedly(self, request: dict[str, Any]) -> dict[str, Any]:
         """So many commits, or as many as begin within so many seconds."""
-        made, failed, began, cpu = 0, 0, time.monotonic(), time.process_time()
-        while made + failed < asked.get("commits", sys.maxsize):
-            if time.monotonic() - began >= asked.get("seconds", float("inf")):
+        commits, failed, began, cpu = 0, 0, time.monotonic(), time.process_time()
+        while commits + failed < request.get("commits", sys.maxsize):
+            if time.monotonic() - began >= request.get("seconds", float("inf")):
                 break
             try:
-                await self.commit()
-                made += 1
+                await self.commit_one_file()
+                commits += 1
             except Retryable as error:
                 print(error, file=sys.stderr)
                 failed += 1
         seconds = time.monotonic() - began
-        return {"commits": made, "failed": failed, "seconds": seconds, "cpu": time.process_time() - cpu}
+        return {"commits": commits, "failed": failed, "seconds": seconds, "cpu": time.process_time() - cpu}
 
 
 async def main(lake: str, table: str, lock_table: str, kind: str) -> None:
     store = Store.open(lake, OPTIONS)
-    arbiter = None if lock_table == "-" else await DynamoArbiter.open(lock_table)
-    log = LogStore(store, arbiter=arbiter)
-    await answer(Writer(store, log, table, kind == "file").work)
-    if arbiter is not None:
-        await arbiter.close()
+    locks = None if lock_table == "-" else await DynamoLockTable.open(lock_table)
+    log = LogStore(store, lock_table=locks)
+    await answer_requests(CommitWriter(store, log, table, kind == "file").commit_repeatedly)
+    if locks is not None:
+        await locks.close()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Rows a second per core from capture file to committed Delta rows, by stage, beside what people run today.
+"""Rows per second and core from capture file to committed Delta rows, by step, with other tools for comparison.
 
     python -m bench [--folder bench-data] [--runs 5] [--megabytes 1000] [--large 2000]
 
 A row is one committed table row. CPU seconds are those of the whole process: imports, loading kernels, hashing,
-decoding, Parquet, staging, committing, and the event loop. The stages are measured apart, in one thread. The lake lies
-on a tmpfs where there is one, so that the disk of a shared machine does not speak; the capture is in the page cache.
+decoding, Parquet, staging, committing, and the event loop. The steps are measured separately, in one thread. The lake is on
+a tmpfs if there is one, so that the disk of a shared machine does not matter; the capture is in the page cache.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from typing import Any
 import blake3
 import pyarrow as pa
 
-from parser import TABLES, open_capture
-from parser.capture import DECODED
-from worker import sample
-from worker.lake.parquet import ParquetSink
+from pcaplake.parser import TABLES, open_capture
+from pcaplake.parser.capture.reader import DECODED
+from pcaplake.worker import sample
+from pcaplake.worker.lake.parquet import ParquetSink
 
-from .peers import dpkt_loop, tshark_fields
+from .peers import measure_dpkt_loop, measure_tshark_fields
 
 PEER_PACKETS = 40_000
-BAR, GOAL = 2.45, 4.9  # million rows a second
+MINIMUM, GOAL = 2.45, 4.9  # million rows a second
 
 
-def captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> Path:
+def make_captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> Path:
     """A folder with captures of about so many megabytes each; made once."""
     out = folder / f"{mix}-{megabytes}x{vehicles}"
     if not (out / "profile.yaml").exists():
         print(f"making {out} ...", file=sys.stderr)
-        probe = sample.make(folder / "probe", mix, 1.0)[0].stat().st_size / 1e6
-        sample.make(out, mix, megabytes / probe, vehicles)
+        probe = sample.write_sample_captures(folder / "probe", mix, 1.0)[0].stat().st_size / 1e6
+        sample.write_sample_captures(out, mix, megabytes / probe, vehicles)
     return out
 
 
-def ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]:
+def measure_ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]:
     """`pcaplake ingest` in a process of its own: its JSON, and its peak memory in MB."""
     shutil.rmtree(lake, ignore_errors=True)
-    command = [sys.executable, "-m", "worker", "ingest", str(source), "--lake", str(lake), "--json"]
+    command = [sys.executable, "-m", "pcaplake.worker", "ingest", str(source), "--lake", str(lake), "--json"]
     command += ["--profile", str(source / "profile.yaml"), "--threads", str(threads)]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # as people run it
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
@@ -64,7 +64,7 @@ def ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]:
     return {**json.loads(out.strip().splitlines()[-1]), "memory": usage.ru_maxrss / 1024}
 
 
-def stages(path: Path, profile: Path) -> dict[str, float]:
+def measure_pipeline_steps(path: Path, profile: Path) -> dict[str, float]:
     """Nanoseconds a row of CPU for hashing, decoding and Parquet, in one thread."""
     clock, rows, spent = time.thread_time, 0, {"hash": 0.0, "decode": 0.0, "parquet": 0.0}
     start = clock()
@@ -81,7 +81,7 @@ def stages(path: Path, profile: Path) -> dict[str, float]:
         if table not in sinks:
             schema = pa.schema([TABLES[table].schema.field(name) for name in batch.schema.names])
             sinks[table] = ParquetSink(schema, lambda data: None)
-        sinks[table].write(batch)
+        sinks[table].write_batch(batch)
         rows += batch.num_rows
         start = clock()
         spent["parquet"] += start - now
@@ -93,7 +93,7 @@ def stages(path: Path, profile: Path) -> dict[str, float]:
     return {name: seconds / rows * 1e9 for name, seconds in spent.items()}
 
 
-def spread(values: Sequence[float], digits: int = 2) -> str:
+def format_spread(values: Sequence[float], digits: int = 2) -> str:
     """best (median, worst) of n."""
     return f"{max(values):.{digits}f} ({statistics.median(values):.{digits}f}, {min(values):.{digits}f})"
 
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=1000, help="size of a capture")
     parser.add_argument("--large", type=int, default=2000, help="size of the capture for peak memory")
     parser.add_argument("--mixes", default="abc")
-    parser.add_argument("--only", default="rates,threads,memory", help="parts, with commas between them (%(default)s)")
+    parser.add_argument("--only", default="rates,threads,memory", help="comma-separated parts (%(default)s)")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -117,64 +117,72 @@ def main() -> None:
         print(f"\nload at the end {os.getloadavg()[0]:.1f}")
 
 
-def rates(options: argparse.Namespace, scratch: Path) -> None:
-    sample.make(options.folder / "small", "c", 0.05)
-    starts = [ingest(options.folder / "small", scratch / "lake")["cpu_seconds"] for _ in range(options.runs)]
-    print(f"a process that reads 120 kB: {min(starts):.2f} s of CPU, which every run below has in it")
+def report_ingest_rates(options: argparse.Namespace, scratch: Path) -> None:
+    sample.write_sample_captures(options.folder / "small", "c", 0.05)
+    starts = [measure_ingest(options.folder / "small", scratch / "lake")["cpu_seconds"] for _ in range(options.runs)]
+    print(f"a process that reads 120 kB: {min(starts):.2f} s of CPU, which every run below includes")
     print("\nM rows/s per core: best (median, worst) of", options.runs)
     for mix in options.mixes:
-        source = captures(options.folder, mix, options.megabytes)
+        source = make_captures(options.folder, mix, options.megabytes)
         path = next(source.glob("*/*.pcap*"))
-        ingest(source, scratch / "lake")  # the page cache, the kernels
-        runs = [ingest(source, scratch / "lake") for _ in range(options.runs)]
+        measure_ingest(source, scratch / "lake")  # the page cache, the kernels
+        runs = [measure_ingest(source, scratch / "lake") for _ in range(options.runs)]
         rows = sum(runs[0]["rows"].values())
         size = sum(f.stat().st_size for f in (scratch / "lake").rglob("*.parquet"))
         whole = [rows / run["cpu_seconds"] / 1e6 for run in runs]
-        parts = [stages(path, source / "profile.yaml") for _ in range(options.runs)]
+        parts = [measure_pipeline_steps(path, source / "profile.yaml") for _ in range(options.runs)]
         least = {name: min(part[name] for part in parts) for name in parts[0]}
         decoded = [1e3 / part["decode"] for part in parts]
         print(f"{mix}: {rows:,} rows, {runs[0]['packets']:,} packets, {size / rows:.1f} B/row of Parquet")
-        print(f"   file to committed rows   {spread(whole)}   bar {BAR}, goal {GOAL}")
-        print(f"   decode to Arrow alone    {spread(decoded)}   bar 8")
+        print(f"   file to committed rows   {format_spread(whole)}   minimum {MINIMUM}, goal {GOAL}")
+        print(f"   decode to Arrow alone    {format_spread(decoded)}   minimum 8")
         print("   ns/row                   " + ", ".join(f"{name} {value:.0f}" for name, value in least.items()))
-        count, seconds = dpkt_loop(path, PEER_PACKETS, scratch / "peer")
+        count, seconds = measure_dpkt_loop(path, PEER_PACKETS, scratch / "peer")
         shutil.rmtree(scratch / "peer")
-        packets, shark = tshark_fields(path, PEER_PACKETS)
+        packets, shark = measure_tshark_fields(path, PEER_PACKETS)
         print(f"   dpkt + write_deltalake   {count / seconds / 1e6:.3f} ({count:,} rows, a third of the columns)")
         print(f"   tshark -T fields         {packets / shark / 1e6:.3f} M packets/s (text of 9 fields)", flush=True)
 
 
-def threads(options: argparse.Namespace, scratch: Path) -> None:
-    """Beside what two processes get that share nothing: more than that this machine has not."""
-    print("\ntwo threads against one, wall: best of", options.runs)
+def report_thread_scaling(options: argparse.Namespace, scratch: Path) -> None:
+    """Two threads, and for comparison two processes that share nothing: the most that this machine can give."""
+    print("\ntwo threads compared with one, wall time: best of", options.runs)
     for mix in options.mixes:
-        source = captures(options.folder, mix, options.megabytes, 2)
-        half = captures(options.folder, mix, options.megabytes)
-        one, two, alone, both = ([] for _ in range(4))  # in turns, so that they share what disturbs them
+        source = make_captures(options.folder, mix, options.megabytes, 2)
+        half = make_captures(options.folder, mix, options.megabytes)
+        one_thread, two, alone, both = ([] for _ in range(4))  # in turns, so that they share what disturbs them
         for _ in range(options.runs):
-            one.append(ingest(source, scratch / "lake", 1)["seconds"])
-            two.append(ingest(source, scratch / "lake", 2)["seconds"])
-            alone.append(ingest(half, scratch / "lake")["seconds"])
+            one_thread.append(measure_ingest(source, scratch / "lake", 1)["seconds"])
+            two.append(measure_ingest(source, scratch / "lake", 2)["seconds"])
+            alone.append(measure_ingest(half, scratch / "lake")["seconds"])
             with ThreadPoolExecutor(2) as pair:
-                runs = pair.map(lambda name: ingest(half, scratch / name), ("lake", "other"))  # noqa: B023
+                runs = pair.map(lambda name: measure_ingest(half, scratch / name), ("lake", "other"))  # noqa: B023
                 both.append(max(run["seconds"] for run in runs))
             shutil.rmtree(scratch / "other")
-        print(f"{mix}: {min(one):.2f} s / {min(two):.2f} s = {min(one) / min(two):.2f}x   bar 1.6", end="")
+        print(
+            f"{mix}: {min(one_thread):.2f} s / {min(two):.2f} s = {min(one_thread) / min(two):.2f}x   minimum 1.6",
+            end="",
+        )
         print(
             f"   two processes: {2 * min(alone):.2f} s / {min(both):.2f} s = {2 * min(alone) / min(both):.2f}x",
             flush=True,
         )
 
 
-def memory(options: argparse.Namespace, scratch: Path) -> None:
+def report_peak_memory(options: argparse.Namespace, scratch: Path) -> None:
     print(f"\npeak memory on {options.large} MB captures")
-    source = captures(options.folder, "c", options.large)
-    one = ingest(source, scratch / "lake")
-    print(f"c: {one['memory']:.0f} MB with one thread (bar 600), {one['rows_per_second'] / 1e6:.2f} M rows/s of wall")
+    source = make_captures(options.folder, "c", options.large)
+    measurement = measure_ingest(source, scratch / "lake")
+    print(
+        f"c: {measurement['memory']:.0f} MB with one thread (at most 600), "
+        f"{measurement['rows_per_second'] / 1e6:.2f} M rows/s of wall"
+    )
     shutil.rmtree(scratch / "lake")
-    pair = captures(options.folder, "c", options.large // 4, 2)
-    two = [ingest(pair, scratch / "lake", n)["memory"] for n in (1, 2)]
-    print(f"c, 2 x {options.large // 4} MB: {two[0]:.0f} MB with one thread, {two[1]:.0f} MB with two (bar +150)")
+    pair = make_captures(options.folder, "c", options.large // 4, 2)
+    two = [measure_ingest(pair, scratch / "lake", n)["memory"] for n in (1, 2)]
+    print(
+        f"c, 2 x {options.large // 4} MB: {two[0]:.0f} MB with one thread, {two[1]:.0f} MB with two (at most 150 more)"
+    )
 
 
-PARTS = {"rates": rates, "threads": threads, "memory": memory}
+PARTS = {"rates": report_ingest_rates, "threads": report_thread_scaling, "memory": report_peak_memory}

@@ -1,10 +1,10 @@
-"""The Parquet writer beside pyarrow's, on the batches that the decoder makes of the sample mixes.
+"""The Parquet writer compared with pyarrow's, on the batches that the decoder makes from the sample mixes.
 
     python -m bench.parquet [--folder bench-data] [--runs 5] [--megabytes 60]
 
 Both write the same batches of the full schemas to memory that is thrown away, in one thread, CPU time, in turn. pyarrow
-has its best settings: zstd-1, required fields, dictionaries as they come, DELTA_BINARY_PACKED where numbers rise, no
-statistics on payloads. A file of ours is also read back and compared.
+has its best settings: zstd-1, required fields, the dictionaries of the batches, DELTA_BINARY_PACKED for rising numbers, no
+statistics on payloads. A file of pcaplake's writer is also read back and compared.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from parser import TABLES, open_capture
-from parser.capture import DECODED
-from worker.lake.parquet import ParquetSink
+from pcaplake.parser import TABLES, open_capture
+from pcaplake.parser.capture.reader import DECODED
+from pcaplake.worker.lake.parquet import ParquetSink
 
-from .ingest import captures
+from .ingest import make_captures
 
 RISING = {"ts", "ts_ns", "packet_no", "sub_no", "bus_time_ns", "session_id", "tcp_seq"}
 Batches = Sequence[pa.RecordBatch]
@@ -35,18 +35,18 @@ Writer = Callable[[str, Batches], bytes]
 
 def ours(table: str, batches: Batches) -> bytes:
     out: list[bytes] = []
-    sink = ParquetSink(schema_of(table, batches), out.append)
+    sink = ParquetSink(schema_of_batches(table, batches), out.append)
     for batch in batches:
-        sink.write(batch)
+        sink.write_batch(batch)
     sink.close()
     return b"".join(out)
 
 
 def pyarrows(table: str, batches: Batches) -> bytes:
-    wanted = [field for field in schema_of(table, batches) if field.name != "date"]
-    names = [field.name for field in wanted]
+    file_fields = [field for field in schema_of_batches(table, batches) if field.name != "date"]
+    names = [field.name for field in file_fields]
     held = batches[0].schema
-    fields = [field.with_type(held.field(field.name).type) for field in wanted]
+    fields = [field.with_type(held.field(field.name).type) for field in file_fields]
     schema = pa.schema(
         [f.with_type(TABLES[table].schema.field(f.name).type) if f.type == pa.null() else f for f in fields]
     )
@@ -68,42 +68,42 @@ def pyarrows(table: str, batches: Batches) -> bytes:
     return out.getvalue()
 
 
-def schema_of(table: str, batches: Batches) -> pa.Schema:
+def schema_of_batches(table: str, batches: Batches) -> pa.Schema:
     return pa.schema([TABLES[table].schema.field(name) for name in batches[0].schema.names])
 
 
-def seconds(write: Writer, table: str, batches: Batches) -> tuple[float, int]:
+def measure_write_seconds(write: Writer, table: str, batches: Batches) -> tuple[float, int]:
     start = time.thread_time()
     size = len(write(table, batches))
     return time.thread_time() - start, size
 
 
-def check(table: str, batches: Batches) -> None:
+def check_files_agree(table: str, batches: Batches) -> None:
     got = pq.read_table(pa.BufferReader(ours(table, batches)), use_threads=False)
-    for field in schema_of(table, batches):
+    for field in schema_of_batches(table, batches):
         if field.name != "date":
             want = pa.concat_arrays([batch.column(field.name).cast(field.type) for batch in batches])
             assert got[field.name].combine_chunks().cast(field.type).equals(want), (table, field.name)
 
 
-def at_once(tables: Mapping[str, Batches]) -> float:
+def measure_thread_speedup(tables: Mapping[str, Batches]) -> float:
     """How much faster two threads write everything twice than one does."""
 
-    def everything(times: int = 1) -> None:
+    def write_all_tables(times: int = 1) -> None:
         for _ in range(times):
             for table, batches in tables.items():
                 ours(table, batches)
 
     start = time.perf_counter()
-    everything(2)
-    one = time.perf_counter() - start
-    threads = [threading.Thread(target=everything) for _ in range(2)]
+    write_all_tables(2)
+    one_thread_seconds = time.perf_counter() - start
+    threads = [threading.Thread(target=write_all_tables) for _ in range(2)]
     start = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return one / (time.perf_counter() - start)
+    return one_thread_seconds / (time.perf_counter() - start)
 
 
 def main() -> None:
@@ -118,7 +118,7 @@ def main() -> None:
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}")
     print(f"ns/row: best (median) of {options.runs}; pyarrow {pa.__version__}")
     for mix in "abc":
-        source = captures(options.folder, mix, options.megabytes)
+        source = make_captures(options.folder, mix, options.megabytes)
         path = next(source.glob("*/*.pcap*"))
         tables: dict[str, list[pa.RecordBatch]] = {}
         for table, batch in open_capture(path, tables=DECODED, profile=source / "profile.yaml").batches():
@@ -126,12 +126,12 @@ def main() -> None:
         spent: dict[Writer, float] = {ours: 0.0, pyarrows: 0.0}
         all_rows = 0
         for table, batches in tables.items():
-            check(table, batches)
+            check_files_agree(table, batches)
             rows, line = sum(batch.num_rows for batch in batches), ""
             runs: dict[Writer, list[float]] = {ours: [], pyarrows: []}
             for _ in range(options.runs):
                 for write, times in runs.items():
-                    took, size = seconds(write, table, batches)
+                    took, size = measure_write_seconds(write, table, batches)
                     times.append(took)
                     if len(times) == options.runs:
                         spent[write] += min(times)
@@ -144,7 +144,10 @@ def main() -> None:
             f"{mix} all {' ' * 15}{all_rows:10,} rows   ours {each['ours']:.0f}, pyarrow {each['pyarrows']:.0f} ns/row,",
             end="",
         )
-        print(f" {each['pyarrows'] / each['ours']:.1f} times; two threads {at_once(tables):.2f} times one", flush=True)
+        print(
+            f" {each['pyarrows'] / each['ours']:.1f} times; two threads {measure_thread_speedup(tables):.2f} times one",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What people run today, on the same captures: a loop over dpkt into `write_deltalake`, and tshark's text fields."""
+"""Other ways to do the same, on the same captures: a loop over dpkt with `write_deltalake`, and tshark's text fields."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ COLUMNS = {
 }
 
 
-def dpkt_loop(path: Path, packets: int, lake: Path) -> tuple[int, float]:
+def measure_dpkt_loop(path: Path, packets: int, lake: Path) -> tuple[int, float]:
     """The first packets of a capture into Delta tables with a third of our columns: rows, CPU seconds."""
     start = time.process_time()
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
     with path.open("rb") as file:
-        for number, (ts, data) in enumerate(_reader(file)):
+        for number, (ts, data) in enumerate(_open_dpkt_reader(file)):
             if number == packets:
                 break
-            _packet(float(ts), data, rows)
-    for name, found in rows.items():
-        if found:
-            table = pa.table(dict(zip(COLUMNS[name], map(list, zip(*found, strict=True)), strict=True)))
+            _decode_with_dpkt(float(ts), data, rows)
+    for name, table_rows in rows.items():
+        if table_rows:
+            table = pa.table(dict(zip(COLUMNS[name], map(list, zip(*table_rows, strict=True)), strict=True)))
             write_deltalake(str(lake / name), table)
     return sum(map(len, rows.values())), time.process_time() - start
 
 
-def _reader(file: BinaryIO) -> Iterator[tuple[float, bytes]]:
+def _open_dpkt_reader(file: BinaryIO) -> Iterator[tuple[float, bytes]]:
     magic = file.read(4)
     file.seek(0)
     yield from dpkt.pcapng.Reader(file) if magic == b"\n\r\r\n" else dpkt.pcap.Reader(file)
 
 
-def _packet(ts: float, data: bytes, rows: dict[str, list[tuple[Any, ...]]]) -> None:
+def _decode_with_dpkt(ts: float, data: bytes, rows: dict[str, list[tuple[Any, ...]]]) -> None:
     if len(data) <= 72 and data[6:8] == b"\0\0":  # SocketCAN, as mix a has it
         word, size, flags = struct.unpack_from(">IBB", data)
         rows["can_frames"].append((ts, word & 0x1FFFFFFF, flags, data[8 : 8 + size]))
@@ -89,10 +89,10 @@ def _packet(ts: float, data: bytes, rows: dict[str, list[tuple[Any, ...]]]) -> N
             at += 16 + length
 
 
-def tshark_fields(path: Path, packets: int) -> tuple[int, float]:
+def measure_tshark_fields(path: Path, packets: int) -> tuple[int, float]:
     """The first packets of a capture as text of nine fields: packets, CPU seconds less those of one packet."""
 
-    def run(count: int) -> float:
+    def measure_packet_count(count: int) -> float:
         names = "frame.number frame.time_epoch eth.src ip.src udp.dstport"
         names += " someip.serviceid someip.methodid can.id tecmp.message_type"
         fields = [option for name in names.split() for option in ("-e", name)]
@@ -105,5 +105,5 @@ def tshark_fields(path: Path, packets: int) -> tuple[int, float]:
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    start = run(1)
-    return packets, run(packets) - start
+    start = measure_packet_count(1)
+    return packets, measure_packet_count(packets) - start

@@ -1,9 +1,9 @@
-"""Rows per second and core: `backfill` on Spark beside `pcaplake ingest`, the same captures on the same machine.
+"""Rows per second and core: `backfill` on Spark and `pcaplake ingest`, with the same captures on the same machine.
 
 `python -m bench.spark_backfill` prints the section of docs/benchmarks-spark.md. Both write a lake in a folder; both are told to
 use one core, and the time is CPU time of all their processes over rows, because the machine may be shared. Both have fixed
 costs that do not grow with the captures (a process that starts; a job, and a committer that waits), so each is measured on
-a short drive as well: what lies between is what a row costs.
+a short drive as well: the difference is the cost of the rows.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .spark import Bench
+    from .spark import SparkBench
 
 SECONDS, VEHICLES, RUNS = 300.0, 4, 3
 WARM_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class BackfillRun:
     """Rows of all tables; CPU seconds of all processes, and of the clock."""
 
     rows: int
@@ -35,33 +35,33 @@ class Run:
     seconds: float
 
     @property
-    def rate(self) -> float:
+    def rows_per_cpu_second(self) -> float:
         return self.rows / self.cpu
 
-    def beyond(self, short: float, rows: int) -> float:
+    def marginal_rate(self, short: float, rows: int) -> float:
         """Rows per second of CPU, without the `rows` and the CPU seconds of a short drive."""
         return (self.rows - rows) / max(self.cpu - short, 0.01)  # of clock ticks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
+class BackfillRuns:
     """Of one program: over the captures, and over a short drive."""
 
-    long: list[Run]
-    short: list[Run]
+    long: list[BackfillRun]
+    short: list[BackfillRun]
 
-    def beyond(self) -> list[float]:
+    def marginal_rates(self) -> list[float]:
         middle = statistics.median(one.cpu for one in self.short)
-        return [one.beyond(middle, self.short[0].rows) for one in self.long]
+        return [one.marginal_rate(middle, self.short[0].rows) for one in self.long]
 
 
-def ingest(folder: Path, lake: Path, profile: Path) -> Run:
+def measure_ingest_run(folder: Path, lake: Path, profile: Path) -> BackfillRun:
     """`pcaplake ingest --threads 1` in a process of its own."""
     done = subprocess.run(
         [
             sys.executable,
             "-m",
-            "worker",
+            "pcaplake.worker",
             "ingest",
             folder,
             "--lake",
@@ -75,16 +75,16 @@ def ingest(folder: Path, lake: Path, profile: Path) -> Run:
         capture_output=True,
         text=True,
     )
-    said = json.loads(done.stdout.splitlines()[-1])
-    return Run(rows=sum(said["rows"].values()), cpu=said["cpu_seconds"], seconds=said["seconds"])
+    report = json.loads(done.stdout.splitlines()[-1])
+    return BackfillRun(rows=sum(report["rows"].values()), cpu=report["cpu_seconds"], seconds=report["seconds"])
 
 
 _CHILD = """
 import json, os, sys, time
 from pathlib import Path
-from spark_jobs.backfill import Options, run
-from spark_jobs.session import open_session
-from worker.fleet_settings import FleetSettings
+from pcaplake.spark_jobs.backfill.job import Options, run
+from pcaplake.spark_jobs.common.session import open_session
+from pcaplake.worker.config.service_settings import FleetSettings
 
 def used(root):
     # of this process and everything below it, with what has ended there: clock ticks of /proc
@@ -121,7 +121,9 @@ spark.stop()
 """
 
 
-def backfills(folder: Path, warm: Path, profile: Path, lakes: list[Path]) -> tuple[float, list[Run]]:
+def measure_backfill_runs(
+    folder: Path, warm: Path, profile: Path, lakes: list[Path]
+) -> tuple[float, list[BackfillRun]]:
     """One session, a short backfill to begin with, then one into each lake -> CPU seconds of the session's start, runs.
 
     Lakes that are called short... get the short drive.
@@ -129,82 +131,89 @@ def backfills(folder: Path, warm: Path, profile: Path, lakes: list[Path]) -> tup
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, folder, profile, warm, *lakes], check=True, stdout=subprocess.PIPE, text=True
     )
-    said = json.loads(done.stdout.splitlines()[-1])
-    return said["begun"], [Run(**one) for one in said["runs"]]
+    report = json.loads(done.stdout.splitlines()[-1])
+    return report["begun"], [BackfillRun(**one) for one in report["runs"]]
 
 
-def section(seconds: float = SECONDS, vehicles: int = VEHICLES, runs: int = RUNS) -> str:
+def backfill_section(seconds: float = SECONDS, vehicles: int = VEHICLES, runs: int = RUNS) -> str:
     """The section of docs/benchmarks-spark.md, in Markdown."""
-    from worker import sample
+    from pcaplake.worker import sample
 
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as name:
         root = Path(name)
-        *captures, profile = sample.make(root / "in", "drive", seconds, vehicles)
+        *captures, profile = sample.write_sample_captures(root / "in", "drive", seconds, vehicles)
         profile = profile.rename(root / "profile.yaml")
-        *_, unused = sample.make(root / "warm", "drive", WARM_SECONDS)
+        *_, unused = sample.write_sample_captures(root / "warm", "drive", WARM_SECONDS)
         unused.unlink()
         size = sum(path.stat().st_size for path in captures)
-        ingest(root / "warm", root / "first", profile)
-        ours = Runs(
-            long=[ingest(root / "in", root / f"ingest-{number}", profile) for number in range(runs)],
-            short=[ingest(root / "warm", root / f"ingest-short-{number}", profile) for number in range(runs)],
+        measure_ingest_run(root / "warm", root / "first", profile)
+        ours = BackfillRuns(
+            long=[measure_ingest_run(root / "in", root / f"ingest-{number}", profile) for number in range(runs)],
+            short=[
+                measure_ingest_run(root / "warm", root / f"ingest-short-{number}", profile) for number in range(runs)
+            ],
         )
         names = [f"{kind}-{number}" for kind in ("long", "short") for number in range(runs)]
-        begun, found = backfills(root / "in", root / "warm", profile, [root / one for one in ("begin", *names)])
-        theirs = Runs(long=found[:runs], short=found[runs:])
+        begun, backfill_runs = measure_backfill_runs(
+            root / "in", root / "warm", profile, [root / one for one in ("begin", *names)]
+        )
+        theirs = BackfillRuns(long=backfill_runs[:runs], short=backfill_runs[runs:])
     assert {one.rows for one in [*ours.long, *theirs.long]} == {ours.long[0].rows}
-    return _text(ours, theirs, begun, size, len(captures), seconds, vehicles)
+    return _section_text(ours, theirs, begun, size, len(captures), seconds, vehicles)
 
 
-def beside(bench: Bench) -> str:
+def section_for_spark(bench: SparkBench) -> str:
     """For `bench.spark`; the session that runs there waits meanwhile."""
-    return section(2.0, 1, 1) if bench.quick else section()
+    return backfill_section(2.0, 1, 1) if bench.quick else backfill_section()
 
 
-def _text(ours: Runs, theirs: Runs, begun: float, size: int, captures: int, seconds: float, vehicles: int) -> str:
+def _section_text(
+    ours: BackfillRuns, theirs: BackfillRuns, begun: float, size: int, captures: int, seconds: float, vehicles: int
+) -> str:
     load = os.getloadavg()[1]
-    share = statistics.median(theirs.beyond()) / statistics.median(ours.beyond())
+    share = statistics.median(theirs.marginal_rates()) / statistics.median(ours.marginal_rates())
     return "\n".join(
         [
-            "## Backfill on Spark beside the worker",
+            "## Backfill on Spark compared with the worker",
             "",
             f"`python -m bench.spark_backfill`: a drive of {seconds:g} s of {vehicles} vehicles, {captures} captures, "
             f"{size / 1e6:,.0f} MB, {ours.long[0].rows:,} rows of all tables, into a lake in a folder; one core each, "
             f"{os.cpu_count()} cores in the machine, which was shared (load {load:.1f}). Median of n = {len(ours.long)} "
             f"(least to most). CPU is that of all processes: for Spark driver, JVM and Python workers, without the start "
-            f"of the session and of its first Python worker (the session took {begun:.1f} s of CPU). `fixed` is the CPU of "
-            f"a run over a short drive of {WARM_SECONDS} s; `beyond it` is rows over CPU without those.",
+            f"of the session and of its first Python worker (the session took {begun:.1f} s of CPU). The fixed cost is the "
+            f"CPU time for a drive of {WARM_SECONDS} s.",
             "",
-            "| | rows/s of CPU, beyond it | rows/s of CPU, all | fixed, CPU s | CPU s | s |",
+            "| | rows per second of CPU, without the fixed cost | rows per second of CPU, with it "
+            "| fixed cost, CPU s | CPU s | s |",
             "|---|---|---|---|---|---|",
-            _row("`pcaplake ingest --threads 1`", ours),
-            _row("`backfill`, `--master local[1]`", theirs),
+            _format_runs_row("`pcaplake ingest --threads 1`", ours),
+            _format_runs_row("`backfill`, `--master local[1]`", theirs),
             "",
-            f"Beyond the fixed costs a core does {share:.0%} of the worker's rows on Spark.",
+            f"Without the fixed cost, Spark reaches {share:.0%} of the worker's rows per second of CPU.",
             "",
         ]
     )
 
 
-def _row(name: str, runs: Runs) -> str:
+def _format_runs_row(name: str, runs: BackfillRuns) -> str:
     return " | ".join(
         [
             f"| {name}",
-            _spread(runs.beyond(), 0),
-            _spread([one.rate for one in runs.long], 0),
-            _spread([one.cpu for one in runs.short], 1),
-            _spread([one.cpu for one in runs.long], 1),
-            f"{_spread([one.seconds for one in runs.long], 1)} |",
+            _format_median_range(runs.marginal_rates(), 0),
+            _format_median_range([one.rows_per_cpu_second for one in runs.long], 0),
+            _format_median_range([one.cpu for one in runs.short], 1),
+            _format_median_range([one.cpu for one in runs.long], 1),
+            f"{_format_median_range([one.seconds for one in runs.long], 1)} |",
         ]
     )
 
 
-def _spread(values: list[float], digits: int) -> str:
+def _format_median_range(values: list[float], digits: int) -> str:
     middle, least, most = statistics.median(values), min(values), max(values)
     return f"{middle:,.{digits}f} ({least:,.{digits}f} to {most:,.{digits}f})"
 
 
 if __name__ == "__main__":
     start = time.monotonic()
-    print(section())
+    print(backfill_section())
     print(f"measured in {time.monotonic() - start:.0f} s", file=sys.stderr)

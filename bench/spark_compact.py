@@ -1,7 +1,7 @@
-"""What a compaction costs while a committer commits beside it, and what a Z-order saves a query.
+"""The cost of a compaction while a committer commits, and what a Z-order saves a query.
 
 Two sections of `python -m bench.spark`: `compact` and `zorder`. A lake in a folder, so that Spark and the committer are
-measured and not the local S3. Captures of CAN frames are staged and committed by the real committer with default knobs, one
+measured and not the local S3. Captures of CAN frames are staged and committed by the real committer with default settings, one
 every EVERY seconds, alone and then beside a compaction.
 """
 
@@ -18,15 +18,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from parser.tables import TABLES
-from spark_jobs import compact
-from spark_jobs.compact_plan import Options
-from spark_jobs.places import read_table
-from tests.spark.tables import files_read
-from worker.lake.lake import Lake
-from worker.lake.manifest import Capture
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.common.lake_tables import read_table
+from pcaplake.spark_jobs.compact import job as compact
+from pcaplake.spark_jobs.compact.plan import Options
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.records import Capture
+from tests.spark_jobs.tables import files_read
 
-from .spark import Bench, table
+from .spark import SparkBench, format_markdown_table
 
 DAY = np.datetime64("2026-09-21T08:00", "ns")
 VEHICLES, IDS = 50, 200
@@ -36,7 +36,7 @@ EVERY = 2.0  # seconds between two stages: the default max_batch_age
 KB = 1024
 
 
-def frames(number: int, count: int = FRAMES) -> pa.RecordBatch:
+def build_can_frames(number: int, count: int = FRAMES) -> pa.RecordBatch:
     """One capture of one vehicle: `count` CAN frames, every id about as often as any other."""
     schema = TABLES["can_frames"].schema
     rng = np.random.default_rng(number)
@@ -60,27 +60,27 @@ def frames(number: int, count: int = FRAMES) -> pa.RecordBatch:
     )
 
 
-async def put(lake: Lake, number: int) -> None:
+async def stage_capture(lake: Lake, number: int) -> None:
     """Stage one capture, as a worker does."""
     window = lake.window(tables=["can_frames"])
     window.begin(Capture(capture_id=f"{number:032x}", uri=f"s3://raw/{number}", etag="e", size=1))
-    window.write("can_frames", frames(number))
+    window.write("can_frames", build_can_frames(number))
     window.end()
     stage = window.close()
     assert stage is not None
     await lake.stage(stage)
 
 
-async def fill(folder: str, count: int) -> None:
+async def fill_lake(folder: str, count: int) -> None:
     async with await Lake.open(folder) as lake:
         for number in range(count):
-            await put(lake, number)
+            await stage_capture(lake, number)
         await lake.drain()
 
 
 @dataclass(slots=True, kw_only=True)
-class Commits:
-    """Seconds from a stage to its rows being in the table, of a committer that runs beside."""
+class BackgroundCommits:
+    """Seconds from a stage until its rows are in the table, by a committer that runs at the same time."""
 
     folder: str
     first: int
@@ -88,8 +88,8 @@ class Commits:
     _over: threading.Event = field(default_factory=threading.Event)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        thread = threading.Thread(target=lambda: asyncio.run(self._commit()))
+    def run_in_background(self) -> Iterator[None]:
+        thread = threading.Thread(target=lambda: asyncio.run(self._commit_until_stopped()))
         thread.start()
         try:
             yield
@@ -97,13 +97,13 @@ class Commits:
             self._over.set()
             thread.join()
 
-    async def _commit(self) -> None:
+    async def _commit_until_stopped(self) -> None:
         async with await Lake.open(self.folder) as lake:
             number = self.first
             while not self._over.is_set():
                 start = time.monotonic()
-                await put(lake, number)
-                while await lake._unsettled(set(lake._own)):  # noqa: ASYNC110 -- nobody tells; drain() would hurry
+                await stage_capture(lake, number)
+                while await lake._has_uncommitted_stages(set(lake._own)):  # noqa: ASYNC110 -- nobody tells; drain() would flush at once
                     await asyncio.sleep(0.02)
                 self.seconds.append(time.monotonic() - start)
                 number += 1
@@ -117,42 +117,48 @@ class _Run:
     beside: list[float]
 
 
-def beside(bench: Bench) -> str:
-    """Files and seconds of a compaction, and commits at the default rate alone and beside it."""
+def compaction_section(bench: SparkBench) -> str:
+    """Files and seconds of a compaction, and commits at the default rate alone and during it."""
     files, runs = (20, 1) if bench.quick else (FILES, RUNS)
-    found = [_one(bench, f"{bench.folder}/compact-{number}", files) for number in range(runs + 1)][
-        1:
-    ]  # the first warms
-    reports = [one.report for one in found]
+    compaction_runs = [
+        _measure_compaction(bench, f"{bench.folder}/compact-{number}", files) for number in range(runs + 1)
+    ][1:]  # the first warms
+    reports = [one.report for one in compaction_runs]
     megabytes = [one.bytes_before / 1e6 for one in reports]
     rows = [
-        ("files before", _spread([one.files_before for one in reports], 0)),
-        ("files after", _spread([one.files_after for one in reports], 0)),
-        ("MB before", _spread(megabytes)),
-        ("MB after", _spread([one.bytes_after / 1e6 for one in reports])),
-        ("seconds", _spread([one.seconds for one in reports])),
-        ("MB/s", _spread([size / one.seconds for size, one in zip(megabytes, reports, strict=True)])),
-        ("stage to row, alone: median s", _spread([statistics.median(one.alone) for one in found])),
-        ("stage to row, beside it: median s", _spread([statistics.median(one.beside) for one in found])),
-        ("stage to row, beside it: longest s", _spread([max(one.beside) for one in found])),
-        ("commits beside it", _spread([len(one.beside) for one in found], 0)),
+        ("files before", _format_median_range([one.files_before for one in reports], 0)),
+        ("files after", _format_median_range([one.files_after for one in reports], 0)),
+        ("MB before", _format_median_range(megabytes)),
+        ("MB after", _format_median_range([one.bytes_after / 1e6 for one in reports])),
+        ("seconds", _format_median_range([one.seconds for one in reports])),
+        ("MB/s", _format_median_range([size / one.seconds for size, one in zip(megabytes, reports, strict=True)])),
+        (
+            "stage to row, alone: median s",
+            _format_median_range([statistics.median(one.alone) for one in compaction_runs]),
+        ),
+        (
+            "stage to row, during it: median s",
+            _format_median_range([statistics.median(one.beside) for one in compaction_runs]),
+        ),
+        ("stage to row, during it: longest s", _format_median_range([max(one.beside) for one in compaction_runs])),
+        ("commits during it", _format_median_range([len(one.beside) for one in compaction_runs], 0)),
     ]
     head = f"one day of `can_frames` in files of {FRAMES:,} frames; median (least–most) of {runs}"
-    return table((head, ""), rows)
+    return format_markdown_table((head, ""), rows)
 
 
-def _one(bench: Bench, folder: str, files: int) -> _Run:
-    asyncio.run(fill(folder, files))
-    alone = Commits(folder=folder, first=files)
-    with alone.running():
+def _measure_compaction(bench: SparkBench, folder: str, files: int) -> _Run:
+    asyncio.run(fill_lake(folder, files))
+    alone = BackgroundCommits(folder=folder, first=files)
+    with alone.run_in_background():
         time.sleep(5 if bench.quick else ALONE)
-    busy = Commits(folder=folder, first=files + 300)
-    with busy.running():
+    busy = BackgroundCommits(folder=folder, first=files + 300)
+    with busy.run_in_background():
         report = compact.run(bench.spark, folder, Options(tables=("can_frames",)))
     return _Run(report=report, alone=alone.seconds, beside=busy.seconds)
 
 
-def skipping(bench: Bench) -> str:
+def data_skipping_section(bench: SparkBench) -> str:
     """Files read for a query, as the workers wrote them, compacted, and in Z-order."""
     files = 20 if bench.quick else FILES
     wheres = {
@@ -164,27 +170,27 @@ def skipping(bench: Bench) -> str:
     options = Options(tables=("can_frames",), min_files=2, target_file_size=512 * KB, small_file=512 * KB)
     ordered = replace(options, zorder={"can_frames": ("vehicle_id", "can_id")})
 
-    def counts(folder: str) -> list[int]:
+    def count_files_read(folder: str) -> list[int]:
         day = read_table(bench.spark, folder, "can_frames").where("date = '2026-09-21'").select("ts_ns", "payload")
         return [files_read(day.where(where)) for where in wheres.values()]
 
-    found: list[list[int]] = []
+    file_counts: list[list[int]] = []
     for name, chosen in (("plain", options), ("ordered", ordered)):
         folder = f"{bench.folder}/zorder-{name}"
-        asyncio.run(fill(folder, files))
-        if not found:
-            found.append(counts(folder))
+        asyncio.run(fill_lake(folder, files))
+        if not file_counts:
+            file_counts.append(count_files_read(folder))
         compact.run(bench.spark, folder, chosen)
-        found.append(counts(folder))
+        file_counts.append(count_files_read(folder))
     columns = (
         "files read for",
         f"as workers wrote them ({files})",
         "compacted to 512 KB",
         "in Z-order (vehicle_id, can_id)",
     )
-    return table(columns, list(zip(wheres, *found, strict=True)))
+    return format_markdown_table(columns, list(zip(wheres, *file_counts, strict=True)))
 
 
-def _spread(values: list[float] | list[int], digits: int = 1) -> str:
+def _format_median_range(values: list[float] | list[int], digits: int = 1) -> str:
     middle = statistics.median(values)
     return f"{middle:,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"

@@ -1,4 +1,4 @@
-"""What a commit through each log store costs Spark, and how long a table takes to open as its log grows."""
+"""The cost of a commit through each log store for Spark, and the time to open a table as its log grows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from pcaplake.worker.lake.delta import LogStore
 from tests.integration.fault_proxy import FaultProxy
-from tests.spark.tables import Shared
-from tests.worker.lake.deltas import add
-from worker.lake.delta import LogStore
+from tests.spark_jobs.tables import Shared
+from tests.worker.lake.delta.deltas import add
 
-from .spark import Bench, spread, table
+from .spark import SparkBench, format_markdown_table, format_median_range
 
 STORES = {
     "pcaplake, under the lock table": "io.pcaplake.logstore.DynamoDBLogStore",
@@ -28,22 +28,22 @@ STORES = {
 LINE = json.dumps({"commitInfo": {"txnId": "x", "operation": "bench", "padding": "x" * 4000}})
 
 
-def commits(bench: Bench) -> str:
+def commit_section(bench: SparkBench) -> str:
     """N.json through each class in turns, called as Delta calls it; requests are counted by a proxy in a run of their own."""
     counts, times = {}, {}
     for title, name in STORES.items():
-        times[title] = _commits(bench, name, 5 if bench.quick else 100)
-        with _counted(bench) as log:
-            _commits(bench, name, 1, through=log)
+        times[title] = _measure_commits(bench, name, 5 if bench.quick else 100)
+        with _count_through_proxies(bench) as log:
+            _measure_commits(bench, name, 1, through=log)
             before = [len(proxy.log) for proxy in log]
-            _commits(bench, name, 5, through=log)
+            _measure_commits(bench, name, 5, through=log)
             seen = [one.operation for proxy, start in zip(log, before, strict=True) for one in proxy.log[start:]]
         counts[title] = ", ".join(f"{count / 5:.1f} {operation}" for operation, count in sorted(Counter(seen).items()))
-    rows = [[title, spread(times[title]), counts[title]] for title in STORES]
-    return f"## What a commit costs Spark\n\n{table(['log store', 'a commit of 4 KB', 'requests of one'], rows)}"
+    rows = [[title, format_median_range(times[title]), counts[title]] for title in STORES]
+    return f"## Cost of a Spark commit\n\n{format_markdown_table(['log store', 'a commit of 4 KB', 'requests of one'], rows)}"
 
 
-def _commits(bench: Bench, name: str, count: int, through: Any = None) -> list[float]:
+def _measure_commits(bench: SparkBench, name: str, count: int, through: Any = None) -> list[float]:
     """Milliseconds of each of so many versions of a new table."""
     jvm, conf = bench.spark._jvm, bench.spark._jsparkSession.sessionState().newHadoopConf()
     if through is not None:
@@ -56,72 +56,76 @@ def _commits(bench: Bench, name: str, count: int, through: Any = None) -> list[f
         store = getattr(store, part)
     store = store(conf)
     where = f"s3a://{bench.aws.bucket('bench')}/t/_delta_log"
-    found = []
+    milliseconds = []
     for version in range(count):
         actions = jvm.java.util.ArrayList()
         actions.add(LINE)
         file = jvm.org.apache.hadoop.fs.Path(f"{where}/{version:020d}.json")
         begun = time.perf_counter()
         store.write(file, actions.iterator(), False, conf)
-        found.append((time.perf_counter() - begun) * 1000)
-    return found
+        milliseconds.append((time.perf_counter() - begun) * 1000)
+    return milliseconds
 
 
 @contextmanager
-def _counted(bench: Bench) -> Iterator[tuple[FaultProxy, FaultProxy]]:
+def _count_through_proxies(bench: SparkBench) -> Iterator[tuple[FaultProxy, FaultProxy]]:
     """Proxies in front of S3 and DynamoDB, in an event loop of their own."""
     loop = asyncio.new_event_loop()
     beside = threading.Thread(target=loop.run_forever, daemon=True)
     beside.start()
     s3, dynamodb = FaultProxy(bench.aws.s3), FaultProxy(bench.aws.dynamodb)
 
-    def wait(what: Any) -> None:
+    def run_on_event_loop(what: Any) -> None:
         asyncio.run_coroutine_threadsafe(what, loop).result(30)
 
     try:
-        for one in (s3, dynamodb):
-            wait(one.__aenter__())
+        for proxy in (s3, dynamodb):
+            run_on_event_loop(proxy.__aenter__())
         yield s3, dynamodb
     finally:
-        for one in (s3, dynamodb):
-            wait(one.__aexit__(None, None, None))
+        for proxy in (s3, dynamodb):
+            run_on_event_loop(proxy.__aexit__(None, None, None))
         loop.call_soon_threadsafe(loop.stop)
         beside.join()
         loop.close()
 
 
-def opening(bench: Bench) -> str:
+def table_opening_section(bench: SparkBench) -> str:
     """Two tables of up to 2,000 versions with one file each: one with the committer's checkpoints, one without."""
     marks = (20, 40) if bench.quick else (100, 500, 1000, 2000)
     rows: list[list[object]] = []
     for interval in (20 if bench.quick else 100, None):
         shared = Shared(bench.site, bench.spark)
-        for version, spark_times, deltalake_times in asyncio.run(_grow(bench, shared, marks, interval)):
+        for version, spark_times, deltalake_times in asyncio.run(
+            _measure_growing_table(bench, shared, marks, interval)
+        ):
             title = f"every {interval}" if interval else "none"
-            rows.append([title, f"{version:,}", spread(spark_times), spread(deltalake_times)])
+            rows.append([title, f"{version:,}", format_median_range(spark_times), format_median_range(deltalake_times)])
     columns = ["checkpoints", "versions", "Spark opens it", "`deltalake` opens it"]
-    return f"## Opening a table as its log grows\n\n{table(columns, rows)}"
+    return f"## Opening a table as its log grows\n\n{format_markdown_table(columns, rows)}"
 
 
-async def _grow(
-    bench: Bench, shared: Shared, marks: tuple[int, ...], interval: int | None
+async def _measure_growing_table(
+    bench: SparkBench, shared: Shared, marks: tuple[int, ...], interval: int | None
 ) -> list[tuple[int, list[float], list[float]]]:
-    found = []
+    measurements = []
     async with shared.log() as log:
         for version in range(1, marks[-1] + 1):
-            await _commit(log, version)
+            await _commit_version(log, version)
             if interval and version % interval == 0:
                 await log.checkpoint("t")
             if version in marks:
-                found.append((version, _spark(bench, shared), _deltalake(bench, shared)))
-    return found
+                measurements.append(
+                    (version, _measure_spark_opening(bench, shared), _measure_deltalake_opening(bench, shared))
+                )
+    return measurements
 
 
-async def _commit(log: LogStore, version: int) -> None:
+async def _commit_version(log: LogStore, version: int) -> None:
     await log.commit("t", [add(version)])
 
 
-def _spark(bench: Bench, shared: Shared) -> list[float]:
+def _measure_spark_opening(bench: SparkBench, shared: Shared) -> list[float]:
     """From nothing known of the table to its list of files."""
     times = []
     for _ in range(3):
@@ -132,7 +136,7 @@ def _spark(bench: Bench, shared: Shared) -> list[float]:
     return times
 
 
-def _deltalake(bench: Bench, shared: Shared) -> list[float]:
+def _measure_deltalake_opening(bench: SparkBench, shared: Shared) -> list[float]:
     options = {"AWS_ALLOW_HTTP": "true", **bench.aws.environment}
     times = []
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Signals a second and core: the compiled decoder beside cantools, in one run, on the same payloads.
+"""Signals per second and core: the compiled decoder and cantools, in one run, on the same payloads.
 
 `python -m bench.spark_signals` prints the section. A drive's mix: every message of cantools' `vehicle.dbc` (217
 messages, MIT licence, fetched by pip) equally often, random payloads of full length. Ways:
@@ -6,7 +6,7 @@ messages, MIT licence, fetched by pip) equally often, random payloads of full le
     decode    payload matrix -> raw, value, valid, label by signal (numpy)
     rows      Arrow batch of `can_frames` -> Arrow batch of `signals`: with keys, grouped by id, as an executor does
     cantools  message.decode() by frame: values and labels, no keys
-    cantools, rows  the same into lists by column, then an Arrow batch of `signals`: what people write
+    cantools, rows  the same into lists by column, then an Arrow batch of `signals`: the usual code
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 from cantools.database.namedsignalvalue import NamedSignalValue
 
-from parser.tables import TABLES
-from spark_jobs.signals import CompiledMessage, Databases
-from spark_jobs.signals.files import convert
-from spark_jobs.signals.frames import FRAMES_AT_ONCE, Decoder
-from spark_jobs.signals.tables import KEYS, SIGNALS_SCHEMA
+from pcaplake.parser.schemas import TABLES
+from pcaplake.spark_jobs.signals import CompiledMessage, Databases
+from pcaplake.spark_jobs.signals.files import convert_messages
+from pcaplake.spark_jobs.signals.frames import FRAMES_AT_ONCE, FrameDecoder
+from pcaplake.spark_jobs.signals.tables import KEYS, SIGNALS_SCHEMA
 
 ROUNDS = 7
 FRAMES = FRAMES_AT_ONCE  # of one batch
@@ -36,13 +36,13 @@ PEERS = {"decode": "cantools", "rows": "cantools, rows"}
 MATRIX = 4_096  # frames of one message
 
 
-def section(folder: Path | None = None) -> str:
+def signals_section(folder: Path | None = None) -> str:
     """Markdown with the figures; `folder`: cantools' test databases."""
-    figures = measure(folder or _fetch())
+    figures = measure_decoding_rates(folder or _fetch_test_databases())
     lines = [
         f"n = {ROUNDS} rounds, {FRAMES:,} frames of 217 messages, CPU seconds of one thread (min-max beside the median)",
         "",
-        "| way | signals/s and core | times the same with cantools |",
+        "| way | signals/s and core | ratio to the same with cantools |",
         "|---|---|---|",
     ]
     for name, rates in figures.items():
@@ -53,33 +53,35 @@ def section(folder: Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def beside(bench: object) -> str:
+def section_for_spark(bench: object) -> str:
     """For `bench.spark`; decoding needs no session."""
-    return f"## Signals\n\n{section()}\n"
+    return f"## Signals\n\n{signals_section()}\n"
 
 
-def measure(folder: Path) -> dict[str, list[float]]:
+def measure_decoding_rates(folder: Path) -> dict[str, list[float]]:
     """way -> signals a second of CPU, by round; all ways in every round, so that they share what disturbs them."""
     path = folder / "dbc" / "vehicle.dbc"
     theirs = [one for one in cantools.database.load_file(path).messages if one.signals]
     rng = random.Random(1)
-    compiled = [CompiledMessage(one) for one in convert(theirs, path.name).messages]
+    compiled = [CompiledMessage(one) for one in convert_messages(theirs, path.name).messages]
     matrices = [
         (one, np.random.default_rng(1).integers(0, 256, (MATRIX, one.width), np.uint8), one.message.length)
         for one in compiled
     ]
-    batch = _frames(theirs, rng)
+    batch = _draw_frames(theirs, rng)
     sample = batch.slice(0, PEER_FRAMES)
     by_id = {(one.frame_id, one.is_extended_frame): one for one in theirs}
-    decoder = Decoder(Databases.read(path))
+    decoder = FrameDecoder(Databases.from_file(path))
     chosen = [(one, rng.randbytes(one.length)) for one in rng.choices(theirs, k=PEER_FRAMES)]
     ways: dict[str, Callable[[], int]] = {
         "decode": lambda: sum(
-            len(found) for one, matrix, length in matrices for found in one.decode(matrix, np.full(MATRIX, length))
+            len(found)
+            for one, matrix, length in matrices
+            for found in one.decode_frames(matrix, np.full(MATRIX, length))
         ),
-        "rows": lambda: int(decoder.signals("can", batch).num_rows),
+        "rows": lambda: int(decoder.decode_signals("can", batch).num_rows),
         "cantools": lambda: sum(len(one.decode(payload)) for one, payload in chosen),
-        "cantools, rows": lambda: _by_hand(by_id, sample).num_rows,
+        "cantools, rows": lambda: _decode_with_cantools(by_id, sample).num_rows,
     }
     figures: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(ROUNDS + 1):
@@ -91,7 +93,7 @@ def measure(folder: Path) -> dict[str, list[float]]:
     return figures
 
 
-def _by_hand(messages: dict[tuple[int, bool], Any], frames: pa.RecordBatch) -> pa.RecordBatch:
+def _decode_with_cantools(messages: dict[tuple[int, bool], Any], frames: pa.RecordBatch) -> pa.RecordBatch:
     columns: dict[str, list[Any]] = {name: [] for name in SIGNALS_SCHEMA.names}
     for frame in frames.select([*KEYS, "can_id", "extended", "payload"]).to_pylist():
         message = messages[frame["can_id"], frame["extended"]]
@@ -113,7 +115,7 @@ def _by_hand(messages: dict[tuple[int, bool], Any], frames: pa.RecordBatch) -> p
     return pa.RecordBatch.from_pydict(columns, SIGNALS_SCHEMA)
 
 
-def _frames(messages: list[Any], rng: random.Random) -> pa.RecordBatch:
+def _draw_frames(messages: list[Any], rng: random.Random) -> pa.RecordBatch:
     rows = [
         {
             "capture_id": "0123456789abcdef0123456789abcdef",
@@ -123,18 +125,18 @@ def _frames(messages: list[Any], rng: random.Random) -> pa.RecordBatch:
             "sub_no": 0,
             "bus": "CAN1",
             "source": "tecmp",
-            "can_id": one.frame_id,
-            "extended": one.is_extended_frame,
-            "data_len": one.length,
-            "payload": rng.randbytes(one.length),
+            "can_id": message.frame_id,
+            "extended": message.is_extended_frame,
+            "data_len": message.length,
+            "payload": rng.randbytes(message.length),
         }
-        for number, one in enumerate(rng.choices(messages, k=FRAMES))
+        for number, message in enumerate(rng.choices(messages, k=FRAMES))
     ]
     return pa.RecordBatch.from_pylist(rows, TABLES["can_frames"].schema)
 
 
-def _fetch() -> Path:
-    from tests.spark.cantools_files import fetch
+def _fetch_test_databases() -> Path:
+    from tests.spark_jobs.signals.cantools_files import fetch
 
     folder = fetch()
     if isinstance(folder, str):
@@ -143,4 +145,4 @@ def _fetch() -> Path:
 
 
 if __name__ == "__main__":
-    print(section())
+    print(signals_section())

@@ -1,4 +1,4 @@
-"""How to query a lake; the DuckDB query is run.    python docs/examples/query.py LAKE"""
+"""Shows how to query a lake, and runs the DuckDB query:    python docs/examples/query.py LAKE"""
 
 import sys
 from importlib.metadata import files
@@ -20,10 +20,10 @@ spark.read.format("delta").load("{lake}/packets").groupBy("date", "protocol").co
 
 
 def main(lake: str) -> None:
-    """Print the three ways, and what the first of them finds."""
+    """Print the three queries, and the result of the first."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
-    # the extension comes with the package duckdb-extension-delta; with internet: INSTALL delta; LOAD delta;
+    # The package duckdb-extension-delta contains the extension. With internet access, use INSTALL delta; LOAD delta;
     extension = next(path for path in files("duckdb-extension-delta") or () if path.suffix == ".duckdb_extension")
     connection.load_extension(str(extension.locate()))
     query = DUCKDB.format(lake=lake)
