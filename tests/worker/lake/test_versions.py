@@ -21,22 +21,27 @@ from tests.worker.lake import versions
 
 FIRST = "37f78c1"
 """Of before formats had versions: it refuses what it does not know. This version goes on with all that it wrote."""
-BASELINE = "cf473c4812e3"
-"""The oldest version to which a rollback works: it keeps what a newer one added, or passes it over."""
+BASELINE_FILE = "worker/lake/formats.py"
+"""The oldest version to which a rollback works is the one that adds this file: it keeps what a newer version added."""
 ROOT = Path(__file__).parents[3]
 THIS = ROOT / "src"
 
 
 def sources(version: str, folder: Path) -> Path:
-    found = subprocess.run(["git", "archive", version, "parser", "worker"], cwd=ROOT, capture_output=True, check=False)
-    if found.returncode:
+    folders = git("ls-tree", "--name-only", version, "--", "parser", "worker", "src").decode().split()
+    with tarfile.open(fileobj=io.BytesIO(git("archive", version, *folders))) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "src" if "src" in folders else folder
+
+
+def git(*arguments: str) -> bytes:
+    found = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False)
+    if found.returncode or not found.stdout:
         pytest.fail(
-            f"this test runs the version {version}, which is not in this clone: fetch the whole history "
-            f"(git fetch --unshallow). git says: {found.stderr.decode()}"
+            "this test runs older versions, which are not in this clone: fetch the whole history "
+            f"(git fetch --unshallow). git {' '.join(arguments)} says: {found.stderr.decode()}"
         )
-    with tarfile.open(fileobj=io.BytesIO(found.stdout)) as archive:
-        archive.extractall(folder / version, filter="data")
-    return folder / version
+    return found.stdout
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +51,8 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sources(BASELINE, tmp_path_factory.mktemp("baseline"))
+    added = git("log", "--diff-filter=A", "--format=%H", "--", BASELINE_FILE).decode().split()
+    return sources(added[-1], tmp_path_factory.mktemp("baseline"))
 
 
 def python(tree: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -79,7 +85,7 @@ def counts(lake: Path) -> Counter[str]:
 
 @pytest.mark.slow
 def test_it_runs_the_sources_it_says(baseline: Path) -> None:
-    done = python(baseline, "-c", "import worker, parser; print(worker.__file__, parser.__file__)")
+    done = python(baseline, "-c", "from pcaplake import worker, parser; print(worker.__file__, parser.__file__)")
     assert all(one.startswith(str(baseline)) for one in done.stdout.split()), done.stdout + done.stderr
 
 
@@ -120,7 +126,10 @@ def test_a_rollback_keeps_what_a_newer_version_added(baseline: Path, tmp_path: P
     ledger.close()
     act(baseline, tmp_path, "drain", "d")
     assert counts(tmp_path) == Counter(a=2, b=2, c=2, d=2)
-    reserve = "import asyncio, sys; from worker.lake.overwrite import *; from worker.lake.store import Store; "
+    reserve = (
+        "import asyncio, sys; from pcaplake.worker.lake.commit.overwrite import reserve_generation; "
+        "from pcaplake.worker.lake.store.store import Store; "
+    )
     done = python(baseline, "-c", reserve + "print(asyncio.run(reserve_generation(Store.open(sys.argv[1]))))", tmp_path)
     assert done.stdout == "1\n", done.stderr
     assert json.loads(lake_json.read_text())["colour"] == "green"
