@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 from rich.text import Text
+from structlog.contextvars import bound_contextvars
 
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.dead_letters import DeadLetter
@@ -199,7 +200,7 @@ def tables(folder: Path, capsys: Any) -> str:
 def logged(format: Any) -> Shown:
     def shown(folder: Path, capsys: Any) -> str:
         stream = io.StringIO()
-        with logs.configured_logging(format, stream=stream), logs.bound_log_context(capture_id=HOSTILE):
+        with logs.configured_logging(format, stream=stream), bound_contextvars(capture_id=HOSTILE):
             logging.getLogger("x").warning("read %s", HOSTILE, extra={"uri": HOSTILE, "uris": [HOSTILE]})
             try:
                 raise ValueError(HOSTILE.replace("\n", " "))

@@ -107,11 +107,6 @@ class DecodePool:
         self._closed = self._stopped = False
         self._changed = asyncio.Condition()
 
-    @property
-    def jobs_in_progress(self) -> int:
-        """Jobs that wait or are being read."""
-        return len(self._jobs) + self._reading
-
     async def submit_job(self, job: Job) -> None:
         """Hand a job over; wait for its `done`."""
         if self._closed:

@@ -33,7 +33,7 @@ from .parquet import ParquetSink
 from .parts import LakeParts
 from .records import Capture, Stage, manifest_path
 from .services import Services
-from .tables import SCHEMAS, TableCounts, count_tables
+from .tables import SCHEMAS
 
 _T = TypeVar("_T")
 _REMEMBERED = 1_000  # stages of this process
@@ -396,10 +396,6 @@ class Lake:
                 await asyncio.sleep(FLUSH_POLL_SECONDS)
         finally:
             self.committer.flush_now = False
-
-    async def read_table_counts(self) -> dict[str, TableCounts]:
-        """Rows, files, bytes and version of each table that exists, as `deltalake` reads them."""
-        return await count_tables(self.store)
 
 
 def _blocked_tables_error(tables: Mapping[str, str]) -> Fatal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Literal, TextIO
 
 import structlog
@@ -20,16 +20,11 @@ _CHATTY = ("aiobotocore", "aiohttp", "asyncio", "botocore", "opentelemetry", "ur
 """Below `warning` they tell of every request, with its signature."""
 
 
-def bound_log_context(**ids: str) -> AbstractContextManager[None]:
-    """Within it, and in the tasks that begin there, every line has these: `with bound(message_id=..., capture_id=...)`.
-
-    A thread of an executor has its own; `asyncio.to_thread` takes them along.
-    """
-    return structlog.contextvars.bound_contextvars(**ids)
-
-
 def bind_log_context(**ids: str) -> None:
-    """As `bound`, to the end of this task."""
+    """Add these to every line that this task and the tasks it starts log from now on.
+
+    A thread of an executor has a context of its own; `asyncio.to_thread` takes the task's along.
+    """
     structlog.contextvars.bind_contextvars(**ids)
 
 

@@ -724,7 +724,7 @@ def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.Mo
                 job = Job(lake=lake, reader=readers["all"], capture=named, body=Read(data))
                 jobs.append(job)
                 await decode_pool.submit_job(job)
-                while decode_pool.jobs_in_progress:
+                while decode_pool._jobs or decode_pool._reading:
                     await asyncio.sleep(0.001)
                 most = max(most, len(open_windows))
             await decode_pool.close()

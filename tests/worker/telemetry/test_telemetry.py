@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.contextvars import bound_contextvars
 
 from pcaplake.parser.engine.decoder import TOO_MANY_DATES
 from pcaplake.parser.engine.kernels.encoding import FAULTS
@@ -265,8 +266,8 @@ def logged(format: Any, level: Any, say: Callable[[], None]) -> str:
 
 def test_a_line_is_json_with_its_ids() -> None:
     def say() -> None:
-        with logs.bound_log_context(message_id="m1"):
-            with logs.bound_log_context(capture_id="c1"):
+        with bound_contextvars(message_id="m1"):
+            with bound_contextvars(capture_id="c1"):
                 log.info("read %d rows of %s", 3, "drive/ä b\n.pcap", extra={"lake": "s3://lake"})
             log.warning("more")
         log.warning("nobody's")
@@ -289,10 +290,10 @@ def test_a_line_is_json_with_its_ids() -> None:
 def test_tasks_keep_their_ids_apart() -> None:
     def say() -> None:
         async def work(number: int, others: asyncio.Barrier) -> None:
-            with logs.bound_log_context(message_id=f"m{number}"):
-                await others.wait()
-                log.info("work %d", number)
-                await asyncio.to_thread(log.info, "work %d", number)
+            logs.bind_log_context(message_id=f"m{number}")
+            await others.wait()
+            log.info("work %d", number)
+            await asyncio.to_thread(log.info, "work %d", number)
 
         async def all_of_them() -> None:
             others = asyncio.Barrier(5)
@@ -337,7 +338,7 @@ def test_a_traceback_has_no_locals(format: str) -> None:
 
 def test_text_is_for_people() -> None:
     def say() -> None:
-        with logs.bound_log_context(message_id="m1"):
+        with bound_contextvars(message_id="m1"):
             log.info("read %d rows", 3)
 
     (line,) = logged("text", "info", say).splitlines()

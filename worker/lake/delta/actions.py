@@ -245,11 +245,6 @@ def parse_action(line: Mapping[str, Any]) -> Action | None:
     return None
 
 
-def parse_actions(data: bytes) -> list[Action]:
-    """The actions of one N.json that have a class here."""
-    return [action for line in parse_json_lines(data) if (action := parse_action(line))]
-
-
 def parse_json_lines(data: bytes) -> list[Json]:
     """The JSON objects of one N.json. Raises ValueError when a line is not JSON."""
     return [json.loads(line) for line in data.split(b"\n") if line.strip()]

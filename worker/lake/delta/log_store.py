@@ -35,7 +35,7 @@ from .live_files import read_live_files
 from .lock_table import LockTable
 from .log_state import LogState, is_still_settled, read_log_state, update_log_state
 from .publish import LockTablePublisher, Publisher, PutIfAbsent
-from .schema import to_arrow_schema, to_delta_struct
+from .schema import to_delta_struct
 from .write_support import unsupported_reason
 
 T = TypeVar("T")
@@ -109,20 +109,10 @@ class LogStore:
         """The last transaction of an application in a table; -1: none."""
         return (await self._read_state(table)).txns.get(app_id, -1)
 
-    async def read_schema(self, table: str) -> pa.Schema | None:
-        """The Arrow schema of a table; None: there is no table."""
-        struct = await self.read_schema_struct(table)
-        return None if struct is None else to_arrow_schema(struct)
-
     async def read_schema_struct(self, table: str) -> Struct | None:
         """The schema of a table as the struct of schemaString; None: there is no table."""
         metadata = (await self._read_state(table)).metadata
         return None if metadata is None else metadata.schema
-
-    async def read_partition_columns(self, table: str) -> Sequence[str] | None:
-        """The partition columns of a table; None: there is no table."""
-        metadata = (await self._read_state(table)).metadata
-        return None if metadata is None else metadata.partition_columns
 
     async def read_block_reason(self, table: str) -> str | None:
         """Why a table cannot be written and what to do about it; None: it can be written or created."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
 from pcaplake.worker.lake.delta.actions import parse_json_lines
-from pcaplake.worker.lake.delta.schema import to_delta_struct
+from pcaplake.worker.lake.delta.schema import to_arrow_schema, to_delta_struct
 from pcaplake.worker.testing.memory_store import MemoryStore
 
 APP = "app"
@@ -123,6 +123,13 @@ def metadata(store: MemoryStore, table: str) -> dict[str, Any]:
         line["metaData"] for data in versions(store, table) for line in parse_json_lines(data) if "metaData" in line
     ]
     return dict(found[-1])
+
+
+async def read_schema(log: LogStore, table: str) -> pa.Schema:
+    """The schema of a table as its log store knows it."""
+    struct = await log.read_schema_struct(table)
+    assert struct is not None
+    return to_arrow_schema(struct)
 
 
 def checkpoint_bytes(

@@ -109,7 +109,7 @@ def test_a_new_column_is_null_in_old_rows_for_every_reader(tmp_path: Path) -> No
         wider = deltas.SCHEMA.append(pa.field("bus", pa.string()))
         await log.commit("t", [deltas.write(table, "wide", [2])], schema=wider)
         await other.commit("t", [deltas.write(table, "wider", [3])], schema=wider.append(pa.field("raw", pa.binary())))
-        assert (await log.read_schema("t") or pa.schema([])).names == ["n", "date", "bus", "raw"]
+        assert (await deltas.read_schema(log, "t")).names == ["n", "date", "bus", "raw"]
         retyped = deltas.SCHEMA.set(0, pa.field("n", pa.string()))
         with pytest.raises(SchemaConflict, match="t: column n is long in the table and string in the rows"):
             await log.commit("t", [deltas.add("no")], schema=retyped)

@@ -20,6 +20,7 @@ from tests.worker.lake.delta.deltas import (
     foreign,
     live,
     metadata,
+    read_schema,
     txn,
     versions,
 )
@@ -115,7 +116,7 @@ async def test_the_warm_one_learns_of_a_change_when_it_loses_a_version() -> None
 async def test_a_column_is_added_with_the_files_that_bring_it() -> None:
     store, log = await started()
     await log.commit("t", [add("a")], txn=txn(1), schema=WIDER)
-    assert await log.read_schema("t") == WIDER
+    assert await read_schema(log, "t") == WIDER
     lines = parse_json_lines(versions(store, "t")[2])
     assert sorted(next(iter(line)) for line in lines) == ["add", "commitInfo", "metaData", "txn"]
     said = next(line["commitInfo"] for line in lines if "commitInfo" in line)
@@ -150,7 +151,7 @@ async def test_two_that_bring_one_column_add_it_once() -> None:
         log.commit("t", [add("a")], txn=txn(1), schema=WIDER),
         other.commit("t", [add("b")], txn=Txn(app_id="other", version=0), schema=WIDER),
     )
-    assert await other.read_schema("t") == await log.read_schema("t") == WIDER
+    assert await read_schema(other, "t") == await read_schema(log, "t") == WIDER
     assert sum(b"metaData" in data for data in versions(store, "t")) == 2
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pcaplake.worker.lake.delta import LogStore
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.tables import count_tables
-from tests.worker.lake.delta.deltas import SCHEMA, txn, write
+from tests.worker.lake.delta.deltas import SCHEMA, read_schema, txn, write
 
 
 def rows(*values: int, date: str = "2026-11-21") -> pa.Table:
@@ -157,9 +157,7 @@ async def test_schema_evolution_by_deltalake_is_taken_over(tmp_path: Path) -> No
     ours = SCHEMA.append(pa.field("ours", pa.string()))
     await log.commit("t", [write(table, "b", [3])], txn=txn(1), schema=ours)
     assert agreed(table, "n, theirs, ours") == [(1, None, None), (2, None, None), (3, None, None), (10, 1.5, None)]
-    found = await log.read_schema("t")
-    assert found is not None
-    assert found.names == ["n", "date", "theirs", "ours"]
+    assert (await read_schema(log, "t")).names == ["n", "date", "theirs", "ours"]
 
 
 def test_files_are_skipped_by_our_statistics(tmp_path: Path) -> None:
