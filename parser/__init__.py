@@ -7,7 +7,7 @@ with open_capture("drive.pcapng", "can_frames") as capture:
 
 from __future__ import annotations
 
-from pcaplake.parser.capture.reader import Capture, Summary, is_capture, open_capture
+from pcaplake.parser.capture.reader import Capture, ReadOptions, Summary, is_capture, open_capture
 from pcaplake.parser.capture.state import Interface, Region
 
 from .errors import CannotCompile, CaptureError, ParserError, ProfileError
@@ -23,6 +23,7 @@ __all__ = [
     "ParserError",
     "Profile",
     "ProfileError",
+    "ReadOptions",
     "Region",
     "Summary",
     "TableSpec",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,8 +32,6 @@ from . import pcap, pcapng
 from .compression import DecompressedStream, require_capture_bytes
 from .state import CaptureState, Interface, Region, Steps
 
-CHUNK = 8 << 20  # bytes that are read at once
-BATCH_ROWS = 131_072
 Batches = Iterator[tuple[str, pa.RecordBatch]]
 NOT_DECODED = ("captures", "quarantine")  # tables that do not come from packets: the worker writes them
 DECODED = tuple(name for name in TABLES if name not in NOT_DECODED)
@@ -67,6 +65,26 @@ class Summary:
     rows: Mapping[str, int]
     regions: tuple[Region, ...]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How to name a capture in its rows, and how much of it to read at once.
+
+    uri                  URI of the capture; by default that of the path
+    capture_id           value of the key column; by default a hash of the URI
+    vehicle_id           value of the key column; by default what the profile finds in the URI
+    chunk_bytes          bytes to read at once, at least 1 MiB
+    batch_rows           rows of a batch
+    """
+
+    uri: str | None = None
+    capture_id: str | None = None
+    vehicle_id: str | None = None
+    chunk_bytes: int = 8 << 20
+    batch_rows: int = 131_072
+
+
+DEFAULT_OPTIONS = ReadOptions()
 
 _PROGRAMS: dict[Any, Program] = {}
 
@@ -104,14 +122,11 @@ class Capture:
         profile: Profile,
         start_ns: int | None,
         end_ns: int | None,
-        capture_id: str,
-        vehicle_id: str | None,
         raw: bool,
-        chunk_bytes: int,
-        batch_rows: int,
+        options: ReadOptions,
     ) -> None:
         self._file, self._columns, self._range = file, columns, (start_ns, end_ns)
-        self._chunk_bytes = max(chunk_bytes, 2 * encoding.LONGEST_BLOCK)
+        self._chunk_bytes = max(options.chunk_bytes, 2 * encoding.LONGEST_BLOCK)
         self.summary: Summary | None = None
         self.interfaces: list[Interface] = []
         columns_by_table = {
@@ -123,8 +138,8 @@ class Capture:
             "interface_names": lambda high, low: self.interfaces[low].name or str(self.interfaces[low].id),
             "tecmp": lambda high, low: profile.tecmp_buses.get(low, str(low)),
         }
-        names = {"capture_id": capture_id, "vehicle_id": vehicle_id}
-        self.decoder = Decoder(program, columns_by_table, names, formatters, batch_rows=batch_rows)
+        names = {"capture_id": options.capture_id, "vehicle_id": options.vehicle_id}
+        self.decoder = Decoder(program, columns_by_table, names, formatters, batch_rows=options.batch_rows)
         self._state = CaptureState(self.decoder, self.interfaces, profile.interface_buses)
         self._stream = DecompressedStream(file)
         head = bytearray(pcap.HEADER)
@@ -219,7 +234,7 @@ class Capture:
         """
         if len(self.decoder.tables) != 1:
             tables = ", ".join(self.decoder.tables)
-            raise ValueError(f"choose one table: open_capture(..., table=...), one of {tables}")
+            raise ValueError(f"choose one table: open_capture(..., tables=...), one of {tables}")
         ((name, column_names),) = self.decoder.tables.items()
         chosen = [column for column in column_names if self._columns is None or column in self._columns]
         schema = pa.schema([TABLES[name].schema.field(column) for column in chosen])
@@ -258,65 +273,59 @@ def is_capture(file: BinaryIO) -> bool:
 
 def open_capture(
     source: str | Path | BinaryIO,
-    table: str | None = None,
+    tables: str | Sequence[str] = DECODED,
     *,
-    tables: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     profile: Profile | str | Path | None = None,
     start_ns: int | None = None,
     end_ns: int | None = None,
-    capture_id: str | None = None,
-    vehicle_id: str | None = None,
-    uri: str | None = None,
     raw: bool = False,
-    chunk_bytes: int = CHUNK,
-    batch_rows: int = BATCH_ROWS,
+    options: ReadOptions = DEFAULT_OPTIONS,
 ) -> Capture:
     """Open a pcap or pcapng capture, also one compressed with gzip, zstd or LZ4, to read it as Arrow batches.
 
     source               a path, or a binary file object, which is read from its current position forwards
-    table, tables        one table of `pcaplake.parser.TABLES`, or several; without either, all that packets give
+    tables               one table of `pcaplake.parser.TABLES`, or several; by default all that packets give
     columns              the columns to read, of one table; by default all but `raw`
     profile              a `Profile`, or the path of its YAML file: ports, names of buses, vehicle id
     start_ns, end_ns     ns since 1970 (UTC): only rows with start_ns <= ts_ns < end_ns
-    capture_id           value of the key column; by default a hash of the URI
-    vehicle_id           value of the key column; by default what the profile finds in the URI
-    uri                  URI of the capture; by default that of the path
     raw                  also read the column `raw` of `packets`, the bytes of each packet
-    chunk_bytes          bytes that are read at once, at least 1 MiB
-    batch_rows           rows of a batch
+    options              the capture's URI and key columns; sizes of chunks and batches
 
     Raises `CaptureError` if the bytes are not a capture, `ProfileError` if the profile is wrong, `ValueError` for an
     unknown table or column, and `OSError` as `open` does.
     """
-    names = [table] if table is not None else list(tables) if tables is not None else list(DECODED)
-    for name in names:
+    tables = [tables] if isinstance(tables, str) else list(tables)
+    for name in tables:
         if name not in DECODED:
             raise ValueError(f"a capture has no table {name!r}; it has {', '.join(DECODED)}")
-    if columns is not None and len(names) != 1:
-        raise ValueError("columns belong to one table: choose it with table=...")
+    if columns is not None and len(tables) != 1:
+        raise ValueError("columns belong to one table: choose it with tables=...")
     if not isinstance(profile, Profile):
         profile = Profile.default() if profile is None else Profile.load(profile)
+    uri = options.uri or (f"file://{Path(source).resolve()}" if isinstance(source, (str, Path)) else None)
+    options = replace(
+        options,
+        uri=uri,
+        capture_id=options.capture_id
+        or hashlib.blake2b((uri or "").encode(errors="surrogateescape"), digest_size=16).hexdigest(),
+        vehicle_id=options.vehicle_id or (profile.vehicle_id_of(uri) if uri else None),
+    )
     file: BinaryIO
     if isinstance(source, (str, Path)):
-        uri = uri or f"file://{Path(source).resolve()}"
         file = Path(source).open("rb", buffering=0)  # noqa: SIM115 - the capture closes it
     else:
         file = source
     try:
         return Capture(
             file,
-            tables=names,
+            tables=tables,
             columns=columns,
             profile=profile,
             start_ns=start_ns,
             end_ns=end_ns,
-            capture_id=capture_id
-            or hashlib.blake2b((uri or "").encode(errors="surrogateescape"), digest_size=16).hexdigest(),
-            vehicle_id=vehicle_id or (profile.vehicle_id_of(uri) if uri else None),
             raw=raw,
-            chunk_bytes=chunk_bytes,
-            batch_rows=batch_rows,
+            options=options,
         )
     except BaseException:
         if isinstance(source, (str, Path)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import dpkt
@@ -232,6 +232,7 @@ class Record:
     options: bool = False  # pcapng options follow the packet's bytes
 
 
+@dataclass(eq=False)
 class Layer:
     """One protocol layer: a dpkt header class, and how the walk treats it. Raises `CannotCompile`.
 
@@ -251,47 +252,35 @@ class Layer:
     measured                 columns read the length of its body
     """
 
-    def __init__(  # noqa: PLR0913 -- each is a word of a declaration
-        self,
-        packet: type[dpkt.Packet],
-        *,
-        under: Sequence[Claim] = (),
-        name: str | None = None,
-        protocol: str | None = None,
-        header: Callable[[Any], Any] | None = None,
-        total: Callable[[Any], Any] | None = None,
-        unsized: int = -1,
-        trailer: Callable[[Any], Any] | None = None,
-        check: Callable[[Any], Any] | None = None,
-        expect: Callable[[Any], Any] | None = None,
-        selects: Sequence[Select] = (),
-        repeats: bool | Literal["padded"] = False,
-        then: Layer | None = None,
-        align: int = 1,
-        tail: Layer | None = None,
-        record: Record | None = None,
-        pauses: bool = False,
-        stacks: bool = False,
-        measured: bool = False,
-    ) -> None:
-        self.packet, self.name = packet, name or packet.__name__.lower()
-        self.protocol = protocol or self.name
-        self.under, self.selects = tuple(under), tuple(selects)
-        self.least: int = packet.__hdr_len__  # proved present before any field is read
-        self.header = header or (lambda h: packet.__hdr_len__)
-        self.total = total or (lambda h: -1)
-        self.trailer = trailer or (lambda h: 0)
-        self.check, self.expect, self.unsized = check, expect, unsized
-        self.repeats, self.then, self.align, self.tail = repeats, then, align, tail
-        self.record, self.pauses, self.stacks, self.measured = record, pauses, stacks, measured
-        for field, _, _ in packet.__hdr__:
-            for part in (field, *dict((getattr(packet, "__bit_fields__", None) or {}).get(field, ()))):
+    packet: type[dpkt.Packet]
+    _: KW_ONLY
+    under: Sequence[Claim] = ()
+    name: str = ""
+    protocol: str = ""
+    header: Callable[[Any], Any] = lambda h: (h.packet if isinstance(h, Layer) else h).__hdr_len__
+    total: Callable[[Any], Any] = lambda h: -1
+    unsized: int = -1
+    trailer: Callable[[Any], Any] = lambda h: 0
+    check: Callable[[Any], Any] | None = None
+    expect: Callable[[Any], Any] | None = None
+    selects: Sequence[Select] = ()
+    repeats: bool | Literal["padded"] = False
+    then: Layer | None = None
+    align: int = 1
+    tail: Layer | None = None
+    record: Record | None = None
+    pauses: bool = False
+    stacks: bool = False
+    measured: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.packet.__name__.lower()
+        self.protocol = self.protocol or self.name
+        self.least: int = self.packet.__hdr_len__  # proved present before any field is read
+        for field, _, _ in self.packet.__hdr__:
+            for part in (field, *dict((getattr(self.packet, "__bit_fields__", None) or {}).get(field, ()))):
                 if hasattr(type(self), part) or part in vars(self) or part == "data":  # dpkt's name of the body
                     raise CannotCompile(f"{self.name}: a field cannot be called {part!r} here, rename it")
-        parts = (getattr(packet, "__bit_fields__", None) or {}).values()
-        fields = [field for field, _, _ in packet.__hdr__] + [field for part in parts for field, _ in part]
-        if taken := [field for field in fields if hasattr(Layer, field) or field in self.__dict__]:
-            raise CannotCompile(f"{self.name}: a field cannot be called {taken[0]!r} here, rename it")
 
     def __repr__(self) -> str:
         return self.name

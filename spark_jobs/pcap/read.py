@@ -18,7 +18,7 @@ import pyarrow as pa
 from blake3 import blake3
 from pyspark.sql.types import StructType
 
-from pcaplake.parser import CaptureError, Profile, is_capture, open_capture
+from pcaplake.parser import CaptureError, Profile, ReadOptions, is_capture, open_capture
 from pcaplake.parser.capture.reader import DECODED, Summary
 from pcaplake.spark_jobs.common.event_loop import running_loop
 from pcaplake.worker import VERSION
@@ -133,9 +133,8 @@ class ReadPlan:
                 self.table,
                 columns=columns or ["packet_no"],
                 profile=self.profile,
-                capture_id=capture.capture_id,
-                uri=capture.uri,
                 raw="raw" in columns,
+                options=ReadOptions(uri=capture.uri, capture_id=capture.capture_id),
             )
         except CaptureError as error:
             self._report_bad_capture(capture, f"{error.reason}: {error.detail}")

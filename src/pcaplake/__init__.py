@@ -4,9 +4,9 @@ from pcaplake import open_capture
 with open_capture("drive.pcapng", "can_frames") as capture:
     table = capture.read()
 
-`open_capture` and `Profile` read captures, without a lake. `Lake` opens a lake to stage rows in. `Store`, `LogStore`,
-`AddFile` and `Txn` commit Parquet files to any Delta table. Names are imported on first use, so that reading captures
-loads nothing of a lake.
+`open_capture`, `Profile` and `ReadOptions` read captures, without a lake. `Lake` opens a lake to stage rows in.
+`Store`, `LogStore`, `AddFile` and `Txn` commit Parquet files to any Delta table. Names are imported on first use, so that
+reading captures loads nothing of a lake.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .parser import Profile as Profile
+    from .parser import ReadOptions as ReadOptions
     from .parser import open_capture as open_capture
     from .worker.lake.delta import AddFile as AddFile
     from .worker.lake.delta import LogStore as LogStore
@@ -28,11 +29,12 @@ _MODULES = {
     "Lake": "worker.lake.lake",
     "LogStore": "worker.lake.delta",
     "Profile": "parser",
+    "ReadOptions": "parser",
     "Store": "worker.lake.store.store",
     "Txn": "worker.lake.delta",
     "open_capture": "parser",
 }
-__all__ = ["AddFile", "Lake", "LogStore", "Profile", "Store", "Txn", "open_capture"]
+__all__ = ["AddFile", "Lake", "LogStore", "Profile", "ReadOptions", "Store", "Txn", "open_capture"]
 
 
 def __getattr__(name: str) -> object:

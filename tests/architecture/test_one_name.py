@@ -50,13 +50,13 @@ def test_modules_of_a_user_do_no_harm(program: str, by_path: bool, strangers: Pa
 
 def test_names_of_the_package_are_what_they_say() -> None:
     import pcaplake
-    from pcaplake.parser import Profile, open_capture
+    from pcaplake.parser import Profile, ReadOptions, open_capture
     from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
     from pcaplake.worker.lake.lake import Lake
     from pcaplake.worker.lake.store.store import Store
 
     offered = [getattr(pcaplake, name) for name in pcaplake.__all__]
-    assert offered == [AddFile, Lake, LogStore, Profile, Store, Txn, open_capture]
+    assert offered == [AddFile, Lake, LogStore, Profile, ReadOptions, Store, Txn, open_capture]
     assert set(pcaplake.__all__) <= set(dir(pcaplake))
     with pytest.raises(AttributeError, match="no attribute 'Worker'"):
         _ = pcaplake.Worker

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcaplake.parser import Profile, Summary, open_capture
+from pcaplake.parser import Profile, ReadOptions, Summary, open_capture
 from pcaplake.parser.capture import pcap, pcapng
+from pcaplake.parser.capture.reader import DEFAULT_OPTIONS
 
 Rows = Mapping[str, list[dict[str, Any]]]
 PROFILE = Profile.parse(
@@ -19,7 +20,13 @@ PROFILE = Profile.parse(
 
 
 def read(
-    data: bytes, *, chunk: int | None = None, tight: bool = False, **options: Any
+    data: bytes,
+    *,
+    chunk: int | None = None,
+    tight: bool = False,
+    chunk_bytes: int = DEFAULT_OPTIONS.chunk_bytes,
+    batch_rows: int = DEFAULT_OPTIONS.batch_rows,
+    **choice: Any,
 ) -> tuple[dict[str, list[dict[str, Any]]], Summary]:
     """All rows of a capture by table, and its summary.
 
@@ -30,8 +37,8 @@ def read(
         chunk = len(data) + 1
     elif tight and data[:4] in pcap.MAGICS:
         chunk = max(len(data) - 24, 0) + 1
-    options = {"profile": PROFILE, "raw": True, **options}
-    with open_capture(io.BytesIO(data), **options) as capture:
+    options = ReadOptions(chunk_bytes=chunk_bytes, batch_rows=batch_rows)
+    with open_capture(io.BytesIO(data), **{"profile": PROFILE, "raw": True, **choice}, options=options) as capture:
         if chunk is not None:
             capture._chunk_bytes = chunk
         rows = decoded(capture.batches())

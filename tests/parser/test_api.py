@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pcaplake.parser
-from pcaplake.parser import TABLES, CaptureError, Profile, ProfileError, is_capture, open_capture
+from pcaplake.parser import TABLES, CaptureError, Profile, ProfileError, ReadOptions, is_capture, open_capture
 from tests.parser.captures import T0, Section, pcap
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
@@ -123,11 +123,17 @@ def test_the_keys_of_a_capture(folder: Path) -> None:
     profile = Profile.parse("vehicle_id: 'cars/(?P<vehicle_id>[^/]+)/'")
     data = drive()
     with open_capture(
-        io.BytesIO(data), "can_frames", profile=profile, uri="s3://b/cars/v7/d.pcapng", capture_id="c1"
+        io.BytesIO(data),
+        "can_frames",
+        profile=profile,
+        options=ReadOptions(uri="s3://b/cars/v7/d.pcapng", capture_id="c1"),
     ) as capture:
         table = capture.read()
     assert set(table.column("capture_id").to_pylist()) == {"c1"}
     assert set(table.column("vehicle_id").to_pylist()) == {"v7"}
+    named = ReadOptions(uri="s3://b/cars/v7/d.pcapng", vehicle_id="v8")
+    with open_capture(io.BytesIO(data), "can_frames", profile=profile, options=named) as capture:
+        assert set(capture.read().column("vehicle_id").to_pylist()) == {"v8"}
     with (
         open_capture("drive.pcapng", "can_frames") as first,
         open_capture(folder / "drive.pcapng", "can_frames") as second,
@@ -141,7 +147,7 @@ def test_small_batches_are_the_same_rows() -> None:
     data = pcap([struct.pack(">I4BI", i % 2048, 4, 0, 0, 0, i) for i in range(20_000)], 227)
     with open_capture(io.BytesIO(data), "can_frames") as capture:
         whole = capture.read()
-    with open_capture(io.BytesIO(data), "can_frames", batch_rows=1) as capture:
+    with open_capture(io.BytesIO(data), "can_frames", options=ReadOptions(batch_rows=1)) as capture:
         parts = [batch for _, batch in capture.batches()]
     assert len(parts) > 1
     assert pa.Table.from_batches([part.cast(whole.schema) for part in parts]).equals(whole)

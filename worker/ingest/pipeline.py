@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from pcaplake.parser import TABLES, CaptureError, Profile, Summary, open_capture
+from pcaplake.parser import TABLES, CaptureError, Profile, ReadOptions, Summary, open_capture
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.parser.capture.state import RAW_BYTES
 from pcaplake.worker.lake.records import Capture
@@ -74,9 +74,8 @@ class Reader:
                 head,  # type: ignore[arg-type]
                 tables=decoded_tables,
                 profile=self.profile,
-                capture_id=capture.capture_id,
-                uri=capture.uri,
                 raw=self.raw and "packets" in decoded_tables,
+                options=ReadOptions(uri=capture.uri, capture_id=capture.capture_id),
             )
         except CaptureError as error:
             self._write_rows(

@@ -108,7 +108,7 @@ def test_values_and_time_grow_with_the_message(entries: int) -> None:
     items = b"".join(b"\x04%04x" % i for i in range(entries * 3))[: entries * 15]
     options = struct.pack(">HBB", len(items) + 1, 1, 0) + items if entries < 4200 else configuration(60_000)
     data = pcap([frame(message([bytes([0, i & 255, 0x10 | i >> 8 & 1]) for i in range(entries)], options))])
-    rows, summary = read(data, table="someip_sd_entries")
+    rows, summary = read(data, tables="someip_sd_entries")
     assert len(rows["someip_sd_entries"]) == entries
     assert 5 * values(rows["someip_sd_entries"]) < MOST_REPEATED * len(data)
     assert summary.faults == {"too_much_repeated": 1}
@@ -121,7 +121,7 @@ def test_a_capture_of_a_few_kilobytes_costs_what_its_bytes_cost() -> None:
     def cost(data: bytes) -> float:
         def once() -> float:
             before = time.process_time()
-            read(data, table="someip_sd_entries", raw=False)
+            read(data, tables="someip_sd_entries", raw=False)
             return time.process_time() - before
 
         return min(once() for _ in range(3)) / len(data)
