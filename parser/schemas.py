@@ -196,14 +196,5 @@ QUARANTINE = _define_table(
 
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
-    for spec in (
-        CAPTURES,
-        PACKETS,
-        FAULTS,
-        CAN_FRAMES,
-        LIN_FRAMES,
-        SOMEIP_MESSAGES,
-        SOMEIP_SD_ENTRIES,
-        QUARANTINE,
-    )
+    for spec in (CAPTURES, PACKETS, FAULTS, CAN_FRAMES, LIN_FRAMES, SOMEIP_MESSAGES, SOMEIP_SD_ENTRIES, QUARANTINE)
 }

@@ -68,9 +68,8 @@ def build_jars(folder: Path, *, stock: bool = False) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as scratch:
         jar_folder, source = Path(scratch) / "jars", Path(scratch) / "logstore"
-        shutil.copytree(
-            LOG_STORE, source, ignore=shutil.ignore_patterns("target")
-        )  # the installed sources may be read-only
+        # the installed sources may be read-only
+        shutil.copytree(LOG_STORE, source, ignore=shutil.ignore_patterns("target"))
         profile = ["-Pstock"] if stock else []
         copy = ("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jar_folder}")
         _run_maven(HERE / "pom.xml", *profile, *copy)

@@ -25,10 +25,9 @@ REMOTE_FLAG, FD_FLAG = KeySpace("CAN remote flag", 1), KeySpace("CAN FD flag", 1
 REMOTE_LEN, REMOTE_CAPTURED = KeySpace("CAN length of a remote frame"), KeySpace("CAN captured bytes of a remote frame")
 BARE_REMOTE_LEN = KeySpace("CAN length of a remote frame in 8 bytes")
 CAPTURED = KeySpace("CAN captured bytes")
-KIND, KIND_HOST = (
-    KeySpace("CAN length and flags"),
-    KeySpace("CAN flags and length"),
-)  # one 16-bit word, in either byte order
+# one 16-bit word, in either byte order
+KIND = KeySpace("CAN length and flags")
+KIND_HOST = KeySpace("CAN flags and length")
 FD_BYTES = 72  # captured size of every CAN FD frame from the Linux kernel, whatever its length
 FDF, XLF = 0x04, 0x80
 FD_DLC = {**{n: n for n in range(9)}, 12: 9, 16: 10, 20: 11, 24: 12, 32: 13, 48: 14, 64: 15}  # ISO 11898-1
@@ -171,8 +170,7 @@ _BUS: dict[str, Column] = dict(
     direction=DIRECTION,
 )
 _ID: dict[str, Column] = dict(
-    can_id=tuple(case for g in GATES for case in can_identifier_cases(g)),
-    extended=tuple(g.extended for g in GATES),
+    can_id=tuple(case for g in GATES for case in can_identifier_cases(g)), extended=tuple(g.extended for g in GATES)
 )
 
 

@@ -116,10 +116,7 @@ def _section_block_layers(suffix: str, order: str, space: KeySpace, section: Key
     return block, handed_back, enhanced, obsolete, simple
 
 
-PCAP = {
-    "<": _pcap_record_layer("pcap", "<", _PCAP),
-    ">": _pcap_record_layer("pcap_be", ">", _PCAP),
-}
+PCAP = {"<": _pcap_record_layer("pcap", "<", _PCAP), ">": _pcap_record_layer("pcap_be", ">", _PCAP)}
 MODIFIED_PCAP = {
     "<": _pcap_record_layer("pcap_modified", "<", _MODIFIED),
     ">": _pcap_record_layer("pcap_modified_be", ">", _MODIFIED),

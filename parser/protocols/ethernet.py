@@ -12,26 +12,16 @@ import dpkt
 
 from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer
 
-ETHERTYPE, IP_PROTOCOL, FIRST_FRAGMENT_OF = (
-    KeySpace("ethertype"),
-    KeySpace("IP protocol", 8),
-    KeySpace("first fragment of", 8),
-)
-IP_FRAGMENT, IP6_FRAGMENT, IP_VERSION = (
-    KeySpace("IPv4 fragment", 14),
-    KeySpace("IPv6 fragment"),
-    KeySpace("IP version", 4),
-)
+ETHERTYPE = KeySpace("ethertype")
+IP_PROTOCOL = KeySpace("IP protocol", 8)
+FIRST_FRAGMENT_OF = KeySpace("first fragment of", 8)
+IP_FRAGMENT = KeySpace("IPv4 fragment", 14)
+IP6_FRAGMENT = KeySpace("IPv6 fragment")
+IP_VERSION = KeySpace("IP version", 4)
 ADDRESS_FAMILY, SLL_PROTOCOL = KeySpace("address family"), KeySpace("SLL protocol")
 UDP_PORT, TCP_PORT = KeySpace("UDP port"), KeySpace("TCP port")
-EXTENSIONS = (
-    0,
-    43,
-    60,
-    135,
-    139,
-    140,
-)  # IPv6 extension headers with one layout: next header, then the length in units of 8 bytes after the first 8
+# IPv6 extension headers with one layout: next header, then the length in units of 8 bytes after the first 8
+EXTENSIONS = (0, 43, 60, 135, 139, 140)
 
 
 class Empty(dpkt.Packet):

@@ -19,11 +19,9 @@ from pcaplake.parser.engine.layer import KeySpace, Layer, Rows
 
 from .ethernet import IP_DST, IP_SRC, TCP, UDP, UDP_PORT
 
-SERVICE_DISCOVERY, SD_BODY, SD_OPTION_LIST = (
-    KeySpace("SOME/IP-SD message", 1),
-    KeySpace("SOME/IP-SD", 1),
-    KeySpace("SOME/IP-SD options", 1),
-)
+SERVICE_DISCOVERY = KeySpace("SOME/IP-SD message", 1)
+SD_BODY = KeySpace("SOME/IP-SD", 1)
+SD_OPTION_LIST = KeySpace("SOME/IP-SD options", 1)
 SD_MESSAGE_ID = 0xFFFF_8100
 FIND, OFFER, SUBSCRIBE, ACK = 0x00, 0x01, 0x06, 0x07
 

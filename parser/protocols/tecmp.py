@@ -12,11 +12,9 @@ from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows
 from .can import ABOVE_STANDARD, FD_DLC, can_identifier_cases
 from .ethernet import ETHERTYPE
 
-MESSAGE, DATA, LIN_LENGTH = (
-    KeySpace("TECMP message type", 8),
-    KeySpace("TECMP data type"),
-    KeySpace("TECMP LIN length", 8),
-)
+MESSAGE = KeySpace("TECMP message type", 8)
+DATA = KeySpace("TECMP data type")
+LIN_LENGTH = KeySpace("TECMP LIN length", 8)
 LOGGING_STREAM, CAN, CAN_FD, LIN = 3, 2, 3, 4
 
 

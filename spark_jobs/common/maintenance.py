@@ -30,12 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLEAN_UP = "delta.enableExpiredLogCleanup"
-TABLE_NAMES: tuple[str, ...] = (
-    *TABLES,
-    "signals",
-    "signal_catalog",
-    "quality",
-)  # beside `signals_<message>`; jobs skip tables that do not exist
+# beside `signals_<message>`; jobs skip tables that do not exist
+TABLE_NAMES: tuple[str, ...] = (*TABLES, "signals", "signal_catalog", "quality")
 _WIDE = "signals_"
 
 

@@ -91,9 +91,8 @@ def open_session(
     settings = settings or FleetSettings.load()
     required_settings = spark_configuration(settings, resolve_lock_table(settings, lakes, log_store), log_store)
     decisive = {name: value for name, value in required_settings.items() if _is_decisive(name)}
-    if (
-        SparkContext._active_spark_context is not None
-    ):  # checked before any setting changes, because it may belong to another program
+    # checked before any setting changes, because it may belong to another program
+    if SparkContext._active_spark_context is not None:
         spark = SparkSession.builder.getOrCreate()
         check_session(spark, decisive)
         for name, value in (conf or {}).items():

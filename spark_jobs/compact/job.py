@@ -185,10 +185,8 @@ def _compact_partition(
         why = f"another process changed the same files; the next run compacts it: {_first_line(conflict)}"
         return _unchanged_result(partition, clock() - start, problem=why)
     # OPTIMIZE also takes files that were added after the plan was made
-    files, size = (
-        max(partition.files, metrics["totalConsideredFiles"]),
-        max(partition.bytes, metrics["filesRemoved"]["totalSize"]),
-    )
+    files = max(partition.files, metrics["totalConsideredFiles"])
+    size = max(partition.bytes, metrics["filesRemoved"]["totalSize"])
     return CompactionResult(
         table=partition.table,
         partition=partition.partition_path,

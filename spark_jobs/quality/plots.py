@@ -103,9 +103,8 @@ def _shorten_label(text: str) -> str:
 def _render_svg(figure: Figure, label: str, name: str) -> Markup:
     drawn = io.StringIO()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # about letters that matplotlib's font lacks; the page uses another font
+        # about letters that matplotlib's font lacks; the page uses another font
+        warnings.simplefilter("ignore", UserWarning)
         figure.savefig(
             drawn,
             format="svg",

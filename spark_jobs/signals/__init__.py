@@ -33,11 +33,7 @@ __all__ = [
     "run",
 ]
 
-_OF_DRIVERS = {
-    "Options": ".pipeline",
-    "Report": ".pipeline",
-    "run": ".pipeline",
-}
+_OF_DRIVERS = {"Options": ".pipeline", "Report": ".pipeline", "run": ".pipeline"}
 
 
 def __getattr__(name: str) -> Any:

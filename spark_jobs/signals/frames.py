@@ -175,12 +175,10 @@ class _SignalRowsBuilder:
 
     def __init__(self, kind: Kind, frames: pa.RecordBatch) -> None:
         self._kind, self._frames = kind, frames
-        self._messages, self._signals, self._units, self._labels = (
-            _TextDictionary(),
-            _TextDictionary(),
-            _TextDictionary(),
-            _TextDictionary(),
-        )
+        self._messages = _TextDictionary()
+        self._signals = _TextDictionary()
+        self._units = _TextDictionary()
+        self._labels = _TextDictionary()
         self._heads: list[tuple[int, int, int, int]] = []  # message, signal, id, rows of each piece
         self._rows: list[Ints] = []
         self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("value", "raw", "label", "unit")}

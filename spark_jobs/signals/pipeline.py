@@ -195,9 +195,8 @@ class _SignalsJob:
                     writer = (
                         self._rows.decode_wide_rows(kind, name, history[kind]).write.format("delta").mode("overwrite")
                     )
-                    writer = writer.option("overwriteSchema", "true").partitionBy(
-                        "date"
-                    )  # otherwise the new table would have no partitions
+                    # otherwise the new table would have no partitions
+                    writer = writer.option("overwriteSchema", "true").partitionBy("date")
                     writer.save(table_path(self._lake, wide_table_name(name)))
 
     def _read_history(self, memory: StateFolder, kind: Kind) -> DataFrame | None:

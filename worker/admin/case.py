@@ -174,10 +174,8 @@ class Case:
     async def generation_in_use(self) -> int:
         """The newest generation that the ledger or a manifest names; lake.json names a lower one if it was set back."""
         _, ledger = self.require_identity_and_ledger()
-        enrolled, batches = (
-            await ledger.read_enrollment(),
-            await list_batches_from(self.store, max(await ledger.read_head(), 0)),
-        )
+        enrolled = await ledger.read_enrollment()
+        batches = await list_batches_from(self.store, max(await ledger.read_head(), 0))
         newest = await self.store.get(manifest_path(batches[-1])) if batches else None
         return max(enrolled.generation if enrolled else 0, Manifest.from_json(newest[0]).generation if newest else 0)
 

@@ -60,8 +60,7 @@ def doctor(
     adopt: Annotated[
         bool,
         typer.Option(
-            "--adopt",
-            help="With --repair: accept a ledger with another name, and give a copied lake its own identity.",
+            "--adopt", help="With --repair: accept a ledger with another name, and give a copied lake its own identity."
         ),
     ] = False,
     accept_loss: Annotated[

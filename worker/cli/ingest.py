@@ -166,9 +166,8 @@ def run_ingest(
     if settings.mode == "overwrite":
         if not refs:
             raise Fatal(f"nothing was replaced: there is no capture in {', '.join(names)}")
-        _confirm_overwrite(
-            store, asyncio.run(_count_rows_to_remove(store)), yes
-        )  # in no event loop, which would take the Ctrl-C at the question
+        # in no event loop, which would take the Ctrl-C at the question
+        _confirm_overwrite(store, asyncio.run(_count_rows_to_remove(store)), yes)
 
     async def open_lake_and_ingest() -> bool:
         compile_missing(screen.say)

@@ -55,6 +55,5 @@ def run(
     code = asyncio.run(run_service(settings))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(
-        code
-    )  # everything is closed; a request of the store's client that nobody waits for must not end this badly
+    # everything is closed; a request of the store's client that nobody waits for must not end this badly
+    os._exit(code)

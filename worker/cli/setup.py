@@ -76,11 +76,9 @@ def setup(
       pcaplake setup --config fleet.yaml --policies > policies.json
     """
     settings = FleetSettings.load(config)
-    name, routes, timeout = (
-        settings.require_queue_name(),
-        settings.load_routes(),
-        _parse_visibility_timeout(visibility_timeout),
-    )
+    name = settings.require_queue_name()
+    routes = settings.load_routes()
+    timeout = _parse_visibility_timeout(visibility_timeout)
     if account is not None and not (account.isdecimal() and len(account) == _DIGITS):
         raise WrongSetting(f"--account: {account!r} is not an account id of {_DIGITS} digits")
     try:
@@ -95,9 +93,8 @@ def setup(
             return
         steps = Steps(dry_run=dry_run, show=lambda step: None if json else _show_step(step, dry_run))
         notified_places = places if notifications else ()
-        making.announcements(
-            clients, notified_places, making.arn_of(clients, name, there)
-        )  # what cannot be is said at once
+        # what cannot be is said at once
+        making.announcements(clients, notified_places, making.arn_of(clients, name, there))
         making.make_tables(clients, settings, steps)
         queue = queues.ensure(clients.sqs, name, steps, dead_letters=dead_letters, visibility_timeout=timeout)
         asyncio.run(making.make_lakes(settings, routes.lake_uris, steps))

@@ -85,13 +85,9 @@ class FleetSettings(BaseSettings):
     lock_table: str = Field("delta_log", description="DynamoDB table that S3DynamoDBLogStore uses as lock table.")
     shards: int = Field(8, ge=1, le=64, description="Shards of the ledger's work list, for new lakes.")
     storage_option: Pairs = Field({}, description="Options of the object store, as KEY=VALUE,KEY=VALUE or as a map.")
-    table_property: Pairs = Field(
-        {},
-        description="Delta properties of new tables, as KEY=VALUE,KEY=VALUE or as a map.",
-    )
+    table_property: Pairs = Field({}, description="Delta properties of new tables, as KEY=VALUE,KEY=VALUE or as a map.")
     partition_by: Columns = Field(
-        None,
-        description="Partition columns of new lakes, as date,vehicle_id or as a list. Default: `date`.",
+        None, description="Partition columns of new lakes, as date,vehicle_id or as a list. Default: `date`."
     )
     create: bool = Field(True, description="Create missing lakes and tables. If false, stop if one is missing.")
     raw: bool = Field(False, description="Store the bytes of every packet (column packets.raw).")
@@ -263,14 +259,8 @@ class FleetSettings(BaseSettings):
         return self.queue
 
 
-_OTHERS = (
-    "CONFIG",
-    "DEBUG",
-    "SPARK_JARS",
-    "K8S_BIN",
-    "TEST_AWS",
-    "CAPTURES",
-)  # read elsewhere, in the product or in tests
+# read elsewhere, in the product or in tests
+_OTHERS = ("CONFIG", "DEBUG", "SPARK_JARS", "K8S_BIN", "TEST_AWS", "CAPTURES")
 
 
 def describe_unknown_variables() -> str | None:

@@ -138,14 +138,7 @@ class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
     """The library's Lease, but requests time out and never raise. `renewed`: when the last successful write began."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        name: str,
-        identity: str,
-        rights: Rights,
-        *,
-        clock: Callable[[], float],
+        self, cluster: Cluster, namespace: str, name: str, identity: str, rights: Rights, *, clock: Callable[[], float]
     ) -> None:
         super().__init__(name, namespace, identity, cluster.http)
         self._timeout, self._clock, self._rights = cluster.timeout, clock, rights

@@ -124,12 +124,7 @@ class Lake:
         """
         lake_config, runtime = lake_config or LakeConfig(), runtime or Runtime()
         parts = await open_lake_parts(
-            uri,
-            lake_config=lake_config,
-            ledger=ledger,
-            storage_options=storage_options,
-            adopt=adopt,
-            runtime=runtime,
+            uri, lake_config=lake_config, ledger=ledger, storage_options=storage_options, adopt=adopt, runtime=runtime
         )
         try:
             reserved = await reserve_generation(parts.store) if overwrite else None
@@ -337,9 +332,8 @@ class Lake:
                     raise _blocked_tables_error(self.committer.blocked)
                 await asyncio.sleep(FLUSH_POLL_SECONDS)
             lost = await self._retry_until_timeout(lambda: find_lost_tables(self.store, self.log, self.ledger))
-            if lost and not await self._retry_until_timeout(
-                lambda: self._has_uncommitted_stages(waiting)
-            ):  # else the next batch may mend it
+            # else the next batch may mend it
+            if lost and not await self._retry_until_timeout(lambda: self._has_uncommitted_stages(waiting)):
                 raise _blocked_tables_error(lost)
             held = await self._retry_until_timeout(lambda: self.ledger.list_held_stages(self._current.generation))
             if held:
@@ -389,9 +383,8 @@ class Lake:
             while waiting and self.committer.is_leading and self._task is not None and not self._task.done():
                 if self._clock() >= deadline or not await self._has_uncommitted_stages(waiting):
                     return
-                if self.committer.is_stuck and await self._are_all_in_batches(
-                    waiting
-                ):  # other tables may have to get them yet
+                # other tables may have to get them yet
+                if self.committer.is_stuck and await self._are_all_in_batches(waiting):
                     return
                 await asyncio.sleep(FLUSH_POLL_SECONDS)
         finally:

@@ -104,11 +104,7 @@ def writer_properties(table: DeltaTable) -> WriterProperties:
 
 
 def _maintain_table(
-    store: Store,
-    name: str,
-    target_file_size: int,
-    retention_days: int,
-    waiting: Callable[[], Collection[str]] | None,
+    store: Store, name: str, target_file_size: int, retention_days: int, waiting: Callable[[], Collection[str]] | None
 ) -> MaintenanceResult:
     table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
     done = table.optimize.compact(target_size=target_file_size, writer_properties=writer_properties(table))

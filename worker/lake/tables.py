@@ -79,9 +79,7 @@ async def create_tables(
     await asyncio.gather(
         *(
             log_store.create(
-                name,
-                SCHEMAS[name],
-                partition_columns=table_partition_columns(SCHEMAS[name], partition_columns),
+                name, SCHEMAS[name], partition_columns=table_partition_columns(SCHEMAS[name], partition_columns)
             )
             for name in absent
         )

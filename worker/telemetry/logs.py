@@ -88,6 +88,5 @@ def _create_formatter(format: str, *, colors: bool) -> logging.Formatter:
             structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain),
         ]
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=about,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shown],
+        foreign_pre_chain=about, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shown]
     )

@@ -213,9 +213,7 @@ METRICS: Mapping[str, Metric] = {
         },
     ),
     "log_retries": _counter_metric(
-        "pcaplake_log_retries_total",
-        "Reads of a Delta log and commits to it that were retried.",
-        table=_TABLE,
+        "pcaplake_log_retries_total", "Reads of a Delta log and commits to it that were retried.", table=_TABLE
     ),
     "commit_conflicts": _counter_metric(
         "pcaplake_commit_conflicts_total",

@@ -42,10 +42,7 @@ class MemoryLockTable:
     """The lock table in a dict. `clock`: its time, epoch seconds. Points: `lock_table.put t 7`, `lock_table.newest t`, ..."""
 
     def __init__(
-        self,
-        faults: Faults | None = None,
-        clock: Callable[[], float] = lambda: 0.0,
-        shared: _LockItems | None = None,
+        self, faults: Faults | None = None, clock: Callable[[], float] = lambda: 0.0, shared: _LockItems | None = None
     ) -> None:
         self._faults, self._clock, self._shared = faults or Faults(), clock, shared or _LockItems()
 

@@ -98,10 +98,7 @@ class MemoryQueue(Queue):
     def as_process(self, faults: Faults) -> MemoryQueue:
         """The same messages, seen by a process that has faults of its own."""
         other = MemoryQueue(
-            self._clock,
-            visibility_timeout=self.visibility_timeout,
-            max_receives=self._max_receives,
-            faults=faults,
+            self._clock, visibility_timeout=self.visibility_timeout, max_receives=self._max_receives, faults=faults
         )
         other._messages, other.dead, other._numbers = self._messages, self.dead, self._numbers
         return other

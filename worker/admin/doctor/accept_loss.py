@@ -131,9 +131,8 @@ async def _quarantine_captures(case: Case, name: str, captures: Mapping[str, str
         return
     offset = -1 - zlib.crc32(name.encode())
     given_up = [Capture(capture_id=one, uri=uri, etag="", size=0) for one, uri in captures.items()]
-    await _stage_quarantine_rows(
-        case, [mark], [_quarantine_row(one, detail, offset) for one in given_up]
-    )  # whoever was faster has the same rows
+    # whoever was faster has the same rows
+    await _stage_quarantine_rows(case, [mark], [_quarantine_row(one, detail, offset) for one in given_up])
 
 
 def _quarantine_row(capture: Capture, detail: str, offset: int) -> dict[str, Any]:

@@ -56,10 +56,8 @@ async def check_log_versions(case: Case) -> list[Finding]:
 async def _check_version_gaps(store: Store, table: str, tail: LogState) -> list[Finding]:
     if tail.version < 0:
         return [warning("the table does not exist", "the next start of a process creates it", table=table)]
-    findings, numbers = (
-        await _check_checkpoint_hint(store, table, tail),
-        json_versions(await store.list(delta_log_path(table))),
-    )
+    findings = await _check_checkpoint_hint(store, table, tail)
+    numbers = json_versions(await store.list(delta_log_path(table)))
     missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
     if not missing:
         return findings
@@ -261,10 +259,8 @@ def _find_schema_conflict(table: str, metadata: Metadata, wanted: Mapping[str, A
 def _find_partition_conflict(case: Case, table: str, metadata: Metadata) -> str | None:
     if case.identity is None:
         return None
-    have, expected = (
-        list(metadata.partition_columns),
-        list(table_partition_columns(case.schemas[table], case.identity.partition_columns)),
-    )
+    have = list(metadata.partition_columns)
+    expected = list(table_partition_columns(case.schemas[table], case.identity.partition_columns))
     return (
         None
         if have == expected

@@ -55,14 +55,7 @@ class Tally:
 class Announcer:
     """Sends messages while fewer than `wave` are in the queue, visible, in flight or delayed; otherwise it waits."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        *,
-        wave: int = WAVE,
-        settle: float = SETTLE,
-        sleep: Sleep = asyncio.sleep,
-    ) -> None:
+    def __init__(self, queue: Queue, *, wave: int = WAVE, settle: float = SETTLE, sleep: Sleep = asyncio.sleep) -> None:
         self._queue, self._wave, self._settle, self._sleep = queue, wave, settle, sleep
         self._room = 0
         self._asked = False

@@ -30,12 +30,8 @@ QUEUE: Mapping[Role, tuple[str, ...]] = {
     "worker": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
     "committer": ("GetQueueAttributes", "GetQueueUrl", "SendMessage"),
     "operator": ("GetQueueAttributes", "GetQueueUrl", "SendMessage"),
-    "doctor": (
-        "ChangeMessageVisibility",
-        "DeleteMessage",
-        "GetQueueAttributes",
-        "GetQueueUrl",
-    ),  # but receives no messages
+    # but receives no messages
+    "doctor": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl"),
 }
 DEAD_LETTERS: Mapping[Role, tuple[str, ...]] = {
     "operator": ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ReceiveMessage"),
@@ -54,12 +50,8 @@ LEDGER: Mapping[Role, tuple[str, ...]] = {
         "UpdateItem",
     ),
     "operator": ("BatchGetItem", "DescribeTable", "GetItem"),  # the ledger's generation
-    "spark": (
-        "BatchGetItem",
-        "DescribeTable",
-        "GetItem",
-        "Query",
-    ),  # before a VACUUM: whose ledger it is, and which stages wait
+    # before a VACUUM: whose ledger it is, and which stages wait
+    "spark": ("BatchGetItem", "DescribeTable", "GetItem", "Query"),
     "doctor": ("BatchGetItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "Query"),
 }
 LOCKS: Mapping[Role, tuple[str, ...]] = {

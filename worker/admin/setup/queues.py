@@ -15,9 +15,8 @@ from .setup_plan import State, Steps
 LONGEST_VISIBILITY = 12 * 3600  # seconds
 MAX_RECEIVES = 5
 VISIBILITY_TIMEOUT = 120  # seconds; heartbeats renew it, so only a killed worker's message waits this long
-RETENTION = (
-    7 * 86_400
-)  # seconds; the age of a dead letter starts when it was first sent, so dead letters are kept longer
+# seconds; the age of a dead letter starts when it was first sent, so dead letters are kept longer
+RETENTION = 7 * 86_400
 DEAD_RETENTION = 14 * 86_400  # the longest that SQS allows
 _SID = "PcaplakeBuckets"
 

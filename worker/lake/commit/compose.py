@@ -54,10 +54,8 @@ class Composer:
         self._clock, self._meter = runtime.clock, runtime.meter
         self.has_waiting_stages = False
         """Did the last poll find stages that wait?"""
-        self._recorded: tuple[int, frozenset[str]] = (
-            0,
-            frozenset(),
-        )  # a generation that no batch has opened, and the stages in its record
+        # a generation that no batch has opened, and the stages in its record
+        self._recorded: tuple[int, frozenset[str]] = (0, frozenset())
         self._first_seen: dict[str, float] = {}
         self._reloaded_at = self._counted_at = float("-inf")
         self.held = 0
@@ -79,9 +77,8 @@ class Composer:
         last_generation = generation
         generation = await self._read_generation(last_generation, flush_now)
         new = generation > last_generation
-        most = (
-            EVERYTHING if new else self._lake_config.max_batch_adds
-        )  # readers must never see only a part of the new rows
+        # readers must never see only a part of the new rows
+        most = EVERYTHING if new else self._lake_config.max_batch_adds
         recorded = await self._read_recorded_stages(generation, after) if new else frozenset()
         waiting = await self._ledger.list_pending_stages(generation, most)
         waiting.sort(key=lambda one: one not in recorded)

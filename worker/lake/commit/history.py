@@ -89,9 +89,8 @@ async def find_lost_tables(store: Store, log_store: LogStore, ledger: Ledger) ->
     reasons: dict[str, str] = {}
     for table, batch in (await read_last_batches(store, ledger)).items():
         try:
-            done = await log_store.read_transaction(
-                table, APP_ID
-            )  # read after head: a later batch in the table does no harm
+            # read after head: a later batch in the table does no harm
+            done = await log_store.read_transaction(table, APP_ID)
             if done < batch:
                 reasons[table] = str(SetBack(table, batch, done, await log_store.read_version(table)))
         except TableBlocked as blocked:

@@ -162,9 +162,8 @@ async def check_overwrite(
 async def _check_overwrite_stage(stage: Stage, log_store: LogStore, files: StageFiles, now: int) -> None:
     if now - stage.written_at > LONGEST_MS:
         raise Fatal("it took longer than five days, so a VACUUM may delete its files: overwrite in smaller parts")
-    if missing := await files.find_missing(
-        stage.file_paths
-    ):  # at any age: a VACUUM with a wrong clock may have deleted them
+    # at any age: a VACUUM with a wrong clock may have deleted them
+    if missing := await files.find_missing(stage.file_paths):
         raise Fatal(f"{len(missing)} of its files were deleted, for example {missing[0]}: run it again")
     for table, schema in stage.schemas.items():
         try:

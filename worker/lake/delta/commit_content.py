@@ -34,12 +34,7 @@ class CommitRequest:
 
 
 def build_create_table_commit(
-    struct: Struct,
-    partition_columns: Sequence[str],
-    properties: Mapping[str, str],
-    *,
-    engine_info: str,
-    millis: int,
+    struct: Struct, partition_columns: Sequence[str], properties: Mapping[str, str], *, engine_info: str, millis: int
 ) -> tuple[Metadata, bytes]:
     """The metaData of a new table, and the content of its version 0."""
     metadata = Metadata(

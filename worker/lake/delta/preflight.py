@@ -18,11 +18,7 @@ FAR_OFF = 300.0  # seconds; an entry expires after a day, and S3 refuses request
 
 
 async def check_lock_table(
-    store: Store,
-    lock_table: LockTable,
-    tables: Sequence[str],
-    *,
-    now: Callable[[], float] = time.time,
+    store: Store, lock_table: LockTable, tables: Sequence[str], *, now: Callable[[], float] = time.time
 ) -> None:
     """Raises Fatal with all problems and what to do about them, Retryable when a service does not answer.
 

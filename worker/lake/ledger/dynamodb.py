@@ -189,9 +189,8 @@ class DynamoLedger:
         scope = self._scope_of_generation(stage.generation)
         actions = [
             put_action(await self._prepare_stage_item(scope, stage), ABSENT),
-            put_action(
-                scope.pending_key(stage.stage_id, stage.written_at)
-            ),  # absent when the stage is: both are written together
+            # absent when the stage is: both are written together
+            put_action(scope.pending_key(stage.stage_id, stage.written_at)),
             *(
                 put_action(capture_attributes(scope, capture, stage.stage_id), ABSENT, ask="ALL_OLD")
                 for capture in stage.captures
@@ -288,9 +287,8 @@ class DynamoLedger:
             Step(
                 actions=[
                     put_action(scope.pending_key(held_item["sk"], held_item["staged_at"])),
-                    delete_action(
-                        scope.held_key(held_item["sk"]), EXISTS
-                    ),  # a slower process must not put back a stage that is done
+                    # a slower process must not put back a stage that is done
+                    delete_action(scope.held_key(held_item["sk"]), EXISTS),
                 ]
             )
             for held_item in held_items

@@ -235,10 +235,7 @@ def clear_stage_body_action(scope: Scope, stage_id: str, expires: int | None) ->
 
 def raise_watermark_action(lake_id: str, batch: int) -> Action:
     return update_action(
-        head_key(lake_id),
-        "SET #marked = :batch",
-        "attribute_not_exists(#marked) OR #marked < :batch",
-        {"batch": batch},
+        head_key(lake_id), "SET #marked = :batch", "attribute_not_exists(#marked) OR #marked < :batch", {"batch": batch}
     )
 
 

@@ -105,9 +105,8 @@ class PageFile:
             header = (5, STRUCT, ((1, I32, values), (2, I32, encoding), (3, I32, RLE), (4, I32, RLE)))
             raw += self._write_page(DATA_PAGE, body, compress, header)
         kinds = [((1, I32, DATA_PAGE), (2, I32, chunk.encodings[0]), (3, I32, len(bodies)))]
-        if (
-            chunk.dictionary is not None
-        ):  # tells readers that every page has codes, so they may filter by the dictionary
+        # tells readers that every page has codes, so they may filter by the dictionary
+        if chunk.dictionary is not None:
             kinds.insert(0, ((1, I32, DICTIONARY_PAGE), (2, I32, PLAIN), (3, I32, 1)))
         statistics = ((3, I64, chunk.nulls), (5, BINARY, chunk.high), (6, BINARY, chunk.low))
         return (

@@ -86,9 +86,8 @@ class NewFile:
         make_durable_folder(path.parent, root)
         self._lock = threading.Lock()  # `abort` may come from another thread, and the descriptor's number is reused
         self._handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        with contextlib.suppress(
-            OSError
-        ):  # a file system without locks: `delete_abandoned_files` leaves everything there
+        # a file system without locks: `delete_abandoned_files` leaves everything there
+        with contextlib.suppress(OSError):
             fcntl.flock(self._handle, fcntl.LOCK_EX)
 
     def write(self, data: Buffer) -> None:

@@ -249,9 +249,8 @@ def encode_delta_binary_packed(values, wide, out):
             seen = np.int64(0)
             for i in range(first, first + MINI):
                 seen |= get(deltas, i)
-            width = (
-                _significant_bits(np.uint64(seen)) if first < count else 0
-            )  # an empty miniblock has width 0 and no bytes
+            # an empty miniblock has width 0 and no bytes
+            width = _significant_bits(np.uint64(seen)) if first < count else 0
             store8(out, widths + mini, width)
             if width:
                 at = _bit_pack_values(deltas, first, MINI, width, out, at)
