@@ -25,12 +25,17 @@ def format_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def format_requests(rows: Sequence[Row]) -> str:
-    head = ["one uncontended commit", "requests", "in sequence", f"seconds, each {rows[0]['late_ms']:.0f} ms late"]
+    head = [
+        "one uncontended commit",
+        "requests",
+        "in sequence",
+        f"seconds, each delayed by {rows[0]['late_ms']:.0f} ms",
+    ]
     body = [
         [row["system"], f"{row['requests']:g}", f"{row['in_sequence']}", f"{row['seconds_when_late']:.2f}"]
         for row in rows
     ]
-    return format_table("Requests of a commit", head, body)
+    return format_table("Requests of one commit", head, body)
 
 
 def format_commits(rows: Sequence[Row]) -> str:
@@ -40,7 +45,7 @@ def format_commits(rows: Sequence[Row]) -> str:
         "writers",
         "live files",
         "commits/s",
-        "CPU ms a commit",
+        "CPU ms per commit",
         "failed",
         "stuck",
         "lost",
@@ -62,7 +67,7 @@ def format_commits(rows: Sequence[Row]) -> str:
 
 
 def format_committer(rows: Sequence[Row]) -> str:
-    head = ["workers", "adds", "adds committed/s", "adds staged/s", "batches", "CPU ms of the committer an add"]
+    head = ["workers", "adds", "adds committed/s", "adds staged/s", "batches", "CPU ms of the committer per add"]
     body = [
         [
             str(row["workers"]),
@@ -81,8 +86,8 @@ def format_messages(row: Row) -> str:
     body = [
         ["messages/s, until staged and deleted", format_median_range(row["per_second"])],
         ["messages/s, until in the tables", format_median_range(row["per_second_to_tables"])],
-        ["CPU ms a message, committer and all", format_median_range(row["cpu_ms"])],
-        ["captures in a stage", format_median_range(row["captures_per_stage"])],
+        ["CPU ms per message, with the committer", format_median_range(row["cpu_ms"])],
+        ["captures per stage", format_median_range(row["captures_per_stage"])],
     ]
     head = [f"{row['captures']:,} captures of {row['rows_each']:.0f} rows", "median (least–most)"]
     return format_table("Messages", head, body)
@@ -93,8 +98,8 @@ def format_volume(row: Row) -> str:
         ["MB/s, fetched alone", format_median_range(row["fetched_mb_per_second"], 0)],
         ["MB/s, fetched, decoded, written and staged", format_median_range(row["mb_per_second"])],
         ["million rows/s", format_median_range(row["million_rows_per_second"], 2)],
-        ["CPU seconds a GB", format_median_range(row["cpu_seconds_per_gb"])],
-        ["CPU seconds a million rows", format_median_range(row["cpu_seconds_per_million_rows"], 2)],
+        ["CPU seconds per GB", format_median_range(row["cpu_seconds_per_gb"])],
+        ["CPU seconds per million rows", format_median_range(row["cpu_seconds_per_million_rows"], 2)],
         ["the same by `pcaplake ingest`", format_median_range(row["cpu_seconds_per_million_rows_ingest"], 2)],
     ]
     head = [f"{row['captures']} captures of {row['megabytes_each']:.0f} MB, mix c", "median (least–most)"]
@@ -102,7 +107,7 @@ def format_volume(row: Row) -> str:
 
 
 def format_lag(rows: Sequence[Row]) -> str:
-    head = ["preset", "full load, captures/s", "offered", "captures", "p50 s", "p99 s", "most s"]
+    head = ["preset", "full load, captures/s", "offered", "captures", "p50 s", "p99 s", "max s"]
     body = [
         [
             row["preset"],
@@ -122,7 +127,7 @@ def format_cost(rows: Sequence[Row]) -> str:
     head = ["captures of mix c"]
     for row in rows:
         size = f"{row['captures']} of {row['megabytes_each']:.0f} MB"
-        head += [f"{size}: a million rows", "a TB"]
+        head += [f"{size}: per million rows", "per TB"]
     body = [["core-seconds; core-hours"]]
     for row in rows:
         body[0] += [f"{row['core_seconds_per_million_rows']:.2f} s", f"{row['core_hours_per_terabyte']:.1f} h"]
@@ -139,7 +144,7 @@ def format_idle_costs(rows: Sequence[Row]) -> str:
     body = [["core-seconds", *(f"{row['core_seconds_per_hour']:,.0f}" for row in rows)]]
     names = sorted({name for row in rows for name in row["requests_per_hour"]})
     body += [[name, *(f"{row['requests_per_hour'].get(name, 0):,.0f}" for row in rows)] for name in names]
-    return format_table("An hour of a worker that has nothing to do", ["", *(row["role"] for row in rows)], body)
+    return format_table("One hour of an idle worker", ["", *(row["role"] for row in rows)], body)
 
 
 def format_suspects(rows: Sequence[Row]) -> str:

@@ -174,7 +174,7 @@ def _section_text(
     share = statistics.median(theirs.marginal_rates()) / statistics.median(ours.marginal_rates())
     return "\n".join(
         [
-            "## Backfill on Spark compared with the worker",
+            "## Backfill",
             "",
             f"`python -m bench.spark_backfill`: a drive of {seconds:g} s of {vehicles} vehicles, {captures} captures, "
             f"{size / 1e6:,.0f} MB, {ours.long[0].rows:,} rows of all tables, into a lake in a folder; one core each, "

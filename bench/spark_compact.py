@@ -133,18 +133,21 @@ def compaction_section(bench: SparkBench) -> str:
         ("seconds", _format_median_range([one.seconds for one in reports])),
         ("MB/s", _format_median_range([size / one.seconds for size, one in zip(megabytes, reports, strict=True)])),
         (
-            "stage to row, alone: median s",
+            "from stage to row without a compaction: median s",
             _format_median_range([statistics.median(one.alone) for one in compaction_runs]),
         ),
         (
-            "stage to row, during it: median s",
+            "from stage to row during the compaction: median s",
             _format_median_range([statistics.median(one.beside) for one in compaction_runs]),
         ),
-        ("stage to row, during it: longest s", _format_median_range([max(one.beside) for one in compaction_runs])),
-        ("commits during it", _format_median_range([len(one.beside) for one in compaction_runs], 0)),
+        (
+            "from stage to row during the compaction: longest s",
+            _format_median_range([max(one.beside) for one in compaction_runs]),
+        ),
+        ("commits during the compaction", _format_median_range([len(one.beside) for one in compaction_runs], 0)),
     ]
     head = f"one day of `can_frames` in files of {FRAMES:,} frames; median (least–most) of {runs}"
-    return format_markdown_table((head, ""), rows)
+    return f"## A compaction beside commits\n\n{format_markdown_table((head, ''), rows)}"
 
 
 def _measure_compaction(bench: SparkBench, folder: str, files: int) -> _Run:
@@ -183,12 +186,13 @@ def data_skipping_section(bench: SparkBench) -> str:
         compact.run(bench.spark, folder, chosen)
         file_counts.append(count_files_read(folder))
     columns = (
-        "files read for",
-        f"as workers wrote them ({files})",
+        "query",
+        f"as the workers wrote them ({files})",
         "compacted to 512 KB",
         "in Z-order (vehicle_id, can_id)",
     )
-    return format_markdown_table(columns, list(zip(wheres, *file_counts, strict=True)))
+    table = format_markdown_table(columns, list(zip(wheres, *file_counts, strict=True)))
+    return f"## Files that a query reads\n\n{table}"
 
 
 def _format_median_range(values: list[float] | list[int], digits: int = 1) -> str:

@@ -21,8 +21,8 @@ from tests.worker.lake.delta.deltas import add
 from .spark import SparkBench, format_markdown_table, format_median_range
 
 STORES = {
-    "pcaplake, under the lock table": "io.pcaplake.logstore.DynamoDBLogStore",
-    "pcaplake, conditional puts alone": "io.pcaplake.logstore.PutIfAbsentLogStore",
+    "pcaplake, with the lock table": "io.pcaplake.logstore.DynamoDBLogStore",
+    "pcaplake, only conditional puts": "io.pcaplake.logstore.PutIfAbsentLogStore",
     "Delta's for one driver (no lock, no condition)": "io.delta.storage.S3SingleDriverLogStore",
 }
 LINE = json.dumps({"commitInfo": {"txnId": "x", "operation": "bench", "padding": "x" * 4000}})
@@ -40,7 +40,7 @@ def commit_section(bench: SparkBench) -> str:
             seen = [one.operation for proxy, start in zip(log, before, strict=True) for one in proxy.log[start:]]
         counts[title] = ", ".join(f"{count / 5:.1f} {operation}" for operation, count in sorted(Counter(seen).items()))
     rows = [[title, format_median_range(times[title]), counts[title]] for title in STORES]
-    return f"## Cost of a Spark commit\n\n{format_markdown_table(['log store', 'a commit of 4 KB', 'requests of one'], rows)}"
+    return f"## The log store\n\n{format_markdown_table(['log store', 'a commit of 4 KB', 'requests'], rows)}"
 
 
 def _measure_commits(bench: SparkBench, name: str, count: int, through: Any = None) -> list[float]:
@@ -99,9 +99,9 @@ def table_opening_section(bench: SparkBench) -> str:
         for version, spark_times, deltalake_times in asyncio.run(
             _measure_growing_table(bench, shared, marks, interval)
         ):
-            title = f"every {interval}" if interval else "none"
+            title = f"by the committer, every {interval}" if interval else "no checkpoints"
             rows.append([title, f"{version:,}", format_median_range(spark_times), format_median_range(deltalake_times)])
-    columns = ["checkpoints", "versions", "Spark opens it", "`deltalake` opens it"]
+    columns = ["checkpoints", "versions", "Spark", "`deltalake`"]
     return f"## Opening a table as its log grows\n\n{format_markdown_table(columns, rows)}"
 
 

@@ -40,9 +40,9 @@ def signals_section(folder: Path | None = None) -> str:
     """Markdown with the figures; `folder`: cantools' test databases."""
     figures = measure_decoding_rates(folder or _fetch_test_databases())
     lines = [
-        f"n = {ROUNDS} rounds, {FRAMES:,} frames of 217 messages, CPU seconds of one thread (min-max beside the median)",
+        f"{FRAMES:,} frames of 217 messages, CPU seconds of one thread; median (least to most) of n = {ROUNDS}",
         "",
-        "| way | signals/s and core | ratio to the same with cantools |",
+        "| | signals/s per core | times the rate of cantools |",
         "|---|---|---|",
     ]
     for name, rates in figures.items():

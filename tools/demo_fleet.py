@@ -167,14 +167,14 @@ def run_fleet_demo(env: dict[str, str]) -> int:
     )
     for bucket in (RAW, LAKE.split("/")[2]):
         s3.create_bucket(Bucket=bucket)
-    print_progress(f"making {CAPTURES} captures")
+    print_progress(f"generating {CAPTURES} captures")
     run_pcaplake(
         "sample", str(FOLDER / "drive"), "--mix", "c", "--seconds", str(SECONDS), "--vehicles", str(CAPTURES), env=env
     )
     paths = sorted((FOLDER / "drive").glob("*/*.pcap"))
     expected_rows = count_expected_rows(paths)
     config, policies = write_settings_file(threads=1), FOLDER / "policies.txt"
-    print_progress(f"pcaplake setup (what it made, and policies for AWS, are in {policies})")
+    print_progress(f"pcaplake setup (writes its report and the policies for AWS to {policies})")
     with policies.open("wb") as out:
         run_pcaplake("setup", "--config", str(config), "--visibility-timeout", "15s", env=env, out=out)
     print_progress(f"{WORKERS} workers; uploading {len(paths)} captures; worker 1 is killed on the way")
@@ -191,8 +191,8 @@ def run_fleet_demo(env: dict[str, str]) -> int:
     print_row_counts(expected_rows, rows, metric_totals)
     good = rows == expected_rows and not twice and codes[1:] == [0] * (WORKERS - 1)
     console.print(
-        f"{sum(rows.values()):,} rows of {len(paths)} captures in {seconds:.0f} s, {twice} of them twice; "
-        f"exit codes {codes}: {'[green]all there, each once[/green]' if good else '[red]not as it must be[/red]'}"
+        f"{sum(rows.values()):,} rows of {len(paths)} captures in {seconds:.0f} s, {twice} duplicates; "
+        f"exit codes {codes}: {'[green]each row arrived once[/green]' if good else '[red]FAILED[/red]'}"
     )
     return 0 if good else 1
 

@@ -1,16 +1,7 @@
 """Routes: which capture goes to which lake, and with which profile it is read.
 
 Files of a lake are never read as captures. Profiles and URIs of lakes are checked when routes are loaded, so that a wrong
-one is refused at the start. Does not know queues, the contents of stores, or decoders.
-
-    routes:
-      - name: fleet-a                       # for logs and metrics; default: `route 1`
-        bucket: "fleet-raw"                 # shell patterns; `*` also matches `/`
-        key: "a/*.pcap*"
-        lake: s3://lakes/a
-        profile: profiles/a.yaml            # beside this file
-        vehicle_id_pattern: "a/(?P<vehicle_id>[^/]+)/"     # or `vehicle_id: test-bench-7`
-        also: true                          # the routes below are also tried; default: the first match wins
+one is refused at the start. Does not know queues, the contents of stores, or decoders. `EXAMPLE` shows all keys.
 """
 
 from __future__ import annotations
@@ -30,6 +21,16 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store.store import Store
 
 _KEYS = ("name", "bucket", "key", "lake", "profile", "vehicle_id", "vehicle_id_pattern", "also")
+EXAMPLE = """\
+routes:
+  - bucket: fleet-raw                   # a shell pattern; `*` also matches `/`
+    key: "a/*.pcap*"                    # likewise; default: all keys
+    lake: s3://lakes/a
+    profile: profiles/a.yaml            # relative to this file
+    vehicle_id_pattern: "a/(?P<vehicle_id>[^/]+)/"     # or `vehicle_id: test-bench-7`
+    name: fleet-a                       # appears in error messages; default: `route 1`
+    also: true                          # continue with the next routes; default: the first match wins
+"""
 
 
 class WrongRoutes(ValueError):

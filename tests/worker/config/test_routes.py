@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pcaplake.parser import Profile
-from pcaplake.worker.config.routes import Routes, WrongRoutes
+from pcaplake.worker.config.routes import _KEYS, EXAMPLE, Routes, WrongRoutes
 
 ALL = {"bucket": "*", "lake": "s3://lakes/all"}
 
@@ -215,3 +216,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"routes: \xe9")
     with pytest.raises(WrongRoutes, match="cannot read the routes"):
         Routes.load(tmp_path / "latin.yaml")
+
+
+def test_the_example_of_the_settings_page_can_be_used(tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "a.yaml").write_text("ports: {udp: {30501: someip}}\n")
+    (tmp_path / "routes.yaml").write_text(EXAMPLE)
+    assert lakes_of(Routes.load(tmp_path / "routes.yaml"), "s3://fleet-raw/a/v1/1.pcap") == ["a"]
+    assert set(yaml.safe_load(EXAMPLE)["routes"][0]) == set(_KEYS) - {"vehicle_id"}
