@@ -1,9 +1,9 @@
 """The vehicle profile: facts that a capture does not contain (ports, bus names, which vehicle it came from).
 
 This module reads the YAML of a profile. An error names the line, and says what to write instead of the wrong value. The
-module does not know the protocols (the caller passes their names), the environment, or where profiles are stored.
+caller passes the names of the protocols.
 
-It reads with `yaml.compose`, because a node has its line number and its duplicate keys, which a dictionary has lost.
+It reads with `yaml.compose`, because nodes keep line numbers and duplicate keys, and a dictionary does not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .errors import ProfileError
 PROTOCOLS: frozenset[str] = frozenset({"someip"})
 """The protocols that can be bound to a port."""
 
-_KINDS = {"null": "nothing", "int": "a number", "float": "a number", "bool": "a truth value", "seq": "a list"}
-_KINDS |= {"map": "a map", "str": "a text", "timestamp": "a date", "binary": "binary data"}
+_KINDS = {"null": "nothing", "int": "a number", "float": "a number", "bool": "a boolean", "seq": "a list"}
+_KINDS |= {"map": "a map", "str": "a string", "timestamp": "a date", "binary": "binary data"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +192,9 @@ def _read_bounded_integer(node: yaml.Node, where: str, highest: int) -> int:
 def _read_text_scalar(node: yaml.Node, where: str) -> str:
     if _describe_node_type(node) != "str":
         hint = f"; write it in quotes: '{node.value}'" if isinstance(node, yaml.ScalarNode) and node.value else ""
-        raise ProfileError(f"{where} must be a text, not {_describe_node(node)}{hint}", _line_number(node))
+        raise ProfileError(f"{where} must be a string, not {_describe_node(node)}{hint}", _line_number(node))
     if not node.value:
-        raise ProfileError(f"{where} is empty; write a text or remove the line", _line_number(node))
+        raise ProfileError(f"{where} is empty; write a string or remove the line", _line_number(node))
     return str(node.value)
 
 

@@ -25,7 +25,7 @@ from .texts import Formatter
 
 KNOWN_TEXTS = 1024  # distinct texts of a column before its hash table grows
 SPARE_ROWS = 16  # unused rows of space after each column
-SPARE_ARENAS = 6  # how many a layout keeps for later batches
+SPARE_ARENAS = 6  # used arenas that a layout keeps for later batches
 MANY_NAMES = 1024  # with more interfaces than this, the dictionary of a batch has only those that occur in it
 FEW = 4  # a batch that fills less than a quarter of its arena is copied out of it
 _ZEROS: list[np.ndarray[Any, Any]] = [np.zeros(1 << 18, np.int32)]
@@ -96,8 +96,8 @@ class Layout:
         self.spare: list[Bytes] = []
 
     def take_arena(self) -> Bytes:
-        """A buffer for one batch: if possible a used one that no Arrow array refers to, because fresh pages take as much time
-        as filling the columns."""
+        """A buffer for one batch. Prefers a used one to which no Arrow array refers: touching new memory takes as long as
+        filling the columns."""
         for _ in range(len(self.spare)):
             try:
                 arena = self.spare.pop(0)
@@ -127,8 +127,8 @@ class Morsel:
     """The rows of all tables that one call of `walk.walk_records` found.
 
     sources: int32[sources, slots, room]; counts: int64[sources], the rows of each; packets: int64[PACKET_FIELDS, packets];
-    by_packet: times, dates and interfaces; first_no: number of the first packet in the capture; spans: of each source whose
-    rows have objects.
+    by_packet: times, dates and interfaces; first_no: number in the capture of the morsel's first packet; spans: source ->
+    the spans of its rows, if they have objects.
     """
 
     data: Bytes

@@ -1,4 +1,4 @@
-"""Decodes records in memory to Arrow batches by table. Knows neither files nor protocols.
+"""Decodes records in memory to Arrow batches by table. File formats and protocols are declared elsewhere.
 
 It works in morsels of a few thousand rows, which stay in the processor's cache: `walk.walk_records` finds the rows, then each
 open batch fills its columns from them.
@@ -26,7 +26,7 @@ Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, rea
 DAY_NS = 86_400 * encoding.BILLION
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
-MAX_BATCH_BYTES = 24 << 20  # of payloads and messages; a batch that has more is finished before it has all its rows
+MAX_BATCH_BYTES = 24 << 20  # of payloads and messages; a batch with more is finished before it is full
 FAULT_ROWS, FAULT_PARTS = 65_536, 4096  # limits of a batch of faults; a part is the faults of one morsel
 FIRST_ROWS = 16_384  # rows of a table's first batch; later ones have batch_rows
 
@@ -123,8 +123,8 @@ class Decoder:
         """Decode the records of data[position:end], a uint8 array with SLACK bytes behind `end`.
 
         root: the layer of a record; base: offset of data[0] in the capture; trusted: position of a record whose closing length
-        need not match. Afterwards
-        `position` and `status` (encoding.MORE, PAUSED, BROKEN or DONE) say where decoding stopped, and why.
+        need not match. Afterwards, `position` and `status` (encoding.MORE, PAUSED, BROKEN or DONE) say where decoding
+        stopped, and why.
         """
         p, state = self.program, self.state
         state[encoding.POSITION], state[encoding.TRUSTED] = position, trusted

@@ -89,7 +89,7 @@ class Term:
 
     @property
     def latest(self) -> Term:
-        """The field of the last such header of a packet, for rows of whole packets, which by default read the first."""
+        """The field in the packet's last header of this layer. Rows of whole packets read the first one by default."""
         return dataclasses.replace(self, place=LATEST)
 
     @property
@@ -334,12 +334,12 @@ class Rows:
     The column `payload` of a table is the body of the layer.
 
     layer     None: one row per captured packet, written when the whole packet has been walked
-    finish    finish(data, starts, begins, ends) -> {column: list}, in plain Python, for what is rare and has no
-              columnar shape (SOME/IP-SD options): the starts of the rows' layer and the bodies of `within` in `data`;
-              its columns are `made`, and no other layer gives rows to the table
+    finish    finish(data, starts, begins, ends) -> {column: list}, in plain Python, for rare values without a columnar
+              layout (SOME/IP-SD options). It gets the starts of the rows' layer and the bodies of `within` in `data`,
+              and fills the columns `made`. No other layer gives rows to the table
     repeats   repeats(data, starts, begin, end) -> int64[n]: how many bytes of the message data[begin:end] `finish` reads
-              for each of its n rows, at most twice its length; needed with `finish`, so that what rows of one message
-              have in common cannot cost more than `objects.MOST_REPEATED` times its length
+              for each of its n rows, at most twice its length. Required with `finish`: it limits what all rows of one
+              message read to `objects.MOST_REPEATED` times its length
     """
 
     table: str

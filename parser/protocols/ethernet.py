@@ -223,7 +223,7 @@ LAYERS = (
     TCP,
     TCP_FIRST,
 )
-# taken from the bits of the headers, so it is known even if no byte follows them
+# read from header bits, so it is known even if no byte follows the header
 IP_FRAGMENTED = (
     IPV4(True).where(IPV4._flags_offset & 0x3FFF >= 1),
     IPV4(False),

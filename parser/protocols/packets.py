@@ -24,7 +24,7 @@ from .ethernet import (
     VLAN,
 )
 
-# below 0x0600 the field is a length (IEEE 802.3); the type of a tagged frame is the one after the last tag
+# below 0x0600 the field is a length (IEEE 802.3); a tagged frame has its type after the last tag
 _TYPES = ((0x0600, 0x80FF), (0x8101, 0x88A7), (0x88A9, 0x90FF), (0x9101, 0xFFFF))
 _ETH_TYPE = (
     VLAN.type.last.where(VLAN.type.last >= 0x0600),

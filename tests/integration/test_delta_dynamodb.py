@@ -371,5 +371,5 @@ async def test_a_table_of_another_shape_is_refused(ground: Ground, hash_key: str
 
 async def test_a_table_that_is_not_there_is_refused(ground: Ground) -> None:
     async with ground.lock_table(table=ground.aws.name()) as lock_table:
-        with pytest.raises(Fatal, match="make the table with `pcaplake setup`"):
+        with pytest.raises(Fatal, match="create the table with `pcaplake setup`"):
             await lock_table.verify_and_read_clock()

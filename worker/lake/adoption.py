@@ -1,7 +1,7 @@
 """Gives a lake a rebuilt ledger, and gives a copied lake its own identity.
 
 The ledger stores captures, work list, head and lease by `lake_id`. Two lakes with one id in one ledger would commit each
-other's rows, so adopting first checks the recorded places of the lake. Does not know tables.
+other's rows, so adopting first checks the recorded places of the lake.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """One client of one DynamoDB table, for the ledger and for the lock table of the log store.
 
-Knows aiobotocore (the extra `aws`) and what its errors mean in worker/errors.py. Must not know what the items are for.
+It translates the errors of aiobotocore (the extra `aws`) into those of worker/errors.py.
 
-Requests are repeated here and not by botocore: whether something happened is known only to who has seen every attempt.
-A request that is repeated may lose its own condition to its first attempt, whose answer was lost. So every write must
-be one that may happen twice, and who gets `ConditionLost` or `Canceled` looks in the item for a mark of his own before
-he believes that it was somebody else.
+Requests are repeated here and not by botocore, because the outcome of a write follows from the results of all attempts.
+A repeated write may fail its condition because the first attempt succeeded and only its answer was lost. So every write
+must be safe to repeat, and a caller that gets `ConditionLost` or `Canceled` first looks in the item for its own mark
+before it concludes that another process wrote it.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ _THROTTLED = frozenset(
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
         "ThrottlingException",
-        "TransactionConflictException",  # another transaction is at the item: nothing happened
+        "TransactionConflictException",  # another transaction uses the item: nothing happened
     }
 )
 _CREDENTIALS = (
     "give valid credentials in one of the ways that boto3 reads (environment, profile, role), and check the clock"
 )
 _ADVICE = {
-    "AccessDeniedException": "allow it: `pcaplake setup` prints the policies that are needed",
+    "AccessDeniedException": "allow it: `pcaplake setup` prints the policies that pcaplake needs",
     "ExpiredTokenException": _CREDENTIALS,
-    "IdempotentParameterMismatchException": "two requests have one token, which is an error in pcaplake: report it",
+    "IdempotentParameterMismatchException": "two requests have the same token: this is a bug in pcaplake, report it",
     "IncompleteSignatureException": _CREDENTIALS,
     "InvalidSignatureException": _CREDENTIALS,
     "MissingAuthenticationTokenException": _CREDENTIALS,
-    "ResourceNotFoundException": "make the table with `pcaplake setup`, or name the right table, region and endpoint",
+    "ResourceNotFoundException": "create the table with `pcaplake setup`, or name the right table, region and endpoint",
     "UnrecognizedClientException": _CREDENTIALS,
-    "ValidationException": "the table is of another shape than `pcaplake setup` makes, or it is an error in pcaplake",
+    "ValidationException": "the table differs from those that `pcaplake setup` creates, or this is a bug in pcaplake",
 }
 
 
 class ConditionLost(Exception):
-    """The condition of a write did not hold. `item`: what is there, {} when nothing is or it was not asked for."""
+    """The condition of a write did not hold. `item`: the existing item, {} when there is none or it was not requested."""
 
     def __init__(self, item: Mapping[str, Any]) -> None:
         super().__init__("the condition of a write did not hold")
@@ -67,10 +67,9 @@ class ConditionLost(Exception):
 
 
 class Canceled(Exception):
-    """A transaction was not carried out. `reasons`: for each of its items a code and, where asked for, the old item.
+    """A transaction was not carried out. `reasons`: for each of its actions DynamoDB's code and, if requested, the old item.
 
-    "None": no objection to this one. "ConditionalCheckFailed", "TransactionConflict", "ThrottlingError", ... as
-    DynamoDB names them.
+    Codes are "None" for an action that did not fail, "ConditionalCheckFailed", "TransactionConflict", ...
     """
 
     def __init__(self, reasons: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
@@ -79,19 +78,19 @@ class Canceled(Exception):
 
 
 class DynamoClient:
-    """`await DynamoClient.open(table)`; belongs to the event loop it was opened in."""
+    """A client of one table: `await DynamoClient.open(table)`. It belongs to the event loop in which it was opened."""
 
     def __init__(self, table: str, client: Any, stack: AsyncExitStack, *, meter: Meter = SILENT) -> None:
         self.table, self.meter = table, meter
         self.shared_reads: Batched[tuple[str, str], dict[str, Any]] | None = None
-        """Reads for which the ledgers of all lakes use one request: Requests.get_item_coalesced."""
+        """Reads that the ledgers of all lakes combine into one request: Requests.get_item_coalesced."""
         self._client, self._stack = client, stack
 
     @classmethod
     async def open(cls, table: str, *, region: str | None = None, meter: Meter = SILENT) -> Self:
-        """A client; region, endpoint and credentials as botocore finds them. Nothing is asked of the service yet.
+        """A client; botocore finds region, endpoint and credentials. Sends no request yet.
 
-        Fatal without the extra `aws`, without a region, or with a profile or endpoint that botocore does not take.
+        Raises Fatal without the extra `aws`, without a region, or for a profile or endpoint that botocore rejects.
         """
         try:
             from aiobotocore.config import AioConfig
@@ -104,12 +103,12 @@ class DynamoClient:
             client = await stack.enter_async_context(
                 get_session().create_client("dynamodb", region_name=region, config=AioConfig(**_CONFIG))
             )
-            if not client.meta.region_name:  # an empty variable is a region to botocore where the endpoint is given
+            if not client.meta.region_name:  # with an endpoint, botocore accepts an empty variable as a region
                 await stack.aclose()
                 raise NoRegionError
         except (BotoCoreError, ValueError) as error:
             raise Fatal(
-                f"no client for the DynamoDB table {table}: {error} Set AWS_DEFAULT_REGION and, for another endpoint, "
+                f"cannot connect to the DynamoDB table {table}: {error} Set AWS_DEFAULT_REGION and, for another endpoint, "
                 "AWS_ENDPOINT_URL_DYNAMODB"
             ) from error
         client.meta.events.register("before-parse.dynamodb", _check_response_complete)
@@ -120,17 +119,17 @@ class DynamoClient:
         return str(self._client.meta.region_name)
 
     async def call_operation(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """One request by its name in the API, as `PutItem`. `TableName` is added where the operation takes one.
+        """Send one request, by its name in the API, such as `PutItem`. Adds `TableName` if the operation has it. Raises
 
-        Retryable        a read failed, or a write was refused for now and nothing happened
-        OutcomeUnknown   a write failed and may have been carried out; so does CancelledError leave it
-        ConditionLost, Canceled   the write was refused for good, or one attempt of this very call was before it
-        Fatal            no permission, no such table, no credentials, a request that is never right
+        Retryable        a read failed, or a write was refused temporarily and nothing happened
+        OutcomeUnknown   a write failed and may have been carried out (as after CancelledError)
+        ConditionLost, Canceled   the condition does not hold, perhaps because an earlier attempt of this call succeeded
+        Fatal            no permission, no such table, no credentials, or an invalid request
         """
         shape = self._client.meta.service_model.operation_model(operation).input_shape
         if "TableName" in shape.members:
             arguments.setdefault("TableName", self.table)
-        if "ClientRequestToken" in shape.members:  # every attempt is the same transaction
+        if "ClientRequestToken" in shape.members:  # DynamoDB carries out all attempts as one transaction
             arguments.setdefault("ClientRequestToken", uuid.uuid4().hex)
         unknown = False
 
@@ -158,7 +157,7 @@ class DynamoClient:
             answer: dict[str, Any] = await getattr(self._client, xform_name(operation))(**arguments)
         except ClientError as error:
             raise _error_of_response(where, operation, error.response) from error
-        except (BotoCoreError, ResponseParserError, HttpError, OSError) as error:  # an answer cut off is not botocore's
+        except (BotoCoreError, ResponseParserError, HttpError, OSError) as error:  # aiohttp's: a truncated response
             raise _error_without_response(where, operation, error) from error
         return answer
 
@@ -167,11 +166,11 @@ class DynamoClient:
 
 
 def _check_response_complete(response_dict: Mapping[str, Any], **_: object) -> None:
-    """botocore takes whatever comes with a 200 for a success, also another server's page: only DynamoDB's JSON is."""
+    """Reject a response with status 200 that is damaged or not JSON, such as a proxy's page: botocore accepts any."""
     body, checksum = response_dict["body"], response_dict["headers"].get("x-amz-crc32")
     damaged = checksum is not None and zlib.crc32(body) != int(checksum)
     if response_dict["status_code"] == 200 and (damaged or not body.startswith(b"{")):
-        raise ConnectionError(f"not an answer of DynamoDB: {body[:80]!r}")
+        raise ConnectionError(f"not a response from DynamoDB: {body[:80]!r}")
 
 
 def _temporary_error(operation: str, message: str) -> Retryable:
@@ -179,7 +178,7 @@ def _temporary_error(operation: str, message: str) -> Retryable:
 
 
 def _error_of_response(where: str, operation: str, response: Mapping[str, Any]) -> Exception:
-    """What an answer with an error in it means."""
+    """The exception for an error response."""
     code = response.get("Error", {}).get("Code", "")
     message = f"{where}: {code}: {response.get('Error', {}).get('Message', '')}"
     if code == "ConditionalCheckFailedException":
@@ -195,30 +194,30 @@ def _error_of_response(where: str, operation: str, response: Mapping[str, Any]) 
         return Fatal(f"{message}: {_ADVICE[code]}")
     if code in _THROTTLED:
         return Retryable(message)
-    return _temporary_error(operation, message)  # its own trouble, a transaction still under way, or who knows
+    return _temporary_error(operation, message)  # a server error, a transaction in progress, or an unknown code
 
 
 def _error_without_response(where: str, operation: str, error: Exception) -> PcaplakeError:
-    """What it means that there is no answer."""
+    """The exception for a request without a response."""
     from botocore import exceptions as botocore
 
     message = f"{where}: {error}"
     if isinstance(error, botocore.NoCredentialsError | botocore.PartialCredentialsError | botocore.ProfileNotFound):
         return Fatal(f"{message}: {_CREDENTIALS}")
     if isinstance(error, botocore.ParamValidationError):
-        return Fatal(f"{message}: an error in pcaplake, report it")
+        return Fatal(f"{message}: this is a bug in pcaplake, report it")
     if isinstance(error, botocore.CredentialRetrievalError | botocore.MetadataRetrievalError):
         return Retryable(message)  # it was never sent
     return _temporary_error(operation, message)
 
 
 def to_attribute_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Python values -> attribute values; what is None is left out. TypeError for a type that items do not have."""
+    """Python values -> attribute values, without those that are None. TypeError for a type that DynamoDB lacks."""
     return {name: _to_attribute_value(value) for name, value in values.items() if value is not None}
 
 
 def from_attribute_values(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Attribute values -> Python values; a number without a fraction is an int. ValueError for a type not known."""
+    """Attribute values -> Python values; a number without a fraction is an int. ValueError for an unknown type."""
     return {name: _from_attribute_value(attribute) for name, attribute in item.items()}
 
 
@@ -238,7 +237,7 @@ def _to_attribute_value(value: object) -> dict[str, Any]:
             return {"M": to_attribute_values(value)}
         case list() | tuple():
             return {"L": [_to_attribute_value(element) for element in value]}
-    raise TypeError(f"no attribute of DynamoDB holds {value!r}")
+    raise TypeError(f"DynamoDB has no attribute type for {value!r}")
 
 
 def _from_attribute_value(attribute: Mapping[str, Any]) -> Any:
@@ -253,4 +252,4 @@ def _from_attribute_value(attribute: Mapping[str, Any]) -> Any:
             return from_attribute_values(members)
         case {"L": members}:
             return [_from_attribute_value(element) for element in members]
-    raise ValueError(f"an attribute of a type that pcaplake does not write: {attribute!r}")
+    raise ValueError(f"unknown attribute type: {attribute!r}")

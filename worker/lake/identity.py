@@ -1,6 +1,6 @@
 """The identity of a lake (lake.json), and the ids of captures.
 
-Every command reads lake.json first, and refuses a ledger or log store that does not belong to the lake. Does not know tables.
+Every command reads lake.json first, and refuses a ledger or log store that does not belong to the lake.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ async def is_lake_still_at(store: Store, uri: str, lake_id: str) -> bool:
             await store.delete(probe)
     except (Fatal, ValueError, KeyError, TypeError) as why:
         raise Fatal(
-            f"whether {store.uri} is a copy of {uri} cannot be told ({why}): allow this role to read {uri}/{LAKE_JSON}, or, "
+            f"cannot tell whether {store.uri} is a copy of {uri} ({why}): allow this role to read {uri}/{LAKE_JSON}, or, "
             "if that lake is no longer used, delete this file"
         ) from why
 

@@ -1,7 +1,4 @@
-"""A lake: open it, fill windows, stage them, and wait until everything is in the tables.
-
-Puts the parts of this package together and leaves the rules to them.
-"""
+"""A lake: open it, fill windows, stage them, and wait until everything is in the tables."""
 
 from __future__ import annotations
 
@@ -36,15 +33,15 @@ from .services import Services
 from .tables import SCHEMAS
 
 _T = TypeVar("_T")
-_REMEMBERED = 1_000  # stages of this process
+_REMEMBERED = 1_000  # stages of this process that `drain` waits for by id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What became of a stage's captures.
+    """The outcome of `Lake.stage`, by capture.
 
-    `staged` now; `already_staged` by another process; or neither, because the stage was refused as a whole: decode and stage
-    these again (`retry`).
+    `staged`: by this call. `already_staged`: another stage has them. `retry`: neither, because a stage is accepted or
+    refused as a whole; decode and stage these again.
     """
 
     staged: tuple[Capture, ...] = ()
@@ -73,7 +70,10 @@ class NullSource:
 
 
 class Lake:
-    """`async with await Lake.open(uri) as lake`: the committer runs within. One event loop; windows in any thread."""
+    """An open lake: `async with await Lake.open(uri) as lake`. The committer runs inside the block.
+
+    It belongs to one event loop; its windows may be used in any thread.
+    """
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Lake:
         reserved: int | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        """`reserved`: the generation of an overwrite, to stage in."""
+        """`reserved`: the generation in which an overwrite stages."""
         self.store, self.log, self.ledger = parts.store, parts.log_store, parts.ledger
         self.lake_config, self.commits = lake_config, lake_config.commits
         self.source = source or NullSource()
@@ -94,7 +94,7 @@ class Lake:
         self._clock, self._rng, self._meter, self._step = runtime.clock, runtime.rng, runtime.meter, runtime.step
         self._current, self._schemas, self._sink = parts.current, schemas, sink
         self._reserved, self._replacing = reserved, set[str]()
-        self._own: dict[str, None] = {}  # staged here, the latest of them: others are asked for by the work list
+        self._own: dict[str, None] = {}  # the latest stages of this process; the work list has the others
         self._task: asyncio.Task[None] | None = None
         self.committer = Committer(parts, self.source, tables=schemas, lake_config=lake_config, runtime=runtime)
 
@@ -111,16 +111,15 @@ class Lake:
         adopt: bool = False,
         runtime: Runtime | None = None,
     ) -> Self:
-        """Open a lake. One that does not exist is created with its tables (see `Creation` in `lake_config`).
+        """Open a lake; create it and its tables if they do not exist (see `Creation` in `lake_config`).
 
         `ledger`: a folder on this machine for a SQLite file, or the DynamoDB tables of a fleet, which the caller closes.
-        None puts the SQLite file into the lake, which is a local one then. `storage_options`: of the object store.
-        `source` reads captures again when the committer needs that. `overwrite`: what is staged replaces everything, when
-        `replace_all` is called and not before. `adopt`: make this SQLite ledger the lake's and rebuild it from the
-        manifests; all other processes are stopped.
+        None puts the SQLite file into the lake, which must then be local. `storage_options`: of the object store.
+        `source` reads captures again for the committer. `overwrite`: `replace_all` replaces all rows by what was staged.
+        `adopt`: make this SQLite ledger the lake's and rebuild it from the manifests; stop all other processes first.
 
-        Raises Fatal when parts do not belong together; the message says what to do. A table that must not be written is
-        logged, and the others go on.
+        Raises Fatal when parts do not belong together; the message says what to do. A table that cannot be written is
+        logged and blocks only itself.
         """
         lake_config, runtime = lake_config or LakeConfig(), runtime or Runtime()
         parts = await open_lake_parts(
@@ -146,9 +145,9 @@ class Lake:
         await self.close()
 
     async def close(self) -> None:
-        """Stop the committer between two of its requests; what is staged stays for the next run.
+        """Stop the committer; the next run commits what is staged.
 
-        A checkpoint under way has `committer.stop_timeout` seconds to finish.
+        A running checkpoint has `committer.stop_timeout` seconds to finish.
         """
         if self._task is not None:
             self._task.cancel()
@@ -174,7 +173,7 @@ class Lake:
                 return items
 
     async def uris_with_other_contents(self, captures: Collection[Capture]) -> set[str]:
-        """URIs of these captures of which the lake also has another content. Empty for a ledger in DynamoDB."""
+        """The URIs of these captures for which the lake also has another content. Empty for a ledger in DynamoDB."""
         ledger = self.ledger
         if not isinstance(ledger, SqliteLedger):
             return set()
@@ -183,19 +182,20 @@ class Lake:
         return {uri for uri, capture_ids in contents.items() if len(capture_ids) > 1}
 
     async def remove_other_contents(self, current: Mapping[str, str]) -> set[str]:
-        """Remove the rows of every committed content of these URIs but the current one. Returns the URIs that had others.
+        """Remove the rows of all committed contents of these URIs except the current ones -> the URIs that had others.
 
-        `current`: uri -> capture_id. Call it when everything that is staged is in the tables. Fatal for a ledger in
-        DynamoDB.
+        `current`: uri -> capture_id. Call it after `drain`. Raises Fatal for a ledger in DynamoDB.
         """
         ledger = self.ledger
         if not isinstance(ledger, SqliteLedger):
-            raise Fatal("contents are replaced in a lake of one machine only: this one has its ledger in DynamoDB")
+            raise Fatal(
+                "the ledger of this lake is in DynamoDB: changed captures can be replaced with a SQLite ledger only"
+            )
         generation = await self._retry_until_timeout(self._current.reload_generation)
         contents = await self._retry_until_timeout(lambda: ledger.find_contents_by_uri(generation, current))
         several = {uri: set(capture_ids) for uri, capture_ids in contents.items() if len(capture_ids) > 1}
-        items_found = await self.find_captures([capture_id for ids in several.values() for capture_id in ids])
-        committed = {capture_id: item for capture_id, item in items_found.items() if item.state == COMMITTED}
+        capture_items = await self.find_captures([capture_id for ids in several.values() for capture_id in ids])
+        committed = {capture_id: item for capture_id, item in capture_items.items() if item.state == COMMITTED}
         items = [
             committed[capture_id]
             for uri, capture_ids in several.items()
@@ -212,7 +212,7 @@ class Lake:
         return {item.capture.uri for item in items}
 
     def window(self, *, tables: Collection[str] | None = None) -> Window:
-        """A new merge window for one worker thread; `tables` limits it to rows of some."""
+        """A new merge window for one worker thread; `tables`: take rows of these tables only."""
         schemas = self._schemas if tables is None else {name: self._schemas[name] for name in tables}
         return Window(
             self.store,
@@ -225,9 +225,9 @@ class Lake:
         )
 
     async def stage(self, stage: Stage) -> Staged:
-        """Enter a closed window into the ledger: afterwards its captures will be in the tables, whatever dies.
+        """Put a closed window's stage into the ledger. From then on it is certain that its captures reach the tables.
 
-        Raises LedgerTimeout when the ledger does not answer for `commit_timeout`: it may be staged or not.
+        Raises LedgerTimeout when the ledger does not answer for `commit_timeout`: the stage may be staged or not.
         """
         self._step("before stage.5")
         others = await self._retry_until_timeout(lambda: self.ledger.put_stage_if_absent(stage))
@@ -266,14 +266,14 @@ class Lake:
 
     @property
     def is_overwrite(self) -> bool:
-        """Is this an overwrite that has not replaced anything yet?"""
+        """Is this an overwrite for which `replace_all` has not been called yet?"""
         return self._reserved is not None
 
     async def replace_all(self) -> None:
-        """Replace everything in the lake by what was staged here, and start the committer.
+        """Replace all rows of the lake by what was staged here, and start the committer.
 
-        Raises Fatal, and the lake keeps what it has, when nothing was staged, when a table cannot take the new rows, or
-        when a newer overwrite came first.
+        Raises Fatal, and changes nothing, when nothing was staged, a table cannot take the new rows, or a newer overwrite
+        has begun.
         """
         assert self._reserved is not None
         number, mine = self._reserved, self._replacing
@@ -309,11 +309,11 @@ class Lake:
             self._task.result()
 
     async def drain(self) -> None:
-        """Wait until every table has what was staged here, and what was waiting in the lake before.
+        """Wait until every table has the stages of this process and those that waited before.
 
-        Raises Fatal when a table is blocked or stages are held: everything else is in the tables by then, and these wait
-        for the next run. Also when the committer keeps failing and has written nothing for `commit_timeout`, and when a
-        table was dropped or set back, even if nothing waits.
+        Raises Fatal when a table is blocked or stages are held; everything else is then in the tables, and these wait for
+        the next run. Also when no commit has succeeded for `commit_timeout`, and when a table was dropped or set back, even
+        if nothing waits.
         """
         self.committer.flush_now = True
         self.committer.wake()
@@ -323,8 +323,8 @@ class Lake:
                 self.raise_if_stopped()
                 if self.committer.seconds_failing > self.lake_config.commit_timeout:
                     raise Fatal(
-                        f"nothing could be committed for {self.lake_config.commit_timeout:g} s: {self.committer.failure}. What "
-                        "was read is staged and safe: mend this, and the next run commits it"
+                        f"no commit has succeeded for {self.lake_config.commit_timeout:g} s: {self.committer.failure}. The rows "
+                        "are staged and safe: correct this, and the next run commits them"
                     )
                 if self.committer.is_stuck and await self._retry_until_timeout(
                     lambda: self._are_all_in_batches(waiting)
@@ -332,7 +332,7 @@ class Lake:
                     raise _blocked_tables_error(self.committer.blocked)
                 await asyncio.sleep(FLUSH_POLL_SECONDS)
             lost = await self._retry_until_timeout(lambda: find_lost_tables(self.store, self.log, self.ledger))
-            # else the next batch may mend it
+            # otherwise the next batch may restore the table
             if lost and not await self._retry_until_timeout(lambda: self._has_uncommitted_stages(waiting)):
                 raise _blocked_tables_error(lost)
             held = await self._retry_until_timeout(lambda: self.ledger.list_held_stages(self._current.generation))
@@ -346,9 +346,9 @@ class Lake:
         return await self.ledger.list_pending_stages(await self._current.reload_generation(), EVERYTHING)
 
     async def _has_uncommitted_stages(self, waiting: set[str]) -> bool:
-        """Is one of these stages not in every table yet? Stages of an overwritten generation never will be.
+        """Is one of these stages not in every table yet? Stages of an overwritten generation do not count.
 
-        Removes the stages that are from `waiting`, so that the next call does not ask for them.
+        Removes finished stages from `waiting`, so that the next call does not read them.
         """
         generation = await self._current.reload_generation()
         head = await self.ledger.read_head()
@@ -369,12 +369,12 @@ class Lake:
         return all(item.batch is not None for item in items.values())
 
     async def find_committed_captures(self, capture_ids: Collection[str]) -> set[str]:
-        """Those captures whose rows are in every table, and those that the ledger does not have."""
+        """The captures whose rows are in every table, and those that are not in the ledger."""
         items = await self.ledger.get_capture_items(self._current.generation, capture_ids)
         return {name for name in capture_ids if name not in items or items[name].state == COMMITTED}
 
     async def finish_commits(self, seconds: float) -> None:
-        """Commit what was staged here, if this process leads and within the time; otherwise the next leader commits it."""
+        """If this process leads, commit its stages for at most `seconds`. The next leader commits the rest."""
         deadline = self._clock() + seconds
         self.committer.flush_now = True
         self.committer.wake()
@@ -383,7 +383,7 @@ class Lake:
             while waiting and self.committer.is_leading and self._task is not None and not self._task.done():
                 if self._clock() >= deadline or not await self._has_uncommitted_stages(waiting):
                     return
-                # other tables may have to get them yet
+                # before that, other tables may still get them
                 if self.committer.is_stuck and await self._are_all_in_batches(waiting):
                     return
                 await asyncio.sleep(FLUSH_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Which file in a folder is the SQLite ledger of a lake. Knows names of files, and no ledger's content but its identity."""
+"""Finds the SQLite file in a folder that is the ledger of a lake, by its name and the id in it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from .identity import Identity
 
 
 def ledger_file_path(folder: Path, store: Store, lake: Identity | None) -> Path:
-    """The ledger of a lake in this folder, where it may not be yet. `lake`: what lake.json says; None: there is none.
+    """The path of a lake's ledger in this folder; the file may not exist yet. `lake`: its lake.json; None without one.
 
-    A lake that was moved finds the file that lake.json names, wherever the folder is now: the ledger with its identity.
-    So does one whose file cannot be read, which is damage for `open` to tell of. Any other lake has a file named by its
-    URI; a copy that is about to be adopted, which has no ledger yet (`ledger_id` is empty), one named by its new id.
+    - A file with the name in lake.json, if it has the lake's `ledger_id`: so a moved lake finds its ledger. Also if the
+      file cannot be read; `open` then reports the damage.
+    - For a copy that is being adopted (its `ledger_id` is empty), a file named by its new lake id.
+    - Otherwise a file named by a hash of the lake's URI.
     """
     if lake is not None and not lake.ledger_id:
         return folder / f"ledger-{lake.lake_id}.sqlite"

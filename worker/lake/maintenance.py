@@ -1,8 +1,7 @@
-"""Compaction, checkpoint and VACUUM of a lake that nobody else locks, through `deltalake`.
+"""Compaction, checkpoints and VACUUM through `deltalake`, for lakes without a lock table.
 
-Safe beside a running ingest: compaction only replaces files by others with the same rows and leaves `txn` alone, and
-VACUUM takes nothing that is younger than `LEAST_RETENTION_DAYS`, nor what waits for a table, however old it is. Which
-files wait, the caller says: knows no rule of the commit path.
+It is safe during an ingest. Compaction only replaces files by others with the same rows and leaves `txn` alone. VACUUM
+deletes no file that is younger than `LEAST_RETENTION_DAYS` or that waits for a commit; the caller passes the latter.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ _RISING = frozenset({"ts", "ts_ns", "bus_time_ns", "packet_no", "session_id"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceResult:
-    """What was done to one table: files compacted away, made, and deleted by VACUUM (None: it did not run); its version now."""
+    """Maintenance of one table: files that compaction removed and added, files that VACUUM deleted (None: it did not run),
+    and the table's version afterwards."""
 
     compacted: int
     made: int
@@ -49,19 +49,18 @@ def maintain_each_table(
     retention_days: int = LEAST_RETENTION_DAYS,
     begin: Callable[[str], None] = lambda table: None,
 ) -> Iterator[tuple[str, MaintenanceResult | PcaplakeError]]:
-    """Every table in turn -> (name, what was done, or why nothing). ValueError for a retention that is too short.
+    """Maintain the tables one after the other -> (name, result or error) of each. ValueError for a too short retention.
 
-    `waiting`: paths of all files, below the lake's root, that are staged and not in every table yet; it is asked before
-    each VACUUM. None where that cannot be known: then nothing is deleted. `left_alone`: tables that are not touched, and
-    why.
+    `waiting`: called before each VACUUM, returns the paths below the lake's root of all files that are staged and not in
+    every table yet; None if they are unknown: then nothing is deleted. `left_alone`: table -> why it is skipped.
 
-    A table's problem is Retryable when somebody else compacted at the same time, Fatal for what `deltalake` cannot do.
+    The error is Retryable when another program changed the same files, Fatal when `deltalake` cannot maintain the table.
     """
     if retention_days < LEAST_RETENTION_DAYS:
-        raise ValueError(f"files are kept for {LEAST_RETENTION_DAYS} days at the least, not {retention_days}")
+        raise ValueError(f"files are kept for at least {LEAST_RETENTION_DAYS} days, not {retention_days}")
     for name in TABLES:
         if name in left_alone:
-            yield name, Fatal(f"{name} was left alone: {left_alone[name]}")
+            yield name, Fatal(f"{name} was skipped: {left_alone[name]}")
             continue
         begin(name)
         done: MaintenanceResult | PcaplakeError
@@ -72,7 +71,7 @@ def maintain_each_table(
         except TableNotFoundError:
             continue
         except CommitFailedError as error:
-            done = Retryable(f"{name}: somebody else changed the same files; run it again: {error}")
+            done = Retryable(f"{name}: another program changed the same files; run it again: {error}")
         except (DeltaError, OSError) as error:
             done = Fatal(f"{name}: {error}")
         except PcaplakeError as error:
@@ -81,14 +80,14 @@ def maintain_each_table(
 
 
 def _refuse_unwritable_folders(table: Path) -> None:
-    """Fatal for a folder where nothing may be written: `deltalake` panics there, and says so on stderr."""
+    """Raise Fatal for a folder without write permission: `deltalake` would panic and print to stderr."""
     for folder, _, _ in os.walk(table):
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise Fatal(f"{folder} cannot be written: run it as who owns the lake")
+            raise Fatal(f"{folder} cannot be written: run this as the owner of the lake")
 
 
 def writer_properties(table: DeltaTable) -> WriterProperties:
-    """Nearest to our own encoder: with what `deltalake` does by itself a table grows up to threefold."""
+    """Settings close to those of our own encoder: with the defaults of `deltalake`, files are up to three times as large."""
     rising = ColumnProperties(dictionary_enabled=False, encoding="DELTA_BINARY_PACKED")
     plain = ColumnProperties(dictionary_enabled=False)
     lake_config, names = LakeConfig(), {field.name for field in table.schema().fields}
@@ -109,7 +108,9 @@ def _maintain_table(
     table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
     done = table.optimize.compact(target_size=target_file_size, writer_properties=writer_properties(table))
     table.create_checkpoint()
-    asyncio.run(LogStore(store).clean(name))  # oldest first, which `deltalake` does not promise and commits rely on
+    asyncio.run(
+        LogStore(store).clean(name)
+    )  # oldest first: commits rely on that, and `deltalake` does not guarantee it
     deleted = None if waiting is None else _vacuum_table(store, name, table, retention_days, waiting)
     table.update_incremental()
     return MaintenanceResult(
@@ -120,10 +121,10 @@ def _maintain_table(
 def _vacuum_table(
     store: Store, name: str, table: DeltaTable, retention_days: int, waiting: Callable[[], Collection[str]]
 ) -> int:
-    """Delete what no version needs and nobody waits for -> how many files.
+    """Delete files that no retained version has and that do not wait for a commit -> how many.
 
-    What waits is asked before the table is read, never after: a file that is committed in between is in the table then,
-    and one that is staged in between is younger than the retention.
+    The waiting files are listed before the table is read: a file that is committed in between is then in the table, and
+    one that is staged in between is younger than the retention.
     """
     kept = frozenset(waiting())
     table.update_incremental()

@@ -1,4 +1,4 @@
-"""Opens what a lake consists of: object store, ledger, identity and tables. What is missing is created, where that is allowed."""
+"""Opens the parts of a lake: object store, ledger, identity and tables. Creates missing ones if that is allowed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def open_lake_parts(
     adopt: bool,
     runtime: Runtime,
 ) -> LakeParts:
-    """See `Lake.open`. The ledger is closed again where this raises."""
+    """See `Lake.open`. Closes the ledger if it raises."""
     store = Store.open(uri, storage_options, meter=runtime.meter)
     identity_object = await identity.read_identity(store)
     known = None if identity_object is None else identity_object[0]
@@ -80,9 +80,9 @@ def _open_dynamodb_ledger(
     store: Store, known: identity.Identity | None, services: Services, lake_config: LakeConfig, *, adopt: bool
 ) -> DynamoLedger:
     if store.local is not None:
-        raise Fatal(f"{store.uri} is a folder: the fleet's lakes are in a bucket; write s3://bucket/path")
+        raise Fatal(f"{store.uri} is a folder, but lakes of a fleet are in a bucket; write s3://bucket/path")
     if known is None and not lake_config.creation.allowed:
-        raise Fatal(f"{store.uri} is not a lake yet: create it with `pcaplake setup`, or name another")
+        raise Fatal(f"{store.uri} is not a lake yet: create it with `pcaplake setup`, or name another lake")
     if adopt:
         raise Fatal(f"{store.uri}: adopt its ledger with `pcaplake doctor --repair --adopt`")
     lake_id = None if known is None else known.lake_id
@@ -92,7 +92,7 @@ def _open_dynamodb_ledger(
 async def _open_sqlite_ledger(
     store: Store, known: identity.Identity | None, folder: Path | None, *, lock_timeout: float, adopt: bool
 ) -> SqliteLedger:
-    """`adopt`: make it the lake's ledger first, rebuilt from the manifests."""
+    """`adopt`: first rebuild the ledger from the manifests and make it the lake's ledger."""
     ledger = await _open_sqlite_ledger_file(
         store, known, folder, create=known is None or adopt, lock_timeout=lock_timeout
     )
@@ -101,7 +101,7 @@ async def _open_sqlite_ledger(
     try:
         if known is not None:
             adopted = await adoption.identity_to_adopt(store, known, ledger)
-            if adopted.lake_id != known.lake_id:  # a copy: this ledger is that of its original
+            if adopted.lake_id != known.lake_id:  # this is a copy, and `ledger` is that of the original
                 original, ledger = (
                     ledger,
                     await _open_sqlite_ledger_file(store, adopted, folder, create=True, lock_timeout=lock_timeout),

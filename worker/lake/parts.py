@@ -1,4 +1,4 @@
-"""What a lake consists of, opened by one process."""
+"""The parts of a lake as one process opened them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .dynamodb_table import DynamoClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The two DynamoDB tables, each with one client for all lakes of a process. `locks` None: put-if-absent alone."""
+    """The two DynamoDB tables, each with one client for all lakes of a process. `locks` None: no lock table."""
 
     ledger: DynamoClient
     locks: DynamoClient | None
@@ -25,7 +25,7 @@ class Services:
     async def open(
         cls, ledger_table: str, lock_table: str | None, *, region: str | None = None, meter: Meter = SILENT
     ) -> Self:
-        """Fatal as `DynamoClient.open`."""
+        """Raises Fatal as `DynamoClient.open`."""
         ledger = await DynamoClient.open(ledger_table, region=region, meter=meter)
         try:
             locks = None if lock_table is None else await DynamoClient.open(lock_table, region=region, meter=meter)
@@ -40,7 +40,7 @@ class Services:
 
     @property
     def log_store_kind(self) -> str:
-        """What lake.json says of it."""
+        """The kind of the log store, as in lake.json."""
         return identity.LOG_STORE if self.locks is None else f"dynamodb {self.locks.table}"
 
     async def close(self) -> None:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCounts:
-    """What the log of one table says: rows, files, bytes of Parquet, version."""
+    """Rows, files, bytes of Parquet and version of one table, from its log."""
 
     rows: int
     files: int
@@ -44,7 +44,7 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
         except TableNotFoundError:
             return None
         adds = pa.table(table.get_add_actions(flatten=True))
-        rows = adds["num_records"]  # a file that somebody else added may have none
+        rows = adds["num_records"]  # other writers may leave it out
         return TableCounts(
             rows=table.to_pyarrow_dataset().count_rows() if rows.null_count else sum(rows.to_pylist()),
             files=adds.num_rows,
@@ -60,10 +60,10 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
 async def create_tables(
     store: Store, ledger: Ledger, log_store: LogStore, partition_columns: Sequence[str], auto_create: bool
 ) -> None:
-    """Create the tables that are missing. A table that cannot be read, or must not be written, is logged and left alone.
+    """Create the missing tables. A table that cannot be read or written is logged and skipped.
 
-    A table that had a batch was dropped: it is not created, because an empty table would hide the loss. A table that a
-    batch above head has rows for is left to the committer, which creates it with these rows.
+    A missing table that had a batch was dropped. It is not created, because an empty table would hide the loss. If a batch
+    above head has rows for a missing table, the committer creates it with these rows.
     """
     there = await asyncio.gather(*(_table_exists(log_store, name) for name in SCHEMAS))
     absent = [name for name, is_there in zip(SCHEMAS, there, strict=True) if not is_there]
@@ -75,7 +75,7 @@ async def create_tables(
         waiting = await find_tables_written_above_head(store, ledger)
         absent = [name for name in absent if name not in waiting]
     if absent and not auto_create:
-        raise WrongChoice(f"tables are missing: {', '.join(absent)}; make them, or let them be made (--create)")
+        raise WrongChoice(f"tables are missing: {', '.join(absent)}; create them with --create")
     await asyncio.gather(
         *(
             log_store.create(
@@ -87,11 +87,11 @@ async def create_tables(
 
 
 async def _table_exists(log_store: LogStore, table: str) -> bool:
-    """Does the table exist? It does where its log cannot be read."""
+    """Does the table exist? True if its log cannot be read."""
     try:
         there, why = await log_store.read_version(table) >= 0, log_store.known_block_reason(table)
     except TableBlocked as blocked:
         there, why = True, str(blocked)
     if why is not None:
-        log.error("table %s is blocked, the others are not: %s", table, why)
+        log.error("table %s is blocked; the others are not affected: %s", table, why)
     return there

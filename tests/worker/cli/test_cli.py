@@ -317,7 +317,10 @@ def test_maintain_where_nothing_may_be_written(
     monkeypatch.setattr("pcaplake.worker.lake.maintenance._maintain_table", None)
     monkeypatch.setattr("pcaplake.worker.lake.maintenance.TABLES", ["packets"])
     code, _, err = lakes.run(capsys, "maintain", "--lake", lake)
-    assert (code, err.splitlines()[-1]) == (3, f"pcaplake: {locked} cannot be written: run it as who owns the lake")
+    assert (code, err.splitlines()[-1]) == (
+        3,
+        f"pcaplake: {locked} cannot be written: run this as the owner of the lake",
+    )
 
 
 @pytest.mark.slow

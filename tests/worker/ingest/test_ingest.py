@@ -138,11 +138,11 @@ def test_a_path_that_is_not_utf8_costs_itself_only(
     code, _, err = lakes.run(capsys, "ingest", folder / "a.pcapng", "--lake", tmp_path / os.fsdecode(b"lake\xff"))
     assert (code, err) == (
         2,
-        f"pcaplake: --lake: the path '{tmp_path}/lake\\udcff' is not UTF-8: name another, or rename the folder\n",
+        f"pcaplake: --lake: the path '{tmp_path}/lake\\udcff' is not UTF-8: name another path, or rename the folder\n",
     )
     code, _, err = lakes.run(capsys, "doctor", "--lake", tmp_path / os.fsdecode(b"lake\xff"))
     assert code == 2
-    assert "is not UTF-8: name another" in err
+    assert "is not UTF-8: name another path" in err
     assert sorted(one.name for one in tmp_path.iterdir()) == ["lake", "mixed"]
 
 
@@ -285,8 +285,8 @@ def test_a_disk_that_is_full_when_all_is_staged(
         code, result = lakes.ingest([drive.captures[0]], lake, log, fill="before commit.3a", **given)
         assert (code, result) == (3, {})
         said = log.read_text().splitlines()[-1]
-        assert "nothing could be committed for 1 s" in said
-        assert "make room on this file system" in said
+        assert "no commit has succeeded for 1 s" in said
+        assert "free space on this file system" in said
         assert not list(lake.rglob("*.tmp"))
         (lake / lakes.FILLER).unlink()
         code, result = lakes.ingest([drive.captures[0]], lake, log, **given)

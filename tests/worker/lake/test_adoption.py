@@ -172,7 +172,7 @@ async def test_where_the_original_cannot_be_looked_at_nothing_is_adopted() -> No
     found = await copy.examined(adopt=True)
     assert unwell(found) == {error("lake.json")}
     (said,) = [one.what for one in found if one.level == "error"]
-    assert "whether s3://two/lake is a copy of s3://one/lake cannot be told" in said
+    assert "cannot tell whether s3://two/lake is a copy of s3://one/lake" in said
     assert collect_repairs(found) == []
     with pytest.raises(Fatal):
         await open_identity(copy.store, copy.ledger)

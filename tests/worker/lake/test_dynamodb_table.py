@@ -166,8 +166,8 @@ def test_every_attempt_is_the_same_transaction(monkeypatch: pytest.MonkeyPatch) 
         (PUT, [error("TransactionInProgressException")] * 3, OutcomeUnknown, "InProgress"),
         (PUT, ["drop"] * 3, OutcomeUnknown, "PutItem on books"),
         (PUT, ["cut"] * 3, OutcomeUnknown, "PutItem on books"),
-        (PUT, ["noise"] * 3, OutcomeUnknown, "not an answer of DynamoDB"),
-        (PUT, ["damaged"] * 3, OutcomeUnknown, "not an answer of DynamoDB"),
+        (PUT, ["noise"] * 3, OutcomeUnknown, "not a response from DynamoDB"),
+        (PUT, ["damaged"] * 3, OutcomeUnknown, "not a response from DynamoDB"),
         (PUT, ["drop", THROTTLED, THROTTLED], OutcomeUnknown, "Throttling"),  # the first may have been carried out
         (PUT, [THROTTLED, "drop", THROTTLED], OutcomeUnknown, "Throttling"),
         (GET, [error("InternalServerError", 500)] * 3, Retryable, "Internal"),

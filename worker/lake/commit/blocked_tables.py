@@ -39,7 +39,7 @@ class BlockedTables:
         """The table was written, or can be written again."""
         self._retry_at.pop(table, None)
         if self.reasons.pop(table, None) is not None:
-            log.warning("table %s is free again", table)
+            log.warning("table %s can be written again", table)
 
     def select_due(self, tables: Collection[str]) -> list[str]:
         """Those of the tables that may be tried now, sorted."""

@@ -198,7 +198,7 @@ class Composer:
         return self._current.generation
 
     def _should_close_batch(self, waiting: Sequence[str], tables: frozenset[str], flush_now: bool) -> bool:
-        """Is the batch to be closed: nothing came since the last poll, the oldest stage waited long enough, or it is full?"""
+        """Should the batch close: no new stage since the last poll, the oldest stage has waited long enough, or it is full?"""
         now = self._clock()
         grown = any(one not in self._first_seen for one in waiting)
         self._first_seen = {one: self._first_seen.get(one, now) for one in waiting}

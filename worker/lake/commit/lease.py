@@ -86,7 +86,7 @@ class Leadership:
                 try:
                     await self._send_heartbeat()
                 except Retryable:
-                    continue  # one beat fewer does no harm
+                    continue  # one missed heartbeat does no harm
 
     async def _send_heartbeat(self) -> None:
         lease = await self._ledger.read_lease()

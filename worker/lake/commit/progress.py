@@ -1,4 +1,4 @@
-"""What the leader knows of the lake: which batches are open, and which batch each table has."""
+"""The leader's state of the lake: which batches are open, and which batch each table has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .history import extend_last_batches
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """The state that a recovery reads and that each later step carries on. `tables`: all tables that the lake ever had."""
+    """The state that a recovery reads and that each later step updates. `tables`: all tables that the lake ever had."""
 
     tables: frozenset[str]
     batch: int | None = None  # of the last manifest; None: recover first

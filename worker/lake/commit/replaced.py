@@ -162,5 +162,5 @@ def _delete_rows(store: Store, name: str, capture_ids: Sequence[str]) -> None:
     except (DeltaError, OSError) as error:
         raise Fatal(
             f"{name}: the rows of {len(capture_ids)} replaced captures cannot be removed: {error}. Nothing is ingested until "
-            "they are: see `pcaplake doctor`"
+            "they are removed: see `pcaplake doctor`"
         ) from error

@@ -24,7 +24,7 @@ _NUM_RECORDS = re.compile(r'"numRecords"\s*:\s*(\d+)')
 
 
 def encode_path(path: str) -> str:
-    """A file name below the table's folder -> the URI that stands in the log."""
+    """A file name below the table's folder -> its URI in the log."""
     return quote(path, safe=_BARE)
 
 
@@ -34,7 +34,7 @@ def decode_path(uri: str) -> str:
 
 
 def parse_num_records(stats: str) -> int | None:
-    """numRecords of a file's statistics (the protocol's JSON text); None where they do not say it."""
+    """numRecords of a file's statistics (the protocol's JSON text); None if they lack it."""
     match = _NUM_RECORDS.search(stats)
     return int(match[1]) if match else None
 

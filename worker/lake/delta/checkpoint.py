@@ -25,8 +25,8 @@ _PROGRAM = """
 import json, os, sys
 os.nice(10)
 from deltalake import DeltaTable
-said = json.load(sys.stdin)
-DeltaTable(said["uri"], storage_options=said["options"] or None).create_checkpoint()
+settings = json.load(sys.stdin)
+DeltaTable(settings["uri"], storage_options=settings["options"] or None).create_checkpoint()
 """
 _INTERVAL = re.compile(
     r"(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE

@@ -1,7 +1,7 @@
 """Reads some columns of a Parquet object in a store, by ranged reads.
 
 A checkpoint has one row per action: one per live file, and a handful for `txn`, `protocol` and `metaData`. Of the latter
-columns the chunks are tiny, and reading stops at the last row that has a value. Knows Parquet's footer and pyarrow.
+columns the chunks are tiny, and reading stops at the last row that has a value.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def read_row_count(store: Store, path: str) -> int:
 
 
 def _count_values_by_root(group: pq.RowGroupMetaData, keys: Mapping[str, str]) -> dict[str, int]:
-    """Roots that have values in a row group -> how many; all rows where the footer does not say it."""
+    """Roots that have values in a row group -> how many; all rows if the footer lacks the count."""
     chunks = {(chunk := group.column(number)).path_in_schema: chunk for number in range(group.num_columns)}
     counts: dict[str, int] = {}
     for root, leaf in keys.items():
@@ -103,7 +103,7 @@ async def _open_sparse_file(store: Store, path: str) -> _SparseFile:
 
 
 class _SparseFile(io.RawIOBase):
-    """A file of which some ranges are in memory; what was not fetched reads as the end of the file."""
+    """A file with some ranges in memory. A read outside of them returns b"", as at the end of the file."""
 
     def __init__(self, total: int, ranges: Mapping[int, bytes]) -> None:
         self.total, self.ranges, self._position = total, ranges, 0

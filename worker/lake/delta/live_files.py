@@ -161,7 +161,7 @@ async def _read_version_files(store: Store, table: str, versions: Sequence[int])
 
 @contextmanager
 def _block_table_on_damage(table: str) -> Iterator[None]:
-    """What cannot be parsed of a log blocks the table."""
+    """A log that cannot be parsed blocks its table."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:

@@ -53,7 +53,7 @@ class Publisher(Protocol):
 
 
 class PutIfAbsent:
-    """Puts N.json if absent; enough when every writer of the table does the same."""
+    """Puts N.json if absent, which suffices when every writer of the table does the same."""
 
     leaves_temporary = False
 
@@ -145,7 +145,7 @@ class LockTablePublisher:
         return version_object[0]
 
     async def _finish_version(self, table: str, entry: Entry) -> None:
-        """Step 4 of our own version. Raises OutcomeUnknown when E(N) is somebody else's."""
+        """Step 4 of our own version. Raises OutcomeUnknown when E(N) belongs to another writer."""
         other = await self._complete_entry(entry)
         if other is not None:
             log.warning(

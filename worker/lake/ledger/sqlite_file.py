@@ -1,6 +1,6 @@
 """Access to a SQLite file: requests in one thread, bounded waits for locks, and errors sorted into damaged and temporary.
 
-The tables in the file are the business of sqlite.py.
+sqlite.py defines the tables in the file.
 """
 
 from __future__ import annotations

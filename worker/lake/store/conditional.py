@@ -1,7 +1,4 @@
-"""Does a store keep the conditions of a write? Everything rests on it, and some stores ignore them without a word.
-
-Knows the port of stores, and an object of its own that nobody else looks at.
-"""
+"""Tests whether a store honours conditional writes. All commits rely on them, and some stores silently ignore them."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from pcaplake.worker.errors import Fatal, Retryable
 
 from .store import Store
 
-PROBES = "_pcaplake/doctor"  # objects
+PROBES = "_pcaplake/doctor"  # folder of the test objects
 ADVICE = (
-    "use a store with conditional writes, as S3, GCS and Azure are, or a version of this one that has them. Where rows "
-    "were written meanwhile, let `pcaplake doctor` look at the lake"
+    "use a store with conditional writes, such as S3, GCS or Azure, or a version of this store that has them. If rows "
+    "were written meanwhile, check the lake with `pcaplake doctor`"
 )
 
 
@@ -30,20 +27,20 @@ async def find_ignored_condition(store: Store) -> str | None:
         await store.put_if_absent(path, b"first")
         if await store.put_if_absent(path, b"second"):
             return (
-                f"{store.uri} creates an object twice: it ignores If-None-Match, so of two writers of one version both win "
-                "and rows are lost"
+                f"{store.uri} creates an object twice: it ignores If-None-Match, so two writers could both create a version "
+                "and rows would be lost"
             )
         seen = await store.head(path)
         if seen is None:
-            return f"{store.uri} does not find what was just written"
+            return f"{store.uri} does not find an object that was just written"
         await store.replace(path, b"third", seen)
         current = await store.get(path)
         if current is None or current[0] != b"third":
-            return f"{store.uri} does not replace what nobody else has written: it does not know its own eTag"
+            return f"{store.uri} refuses to replace an object by its current eTag"
         if await store.replace(path, b"fourth", seen):
             return (
-                f"{store.uri} replaces an object that does not exist: it ignores If-Match, so of two writers of lake.json "
-                "one is lost"
+                f"{store.uri} replaces an object that does not exist: it ignores If-Match, so concurrent writes of lake.json "
+                "would be lost"
             )
         return None
     finally:
@@ -52,6 +49,6 @@ async def find_ignored_condition(store: Store) -> str | None:
 
 
 async def require_conditional_writes(store: Store) -> None:
-    """Fatal for a store that ignores them."""
+    """Raise Fatal for a store that ignores the conditions of writes."""
     if (problem := await find_ignored_condition(store)) is not None:
         raise Fatal(f"{problem}; {ADVICE}")

@@ -1,7 +1,7 @@
-"""Credentials for S3 that botocore finds and `obstore` does not look for: shared profiles, SSO, roles, processes.
+"""S3 credentials that botocore supports and `obstore` does not: shared profiles, SSO, assumed roles, processes.
 
-Knows botocore (the extra `aws`; without it there is nothing to find). What obstore finds by itself is left to it: keys
-in the environment, a web identity, the roles of instances and containers.
+Needs botocore (the extra `aws`). `obstore` itself finds keys in the environment, a web identity, and the roles of
+instances and containers.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from pcaplake.worker.errors import Fatal
 
 ASKED_AGAIN = timedelta(minutes=5)
-"""botocore renews what expires 10 minutes before: what it said is good for so long."""
+"""botocore renews credentials 10 minutes before they expire, so they are valid for at least this time."""
 _OWN = frozenset({"env", "iam-role", "container-role"})
 _GIVEN = frozenset({"access_key_id", "skip_signature", "web_identity_token_file", "metadata_endpoint"})
 
 
 class BotocoreCredentials:
-    """A credential provider of obstore's: what botocore says now. `region`: the one that goes with it, if any."""
+    """A credential provider for obstore that returns botocore's current credentials. `region`: of the profile, if it has one."""
 
     def __init__(self, credentials: Any, region: str | None) -> None:
         self._credentials, self.region = credentials, region
@@ -34,7 +34,7 @@ class BotocoreCredentials:
         }
 
     def storage_options(self) -> dict[str, str]:
-        """What botocore says now, as storage options of deltalake."""
+        """The current credentials as storage options of deltalake."""
         current = self()
         named = {
             "AWS_ACCESS_KEY_ID": current["access_key_id"],
@@ -46,7 +46,7 @@ class BotocoreCredentials:
 
 
 def find_credential_provider(config: Mapping[str, str]) -> BotocoreCredentials | None:
-    """None: `config` (obstore's) says itself who we are, or obstore finds it. Fatal for a profile that is not there."""
+    """A provider, or None if obstore's `config` has credentials or obstore finds them. Raises Fatal for a missing profile."""
     if _GIVEN & {name.removeprefix("aws_") for name in config}:
         return None
     try:
@@ -65,10 +65,10 @@ def find_credential_provider(config: Mapping[str, str]) -> BotocoreCredentials |
             return None
         return BotocoreCredentials(credentials, session.get_config_variable("region"))
     except BotoCoreError as error:
-        raise Fatal(f"no credentials for S3: {error}; mend the profile, or name another with AWS_PROFILE") from error
+        raise Fatal(f"no credentials for S3: {error}; correct the profile, or name another with AWS_PROFILE") from error
 
 
 def _is_environment_identity(session: Any, credentials: Any) -> bool:
-    """A web identity that no profile speaks of."""
+    """Do the credentials come from a web identity in the environment, not from a profile?"""
     identity: bool = credentials.method == "assume-role-with-web-identity"
     return identity and "web_identity_token_file" not in session.get_scoped_config()

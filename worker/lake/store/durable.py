@@ -1,10 +1,10 @@
-"""Local files that are on disk before anything says they are.
+"""Creates and replaces local files so that they survive a loss of power.
 
-Knows POSIX files and the order that survives a loss of power: write a temporary file, fsync it, link it to its name
-if nobody has that name, unlink the temporary name, fsync the folder. Must not know stores, tables or asyncio.
+The order of the steps ensures that: write a temporary file, fsync it, link it to its name if that is free, unlink the
+temporary name, fsync the folder.
 
 A temporary file is `<name>.<uuid>.tmp` beside its target, and its writer holds an flock on it. A process that dies leaves
-it there without the lock: no reader takes it for data, and `delete_abandoned_files` deletes it.
+it without the lock. Readers ignore it, and `delete_abandoned_files` deletes it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _OURS = re.compile(rf"\.[0-9a-f]{{32}}{re.escape(TEMPORARY)}$")
 
 Buffer = bytes | bytearray | memoryview
 
-# Folders whose entries, up to the root, this process has made durable, with the inode they had then. A folder that
-# somebody removed and made again has another inode and is made durable again.
+# Folders whose entries, up to the root, this process has synced -> the inode. A folder that was deleted and created again
+# has another inode and is synced again.
 _durable: dict[str, int] = {}
 
 
 def file_etag(stat: os.stat_result) -> str:
-    """Changes with every replacement: each is a new inode at a new time."""
+    """A tag that changes with every replacement, because each creates a new inode at a new time."""
     return f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}"
 
 
 def sync_folder(folder: Path) -> None:
-    """fsync of a folder: the names in it are on disk."""
+    """fsync a folder, so that the names in it are on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -45,7 +45,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """fsync of a file that somebody else wrote."""
+    """fsync a file that another program wrote."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -54,10 +54,10 @@ def sync_file(path: Path) -> None:
 
 
 def make_durable_folder(folder: Path, root: Path) -> None:
-    """Make `folder` and what is missing above it; every new name up to `root` is on disk when this returns.
+    """Create `folder` and its missing parents. When this returns, every new name up to `root` is on disk.
 
-    The first use in a process syncs the whole chain even where the folders are there: another process may have made
-    them a moment ago and not have synced them yet.
+    The first call in a process syncs existing folders too: another process may have just created them and not synced them
+    yet.
     """
     with contextlib.suppress(FileNotFoundError):
         if _durable.get(str(folder)) == folder.stat().st_ino:
@@ -78,7 +78,7 @@ def make_durable_folder(folder: Path, root: Path) -> None:
 
 
 class NewFile:
-    """A file that appears under its name, whole and durable, when `finish` returns; never before, never in part."""
+    """A new file that gets its name only in `finish`, when it is complete and durable."""
 
     def __init__(self, path: Path, root: Path) -> None:
         self.path = path
@@ -91,16 +91,16 @@ class NewFile:
             fcntl.flock(self._handle, fcntl.LOCK_EX)
 
     def write(self, data: Buffer) -> None:
-        """OSError as `os.write` raises it, EBADF after `abort`."""
+        """Append data. Raises OSError as `os.write`, with EBADF after `abort`."""
         view = memoryview(data).cast("B")
         while view:
             with self._lock:
                 view = view[os.write(self._handle, view) :]
 
     def finish(self) -> bool:
-        """True: the file is there under its name; False: the name was taken, and what has it is untouched.
+        """Give the file its name. False: a file with this name exists, and is unchanged.
 
-        Both are on disk: who lost goes by what the winner wrote. Raises OutcomeUnknown when that could not be done.
+        In both cases the file with this name is then on disk. Raises OutcomeUnknown when that is uncertain.
         """
         created = True
         try:
@@ -114,7 +114,7 @@ class NewFile:
         return created
 
     def replace(self) -> None:
-        """Like `finish`, but whatever has the name gives way."""
+        """Like `finish`, but replaces an existing file."""
         try:
             os.fsync(self._handle)
             os.rename(self._temporary, self.path)
@@ -123,7 +123,7 @@ class NewFile:
         self._sync_parent_folder()
 
     def abort(self) -> None:
-        """Forget the file; harmless after `finish`. What cannot be deleted now is left to `delete_abandoned_files`."""
+        """Discard the file; harmless after `finish`. `delete_abandoned_files` deletes a file that cannot be deleted now."""
         with self._lock:
             if self._handle < 0:
                 return
@@ -136,11 +136,11 @@ class NewFile:
         try:
             sync_folder(self.path.parent)
         except OSError as error:
-            raise OutcomeUnknown(f"{self.path} is there, but its folder could not be synced: {error}") from error
+            raise OutcomeUnknown(f"{self.path} exists, but its folder could not be synced: {error}") from error
 
 
 def create_file(path: Path, root: Path, data: bytes) -> bool:
-    """True: made; False: the name is taken."""
+    """Create a file. False: a file with this name exists."""
     file = NewFile(path, root)
     try:
         file.write(data)
@@ -150,9 +150,9 @@ def create_file(path: Path, root: Path, data: bytes) -> bool:
 
 
 def replace_file(path: Path, root: Path, data: bytes, expected: str | None = None) -> bool:
-    """Put `data` at `path`; with `expected` only if the file there has this etag, else False.
+    """Write `data` to `path`. With `expected`, only if the existing file has this etag; else returns False.
 
-    Compare and rename happen under an exclusive flock of the folder, which every `replace_file` and `delete_file` takes.
+    An exclusive flock of the folder covers the comparison and the rename; every `replace_file` and `delete_file` takes it.
     """
     file = NewFile(path, root)
     try:
@@ -167,7 +167,7 @@ def replace_file(path: Path, root: Path, data: bytes, expected: str | None = Non
 
 
 def read_durable_file(path: Path) -> tuple[bytes, os.stat_result]:
-    """All of a file whose name is on disk by then: its writer may have died before he could sync it."""
+    """Read a whole file, and sync its folder: its writer may have died before that."""
     with path.open("rb") as file:
         data, stat = file.read(), os.fstat(file.fileno())
     sync_folder(path.parent)
@@ -175,7 +175,7 @@ def read_durable_file(path: Path) -> tuple[bytes, os.stat_result]:
 
 
 def delete_file(path: Path) -> None:
-    """An absent file is fine."""
+    """Delete a file, if it exists."""
     if path.parent.is_dir():
         with _lock_folder(path.parent):
             path.unlink(missing_ok=True)
@@ -184,7 +184,7 @@ def delete_file(path: Path) -> None:
 def delete_abandoned_files(root: Path) -> int:
     """Delete the temporary files below `root` whose writers are dead -> how many.
 
-    Nothing rests on the lock: a writer whose temporary file is gone cannot link it, and is told so.
+    Correctness does not depend on the lock: a writer whose temporary file is gone gets an error when it links the file.
     """
     deleted = 0
     for folder, _, names in os.walk(root):

@@ -16,7 +16,7 @@ from pcaplake.worker.meter import Meter
 from . import durable
 from .store import Buffer, Listing, ObjectMeta, Store, Upload, checked_path, is_utf8, register_opener
 
-MAKE_ROOM = "make room on this file system, or raise its quota; nothing that was ingested is lost"
+MAKE_ROOM = "free space on this file system, or raise its quota; no ingested data is lost"
 
 
 @register_opener("", "file")
@@ -31,7 +31,7 @@ class LocalStore(Store):
     def __init__(self, folder: Path) -> None:
         self.local: Path = folder.resolve()
         if not is_utf8(str(self.local)):
-            raise WrongChoice(f"the path {str(self.local)!r} is not UTF-8: name another, or rename the folder")
+            raise WrongChoice(f"the path {str(self.local)!r} is not UTF-8: name another path, or rename the folder")
         self.uri = f"file://{self.local}".rstrip("/")
         self.options = {}
 
@@ -126,8 +126,8 @@ class LocalStore(Store):
         return sorted(metas, key=lambda meta: meta.path)
 
     def _list_top_folders(self) -> tuple[str, ...]:
-        with _translate_os_errors(self.local), contextlib.suppress(FileNotFoundError), os.scandir(self.local) as found:
-            return tuple(sorted(one.name for one in found if one.is_dir()))
+        with _translate_os_errors(self.local), contextlib.suppress(FileNotFoundError), os.scandir(self.local) as names:
+            return tuple(sorted(entry.name for entry in names if entry.is_dir()))
         return ()
 
     def _delete_file(self, target: Path) -> None:
@@ -146,7 +146,7 @@ class _LocalUpload:
     def finish(self) -> ObjectMeta:
         with _translate_os_errors(self._file.path):
             if not self._file.finish():
-                raise Fatal(f"{self._file.path} exists already; a file is written once, under a name of its own")
+                raise Fatal(f"{self._file.path} exists already, but names of files are unique")
             return self._store.object_meta(self._file.path, self._file.path.stat())
 
     def abort(self) -> None:

@@ -1,4 +1,4 @@
-"""A store that obstore opens: S3, GCS, Azure, or the memory of this process. Its conditional writes are the service's own."""
+"""A store through obstore: S3, GCS, Azure, or the memory of this process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .store import Buffer, Listing, ObjectMeta, Store, Unnameable, Upload, check
 _SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az"}
 _SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
 _CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout"})
-# A request gives up well within a commit's time, which then looks what came of it.
+# A request ends well before `commit_timeout`, so that the commit has time to read its outcome.
 _TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
 _RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 _PART_BYTES = 8 * 1024 * 1024
 _WRITES = frozenset({"put", "delete"})
 
-# Memory stores of one name are one store within the process.
+# Stores in memory with the same name are one store within the process.
 _memories: dict[str, MemoryStore] = {}
 
 
@@ -51,7 +51,7 @@ def _split_uri(uri: str) -> tuple[str, str]:
 
 
 class ObjectStore(Store):
-    """Anything that obstore opens: its conditional puts are the store's own (If-None-Match, If-Match, generations)."""
+    """A store through obstore, with the service's own conditional writes (If-None-Match, If-Match, generations)."""
 
     def __init__(self, uri: str, inner: Any, options: Mapping[str, str] | None, *, meter: Meter = SILENT) -> None:
         self.uri = uri
@@ -61,14 +61,14 @@ class ObjectStore(Store):
 
     @property
     def obstore_client(self) -> Any:
-        """The obstore client, for requests that lakes do not make."""
+        """The obstore client, for requests that `Store` does not have."""
         return self._inner
 
     def current_options(self) -> dict[str, str]:
-        """With the credentials of this moment where only botocore finds them."""
-        found = getattr(self._inner, "credential_provider", None)
+        """The options, with the current credentials if only botocore finds them."""
+        provider = getattr(self._inner, "credential_provider", None)
         return {
-            **(found.storage_options() if isinstance(found, credentials.BotocoreCredentials) else {}),
+            **(provider.storage_options() if isinstance(provider, credentials.BotocoreCredentials) else {}),
             **self.options,
         }
 
@@ -95,7 +95,7 @@ class ObjectStore(Store):
         mode: Any = {name: value for name, value in condition.items() if value is not None}
         if not mode:
             raise Fatal(
-                f"{self.uri}: the store tells no eTag of {path}, so nothing can be replaced safely: use another"
+                f"{self.uri}: the store returns no eTag for {path}, so it cannot be replaced safely: use another store"
             )
         with self._counted_request("put", path):
             try:
@@ -135,8 +135,8 @@ class ObjectStore(Store):
 
     async def list_folders(self) -> tuple[str, ...]:
         with self._counted_request("list", ""):
-            found = await obstore.list_with_delimiter_async(self._inner)
-        return tuple(sorted(path.rstrip("/") for path in found["common_prefixes"]))
+            listing = await obstore.list_with_delimiter_async(self._inner)
+        return tuple(sorted(path.rstrip("/") for path in listing["common_prefixes"]))
 
     async def delete(self, path: str) -> None:
         with self._counted_request("delete", path), contextlib.suppress(FileNotFoundError):
@@ -148,7 +148,7 @@ class ObjectStore(Store):
 
     @contextlib.contextmanager
     def _counted_request(self, operation: str, path: str) -> Iterator[None]:
-        """One request, counted, and its errors in our words."""
+        """Count one request, and translate its errors."""
         self._meter.count("requests", service="objects", operation=operation)
         try:
             with (_translate_write_errors if operation in _WRITES else _translate_read_errors)(path):
@@ -159,11 +159,11 @@ class ObjectStore(Store):
 
 
 class _ObjectUpload:
-    """One PUT of what is up to 8 MiB, else parts of 8 MiB; an upload that is dropped without `finish` makes no object."""
+    """One PUT up to 8 MiB, else a multipart upload with parts of 8 MiB. Without `finish` there is no object."""
 
     def __init__(self, inner: Any, path: str) -> None:
         self._inner, self._path = inner, path
-        self._held: bytearray | None = bytearray()  # a writer's own PUT, when it is closed, fails without saying why
+        self._held: bytearray | None = bytearray()  # the PUT of obstore's writer fails without a reason, so we send it
         self._writer: Any = None
 
     def write(self, data: Buffer) -> None:
@@ -189,14 +189,14 @@ class _ObjectUpload:
             with _translate_read_errors(self._path):
                 return _object_meta(obstore.head(self._inner, self._path))
         except FileNotFoundError as error:
-            raise OutcomeUnknown(f"{self._path} was written and is not there: {_first_line(error)}") from error
+            raise OutcomeUnknown(f"{self._path} was written and does not exist: {_first_line(error)}") from error
 
     def abort(self) -> None:
         self._held = self._writer = None
 
 
 def _connect_obstore(uri: str, options: Mapping[str, str]) -> Any:
-    """A client's options may carry the prefix that deltalake wants, as in AWS_ALLOW_HTTP."""
+    """An obstore client. Client options may have the prefix that deltalake requires, such as AWS_ALLOW_HTTP."""
     config: dict[str, str] = {}
     client: dict[str, Any] = dict(_TIMEOUTS)
     for name, value in options.items():
@@ -256,12 +256,12 @@ def _translate_read_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _translate_write_errors(path: str) -> Iterator[None]:
-    """A failed write may have been carried out: the store's answer, not the request, may be what was lost."""
+    """A failed write may have been carried out, because perhaps only the response was lost."""
     try:
         with _translate_read_errors(path):
             yield
     except FileNotFoundError as error:
-        if "NoSuchUpload" in str(error):  # completed already, and the answer was lost; or aborted by somebody else
+        if "NoSuchUpload" in str(error):  # already completed, with the response lost, or aborted by another process
             raise OutcomeUnknown(f"{path}: {_first_line(error)}") from error
         raise Fatal(f"{path}: the store has no such bucket or container: {_first_line(error)}") from error
     except Retryable as error:

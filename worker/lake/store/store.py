@@ -1,11 +1,11 @@
-"""Where a lake lives: the port that local files, memory, S3, GCS and Azure implement.
+"""The storage of a lake: the port that local files, memory, S3, GCS and Azure implement.
 
 Paths are relative to the root, with `/` between parts. Each implementation translates its errors into those of
 worker/errors.py. A method raises
 
-    Retryable       nothing happened, or it was a read
+    Retryable       a read failed, or a write failed and nothing happened
     OutcomeUnknown  a write may or may not have been carried out
-    Fatal           no permission, no such bucket, a setting that the store refuses
+    Fatal           no permission, no such bucket, or a setting that the store refuses
 
 A write that is cancelled (`asyncio.CancelledError`) has an unknown outcome as well.
 """
@@ -30,15 +30,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Unnameable(Fatal):
-    """A listing found a key that obstore cannot name, and so gives none of the other keys either."""
+    """A listing failed because of a key that obstore does not support; the other keys are unknown too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMeta:
-    """What a store says about an object; `last_modified` is the store's clock, never ours.
+    """Metadata of an object. `last_modified`: by the store's clock, never by a local one.
 
-    `etag` and `version` name one content; what a write is conditional on is the store's choice: the eTag on S3 and
-    Azure, the version on GCS, where it is the generation.
+    `etag` and `version` identify the content. Conditional writes use the eTag on S3 and Azure, and the version (GCS's
+    generation) on GCS.
     """
 
     path: str
@@ -52,16 +52,16 @@ Listing = list[ObjectMeta]
 
 
 class Upload(Protocol):
-    """One object that a worker thread writes. It appears whole when `finish` is called."""
+    """One object that a worker thread writes. It exists only after `finish`."""
 
     def write(self, data: Buffer) -> None: ...
 
     def finish(self) -> ObjectMeta:
-        """Durable when this returns. Raises Fatal when a local file of that name exists: names are unique."""
+        """Create the object; it is durable on return. Raises Fatal when a local file with this name exists."""
         ...
 
     def abort(self) -> None:
-        """Forget it; harmless after `finish`."""
+        """Discard the object; harmless after `finish`."""
         ...
 
 
@@ -72,13 +72,13 @@ class Store(ABC):
     local: Path | None = None
     options: Mapping[str, str]
     unproven = False
-    """Is it a service that may ignore the conditions of a write?"""
+    """May the service ignore the conditions of a write?"""
 
     @classmethod
     def open(cls, uri: str | Path, options: Mapping[str, str] | None = None, *, meter: Meter = SILENT) -> Store:
-        """`uri`: a path, or file://, memory:///, s3://, gs:// or az://; `options`: storage options as obstore's.
+        """Open a store, without a request. `uri`: a path, or file://, memory:///, s3://, gs:// or az://.
 
-        Nothing is read or created yet. Raises Fatal for an unknown scheme or option, WrongChoice for a local path
+        `options`: storage options of obstore. Raises Fatal for an unknown scheme or option, WrongChoice for a local path
         that is not UTF-8.
         """
         scheme, separator, _ = str(uri).partition("://")
@@ -89,39 +89,39 @@ class Store(ABC):
         return _OPENERS[scheme](str(uri), options or {}, meter)
 
     def current_options(self) -> dict[str, str]:
-        """`options` for another library that opens the lake now; may ask the network who we are."""
+        """Storage options with current credentials, for another library. May request credentials over the network."""
         return dict(self.options)
 
     def external_location(self, path: str) -> str:
-        """Where `path` is, as deltalake, DuckDB and Polars take it: a path of this machine, or a URI.
+        """The location of `path` for deltalake, DuckDB and Polars: a local path, or a URI.
 
-        A file:// URI would be taken apart at `#` and `?`, which a folder's name may hold.
+        Local paths are not file:// URIs, because a folder's name may contain `#` and `?`.
         """
         return f"{self.uri}/{checked_path(path)}" if self.local is None else str(self.local / checked_path(path))
 
     def parent_stores(self) -> Iterator[Store]:
-        """The folders that this one lies in, the nearest first; none where names have no folders."""
+        """The stores of the folders above this one, nearest first; none for a store in memory."""
         return iter(())
 
     def open_other_store(self, uri: str) -> Store:
-        """Another place, with the options of this one. Fatal as `open`."""
+        """Open another store with the options of this one. Raises Fatal as `open`."""
         return Store.open(uri, self.options)
 
     @abstractmethod
     async def put_if_absent(self, path: str, data: bytes) -> bool:
-        """True: made; False: it exists already."""
+        """Create an object. False: it exists already."""
 
     @abstractmethod
     async def put(self, path: str, data: bytes) -> None:
-        """Make or replace."""
+        """Create or replace an object."""
 
     @abstractmethod
     async def replace(self, path: str, data: bytes, seen: ObjectMeta) -> bool:
-        """Replace the content that `get` or `head` has told of; False: it is another one by now, or gone."""
+        """Replace the content that `get` or `head` returned (`seen`). False: the object has changed or is gone."""
 
     @abstractmethod
     async def get(self, path: str) -> tuple[bytes, ObjectMeta] | None:
-        """All of it, or None. Durable when this returns, whoever wrote it: acts may follow from what was read."""
+        """The whole object; None if there is none. It is durable on return, whichever process wrote it."""
 
     @abstractmethod
     async def get_range(self, path: str, start: int, length: int) -> bytes:
@@ -132,22 +132,22 @@ class Store(ABC):
 
     @abstractmethod
     async def list(self, prefix: str, start_after: str | None = None) -> Listing:
-        """Everything below the folder `prefix` ("" is the root), sorted by path, after the path `start_after`."""
+        """All objects below the folder `prefix` ("": the root), sorted by path, after the path `start_after`."""
 
     @abstractmethod
     async def list_folders(self) -> tuple[str, ...]:
-        """Names of the folders at the top, sorted, without listing what is in them."""
+        """The names of the folders at the root, sorted. Does not list their contents."""
 
     @abstractmethod
     async def delete(self, path: str) -> None:
-        """An absent object is fine."""
+        """Delete an object, if it exists."""
 
     @abstractmethod
     def upload(self, path: str) -> Upload:
-        """Blocking, for worker threads."""
+        """Begin an upload. Its methods block, so call them in worker threads."""
 
     async def delete_abandoned_uploads(self) -> int:
-        """Delete what writers that are dead left of uploads -> how many; where the store itself does, none."""
+        """Delete unfinished uploads of dead writers -> how many; 0 for a store that deletes them itself."""
         return 0
 
 
@@ -156,7 +156,7 @@ _OPENERS: dict[str, Opener] = {}
 
 
 def register_opener(*schemes: str) -> Callable[[Opener], Opener]:
-    """Marks the function that opens URIs of these schemes; "" is a path of this machine."""
+    """Register the function that opens URIs of these schemes; "": a local path."""
 
     def register(opener: Opener) -> Opener:
         _OPENERS.update(dict.fromkeys(schemes, opener))
@@ -166,12 +166,12 @@ def register_opener(*schemes: str) -> Callable[[Opener], Opener]:
 
 
 def is_nameable(path: str) -> bool:
-    """Can obstore name it, as it is? It refuses control characters, which S3 allows in keys."""
+    """Does obstore support this path? It refuses control characters, which S3 allows in keys."""
     return _is_relative_path(path) and _CONTROL.search(path) is None
 
 
 def is_utf8(text: str) -> bool:
-    """False for what Python makes of a path whose bytes are not UTF-8: no table, ledger or URI can hold it."""
+    """Can the text be encoded as UTF-8? Python's text for a path with other bytes cannot, and tables and ledgers need it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -180,7 +180,7 @@ def is_utf8(text: str) -> bool:
 
 
 def checked_path(path: str) -> str:
-    """A path inside the store, or ValueError."""
+    """The path itself. Raises ValueError unless it is relative to the store."""
     if not _is_relative_path(path):
         raise ValueError(f"not a path relative to the store: {path!r}")
     return path

@@ -266,7 +266,7 @@ def test_a_full_disk_leaves_no_file_open_and_none_behind(tmp_path: Path, monkeyp
         for _ in range(20):
             merged = window(store)
             merged.begin(capture("a"))
-            with pytest.raises(Retryable, match="No space left on device: make room"):
+            with pytest.raises(Retryable, match="No space left on device: free space"):
                 merged.write("packets", rows("a", [DAY]))
             merged.abandon()
         monkeypatch.undo()

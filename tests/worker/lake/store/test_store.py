@@ -106,7 +106,7 @@ async def test_without_an_etag_nothing_is_replaced() -> None:
     await store.put("x", b"1")
     seen = await store.head("x")
     assert seen is not None
-    with pytest.raises(Fatal, match="tells no eTag of x"):
+    with pytest.raises(Fatal, match="returns no eTag for x"):
         await store.replace("x", b"2", replace(seen, etag=None))
 
 
@@ -199,7 +199,7 @@ def test_a_file_is_written_once(tmp_path: Path) -> None:
     first.write(b"1")
     second.write(b"2")
     first.finish()
-    with pytest.raises(Fatal, match="a name of its own"):
+    with pytest.raises(Fatal, match="names of files are unique"):
         second.finish()
     assert (tmp_path / "t/file").read_bytes() == b"1"
 
