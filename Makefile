@@ -9,6 +9,7 @@ JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadscope
+LONG := $(BIN)/pytest -o faulthandler_timeout=0
 UPGRADE ?= --upgrade
 VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' worker/__init__.py)
 PLATFORM = $(if $(PLATFORMS),--platform $(PLATFORMS))
@@ -88,10 +89,10 @@ bench-spark: setup $(VENV)/.jars ## cost of the Spark jobs while a fleet runs (d
 	$(BIN)/python -m bench.spark
 
 torture: setup $(VENV)/.tools $(VENV)/.jars ## kill an ingest at 200 random moments; run a fleet with every fault on both local AWS engines
-	$(BIN)/pytest tests/worker/test_kill.py tests/worker/test_fleet_model.py --moments 200 --schedules 20000
-	$(BIN)/pytest tests/integration --torture
-	$(BIN)/pytest tests/spark_jobs --torture
-	PCAPLAKE_TEST_AWS=localstack $(BIN)/pytest tests/integration --torture
+	$(LONG) tests/worker/test_kill.py tests/worker/test_fleet_model.py --moments 200 --schedules 20000
+	$(LONG) tests/integration --torture
+	$(LONG) tests/spark_jobs --torture
+	PCAPLAKE_TEST_AWS=localstack $(LONG) tests/integration --torture
 
 soak: setup ## run a fleet with lost messages, failing services and killed workers at once (MINUTES=5)
 	$(BIN)/python -m tests.integration.soak --minutes $(MINUTES)
@@ -106,7 +107,7 @@ k8s-bin: .k8s/bin ## build etcd, Kubernetes and Helm for `make test-k8s`, from G
 	@touch $@
 
 test-k8s: setup ## test the chart on a real control plane, with pods as processes; needs root, kubectl and `make k8s-bin`
-	$(BIN)/pytest tests/k8s --torture -rs
+	$(LONG) tests/k8s --torture -rs
 
 fuzz: setup ## run the decoder on mutated captures for ten minutes, guided by coverage
 	$(BIN)/python -m tests.fuzz --seconds 600

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests.aws import aws
 from tests.guard import guarded
@@ -45,6 +46,17 @@ class ByModule(LoadScopeScheduling):
         module = nodeid.split("::")[0]
         folder = module.split("/")[1]
         return folder if folder in ALONE else module
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """The test whose process ended has failed. xdist 3.8 would run it again in the next process, and in all after it."""
+        units = self.assigned_work.pop(node)
+        ended = next((test for unit in units.values() for test, done in unit.items() if not done), None)
+        if ended is not None:
+            units[self._split_scope(ended)][ended] = True
+            self.workqueue.update((scope, unit) for scope, unit in units.items() if not all(unit.values()))
+            for other in self.assigned_work:
+                self._reschedule(other)
+        return ended
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:
