@@ -378,7 +378,7 @@ def test_dead_letters_and_the_status_of_a_fleet(fleet: Fleet, capsys: Capsys) ->
     assert lake["oldest_pending"] >= 0
     assert {name: lake["tables"][name]["rows"] for name in WRITTEN} == dict.fromkeys(WRITTEN, 2)
     code, out, _ = run(capsys, "status", "--config", fleet.config)
-    assert "2 waiting" in out
+    assert "2 visible" in out
     assert "1 in flight" in out
     assert "1 dead letters" in out
     assert stage

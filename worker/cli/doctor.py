@@ -79,7 +79,7 @@ def doctor(
 
     Checks settings, permissions, clocks, the queue and its dead letters. In every lake it checks lake.json, the ledger,
     the lock table, the Delta logs, batches and their manifests, blocked tables (with the ALTER TABLE statements that
-    unblock them), waiting stages, and missing or orphaned files. You can run it while workers run. It changes nothing
+    unblock them), pending stages, and missing or orphaned files. You can run it while workers run. It changes nothing
     except a temporary object that it deletes.
 
     --repair lists possible repairs: incomplete lock table entries, a ledger that lost items (rebuilt from the manifests;

@@ -98,7 +98,7 @@ def _render_lines(now: Status) -> Iterator[RenderableType]:
             dead = f"dead letters unknown (not allowed: {screen.shown(queue.not_allowed)})"
         age = "" if queue.oldest_age is None else f" (the oldest for {_format_duration(queue.oldest_age)})"
         yield (
-            f"[bold]queue {screen.shown(queue.name)}[/]: {queue.visible:,} waiting{age}, {queue.in_flight:,} in flight, "
+            f"[bold]queue {screen.shown(queue.name)}[/]: {queue.visible:,} visible{age}, {queue.in_flight:,} in flight, "
             f"{queue.delayed:,} delayed, {dead}"
         )
     for lake in now.lakes:
@@ -114,11 +114,11 @@ def _render_lake(lake: LakeStatus) -> Iterator[RenderableType]:
     behind = 0 if lake.head is None else lake.last_batch - lake.head
     head = "unknown" if lake.head is None else lake.head
     yield f"  batches: head {head}, last {lake.last_batch}" + (f" ({behind} open)" if behind else "")
-    waiting = "unknown" if lake.pending is None else f"{lake.pending:,}"
+    pending = "unknown" if lake.pending is None else f"{lake.pending:,}"
     more = " or more" if lake.pending is not None and lake.pending >= MOST_PENDING else ""
     oldest = "" if lake.oldest_pending is None else f", the oldest for {_format_duration(lake.oldest_pending)}"
     held = "unknown" if lake.held is None else f"{len(lake.held):,}"
-    yield f"  stages: {waiting}{more} waiting{oldest}, {held} held"
+    yield f"  stages: {pending}{more} pending{oldest}, {held} held"
     yield f"  committer: {_describe_leader(lake.leader)}"
     for what in lake.not_allowed:
         yield f"  [yellow]not allowed[/]: {screen.shown(what)}"

@@ -191,11 +191,11 @@ def test_one_screen() -> None:
     )  # fmt: skip
     other = LakeStatus(uri="s3://lakes/b", problem="no permission")
     assert text(Status(queue=queue, queue_problem=None, lakes=(lake, other))) == [
-        "queue q: 1,000 waiting (the oldest for 90 s), 3 in flight, 0 delayed, 2 dead letters",
+        "queue q: 1,000 visible (the oldest for 90 s), 3 in flight, 0 delayed, 2 dead letters",
         "",
         "s3://lakes/a",
         "  batches: head 3, last 5 (2 open)",
-        "  stages: 4 waiting, the oldest for 10 min, 1 held",
+        "  stages: 4 pending, the oldest for 10 min, 1 held",
         "  committer: me, heartbeat active",
         "  held s: [why]",
         "  blocked faults: no",
@@ -218,12 +218,12 @@ def test_one_screen() -> None:
     now = Status(queue=queue, queue_problem=None, lakes=(unseen,))
     assert now.is_complete
     assert text(now) == [
-        "queue q: 1,000 waiting (the oldest for 90 s), 3 in flight, 0 delayed, dead letters unknown (not allowed: SQS queue "
+        "queue q: 1,000 visible (the oldest for 90 s), 3 in flight, 0 delayed, dead letters unknown (not allowed: SQS queue "
         "q-dead)",
         "",
         "s3://lakes/a",
         "  batches: head unknown, last 5",
-        "  stages: unknown waiting, unknown held",
+        "  stages: unknown pending, unknown held",
         "  committer: unknown",
         "  not allowed: DynamoDB Query on l",
     ]

@@ -152,7 +152,7 @@ def judge_queue_facts(queue: QueueFacts) -> list[Finding]:
 
 
 def _judge_attributes(queue: QueueFacts) -> Iterator[Finding]:
-    yield ok(f"{queue.name}: {queue.visible} waiting, {queue.in_flight} in flight, {queue.delayed} delayed")
+    yield ok(f"{queue.name}: {queue.visible} visible, {queue.in_flight} in flight, {queue.delayed} delayed")
     if queue.visibility_timeout < LEAST_VISIBILITY:
         yield warning(
             f"{queue.name} has a visibility timeout of {queue.visibility_timeout} s: if a worker is delayed for that "

@@ -64,13 +64,13 @@ async def check_unserved_lakes(ledger: DynamoClient, uris: Collection[str]) -> l
     """Lakes of the ledger that are not among `uris`, which routes name, where stages wait: nothing else tells of them."""
     findings = [
         warning(
-            f"stages are waiting in {uri}, which no route names",
+            f"stages are pending in {uri}, which no route names",
             f"unless another fleet serves this lake, add its route again, or run `PCAPLAKE_LAKE={uri} "
             "pcaplake run --role committer` with these settings and without routes until this warning is gone",
         )
         for uri in await find_lakes_with_pending_stages(ledger, uris)
     ]
-    return findings or [ok("no stage is waiting in a lake that no route names")]
+    return findings or [ok("no stage is pending in a lake that no route names")]
 
 
 async def check_dynamodb_tables(case: Case) -> list[Finding]:

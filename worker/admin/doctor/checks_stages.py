@@ -32,11 +32,9 @@ async def check_held_stages(case: Case) -> list[Finding]:
 
     async def release_stages() -> str:
         await ledger.release_held_stages(lake.generation)
-        return f"{len(reasons)} stages are waiting for the next batch again"
+        return f"{len(reasons)} stages are pending again"
 
-    repair = Repair(
-        what=f"put {len(reasons)} held stages of {case.store.uri} back on the work list", make=release_stages
-    )
+    repair = Repair(what=f"make {len(reasons)} held stages of {case.store.uri} pending again", make=release_stages)
     return [
         error(
             f"stage {stage_id} is held: {why}",
@@ -65,7 +63,7 @@ async def check_pending_stages(case: Case) -> list[Finding]:
             findings += await _check_missing_files(case, stage, gone)
     findings += await _check_uncommitted_files(case, files)
     most = " or more" if len(waiting) == _LOOKED_AT else ""
-    return findings or [ok(f"{len(waiting)}{most} stages are waiting, and all their files exist")]
+    return findings or [ok(f"{len(waiting)}{most} stages are pending, and all their files exist")]
 
 
 def _check_forgotten_stages(waiting: Iterable[str], items: Mapping[str, StageItem]) -> list[Finding]:
@@ -87,7 +85,7 @@ def _check_stage_objects(items: Mapping[str, StageItem]) -> list[Finding]:
         return []
     return [
         error(
-            f"the objects in _pcaplake/stages of {len(gone)} waiting stages are missing: {', '.join(gone[:5])}",
+            f"the objects in _pcaplake/stages of {len(gone)} pending stages are missing: {', '.join(gone[:5])}",
             "someone deletes objects of this lake: restore them from object versions or a backup; until then the stages are held",
         )
     ]
@@ -132,8 +130,8 @@ def _report_missing_files(case: Case, stage: Stage, table: str, gone: list[str],
         "the captures are gone too"
     )
     return error(
-        f"{where} is waiting, but {len(gone)} of its files with {count_lost_rows(stage, table, gone)} rows are missing: "
-        f"{', '.join(gone[:3])}",
+        f"{where} is not committed yet, but {len(gone)} of its files with {count_lost_rows(stage, table, gone)} rows "
+        f"are missing: {', '.join(gone[:3])}",
         f"restore them; {then}: {uris}. To give up these rows: --repair --accept-loss {table}",
         table=table,
         repair=build_file_loss_repair(case, stage, table, gone) if case.accept_loss == table else None,

@@ -166,7 +166,7 @@ async def test_files_that_a_batch_waits_for_are_gone() -> None:
     assert {(one.check, one.table) for one in found} == {("pending", "packets"), ("files", "captures")}
     (waits,) = [one for one in found if one.check == "pending"]
     assert waits.what.startswith("batch 3, stage ")
-    assert " is waiting, but 1 of its files with 2 rows are missing: packets/" in waits.what
+    assert " is not committed yet, but 1 of its files with 2 rows are missing: packets/" in waits.what
 
 
 async def test_items_of_the_work_list_that_have_no_stage() -> None:
@@ -284,7 +284,7 @@ def queue_of(**facts: Any) -> QueueFacts:
 @pytest.mark.parametrize(
     ("queue", "level", "says", "advises"),
     [
-        (queue_of(), "ok", "q: 3 waiting, 2 in flight, 1 delayed", ""),
+        (queue_of(), "ok", "q: 3 visible, 2 in flight, 1 delayed", ""),
         (queue_of(visibility_timeout=10), "warning", "visibility timeout of 10 s", "60 s or more"),
         (queue_of(dead_letters=None, max_receives=None), "error", "until it is 96 h old", "pcaplake setup"),
         (queue_of(dead_letters=None, not_allowed="SQS queue q-dead"), "error", "q-dead is not allowed", "do not need this right"),

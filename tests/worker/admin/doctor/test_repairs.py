@@ -195,7 +195,7 @@ async def test_held_stages_are_told_and_released() -> None:
     assert stage.stage_id in held.what
     assert "column packet_no is string in the table and long in the rows" in held.what
     change(ground, "packets", {"metaData": before})
-    assert await ground.mended() == ["1 stages are waiting for the next batch again"]
+    assert await ground.mended() == ["1 stages are pending again"]
     assert unwell(await ground.examined()) == set()
     await ground.goes_on("a", "b", "c", "d")
 
