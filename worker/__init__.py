@@ -1,3 +1,3 @@
-"""The part that acts: finds captures, keeps the ledger, writes the lake, and is called from the command line."""
+"""The worker: finds captures, decodes them into lakes, and commits them. It contains the command line and the service."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""`python -m pcaplake.worker` is `pcaplake`: the console script begins here, so that Ctrl-C while it starts is Ctrl-C too."""
+"""The entry point of `pcaplake`, also as `python -m pcaplake.worker`. It handles Ctrl-C from the first import on."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ INTERRUPTED = 130
 
 
 class _Without:
-    """An import hook: a package is as if it were not installed."""
+    """An import hook that hides an installed package."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == self._name:
-            raise ModuleNotFoundError(f"{name} is left out: nothing here needs it", name=name)
+            raise ModuleNotFoundError(f"{name} is hidden, because pcaplake does not use it", name=name)
 
 
 def main() -> NoReturn:
-    """The console script."""
-    # What the start does for nobody is a second of CPU, most of what a short command takes.
-    sys.meta_path.insert(0, _Without("pandas"))  # pyarrow loads it with its first array
+    """Run the command line. Skipping pandas and garbage collection at start saves most of the time of a short command."""
+    sys.meta_path.insert(0, _Without("pandas"))  # pyarrow imports it with its first array
     gc.disable()
     try:
         from pcaplake.worker.cli.app import run_command_line
 
-        gc.freeze()  # modules live as long as the process: no collection has to look at them
+        gc.freeze()  # modules live as long as the process, so the collector can ignore them
         gc.enable()
         sys.exit(run_command_line())
-    except KeyboardInterrupt:  # while the command line was being imported, or after it had nothing more to do
+    except KeyboardInterrupt:  # during the imports, or after the command had finished
         os._exit(INTERRUPTED)
 
 

@@ -1,7 +1,4 @@
-"""One question at a time, with everything that was asked while the last one was under way.
-
-Knows futures. Must not know what is asked: a ledger for captures, a queue for deletions.
-"""
+"""Coalesces requests: one call is in flight, and keys that are asked for meanwhile share the next call."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ V = TypeVar("V")
 
 
 class Batched(Generic[K, V]):
-    """`ask` for one key; `call` gets as many as have come together, each once. Its exception is everybody's."""
+    """Coalesced lookups. `call` gets all waiting keys, each once, and its exception is raised for all of them."""
 
     def __init__(self, call: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]]) -> None:
         self._call = call
@@ -22,7 +19,7 @@ class Batched(Generic[K, V]):
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, key: K) -> V | None:
-        """What the answer has for the key; None where it has nothing."""
+        """The value of the key; None if the answer has none."""
         answer: asyncio.Future[V | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(answer)
         if self._task is None or self._task.done():
@@ -35,11 +32,11 @@ class Batched(Generic[K, V]):
             found, error = dict[K, V](), None
             try:
                 found = dict(await self._call(list(asked)))
-            except Exception as raised:  # noqa: BLE001 -- it belongs to those who asked
+            except Exception as raised:  # noqa: BLE001 -- passed on to the callers of `ask`
                 error = raised
             for key, answers in asked.items():
                 for answer in answers:
-                    if answer.done():  # nobody waits for it any more
+                    if answer.done():  # its caller was cancelled
                         continue
                     if error is not None:
                         answer.set_exception(error)

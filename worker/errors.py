@@ -1,4 +1,4 @@
-"""The errors that decide what happens next. Adapters translate into them, so that no other code names a library's errors.
+"""The errors of the worker. Adapters translate the errors of libraries into these, and the class decides what happens next.
 
 Retryable   throttled, timed out, outcome unknown: keep the work and try again later
 Fatal       wrong settings, no permission, another kind of lake: stop, say what to do, exit with an error
@@ -8,23 +8,23 @@ from __future__ import annotations
 
 
 class PcaplakeError(Exception):
-    """The common ancestor of everything the worker raises on purpose."""
+    """The base class of all errors of the worker."""
 
 
 class Retryable(PcaplakeError):
-    """It may work the next time."""
+    """The same request may succeed later."""
 
 
 class OutcomeUnknown(Retryable):
-    """The request may or may not have been carried out: look before doing it again."""
+    """The request may or may not have been carried out: read the state before you repeat it."""
 
 
 class Fatal(PcaplakeError):
-    """Nothing will work until somebody changes something; the message says what."""
+    """Retrying cannot help: someone must first change something. The message says what."""
 
 
 class NotAllowed(Fatal):
-    """A right is missing. `what`: that which is not allowed; other requests may still be answered."""
+    """A permission is missing. `what`: the operation that is not allowed; others may be."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(what, why)
@@ -35,4 +35,4 @@ class NotAllowed(Fatal):
 
 
 class WrongChoice(Fatal):
-    """What was asked for does not fit the lake that is there: nothing was begun."""
+    """An option does not fit the existing lake. Nothing was changed."""

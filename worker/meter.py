@@ -1,7 +1,4 @@
-"""What the parts tell about themselves: a port, so that none of them knows who counts.
-
-The names are those of worker/telemetry/metrics.py, without their prefix and suffixes.
-"""
+"""The port for metrics. Names are those of worker/telemetry/metrics.py, without prefix and suffixes."""
 
 from __future__ import annotations
 
@@ -9,18 +6,18 @@ from typing import Protocol
 
 
 class Meter(Protocol):
-    """Never raises, never blocks. Labels have few values."""
+    """Records metrics. Methods never raise and never block. Labels must have few distinct values."""
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """So many more of it."""
+        """Add to a counter."""
         ...
 
     def observe(self, name: str, value: float, **labels: str) -> None:
-        """One value of a distribution: seconds, bytes, files."""
+        """Add a value to a histogram: seconds, bytes, files."""
         ...
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        """What it is now. NaN: this process does not know (any more), and shows nothing."""
+        """Set a gauge. NaN: unknown to this process, so the gauge is not exposed."""
         ...
 
 

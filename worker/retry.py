@@ -1,7 +1,7 @@
-"""Tries again what fails for now: exponential backoff with full jitter. The attempts themselves are tenacity's.
+"""Retries with exponential backoff and full jitter, based on tenacity.
 
-Every retry goes through this module, so that all of them wait by the same rule, and tests switch the waiting off in one
-place: `backoff`.
+All retries use this module, so that all wait by the same rule, and tests can switch off the waiting in one place:
+`backoff`.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ Uniform = Callable[[float, float], float]
 
 
 def backoff(failures: int, *, first: float, longest: float, uniform: Uniform = random.uniform) -> float:
-    """Seconds to wait after so many failures in a row.
+    """Seconds to wait after this many failures in a row.
 
-    Drawn between 0 and a limit that is `first` after one failure, doubles with each failure and ends at `longest`.
+    A random value between 0 and a limit. The limit is `first` after one failure, and doubles with each, up to `longest`.
     """
     return uniform(0.0, min(longest, first * 2.0 ** min(max(failures - 1, 0), 32)))
 
 
 def no_jitter(low: float, high: float) -> float:
-    """As `uniform`, waits for the whole limit: for a service that takes a known time until a change holds."""
+    """As `uniform`: always the whole limit, for a service that takes a known time to apply a change."""
     return high
 
 
 def after_attempts(attempts: int) -> Rule:
-    """A `stop` of `Policy`."""
+    """A `stop` for `Policy`: after this many attempts."""
     return stop_after_attempt(attempts)
 
 
 def after_seconds(seconds: float, clock: Callable[[], float]) -> Rule:
-    """A `stop` of `Policy`: gives up at the first failure after so many seconds of the `clock` from now."""
+    """A `stop` for `Policy`: at the first failure that is `seconds` or more from now by `clock`."""
     deadline = clock() + seconds
     return lambda state: clock() >= deadline
 
@@ -52,16 +52,16 @@ _IF_RETRYABLE = retry_if_exception_type(Retryable)
 
 
 def _nothing(state: RetryCallState) -> None:
-    """No one asks to be told of failures."""
+    """Ignore a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What is tried again, after which pause, and until when.
+    """Which attempts are repeated, after which pause, and until when.
 
-    `first`, `longest`, `uniform`: as in `backoff`. `on`: which attempts have failed for now, those that raise Retryable
-    by default. `failed` is called after each of them, the last one too. When `stop` is true the last error is raised, or
-    the last result returned.
+    `first`, `longest`, `uniform`: as in `backoff`. `on`: which attempts are repeated; by default those that raise
+    Retryable. `failed` is called after each of these, including the last. When `stop` is true, the last error is raised
+    or the last result returned.
     """
 
     stop: Rule
@@ -74,9 +74,9 @@ class Policy:
     async def run(
         self, request: Callable[[], Awaitable[T]], sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     ) -> T:
-        """The result of the first attempt that has not failed."""
+        """The result of the first successful attempt."""
 
-        async def attempt() -> T:  # tenacity awaits only what is an `async def` itself
+        async def attempt() -> T:  # tenacity awaits only functions declared `async def`
             return await request()
 
         async def pause(seconds: float) -> None:
@@ -108,7 +108,7 @@ def _last(state: RetryCallState) -> Any:
 async def outlast_outage(
     request: Callable[[], Awaitable[T]], sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> T:
-    """Its result; what is Retryable is tried again for up to a minute, so that a long job outlasts a short outage."""
+    """The result of `request`, which is retried for about a minute, so that a long job survives a short outage."""
 
     def failed(state: RetryCallState) -> None:
         assert state.outcome is not None

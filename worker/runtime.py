@@ -1,4 +1,4 @@
-"""The clocks, the randomness and the metrics that a lake works with. Tests give their own, so that a run can be repeated."""
+"""Clocks, randomness and metrics of a lake. Tests pass their own, so that runs are reproducible."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from .meter import SILENT, Meter
 
 
 def _no_step(name: str) -> None:
-    """Nobody watches steps."""
+    """Ignore the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """`clock`: seconds of a monotonic clock, for every interval and timeout. `now`: epoch seconds, only for timestamps.
+    """The dependencies of a lake that are not deterministic.
+
+    `clock`: seconds of a monotonic clock, for every interval and timeout. `now`: epoch seconds, only for timestamps.
 
     `step` is called with the name of each numbered step of docs/exactly-once.md, before and after it ("before commit.4").
     """
@@ -30,5 +32,5 @@ class Runtime:
     step: Callable[[str], None] = _no_step
 
     def new_id(self) -> str:
-        """32 hex digits that nobody else has; safe in any thread."""
+        """A unique id of 32 hex digits; safe in any thread."""
         return f"{self.rng.getrandbits(128):032x}"

@@ -1,4 +1,4 @@
-"""Lines for people on stderr: progress, and warnings of the log. For programs without a progress bar, such as Spark jobs."""
+"""Progress and log warnings on stderr, for programs without a progress bar, such as Spark jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C of a process that serves: the first one stops it in order, the second one at once."""
+"""SIGTERM and Ctrl-C of a service: the first one stops it gracefully, the second one at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECOND_SIGNAL = 130  # exit code
 
 
 def on_stop_signals(stop: Callable[[], object]) -> None:
-    """Call `stop` at the first signal, in the event loop that runs."""
+    """Call `stop` at the first signal, in the running event loop."""
     stopping = False
 
     def caught() -> None:

@@ -1,7 +1,7 @@
-"""Compiles the kernels that read and write, once, and keeps the machine code beside their source.
+"""Compiles all kernels once; numba stores the machine code beside their source.
 
-`python -m pcaplake.worker.warm` is the last step of a set-up. It reads a short drive and writes it, so that every kernel is
-compiled for the types that it gets later.
+`python -m pcaplake.worker.warm` is the last step of an installation. It reads and writes a short drive, so that every
+kernel is compiled for the types that it gets later.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTICE = "compiling the decode kernels, once, about a minute"
 
 
 def kernels() -> Iterator[Any]:
-    """Every compiled function that is kept on disk."""
+    """All kernels that numba caches on disk."""
     found = set()
     for package in PACKAGES:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
@@ -49,7 +49,7 @@ def kernels() -> Iterator[Any]:
 
 
 def is_warm() -> bool:
-    """Whether every kernel is on disk, for this source and this processor, so that the next start compiles nothing."""
+    """Are all kernels on disk, for this source and this processor, so that nothing is compiled?"""
     for kernel in kernels():
         # numba has no public function for this; the index is {} if it is absent or of another source
         index = kernel._cache._cache_file._load_index() if kernel._cache._cache_file else {}
@@ -60,14 +60,14 @@ def is_warm() -> bool:
 
 
 def compile_missing(say: Callable[[str], None]) -> None:
-    """Compile the kernels that are not compiled yet; `say` is told first, because it takes about a minute."""
+    """Compile the missing kernels. Calls `say` before, because that takes about a minute."""
     if not is_warm():
         say(NOTICE)
         warm()
 
 
 def warm() -> None:
-    """Read and write a short drive, and columns of every shape. Kernels that are not on disk are compiled on the way."""
+    """Read and write a short drive, and columns of every kind. This compiles the kernels that are not on disk."""
     warm_writer()
     schemas = {name: spec.schema for name, spec in TABLES.items()}
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
@@ -85,7 +85,7 @@ def warm() -> None:
 
 
 def _rare() -> bytes:
-    """A pcapng file with what a short drive lacks: many addresses, and a region of garbage between two packets."""
+    """A pcapng file with cases that a short drive lacks: many addresses, and garbage between two packets."""
     packets = [
         Packet(n, BACKBONE, frames.build_ethernet_frame(bytes(6), n.to_bytes(6, "big"), 0x88B5, bytes(46)), 0, None)
         for n in range(5000)

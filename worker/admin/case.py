@@ -1,4 +1,4 @@
-"""A lake that is opened for administration: its lake.json, its ledger, and what logs and manifests say of batches.
+"""A lake that is opened for administration: its lake.json, its ledger, and the batches in logs and manifests.
 
 The doctor, `pcaplake status`, `pcaplake maintain` and Spark's VACUUM share it. Nothing here changes a lake: logs are read
 without the lock table, because a read through the lock table completes what other writers left incomplete.
@@ -146,7 +146,7 @@ class Case:
         try:
             named = await self.open_named_ledger(identity, False)
         except (Fatal, Retryable):
-            named = None  # `open_ledger` says why
+            named = None  # `open_ledger` reports why
         try:
             self.copy_of = await find_original_lake(self.store, identity, named)
         except NotAllowed:  # as for a worker's role; adopting without this right fails later
@@ -185,9 +185,9 @@ class Case:
         self.opened.clear()
 
     def require_identity_and_ledger(self) -> tuple[Identity, Ledger]:
-        """lake.json and the ledger. Raises NotExamined if one of them is not available."""
+        """lake.json and the ledger. Raises NotExamined if one of them is missing."""
         if self.identity is None or self.ledger is None:
-            raise NotExamined("the lake's ledger is not at hand, see above")
+            raise NotExamined("the lake's ledger is not available, see above")
         return self.identity, self.ledger
 
     async def read_batch_state(self) -> BatchState:

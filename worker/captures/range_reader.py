@@ -29,9 +29,9 @@ _LOOP_CHECK = 5.0
 
 
 class Budget:
-    """The bytes that all captures of a process may hold in memory. First come, first served; for one event loop.
+    """Limits the bytes of captures that a process holds in memory. First come, first served; for one event loop.
 
-    A request for more than the limit succeeds when nothing else is held, because it would wait for ever otherwise.
+    A request for more than the limit succeeds when no bytes are held, because it would wait for ever otherwise.
     """
 
     def __init__(self, limit: int) -> None:
@@ -161,7 +161,7 @@ class RangeReader(io.RawIOBase):
         return count
 
     def require_unchanged(self) -> None:
-        """Nothing to check: reading a changed object fails."""
+        """Do nothing: reading a changed object fails."""
 
     def rewind(self) -> None:
         """Start again from the beginning. This costs no request while only the first chunk was read."""

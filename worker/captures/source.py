@@ -1,6 +1,6 @@
 """Opens captures: local files, and objects of every store that `obstore` opens.
 
-Handles paths and URIs, and identifies a capture by URI and eTag. Does not know the contents of captures or the lake.
+A capture is identified by URI and eTag.
 
 A capture that changes while it is read is refused, because the bytes read belong to no single version of it.
 """
@@ -174,7 +174,7 @@ class RemoteFile(io.RawIOBase):
             return self._body.readinto(out)
 
     def require_unchanged(self) -> None:
-        """Nothing to check: reading a changed object fails."""
+        """Do nothing: reading a changed object fails."""
 
     def close(self) -> None:
         if not self.closed and hasattr(self, "_body"):  # as `LocalFile._fd`

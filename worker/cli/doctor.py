@@ -118,7 +118,7 @@ def doctor(
 def create_subject(
     config: Path | None, lake: str | None, ledger: Path | None, storage_option: list[str] | None, *, adopt: bool = False
 ) -> Subject:
-    """What was named on the command line or in the settings. WrongSetting where there is no such lake."""
+    """The subject that the options or settings name. Raises WrongSetting if there is no such lake."""
     settings = FleetSettings.load(config, storage_option=storage_option)
     if ledger is not None and lake is None:
         lake = settings.lake
@@ -137,7 +137,7 @@ def create_subject(
 
 @contextmanager
 def _show_progress() -> Iterator[Callable[[str], None]]:
-    """On a terminal: what is being looked at."""
+    """On a terminal, show which check runs."""
     if not screen.err.is_terminal:
         yield lambda what: None
         return
@@ -146,7 +146,7 @@ def _show_progress() -> Iterator[Callable[[str], None]]:
 
 
 def report_as_dict(report: Report) -> dict[str, Any]:
-    """What `--json` prints."""
+    """The object that `--json` prints."""
     return {
         "well": report.well,
         "errors": report.count_findings("error"),

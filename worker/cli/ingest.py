@@ -150,7 +150,7 @@ def run_ingest(
     json: bool = False,
     step: Callable[[str], None] = lambda name: None,
 ) -> int:
-    """The whole run -> exit code. WrongSetting, NotThere and Fatal as they come; `step` is told of numbered steps."""
+    """Run the ingest -> exit code. Raises WrongSetting, NotThere and Fatal. `step`: as in `Runtime`."""
     profile = settings.load_vehicle_profile()
     store = Store.open(settings.lake, settings.storage_options_for(settings.lake))
     if store.local is None and settings.ledger is None:
@@ -166,7 +166,7 @@ def run_ingest(
     if settings.mode == "overwrite":
         if not refs:
             raise Fatal(f"nothing was replaced: there is no capture in {', '.join(names)}")
-        # in no event loop, which would take the Ctrl-C at the question
+        # outside of an event loop, which would catch a Ctrl-C at the question
         _confirm_overwrite(store, asyncio.run(_count_rows_to_remove(store)), yes)
 
     async def open_lake_and_ingest() -> bool:
@@ -229,7 +229,7 @@ async def _count_rows_to_remove(store: Store) -> dict[str, int]:
 
 
 def _confirm_overwrite(store: Store, rows: Mapping[str, int], yes: bool) -> None:
-    """Say what an overwrite will remove, and ask. WrongSetting where nobody can be asked, Fatal for a no."""
+    """Print what an overwrite will remove, and ask. WrongSetting without a terminal, Fatal if the answer is no."""
     if not rows:
         return
     named = ", ".join(f"{name} {count:,}" for name, count in rows.items())
@@ -239,7 +239,7 @@ def _confirm_overwrite(store: Store, rows: Mapping[str, int], yes: bool) -> None
     if not sys.stdin.isatty():
         raise WrongSetting("--mode overwrite: there is no terminal to confirm this; pass --yes to remove these rows")
     if not typer.confirm("Replace them?", err=True):
-        raise Fatal("nothing was replaced, as you answered")
+        raise Fatal("nothing was replaced, because you answered no")
 
 
 def _stop_on_interrupt(work: Ingest, *, overwrites: bool) -> asyncio.Event:
@@ -262,7 +262,7 @@ def _stop_on_interrupt(work: Ingest, *, overwrites: bool) -> asyncio.Event:
 
 
 def _total_cpu_seconds() -> float:
-    """Of this process, its start included, and of those it made."""
+    """CPU seconds of this process since its start, and of its child processes."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 

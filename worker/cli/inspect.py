@@ -100,7 +100,7 @@ def _summary_as_dict(summary: Summary, packets: Counter[str], sizes: Counter[str
 
 
 def _format_timestamp(ns: int | None) -> str | None:
-    """RFC 3339 with nanoseconds."""
+    """An RFC 3339 timestamp with nanoseconds."""
     if ns is None:
         return None
     return f"{datetime.fromtimestamp(ns // _NS, UTC):%Y-%m-%dT%H:%M:%S}.{ns % _NS:09d}Z"

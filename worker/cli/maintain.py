@@ -95,7 +95,7 @@ def maintain(
 
 
 async def _read_tables_to_leave_alone(store: Store, ledger: Path | None) -> dict[str, str]:
-    """Tables to leave alone; it raises Fatal or Retryable where that, or which files wait, cannot be told."""
+    """table -> why it is skipped. Raises Fatal or Retryable if these tables or the uncommitted files cannot be determined."""
     case = create_local_case(store, ledger)
     try:
         await find_uncommitted_stages(case)
@@ -105,7 +105,7 @@ async def _read_tables_to_leave_alone(store: Store, ledger: Path | None) -> dict
 
 
 def _make_uncommitted_files_reader(store: Store, ledger: Path | None) -> Callable[[], frozenset[str]]:
-    """What asks the lake's ledger and manifests; it raises Fatal or Retryable where they cannot tell."""
+    """A function that reads the uncommitted files from ledger and manifests; it raises Fatal or Retryable if it cannot."""
 
     async def read_uncommitted_files() -> frozenset[str]:
         case = create_local_case(store, ledger)

@@ -66,7 +66,7 @@ def reconcile(
 
 
 def _find_places(settings: FleetSettings, names: list[str]) -> tuple[tuple[Place, ...], tuple[str, ...]]:
-    """What was named, or what the routes are about; a glob only if it is the only one."""
+    """The places that the arguments name, or those of the routes; a glob must be the only argument."""
     try:
         if not names:
             return find_watched_places(settings.load_routes(), by="s3://BUCKET/PREFIX"), ()

@@ -66,7 +66,7 @@ def redrive(
         )
         done = True
     finally:
-        if done or tally.found:  # what was moved before an error or Ctrl-C is told; a failure to begin has no summary
+        if done or tally.found:  # also after an error or Ctrl-C, unless it failed before the first letter
             if json:
                 screen.as_json({**asdict(tally), "letters": [_letter_as_dict(letter) for letter in letters]})
             else:

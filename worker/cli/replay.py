@@ -101,7 +101,7 @@ class ObjectFilter:
 
 @dataclass(slots=True)
 class ReplayRun:
-    """Places gone through, with everything that needs. `missing`: some of what no lake has had."""
+    """One run over all places. `missing`: up to SHOWN captures that no lake has."""
 
     settings: FleetSettings
     places: Collection[Place]
@@ -112,10 +112,10 @@ class ReplayRun:
     tally: Tally = field(default_factory=Tally)
     missing: list[str] = field(default_factory=list)
     waiting: int | None = None
-    """Messages in the queue when it began; None: it was not asked."""
+    """Messages in the queue at the start; None: not read."""
 
     async def run_all_places(self, start_after: str = "") -> None:
-        """WrongSetting, Fatal and Retryable as they come; `tally` says how far it is."""
+        """Raises WrongSetting, Fatal and Retryable; `tally` has the progress."""
         settings, routes = self.settings, self.settings.load_routes()
         async with contextlib.AsyncExitStack() as stack:
             clients = stack.enter_context(Clients(region=settings.region, options=settings.storage_option))
@@ -156,7 +156,7 @@ class ReplayRun:
 
 @contextlib.contextmanager
 def print_outcome_at_end(run: ReplayRun, json: bool, start_after: str = "") -> Iterator[None]:
-    """How far it came, also when it is stopped."""
+    """Print the outcome at the end of the block, also after an error or Ctrl-C."""
     complete = False
     try:
         yield
@@ -171,7 +171,7 @@ def print_outcome_at_end(run: ReplayRun, json: bool, start_after: str = "") -> I
 
 
 def describe_tally(tally: Tally) -> str:
-    """One line for people."""
+    """The counts as one line."""
     parts = (
         (tally.announced, "announced"),
         (tally.absent - tally.announced, "not in any lake"),
@@ -209,7 +209,7 @@ def make_uri_printer(on: bool) -> Callable[[ObjectRef], Any]:
 
 @contextlib.asynccontextmanager
 async def _show_progress(look: Callable[[], str]) -> AsyncIterator[None]:
-    """A line that moves, on a terminal."""
+    """A status line on a terminal."""
     if not screen.err.is_terminal:
         yield
         return

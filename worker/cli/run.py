@@ -55,5 +55,5 @@ def run(
     code = asyncio.run(run_service(settings))
     sys.stdout.flush()
     sys.stderr.flush()
-    # everything is closed; a request of the store's client that nobody waits for must not end this badly
+    # everything is closed; an abandoned request of the store's client must not change the exit code
     os._exit(code)

@@ -93,7 +93,7 @@ def setup(
             return
         steps = Steps(dry_run=dry_run, show=lambda step: None if json else _show_step(step, dry_run))
         notified_places = places if notifications else ()
-        # what cannot be is said at once
+        # fail before anything is created if S3 would refuse the notifications
         making.announcements(clients, notified_places, making.arn_of(clients, name, there))
         making.make_tables(clients, settings, steps)
         queue = queues.ensure(clients.sqs, name, steps, dead_letters=dead_letters, visibility_timeout=timeout)
@@ -153,7 +153,7 @@ def _build_policies(
 def _build_policies_or_note(
     write: Callable[[queues.Found | None], dict[Role, Any]], queue: queues.Found | None, notes: list[str]
 ) -> dict[Role, Any]:
-    """In a dry run nobody may know the account yet."""
+    """The policies, or a note: in a dry run the account may be unknown."""
     try:
         documents = write(queue)
     except Fatal as error:

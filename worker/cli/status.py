@@ -79,12 +79,12 @@ async def _watch_status(subject: Subject, every: float) -> None:
 
 
 def status_as_dict(now: Status) -> dict[str, Any]:
-    """What `--json` prints. Ages are seconds, sizes bytes; null is what nobody knows."""
+    """The object that `--json` prints. Ages in seconds, sizes in bytes; null: unknown."""
     return asdict(now)
 
 
 def render_status(now: Status) -> RenderableType:
-    """The screen."""
+    """The status as a screen for rich."""
     return Group(*_render_lines(now))
 
 

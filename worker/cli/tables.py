@@ -35,7 +35,7 @@ def tables(
 
 
 def open_lake_store(lake: str | None, storage_option: list[str] | None) -> Store:
-    """The store of a lake that is there. WrongSetting where there is none."""
+    """The store of an existing lake. Raises WrongSetting if there is none."""
     settings = Settings.load(lake=lake, storage_option=storage_option)
     store = Store.open(settings.lake, settings.storage_options_for(settings.lake))
     if asyncio.run(read_identity(store)) is None:

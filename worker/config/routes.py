@@ -1,7 +1,7 @@
 """Routes: which capture goes to which lake, and with which profile it is read.
 
 Files of a lake are never read as captures. Profiles and URIs of lakes are checked when routes are loaded, so that a wrong
-one is refused at the start. Does not know queues, the contents of stores, or decoders. `EXAMPLE` shows all keys.
+one is refused at the start. `EXAMPLE` shows all keys.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _RoutesParser:
         if isinstance(value, str) and value:
             return value
         if value is not None:
-            self._add_problem(f"{key} is {value!r}; write a text, in quotes")
+            self._add_problem(f"{key} is {value!r}; write a string, in quotes")
         elif needed:
             self._add_problem(f"{key} is missing")
         return ""

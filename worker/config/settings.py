@@ -1,6 +1,6 @@
 """Settings of commands, from options and the environment (`PCAPLAKE_<NAME>`); options take precedence.
 
-The only code that reads the environment. Knows names, units and limits, but not how settings are used.
+This package is the only code that reads the environment.
 """
 
 from __future__ import annotations
@@ -271,4 +271,4 @@ def explain_validation_error(
 def suggest_setting(word: str, known: Collection[str], prefix: str = "") -> str:
     """Suggests a setting with a similar name. `prefix` is only shown: comparing it would make all names similar."""
     close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {prefix + close[0]!r}?" if close else "docs/settings.md lists what there is"
+    return f"did you mean {prefix + close[0]!r}?" if close else "docs/settings.md lists all settings"

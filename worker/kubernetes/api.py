@@ -1,7 +1,7 @@
 """Requests to the Kubernetes API server in JSON, and the errors that its answers stand for.
 
-Uses the asyncio client of the package `kubernetes`, and does not know pods, leases or jobs. Objects stay maps, because the
-client's models drop every field that is newer than the client.
+Uses the asyncio client of the package `kubernetes`. Objects stay maps, because the client's models drop every field that is
+newer than the client.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kubernetes.aio import client, config
 from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
 
 TRANSPORT = (aiohttp.ClientError, OSError, TimeoutError)
-"""What a request raises if there is no answer; the client passes these exceptions on."""
+"""The exceptions of a request without a response, which the client does not translate."""
 REQUEST = 5.0  # seconds
-LASTING = 30.0  # seconds after which a refusal is final
+LASTING = 30.0  # seconds; a refusal that lasts longer is final
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 _ROLE = "the Role must allow this (docs/operator.md has the rules), and no quota or webhook may forbid it"
 

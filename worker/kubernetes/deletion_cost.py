@@ -3,7 +3,7 @@
 `controller.kubernetes.io/pod-deletion-cost` (Kubernetes 1.22; KEP-2255): pods with a lower cost are removed first, and a
 pod without the annotation has cost 0. KEP-2255 warns against updates at the rate of a metric, so the cost is a coarse level
 that is written only when it changes, and not often. It is a hint: a failed write is counted and repeated later, and a busy
-pod that is removed anyway drains and loses no data. The work in progress is a callable, so this does not know the service.
+pod that is removed anyway drains and loses no data.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DeletionCost:
         self._meter, self._clock, self._sleep = meter, clock, sleep
 
     async def run(self) -> None:
-        """Starts with a write, because a restarted container finds the annotation of the container before it."""
+        """Write at once, because the annotation of the previous container remains after a restart, then on changes."""
         written: int | None = None
         next_write, failures = self._clock(), 0
         while True:

@@ -1,6 +1,6 @@
 """Lists, creates and deletes the Jobs of one operator in its namespace.
 
-Uses the paths and fields of batch/v1, and does not know when a Job is due.
+`schedule.py` decides when a Job is due.
 """
 
 from __future__ import annotations

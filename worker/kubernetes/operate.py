@@ -1,7 +1,4 @@
-"""Runs `pcaplake operator`: connects, serves metrics and health, takes part in the election, stops on a signal.
-
-Only puts the parts together; what they do is in their own modules.
-"""
+"""Runs `pcaplake operator`: connects, serves metrics and health, takes part in the election, stops on a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leader's loop: list the Jobs, decide, launch and delete Jobs, log and count what became of them.
+"""The leader's loop: list the Jobs, decide, launch and delete Jobs, log and count their outcomes.
 
 schedule.py decides, and jobs.py talks to the cluster. The loop needs no state of its own: the Jobs in the cluster say what
 was launched, so the next leader continues where this one stopped.
@@ -72,7 +72,7 @@ class Operator:
             self._turned = None
 
     async def turn(self) -> None:
-        """Lists the Jobs once and does what is due."""
+        """List the Jobs once, launch those that are due, and delete old ones."""
         try:
             there = await self._jobs.there()
         except Forbidden as error:

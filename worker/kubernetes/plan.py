@@ -1,6 +1,6 @@
 """The operator's plan, which Jobs to launch and when: a YAML file, usually from a ConfigMap (docs/operator.md).
 
-Parses the file and builds Jobs from templates. Does not know the API server or the running Jobs.
+Parses the file and builds Jobs from templates.
 
     timezone: Europe/Berlin
     template: spark-job.yaml        # a batch/v1 Job beside this file, or the map itself

@@ -68,7 +68,7 @@ def write_sample_captures(
 
 
 def recording_boundaries(seconds: float) -> list[int]:
-    """When each recording of a drive begins, and when the last one ends (ns since 1970); midnight is in the second one."""
+    """The start times of the recordings of a drive, and the end of the last (ns since 1970); the second spans midnight."""
     length_ns = round(seconds * SECOND)
     start_ns = MIDNIGHT_NS - round(length_ns * 0.6)
     return [start_ns + round(length_ns * share) for share in (0.0, 0.4, 0.8, 0.9, 1.0)]

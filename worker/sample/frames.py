@@ -1,7 +1,7 @@
 """Builds frames byte by byte: Ethernet to SOME/IP-SD, CAN and TECMP, as a device on the network sends them.
 
-This module knows wire layouts, but not vehicles, clocks or files. It shares no declaration with `parser`: a sample built from
-the decoder's own headers could not reveal a wrong one. All integers are big endian unless noted.
+It shares no declaration with `parser`, because a sample that is built from the decoder's own headers could not reveal a
+wrong one. All integers are big-endian unless noted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def build_ipv4_packet(
     fragment: int = 0x4000,
     dscp: int = 0,
 ) -> bytes:
-    """RFC 791 without options; `fragment` is flags and offset as they stand in the header (0x4000: don't fragment)."""
+    """RFC 791 without options; `fragment`: flags and offset as in the header (0x4000: don't fragment)."""
     layout, length = ">BBHHHBBH4s4s", 20 + len(payload)
     head = struct.pack(layout, 0x45, dscp << 2, length, identification, fragment, 64, protocol, 0, src, dst)
     return b"".join((head[:10], internet_checksum(head).to_bytes(2, "big"), head[12:], payload))

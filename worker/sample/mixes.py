@@ -7,8 +7,6 @@
 All send about 10 000 packets a second. The first 100 000 packets are made one by one; longer files repeat that block
 while the clocks (records, TECMP entries) run on, so that making gigabytes takes little longer than writing them. So N
 seconds of a mix are always the beginning of 2 N seconds.
-
-This module knows frames and the bytes of a record, but not folders, vehicles or profiles.
 """
 
 from __future__ import annotations

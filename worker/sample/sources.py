@@ -1,7 +1,4 @@
-"""What the sources of a drive have in common: addresses, times, and payloads that look like signals.
-
-This module knows a vehicle's interfaces and addresses, but not its messages.
-"""
+"""Shared by the sources of a drive: interfaces, addresses, times, and payloads that look like signals."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a process tells about itself: logs, metrics, health, traces. Needs the extra `aws`; `otel` for traces."""
+"""Logs, metrics, health checks and traces of a process. Needs the extra `aws`; `otel` for traces."""

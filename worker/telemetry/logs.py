@@ -1,6 +1,6 @@
-"""What is logged, as one JSON object a line or as text for people, each with the ids of what it is about.
+"""Formats log records as JSON lines or as text, with the ids of the message and the capture that they are about.
 
-Knows structlog (the extra `aws`); all other modules use the standard library's loggers. Must not know what they say.
+Only this module uses structlog (the extra `aws`); all others use the standard library's loggers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pcaplake.worker.plain_text import to_json, visible
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CHATTY = ("aiobotocore", "aiohttp", "asyncio", "botocore", "opentelemetry", "urllib3")
-"""Below `warning` they tell of every request, with its signature."""
+"""Loggers that log every request with its signature at levels below `warning`."""
 
 
 def bind_log_context(**ids: str) -> None:
-    """Add these to every line that this task and the tasks it starts log from now on.
+    """Add these ids to all later log records of this task and of the tasks that it starts.
 
-    A thread of an executor has a context of its own; `asyncio.to_thread` takes the task's along.
+    A thread of an executor has its own context; `asyncio.to_thread` passes the task's context on.
     """
     structlog.contextvars.bind_contextvars(**ids)
 
@@ -34,7 +34,7 @@ def configured_logging(
     level: Literal["debug", "info", "warning", "error"] = "info",
     stream: TextIO | None = None,
 ) -> Iterator[None]:
-    """Everything that is logged goes to `stream` (stderr by default); as before at the end."""
+    """Log to `stream` (default: stderr) within the block; restores the previous configuration."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_create_formatter(format, colors=stream.isatty()))
@@ -58,7 +58,7 @@ def configured_logging(
 def _escape_log_values(
     logger: structlog.typing.WrappedLogger, method: str, event_dict: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """What is logged names files and keys of strangers. The renderer shows values that are no texts as Python does."""
+    """Escape strings, because names of files and keys may contain control characters. The renderer shows others by `repr`."""
     return {
         name: visible(value, keep="\n" if name == "exception" else "") if isinstance(value, str) else value
         for name, value in event_dict.items()
@@ -80,7 +80,7 @@ def _create_formatter(format: str, *, colors: bool) -> logging.Formatter:
         ]
     else:
         about.append(structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False))
-        # the default shows the locals of every frame: hundreds of lines, in which settings and secrets stand
+        # the default shows the locals of every frame: hundreds of lines, which may contain secrets
         plain = structlog.dev.plain_traceback
         shown = [
             structlog.processors.format_exc_info,

@@ -1,7 +1,4 @@
-"""How late the event loop wakes who sleeps: what blocks it delays heartbeats, requests and commits alike.
-
-Knows two clocks' worth of arithmetic. Must not know what blocks.
-"""
+"""Measures the delay of the event loop: code that blocks it delays heartbeats, requests and commits."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _REMEMBERED = 60
 
 
 class LoopDelay:
-    """`run` until cancelled. `clock`: monotonic seconds; `sleep` goes with it."""
+    """Measures the delay while `run` runs. `clock`: monotonic seconds, for which `sleep` sleeps."""
 
     def __init__(
         self,
@@ -31,7 +28,7 @@ class LoopDelay:
         self._delays: deque[float] = deque(maxlen=_REMEMBERED)
 
     async def run(self) -> None:
-        """Measure; the longest delay of the last half minute is shown, so that no scrape misses it."""
+        """Measure until cancelled. The gauge has the longest delay of the last 30 s, so that no scrape misses it."""
         while True:
             self._awake = self._clock()
             await self._sleep(INTERVAL)
@@ -40,5 +37,5 @@ class LoopDelay:
 
     @property
     def seconds_late(self) -> float:
-        """Seconds by which the loop is late now."""
+        """The current delay in seconds."""
         return max(0.0, self._clock() - self._awake - INTERVAL)

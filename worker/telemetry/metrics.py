@@ -1,6 +1,6 @@
-"""The table of all metrics: names, units, labels and what each tells an operator.
+"""The table of all metrics: names, units, labels and meanings.
 
-docs/metrics.md is made from it. Code that counts sees only the port in worker/meter.py and names a metric by its key here.
+docs/metrics.md is generated from it. Code that records metrics uses the port in worker/meter.py and the keys of this table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FILES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 
 
 
 Label = str | Mapping[str, str]
-"""A label's values: described in words, or each of them with a note (empty: none)."""
+"""The values of a label: a description, or each value with a note (may be empty)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Metric:
     """A metric that Prometheus scrapes, under `name`.
 
     `of` and `pick`: the histogram whose smallest or largest value this gauge holds. `beside`: a counter with the same
-    labels; for each of its series this counter has one, too, which begins at 0.
+    labels; when one of its series is created, the same series of this counter is created with the value 0.
     """
 
     name: str

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class _Gauges(Collector):
-    """Gauges that appear when they are first set: a 0 that nothing measured would be wrong."""
+    """Gauges that are exposed only once they are set, because 0 would be a wrong value before that."""
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
         self._metrics = metrics
@@ -57,7 +57,7 @@ class PrometheusMeter:
     def __init__(self, registry: CollectorRegistry, *, strict: bool = False) -> None:
         self._strict = strict
         self._reported: set[str] = set()
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter is two series
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # otherwise each counter has two series
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         self._extremes: dict[str, list[str]] = {}

@@ -1,9 +1,7 @@
-"""A small HTTP server beside the service: /metrics for Prometheus, /healthz and /readyz for whoever restarts it.
+"""The HTTP server of the service: /metrics for Prometheus, /healthz and /readyz for Kubernetes. The checks are callables.
 
-Knows aiohttp (it comes with the extra `aws`). Must not know what is checked: checks are callables.
-
-    /healthz    does it still move? 503: only a restart helps. Must not depend on other services: their outage is not ours
-    /readyz     does it do its work? 503: not yet, or not any more
+/healthz    503: only a restart helps. Independent of other services, because a restart cannot end their outage
+/readyz     503: the service does not work yet, or no longer
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from pcaplake.worker.errors import Fatal
 log = logging.getLogger(__name__)
 
 Check = Callable[[], str | None]
-"""Why it is bad, None when it is well. An exception is bad, too. It must not block."""
+"""Returns why the check fails, or None. An exception is a failure, too. Must not block."""
 
 
 class Server:
-    """`async with Server(...)`. `health` and `ready` may be filled in later, by name; empty is well.
+    """The server: `async with Server(...)`. Checks can be added to `health` and `ready` at any time; without checks: 200.
 
-    `port` 0 takes a free one; `self.port` is then that one.
+    `port` 0 selects a free port, which is then `self.port`.
     """
 
     def __init__(self, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 9464) -> None:
@@ -39,7 +37,7 @@ class Server:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Fatal when nobody may listen there, or somebody does."""
+        """Listen. Raises Fatal if the port is in use or not allowed."""
         app = web.Application()
         app.router.add_get("/metrics", self._serve_metrics)
         app.router.add_get("/healthz", _create_check_handler(self.health))
@@ -59,7 +57,7 @@ class Server:
         log.info("/metrics, /healthz and /readyz are on %s:%d", self.host, self.port)
 
     async def close(self) -> None:
-        """Listen no more; requests that are being answered get a second."""
+        """Stop listening; running requests have one second to finish."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -91,5 +89,5 @@ def _create_check_handler(checks: Mapping[str, Check]) -> Callable[[web.Request]
 def _run_check(check: Check) -> str | None:
     try:
         return check()
-    except Exception as error:  # noqa: BLE001 -- whatever it is, it is not well
+    except Exception as error:  # noqa: BLE001 -- any exception is a failed check
         return f"{type(error).__name__}: {error}"

@@ -1,7 +1,6 @@
-"""Spans for OpenTelemetry, where the extra `otel` is installed and somebody collects them; else they cost nothing.
+"""OpenTelemetry spans over OTLP/HTTP, if the extra `otel` is installed and an endpoint is set; otherwise they cost nothing.
 
-Knows the SDK and OTLP over HTTP. Must not know what is traced. Sampling, headers and resource are what the `OTEL_...`
-variables say, which the SDK reads.
+The SDK reads sampling, headers and resource from the `OTEL_...` variables.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from pcaplake.worker import VERSION
 
 log = logging.getLogger(__name__)
 
-_QUEUED = 2048  # spans; one request takes them all, so that the end waits for few
-_tracer: Any = None  # of the process, as long as `exported_traces`
+_QUEUED = 2048  # spans; one request sends all of them, so that shutdown is short
+_tracer: Any = None  # of the process, within `exported_traces`
 
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[object]:
-    """`with span("capture", uri=...)`: a span below the one around it in this task; an exception makes it a failure."""
+    """A span: `with span("capture", uri=...)`. Its parent is the task's current span; an exception marks it as failed."""
     return nullcontext() if _tracer is None else _tracer.start_as_current_span(name, attributes=attributes)
 
 
 @contextmanager
 def exported_traces(endpoint: str | None, *, timeout: float = 5.0) -> Iterator[None]:
-    """Within it, spans go to `endpoint`, the whole URL; None: nowhere. What is left is sent at the end, which blocks.
+    """Send spans to `endpoint` (a complete URL) within the block; None: do nothing. The end blocks to send the rest.
 
-    `timeout`: seconds of one request with its repeats. Who cannot be reached costs spans and a line in the log.
+    `timeout`: seconds of one request with its retries. If the endpoint cannot be reached, spans are lost and this is logged.
     """
     global _tracer
     provider = None if endpoint is None else _create_provider(endpoint, timeout)

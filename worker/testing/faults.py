@@ -1,7 +1,7 @@
-"""Faults at named points of the in-memory adapters, and the death of a real process at a step.
+"""Injects faults at named points of the in-memory adapters, and kills a real process at a step. Only for tests.
 
-Every operation of an adapter goes through a `Faults`: a test can make it fail, lose its answer, or let its process die
-before or after it. `crash_at_step` kills a real process. Nothing here reads the environment, and only tests need it.
+Every operation of an adapter goes through a `Faults`: a test can make it fail, lose its answer, or kill its process before
+or after it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ Kind = Literal["error", "lost", "dead before", "dead after"]
 
 
 class Killed(BaseException):
-    """The process is dead here; no `except Exception` may live on."""
+    """The simulated process was killed. A BaseException, so that no `except Exception` catches it."""
 
 
 class Faults:
-    """Named points: `store.get a/b`, `ledger.stage s1`; patterns are the shell's. Without rules nothing ever fails."""
+    """The faults of one simulated process, by named points such as `store.get a/b` or `ledger.stage s1`."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[str, Kind]] = []
         self.seen: list[str] = []
 
     def inject_fault(self, pattern: str, kind: Kind, times: int = 1) -> None:
-        """The next `times` points that match: `error` nothing happens, `lost` it happens and the answer is lost."""
+        """Inject a fault at the next `times` points that match the shell pattern.
+
+        `error`: the operation fails and nothing happens. `lost`: it succeeds and the answer is lost. `dead before`, `dead
+        after`: the process is killed.
+        """
         self.waiting += [(pattern, kind)] * times
 
     async def run_with_faults(self, point: str, effect: Callable[[], T]) -> T:
-        """Carry out `effect`, which never awaits, as one step that others see whole or not at all."""
+        """Run `effect` as one atomic step, with the fault that is due at this point."""
         self.seen.append(point)
         rule = next((rule for rule in self.waiting if fnmatchcase(point, rule[0])), None)
         if rule is not None:
@@ -43,7 +47,7 @@ class Faults:
 
 
 def apply_fault(point: str, kind: Kind | None, effect: Callable[[], T]) -> T:
-    """One operation with a fault of this kind, or with none."""
+    """Run an operation with a fault of this kind; None: without a fault."""
     if kind == "error":
         raise Retryable(f"injected: {point} did not happen")
     if kind == "dead before":
@@ -57,10 +61,10 @@ def apply_fault(point: str, kind: Kind | None, effect: Callable[[], T]) -> T:
 
 
 def crash_at_step(where: str) -> Callable[[str], None]:
-    """A `step` for `Lake` that kills this process (SIGKILL) at a step, as `before commit.3a` or `after stage.5`.
+    """A `Runtime.step` that kills this process (SIGKILL) at a step, such as `before commit.3a` or `after stage.5`.
 
-    `where` may end in ` #3`: the third time. A step with a subject, as `after commit.4 packets`, is also met by its
-    name alone. ValueError when it does not begin with `before` or `after`.
+    `where` may end in ` #3`: the third time. `after commit.4` matches `after commit.4 packets`, too. Raises ValueError if
+    `where` does not begin with `before` or `after`.
     """
     name, _, times = where.partition(" #")
     if name.split(" ")[0] not in ("before", "after"):

@@ -1,7 +1,6 @@
-"""The lock table in memory, of equal rank with the real one, and a bucket in memory to go with it.
+"""A lock table in memory that passes the suite of the `LockTable` port, and a store on S3 in memory. Only for tests.
 
-Every operation goes through `Faults`, as those of `MemoryStore`. Nothing here reads the environment, and nothing
-outside the tests needs it.
+Every operation goes through `Faults`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ T = TypeVar("T")
 
 
 class MemoryS3Store(MemoryStore):
-    """A `MemoryStore` that says it is on S3: only there a table has a lock table."""
+    """A `MemoryStore` with an S3 URI, because only lakes on S3 have a lock table."""
 
     def __init__(self, faults: Faults | None = None, clock: Callable[[], float] = lambda: 0.0) -> None:
         super().__init__(faults, clock)
@@ -33,13 +32,13 @@ class MemoryS3Store(MemoryStore):
 
 @dataclass(slots=True)
 class _LockItems:
-    """Items as Java writes them, by tablePath and fileName."""
+    """Items in the layout of Delta's Java log store, by tablePath and fileName."""
 
     items: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
 
 class MemoryLockTable:
-    """The lock table in a dict. `clock`: its time, epoch seconds. Points: `lock_table.put t 7`, `lock_table.newest t`, ..."""
+    """The lock table in a dict. `clock`: epoch seconds. Points of faults: `lock_table.put t 7`, `lock_table.newest t`, ..."""
 
     def __init__(
         self, faults: Faults | None = None, clock: Callable[[], float] = lambda: 0.0, shared: _LockItems | None = None
@@ -47,20 +46,20 @@ class MemoryLockTable:
         self._faults, self._clock, self._shared = faults or Faults(), clock, shared or _LockItems()
 
     def as_process(self, faults: Faults) -> MemoryLockTable:
-        """The same items, seen by a process that has faults of its own."""
+        """The same items for another process, which has its own faults."""
         return MemoryLockTable(faults, self._clock, self._shared)
 
     @property
     def items(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """To be looked at and changed past all faults."""
+        """The items, to read and change without faults."""
         return self._shared.items
 
     def put_item(self, item: dict[str, Any]) -> None:
-        """Put an item whole at once, as Java does."""
+        """Put a whole item without faults, as Java does."""
         self.items[item["tablePath"], item["fileName"]] = dict(item)
 
     def delete_expired_items(self) -> None:
-        """What TTL deletes at this time."""
+        """Delete the expired items, as TTL does."""
         for key in [key for key, item in self.items.items() if item.get("expireTime", self._clock()) < self._clock()]:
             del self.items[key]
 

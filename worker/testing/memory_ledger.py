@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _LedgerState:
-    """What all processes see."""
+    """The state that all processes share."""
 
     identity: str = "memory"
     lake_id: str | None = None

@@ -12,7 +12,7 @@ from .faults import Faults
 
 
 class MemoryStore(Store):
-    """A `Store` in a dict; `clock` gives the store's time, epoch seconds, and may be moved by a test."""
+    """A `Store` in a dict. `clock`: the store's time, epoch seconds."""
 
     def __init__(self, faults: Faults | None = None, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.uri = "memory:///test"
@@ -23,7 +23,7 @@ class MemoryStore(Store):
         self._clock = clock
 
     def as_process(self, faults: Faults) -> MemoryStore:
-        """The same objects, seen by a process that has faults of its own."""
+        """The same objects for another process, which has its own faults."""
         other = MemoryStore(faults, self._clock)
         other.objects, other.places = self.objects, self.places
         return other
@@ -32,7 +32,7 @@ class MemoryStore(Store):
         return self.places[uri] if uri in self.places else MemoryStore(self._faults, self._clock)
 
     def put_past_faults(self, path: str, data: bytes) -> ObjectMeta:
-        """Put at once, past all faults."""
+        """Put an object without faults."""
         before = self.objects.get(checked_path(path))
         version = 0 if before is None else int(before[1].etag or 0) + 1
         modified = datetime.fromtimestamp(self._clock(), UTC)
@@ -105,7 +105,7 @@ class _MemoryUpload:
 
     def finish(self) -> ObjectMeta:
         if self._path in self._store.objects:
-            raise Fatal(f"{self._path} exists already; a file is written once, under a name of its own")
+            raise Fatal(f"{self._path} exists already, but names of files are unique")
         return self._store.put_past_faults(self._path, bytes(self._data))
 
     def abort(self) -> None:

@@ -1,7 +1,7 @@
-"""Adapters in memory of what lies before the decoder, of equal rank with SQS and S3: a queue and a bucket.
+"""A queue and a bucket in memory that pass the same test suites as SQS and S3. Only for tests.
 
-As in worker/testing/faults.py every operation is a named point where a fault can be put. Time stands still until a test moves
-it: `FakeClock` is the clock of the queue, and the clock and the sleep of everything that is tested with it.
+Every operation is a named point for `Faults` (below). Time advances only when a test advances the `FakeClock`, which the
+queue and the code under test share.
 
     queue.receive, queue.send (a batch), queue.delete <message id>, queue.extend <message id>, queue.attributes
     bucket.head <key>, bucket.read <key> <start>
@@ -27,7 +27,7 @@ from .faults import Faults
 
 
 class FakeClock:
-    """Seconds that pass when they are told to."""
+    """A clock that advances only by `advance_time`."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -37,19 +37,19 @@ class FakeClock:
         return self.now
 
     def advance_time(self, seconds: float) -> None:
-        """Everybody whose time has come goes on when the event loop has its next turn."""
+        """Advance the clock. Sleepers whose time is over continue in the next iteration of the event loop."""
         self.now += seconds
         self.wake_waiters()
 
     def wake_waiters(self) -> None:
-        """Something that somebody may be waiting for has happened."""
+        """Wake all tasks in `wait_for_change`, because the state has changed."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def wait_for_change(self) -> None:
-        """Until the time moves, or `wake_waiters` is called."""
+        """Wait until the time advances or `wake_waiters` is called."""
         self._waiting.append(asyncio.get_running_loop().create_future())
         await self._waiting[-1]
 
@@ -70,14 +70,14 @@ class _Message:
 
     @property
     def receipt_handle(self) -> str:
-        """Of its latest receipt; every other one is worthless."""
+        """The receipt handle of the latest receive, the only valid one."""
         return f"{self.message_id}/{self.received}"
 
 
 class MemoryQueue(Queue):
-    """As strict as SQS may be: a receipt is worth nothing after the next one, nor an extension after its time is over.
+    """A queue as strict as SQS may be: a receipt handle becomes invalid with the next receive or when its time is over.
 
-    `max_receives`: the redrive policy; a message that was received so often goes to `dead` instead of being delivered.
+    `max_receives`: the redrive policy; a message that was received this often goes to `dead` instead of being delivered.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class MemoryQueue(Queue):
         self._numbers = itertools.count(1)
 
     def as_process(self, faults: Faults) -> MemoryQueue:
-        """The same messages, seen by a process that has faults of its own."""
+        """The same messages for another process, which has its own faults."""
         other = MemoryQueue(
             self._clock, visibility_timeout=self.visibility_timeout, max_receives=self._max_receives, faults=faults
         )
@@ -104,21 +104,21 @@ class MemoryQueue(Queue):
         return other
 
     def put_message(self, body: str, delay: float = 0.0) -> str:
-        """As if somebody else had sent it -> the message id."""
+        """Send a message without faults -> its id."""
         message = _Message(f"m{next(self._numbers)}", body, self._clock.now, self._clock.now + delay)
         self._messages[message.message_id] = message
         self._clock.wake_waiters()
         return message.message_id
 
     def redrive_dead_letters(self) -> None:
-        """The dead letters come back, as new messages."""
+        """Move the dead letters back to the queue, as new messages."""
         bodies = list(self.dead)
         self.dead.clear()
         for body in bodies:
             self.put_message(body)
 
     def __len__(self) -> int:
-        """Messages that are not deleted, without the dead letters."""
+        """The number of messages that are not deleted, without dead letters."""
         return len(self._messages)
 
     async def receive(self, limit: int, wait: float) -> list[Delivery]:
@@ -163,7 +163,7 @@ class MemoryQueue(Queue):
             message = self._messages.get(delivery.message_id)
             if message is not None and message.receipt_handle != delivery.receipt_handle:
                 return False
-            self._messages.pop(delivery.message_id, None)  # what is gone can be deleted, as in SQS
+            self._messages.pop(delivery.message_id, None)  # as in SQS, deleting a deleted message succeeds
             return True
 
         return await self._apply_to_each("queue.delete", deliveries, delete_message)
@@ -217,7 +217,7 @@ class MemoryQueue(Queue):
 
 
 class MemoryBucket:
-    """A versioned bucket; `pcaplake.worker.captures.objects.Objects` over a dict. An answer that is lost is cut off half-way."""
+    """A versioned bucket that implements `Objects`. A `lost` answer to a read is cut off halfway."""
 
     def __init__(self, name: str = "raw", faults: Faults | None = None) -> None:
         self.name = name
@@ -226,13 +226,13 @@ class MemoryBucket:
         self._numbers = itertools.count(1)
 
     def as_process(self, faults: Faults) -> MemoryBucket:
-        """The same objects, seen by a process that has faults of its own."""
+        """The same objects for another process, which has its own faults."""
         other = MemoryBucket(self.name, faults)
         other.versions, other._numbers = self.versions, self._numbers
         return other
 
     def put_object(self, key: str, data: bytes) -> str:
-        """A new version -> the message that S3 would send."""
+        """Put a new version -> the message that S3 would send."""
         number = next(self._numbers)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
         content = Content(key=key, size=len(data), etag=etag, version_id=f"v{number}")
@@ -243,7 +243,7 @@ class MemoryBucket:
         return json.dumps({"Records": [record]})
 
     def delete_object(self, key: str) -> None:
-        """All of its versions."""
+        """Delete all versions of an object."""
         self.versions.pop(key, None)
 
     def _find_version(self, key: str, version_id: str | None) -> tuple[Content, bytes]:
@@ -256,7 +256,7 @@ class MemoryBucket:
         return await self._faults.run_with_faults(f"bucket.head {key}", lambda: self._find_version(key, version_id)[0])
 
     async def read_range(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:
-        """In parts of a third; each is a turn of the event loop."""
+        """The bytes in three parts, with an iteration of the event loop before each."""
 
         def read_version() -> bytes:
             current, data = self._find_version(content.key, content.version_id)

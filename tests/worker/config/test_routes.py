@@ -138,7 +138,7 @@ def test_a_hash_stays_what_it_was() -> None:
         ({"lake": "s3://lakes/all"}, "bucket is missing"),
         ({"bucket": "raw"}, "lake is missing"),
         ({**ALL, "bucket": ""}, "bucket is ''"),
-        ({**ALL, "bucket": 123}, "bucket is 123; write a text, in quotes"),
+        ({**ALL, "bucket": 123}, "bucket is 123; write a string, in quotes"),
         ({**ALL, "bucket": "s3://raw/a"}, "write only its name"),
         ({**ALL, "key": "/a/*"}, "do not start with /"),
         ({**ALL, "key": ["a"]}, "key is ['a']"),

@@ -170,7 +170,7 @@ def test_every_variable_of_the_project_is_known(monkeypatch: pytest.MonkeyPatch)
     assert describe_unknown_variables() is None
 
 
-MISSPELT = {"PCAPLAKE_QUEUEE": "did you mean 'PCAPLAKE_QUEUE'?", "PCAPLAKE_ZZZ": "docs/settings.md lists what there is"}
+MISSPELT = {"PCAPLAKE_QUEUEE": "did you mean 'PCAPLAKE_QUEUE'?", "PCAPLAKE_ZZZ": "docs/settings.md lists all settings"}
 
 
 def test_a_misspelt_variable_is_told_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +254,7 @@ def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyP
         ("threads: none", "fleet.yaml: threads: must be a valid integer"),
         ("thread: 3", "fleet.yaml: thread: there is no such setting; did you mean 'threads'?"),
         ("laake: s3://b/l", "did you mean 'lake'?"),
-        ("zzz: 3", "docs/settings.md lists what there is"),
+        ("zzz: 3", "docs/settings.md lists all settings"),
         (
             "storage_option: {allow_http: true}",
             "fleet.yaml: storage_option: allow_http: must be a valid string; put it in",

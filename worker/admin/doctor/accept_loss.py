@@ -1,7 +1,7 @@
-"""`pcaplake doctor --repair --accept-loss TABLE`: go on without rows that nobody can bring back.
+"""`pcaplake doctor --repair --accept-loss TABLE`: continue without rows that cannot be recovered.
 
-What is given up is written to the table `quarantine` first, as a stage of its own whose capture has a name that is always
-the same, so that it is there once however often this is repeated; then the committer is told to go on.
+A repair first records the loss in the table `quarantine`, then lets the committer continue. The record is a stage with a
+marker capture, whose fixed URI ensures that a repeated repair writes it only once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pcaplake.worker.lake.staging.window import Window, table_partition_columns
 from .findings import Repair
 
 ERROR = "accepted_loss"
-RETURNED = "returned-captures"  # what is said instead of a table: captures that a batch returned, over all tables
+RETURNED = "returned-captures"  # instead of a table: captures that a batch returned, in all tables
 _SHOWN = 5
 
 
 def count_lost_rows(stage: Stage, table: str, gone: Sequence[str]) -> int:
-    """Rows of these files (paths below the lake's root), as far as their statistics say."""
+    """Rows of these files (paths below the lake's root); files without a row count add 0."""
     return sum(add.num_records or 0 for add in stage.adds.get(table, ()) if f"{table}/{add.path}" in gone)
 
 
@@ -54,7 +54,7 @@ def build_file_loss_repair(case: Case, stage: Stage, table: str, gone: Sequence[
         )
         await losses.accept_file_loss(case.store, stage.stage_id, table, gone)
         await ledger.release_held_stages(stage.generation)
-        return f"{table}: {rows} rows of stage {stage.stage_id} are given up; `quarantine` names its captures"
+        return f"{table}: {rows} rows of stage {stage.stage_id} are given up; `quarantine` lists its captures"
 
     return Repair(
         what=f"give up {rows} rows of {table} in {len(gone)} files of stage {stage.stage_id}, of {uris}",
@@ -64,7 +64,10 @@ def build_file_loss_repair(case: Case, stage: Stage, table: str, gone: Sequence[
 
 
 def build_table_loss_repair(case: Case, table: str, batch: int, rows: str) -> Repair:
-    """Write a table again that was dropped or set back, whose last batch up to head is `batch`. `rows`: what it lost."""
+    """Make a table that was dropped or set back writable again, without its lost rows.
+
+    `batch`: its last batch up to head. `rows`: a text that says which rows are lost.
+    """
 
     async def give_up_table_rows() -> str:
         lake, _ = case.require_identity_and_ledger()
@@ -81,16 +84,16 @@ def build_table_loss_repair(case: Case, table: str, batch: int, rows: str) -> Re
         return f"{table} can be written again; {rows} of the batches up to {batch} are given up"
 
     return Repair(
-        what=f"write {table} again without what it lost of the batches up to {batch}: {rows}",
+        what=f"make {table} writable again without {rows}, lost of the batches up to {batch}",
         make=give_up_table_rows,
         accepts_loss=True,
     )
 
 
 def build_capture_loss_repair(case: Case, manifest: Manifest, lost: Sequence[Capture]) -> Repair:
-    """Go on without captures that a batch returned and that cannot be read again.
+    """Continue without captures that a batch returned and that cannot be read again.
 
-    Each is staged itself, as quarantined: then somebody has it, and head waits for it no longer.
+    They are staged as quarantined, so that head no longer waits for them.
     """
     rows = sum(one.rows for one in lost)
     uris = ", ".join(one.uri for one in lost[:_SHOWN]) + (", ..." if len(lost) > _SHOWN else "")
@@ -109,7 +112,7 @@ def build_capture_loss_repair(case: Case, manifest: Manifest, lost: Sequence[Cap
             case, given_up, [_quarantine_row(one, details[one.capture_id], -1) for one in given_up]
         ):
             raise Retryable("another process staged some of these captures meanwhile; run the command again")
-        return f"{len(given_up)} captures with {rows} rows are given up; `quarantine` names them"
+        return f"{len(given_up)} captures with {rows} rows are given up; `quarantine` lists them"
 
     return Repair(
         what=f"give up {rows} rows of {len(lost)} captures that cannot be read again: {uris}",
@@ -124,14 +127,14 @@ def _create_marker_capture(case: Case, name: str) -> Capture:
 
 
 async def _quarantine_captures(case: Case, name: str, captures: Mapping[str, str], detail: str) -> None:
-    """A row for each of these captures (id -> uri), staged once for this name in the lake's generation."""
+    """Stage a row of `quarantine` for each of these captures (id -> URI), once for this name in the lake's generation."""
     lake, ledger = case.require_identity_and_ledger()
     mark = _create_marker_capture(case, name)
     if await ledger.get_capture_items(lake.generation, [mark.capture_id]):
         return
     offset = -1 - zlib.crc32(name.encode())
     given_up = [Capture(capture_id=one, uri=uri, etag="", size=0) for one, uri in captures.items()]
-    # whoever was faster has the same rows
+    # if another process is faster, it stages the same rows
     await _stage_quarantine_rows(case, [mark], [_quarantine_row(one, detail, offset) for one in given_up])
 
 
@@ -153,7 +156,7 @@ def _quarantine_row(capture: Capture, detail: str, offset: int) -> dict[str, Any
 async def _stage_quarantine_rows(
     case: Case, captures: Sequence[Capture], rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Stage rows of `quarantine` under these captures -> as `Ledger.put_stage_if_absent`."""
+    """Stage rows of `quarantine` with these captures; returns as `Ledger.put_stage_if_absent`."""
     lake, ledger = case.require_identity_and_ledger()
     schema = TABLES["quarantine"].schema
 

@@ -1,8 +1,8 @@
-"""Parquet files that nobody needs, and files that a table needs and that are gone.
+"""Checks for orphaned Parquet files, and for missing files of tables.
 
-An orphan is a file that no log, no manifest and no stage of the ledger names, and that is older than seven days. A stage
-that is staged only now and needs such a file is found to lack it before it is committed. Everything is read in
-the order files, stages, manifests, logs: what moves on meanwhile is seen at its next place.
+An orphan is a file that no log, no manifest and no stage in the ledger names, and that is older than seven days. If a
+stage with such a file is staged after this check, the committer finds before a commit that the file is missing. The order
+is files, stages, manifests, logs: a file that moves on during the check is found at its next place.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .findings import Finding, Repair, error, ok, warning
 ORPHAN_AFTER_MS = 7 * 86_400_000
 _STAGE = re.compile(r"([0-9a-f]{32})-\d+\..*parquet")
 _SHOWN = 5
-_PRECISION = timedelta(seconds=1)  # a listing may tell more than a HEAD
+_PRECISION = timedelta(seconds=1)  # a listing may be more precise than a HEAD
 
 
 async def check_files(case: Case) -> list[Finding]:
-    """Orphans, which `--repair` deletes, and live files that are missing, which nobody can."""
+    """Find orphans, which `--repair` deletes, and missing live files, for which there is no repair."""
     if case.store_now is None:
         raise NotExamined("the time of the object store is not known, see above")
     case.require_identity_and_ledger()
@@ -64,13 +64,13 @@ async def check_files(case: Case) -> list[Finding]:
 
 
 def _is_data_file(path: str) -> bool:
-    """Not the log, and nothing in a hidden folder: others keep change data and indexes there."""
+    """Is it a Parquet file outside of hidden folders, where writers keep the log, change data and indexes?"""
     _, *folders, name = path.split("/")
     return name.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in (*folders, name))
 
 
 async def _check_missing_files(case: Case, table: str, unseen: Collection[str]) -> list[Finding]:
-    """Files that came after the listing are there."""
+    """A finding if files of a table are missing. `unseen`: files that the listing lacks; newer ones may exist."""
     gone = await StageFiles(case.store).find_missing(sorted(unseen))
     if not gone:
         return []
@@ -84,10 +84,10 @@ async def _check_missing_files(case: Case, table: str, unseen: Collection[str]) 
 
 
 async def _find_staged_files(case: Case, candidates: Sequence[str]) -> dict[str, set[str]]:
-    """table -> files, relative to it, that the ledger or a manifest names; asked only where there are candidates.
+    """table -> files, relative to it, that the ledger or a manifest names; all empty without candidates.
 
-    A generation that neither lake.json nor a manifest names is of an overwrite that was cut off; one that still runs may not
-    begin with files as old as the candidates (`overwrite.LONGEST_MS`).
+    Other generations than those of lake.json and the manifests belong to interrupted overwrites, or to one that runs: it
+    may not begin with files as old as the candidates (`overwrite.LONGEST_MS`).
     """
     lake, ledger = case.require_identity_and_ledger()
     files_by_table: dict[str, set[str]] = {table: set() for table in case.schemas}
@@ -125,7 +125,7 @@ def _report_orphans(case: Case, table: str, orphans: Listing) -> Finding:
         for meta in orphans:
             now = await case.store.head(meta.path)
             if now is not None and now.last_modified - meta.last_modified > _PRECISION:
-                kept += 1  # somebody made it anew
+                kept += 1  # it was created again since
             elif now is not None:
                 await case.store.delete(meta.path)
         return f"{table}: {len(orphans) - kept} orphaned files deleted" + (f", {kept} kept" if kept else "")

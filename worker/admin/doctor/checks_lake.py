@@ -1,7 +1,4 @@
-"""Do the parts belong together: lake.json, the ledger, the lock table and what is written in it.
-
-Knows who is whose. Must not know batches or files. What is found wrong with the ledger is repaired in `rebuild_ledger`.
-"""
+"""Checks whether lake.json, the ledger and the lock table belong together. `rebuild_ledger.py` repairs the ledger."""
 
 from __future__ import annotations
 
@@ -26,12 +23,12 @@ from pcaplake.worker.lake.identity import LAKE_JSON, LEDGER_FILE, Identity, reco
 from .findings import Finding, Repair, error, ok, warning
 from .rebuild_ledger import rebuild_lake_ledger
 
-_SETTLES = 1.0  # seconds that a commit which is under way gets
+_SETTLES = 1.0  # seconds for a running commit to finish
 _PUT_BACK = "restore the file from a backup, or from the bucket's object versions"
 
 
 async def check_lake_json(case: Case) -> list[Finding]:
-    """Sets `case.identity` and `case.copy_of`."""
+    """Check lake.json. Sets `case.identity` and `case.copy_of`."""
     try:
         lake = await case.read_identity()
     except Fatal as damaged:
@@ -79,7 +76,7 @@ def _find_differences(case: Case, lake: Identity) -> Sequence[Finding]:
 
 
 async def check_ledger(case: Case) -> list[Finding]:
-    """Sets `case.ledger`, if it is the lake's."""
+    """Check that the ledger is the lake's. Sets `case.ledger` if it is."""
     if case.identity is None:
         raise NotExamined("there is no lake.json")
     lake = case.identity
@@ -93,7 +90,7 @@ async def check_ledger(case: Case) -> list[Finding]:
         return [error(str(problem), _advise_ledger_rebuild(case, lake), repair=_build_ledger_repair(case, lake))]
     try:
         set_back = await _check_generation(case, lake)
-    except NotAllowed as why:  # a worker beside a committer of its own may not read head
+    except NotAllowed as why:  # the policy of a worker does not allow reading head
         set_back = [
             warning(
                 f"not examined: whether {LAKE_JSON} is an older copy: {why}", "run the doctor with the policy doctor"
@@ -123,7 +120,7 @@ async def _check_generation(case: Case, lake: Identity) -> list[Finding]:
 
 
 def _is_recorded_place(case: Case, lake: Identity) -> bool:
-    """What was named is where the lake's ledger was: so that one is lost, or was put back from a copy."""
+    """Is the named place that of the lake's ledger? Then that ledger was lost, or restored from a copy."""
     name = case.place.ledger_name(lake)
     if case.place.kind != lake.ledger_kind or name == lake.ledger_name:
         return case.place.kind == lake.ledger_kind
@@ -157,13 +154,13 @@ def _build_ledger_repair(case: Case, lake: Identity) -> Repair | None:
 
 
 async def _check_time_to_live(table: DynamoClient | None) -> list[Finding]:
-    """What has expired must go: only DynamoDB deletes it."""
+    """Check that DynamoDB deletes expired items."""
     if table is None:
         return []
     try:
         answer = await table.call_operation("DescribeTimeToLive")
     except Fatal as refusal:
-        return [warning(f"not known whether expired items are deleted: {refusal}", "this does no harm")]
+        return [warning(f"cannot tell whether expired items are deleted: {refusal}", "this does no harm")]
     described = answer.get("TimeToLiveDescription", {})
     on = described.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
     if on and described.get("AttributeName") == "expireTime":
@@ -177,7 +174,7 @@ async def _check_time_to_live(table: DynamoClient | None) -> list[Finding]:
 
 
 async def check_lock_table(case: Case) -> list[Finding]:
-    """Its shape, and entries of other spellings."""
+    """Check the lock table's key schema, and look for entries with other spellings of the tables' paths."""
     if case.lock_table is None:
         return []
     try:
@@ -203,7 +200,7 @@ async def check_lock_table(case: Case) -> list[Finding]:
 
 
 async def check_lock_entries(case: Case) -> list[Finding]:
-    """Incomplete ones that nobody is working on, and versions that were made without one."""
+    """Find incomplete entries that no writer is working on, and versions that were written without an entry."""
     if case.lock_table is None:
         return []
     findings: list[Finding] = []
@@ -257,7 +254,7 @@ async def _report_incomplete_entry(case: Case, table: str, entry: Entry, repair:
 
 
 async def _complete_entries(case: Case, lock_table: LockTable, table: str) -> str:
-    """As every writer does who meets such an entry."""
+    """Complete the entries, as every writer does that finds one."""
     publisher = LockTablePublisher(case.store, lock_table, sleep=case.sleep, now=case.now)
     newest = await publisher.find_newest_version(table)
     settled = await publisher.settle_versions(table)
@@ -269,7 +266,7 @@ async def _complete_entries(case: Case, lock_table: LockTable, table: str) -> st
 
 
 async def _check_unlocked_versions(case: Case, lock_table: LockTable, table: str) -> list[Finding]:
-    """A version above the newest entry, when that one has not expired: somebody does not ask the lock table."""
+    """Find a version above the newest entry, if that has not expired: a writer does not use the lock table."""
     versions = json_versions(await case.store.list(delta_log_path(table)))
     newest = await lock_table.get_newest_entry(TablePath.for_table(case.store.uri, table))
     if newest is None or not versions:

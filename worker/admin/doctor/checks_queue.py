@@ -1,7 +1,6 @@
-"""The queue as its owner sees it: how much waits, what becomes of messages that always fail, may we use it.
+"""Checks of the SQS queue: waiting messages, the settings for messages that always fail, and permissions.
 
-Asked with boto3, by tools and never by the service. Messages are not received: that would count as an attempt, and
-bring them nearer to the dead letters.
+No message is received: a receive counts as an attempt, after some of which SQS makes the message a dead letter.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError
 
 from .findings import Finding, error, ok, warning
 
-LEAST_VISIBILITY = 30  # seconds; heartbeats come in a third of it
+LEAST_VISIBILITY = 30  # seconds; the interval of heartbeats is a third of the timeout
 LEAST_RECEIVES = 3
 _COUNTS = ("", "NotVisible", "Delayed")
-_WORTHLESS = "pcaplake-doctor"  # a receipt that no queue ever gave
-_AGE_PERIOD = 300  # seconds that are looked back for the age
+_WORTHLESS = "pcaplake-doctor"  # an invalid receipt handle
+_AGE_PERIOD = 300  # seconds; CloudWatch has the age of the oldest message at intervals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
-    """A queue now; counts are about right. Times are seconds; `oldest_age` None: nobody says.
+    """The state of a queue; counts are approximate. Times in seconds; `oldest_age` None: unknown.
 
-    `dead_letters`: the queue that takes what was received `max_receives` times; None without a redrive policy, or
-    where it may not be asked: `not_allowed` says what is not.
+    `dead_letters`: the queue for messages that were received `max_receives` times; None without a redrive policy, or if a
+    request about it is not allowed: then `not_allowed` names the request.
     """
 
     name: str
@@ -49,23 +48,23 @@ class QueueFacts:
 
     @property
     def depth(self) -> int:
-        """All that is not deleted."""
+        """All messages that are not deleted."""
         return self.visible + self.in_flight + self.delayed
 
 
 class QueueClients(Clients):
-    """Questions about queues; they block no event loop. Raises Fatal and Retryable."""
+    """Reads facts about queues in threads. Methods raise Fatal and Retryable."""
 
     @property
     def cloudwatch(self) -> Any:
         return self._get_client("cloudwatch")
 
     async def read_queue_facts(self, name: str, *, age: bool = True) -> QueueFacts:
-        """The queue and the one of its dead letters; `age`: also how old the oldest message is."""
+        """The facts about a queue and its dead-letter queue; `age`: also the age of the oldest message."""
         return await asyncio.to_thread(self._read_queue_facts, name, age)
 
     async def find_refused_operations(self, name: str) -> list[str]:
-        """Which of the operations that a worker needs are not allowed. Nothing is received, changed or deleted."""
+        """The operations that a worker needs and that are not allowed. Receives, changes and deletes no message."""
         return await asyncio.to_thread(self._find_refused_operations, name)
 
     def _find_queue(self, name: str) -> queues.Found:
@@ -95,7 +94,7 @@ class QueueClients(Clients):
         )
 
     def _read_oldest_age(self, name: str) -> float | None:
-        """Only CloudWatch knows it, and not everybody may ask it: None then."""
+        """The age of the oldest message, which only CloudWatch has; None if reading it is not allowed."""
         now = time.time()
         try:
             with translate_errors("CloudWatch"):
@@ -147,7 +146,7 @@ def _build_queue_facts(queue_found: queues.Found, **more: Any) -> QueueFacts:
 
 
 def judge_queue_facts(queue: QueueFacts) -> list[Finding]:
-    """What is wrong with a queue, from what it says of itself."""
+    """Findings about the attributes of a queue."""
     return [*_judge_attributes(queue), *_judge_dead_letters(queue)]
 
 
@@ -196,7 +195,7 @@ def _judge_dead_letters(queue: QueueFacts) -> Iterator[Finding]:
 
 
 async def check_queue(name: str, region: str | None) -> list[Finding]:
-    """The queue, its dead letters, and what we may do with it."""
+    """Check the queue, its dead letters, and the permissions on it."""
     try:
         with closing(QueueClients(region=region)) as asked:
             refused = [

@@ -1,7 +1,4 @@
-"""Contents that `ingest --replace-changed` has replaced: are their rows gone from every table?
-
-Knows the records of replaced contents. Must not know how rows are removed: the next ingest does that.
-"""
+"""Checks that no table has rows of contents that `ingest --replace-changed` has replaced. The next ingest removes them."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from .findings import Finding, ok, warning
 
 
 async def check_replaced_contents(case: Case) -> list[Finding]:
-    """A table that was set back behind the removal has such rows again, beside those of the newer contents."""
+    """Find tables with rows of replaced contents. A table that was set back has them again, beside the newer ones."""
     behind = await tables_behind(case.store, LogStore(case.store, lock_table=case.lock_table))
     if not behind:
         return [ok("no table has rows of replaced contents")]

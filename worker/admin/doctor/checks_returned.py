@@ -1,7 +1,4 @@
-"""Captures that a batch above head has returned, and that nobody has read again: head waits for them.
-
-Knows manifests, ledger, and whether a capture can still be read. Must not know logs, nor how a loss is recorded.
-"""
+"""Checks captures that a batch above head has returned and that were not read again yet: head waits for them."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from .findings import Finding, error, ok, warning
 
 
 async def check_returned_captures(case: Case) -> list[Finding]:
-    """What head waits for, and what of it cannot be read any more."""
+    """Find the captures that head waits for, and those of them that can no longer be read."""
     batch_state = await case.read_batch_state()
     findings: list[Finding] = []
     async for batch, manifest in iterate_manifests(
@@ -30,7 +27,7 @@ async def check_returned_captures(case: Case) -> list[Finding]:
 async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> list[Finding]:
     lake, ledger = case.require_identity_and_ledger()
     if manifest.generation != lake.generation:
-        return []  # an overwrite replaces what they are owed
+        return []  # an overwrite replaces their rows
     owed: list[Capture] = []
     for stage in manifest.returned:
         items = await ledger.get_capture_items(manifest.generation, [one.capture_id for one in stage.captures])

@@ -1,7 +1,7 @@
-"""May we do what the service does, and do the services do what we rely on? Also: do our clocks agree?
+"""Checks permissions, conditional writes and clocks of the object store and DynamoDB.
 
-Each probe changes nothing that anybody looks at: an object of its own that is deleted again, and writes to DynamoDB on
-a condition that never holds, which are refused after the permission was looked at.
+A probe changes no data: it creates an object and deletes it, and sends DynamoDB writes with a condition that never holds,
+which DynamoDB refuses only after it has checked the permission.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pcaplake.worker.lake.store.conditional import ADVICE, PROBES, find_ignored_
 
 from .findings import Finding, error, ok, warning
 
-_ALLOW = "allow it: `pcaplake setup` prints the policies that are needed"
-_OFF = 60.0  # seconds between two clocks that are worth a word
+_ALLOW = "allow it: `pcaplake setup` prints the policies that pcaplake needs"
+_OFF = 60.0  # seconds; report a larger difference between two clocks
 
 
 async def check_object_store(case: Case) -> list[Finding]:
-    """Make, find, read, list and delete an object; whether conditions of writes are kept; the store's clock."""
+    """Create, read, list and delete an object, and test conditional writes. Sets `case.store_now`."""
     path = f"{PROBES}/{uuid.uuid4().hex}"
     findings: list[Finding] = []
     for probe in (_probe_write_and_read, _probe_deletion):
@@ -61,7 +61,7 @@ async def _probe_deletion(case: Case, path: str) -> list[Finding]:
 
 
 async def check_unserved_lakes(ledger: DynamoClient, uris: Collection[str]) -> list[Finding]:
-    """Lakes of the ledger that are not among `uris`, which routes name, where stages wait: nothing else tells of them."""
+    """Find lakes with waiting stages that no route names (`uris`). Nothing else reports them."""
     findings = [
         warning(
             f"stages are pending in {uri}, which no route names",
@@ -74,7 +74,7 @@ async def check_unserved_lakes(ledger: DynamoClient, uris: Collection[str]) -> l
 
 
 async def check_dynamodb_tables(case: Case) -> list[Finding]:
-    """Reading and writing of the ledger and the lock table."""
+    """Check the permissions to read and write the ledger and the lock table."""
     if case.ledger_table is None:
         return []
     refused = await _find_refused_operations(
@@ -129,7 +129,7 @@ async def _probe_operation(table: DynamoClient, operation: str, given: dict[str,
 
 
 async def check_clocks(case: Case) -> list[Finding]:
-    """Of this machine beside those of the services; nothing rests on it but TTL, signatures and timestamps."""
+    """Compare this machine's clock with those of the services. It matters for TTL, signatures and timestamps only."""
     theirs: dict[str, float] = {}
     if case.store.local is None:
         if case.store_now is None:
@@ -147,7 +147,7 @@ async def _none_if_refused(ask: Callable[[], Awaitable[float | None]]) -> float 
     try:
         return await ask()
     except Fatal:
-        return None  # told where the lock table is looked at
+        return None  # `check_lock_table` reports it
 
 
 def _compare_clocks(now: float, theirs: Iterable[tuple[str, float]]) -> Iterable[Finding]:
@@ -161,7 +161,7 @@ def _compare_clocks(now: float, theirs: Iterable[tuple[str, float]]) -> Iterable
 
 
 async def check_capture_access(sources: Sources, places: Iterable[Place]) -> list[Finding]:
-    """Can captures be read where they lie? Asked for an object that is not there: who may read one prefix only, may."""
+    """Can captures be read? Requests a missing object below each place, so a permission for one prefix suffices."""
     findings: list[Finding] = []
     for place in places:
         uri = f"{place.uri}{PROBES}"

@@ -1,7 +1,4 @@
-"""What waits: held stages, old ones, those whose files are gone; and what the manifests know that the ledger does not.
-
-Knows ledger, manifests and ages by the store's clock. Must not know logs.
-"""
+"""Checks of waiting stages (held, old, or with missing files), and of ledger items that manifests name."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ from .accept_loss import build_file_loss_repair, count_lost_rows
 from .findings import Finding, Repair, error, ok, warning
 from .rebuild_ledger import find_forgotten_stages, rebuild_lake_ledger
 
-OLD_MS = 10 * 60_000  # a stage that waits for longer is worth a word
-_LOOKED_AT = 1_000  # of the waiting stages, the oldest
-_BATCHES = 10  # above head, whose files are looked for
+OLD_MS = 10 * 60_000  # report a stage that waits for longer
+_LOOKED_AT = 1_000  # the oldest waiting stages are examined
+_BATCHES = 10  # above head, whose files are checked
 
 
 async def check_held_stages(case: Case) -> list[Finding]:
-    """Stages whose rows cannot be written, with the reason."""
+    """Find held stages, with the reason."""
     lake, ledger = case.require_identity_and_ledger()
     reasons = await ledger.list_held_stages(lake.generation)
     if not reasons:
@@ -46,7 +43,7 @@ async def check_held_stages(case: Case) -> list[Finding]:
 
 
 async def check_pending_stages(case: Case) -> list[Finding]:
-    """Stages that wait for long, and those that wait for files that are not there any more."""
+    """Find stages that have waited for long, and waiting stages with missing files."""
     lake, ledger = case.require_identity_and_ledger()
     waiting = await ledger.list_pending_stages(lake.generation, _LOOKED_AT)
     aside = await ledger.list_held_stages(lake.generation)
@@ -109,7 +106,7 @@ def _format_duration(ms: int) -> str:
 
 
 async def _check_missing_files(case: Case, stage: Stage, gone: list[str], batch: int | None = None) -> list[Finding]:
-    """By table; `batch`: the one that the stage is in, where it is in a manifest."""
+    """A finding for each table. `batch`: the batch of the stage, if it is in one."""
     tables: dict[str, list[str]] = {}
     for path in gone:
         tables.setdefault(path.partition("/")[0], []).append(path)
@@ -139,7 +136,7 @@ def _report_missing_files(case: Case, stage: Stage, table: str, gone: list[str],
 
 
 async def _check_uncommitted_files(case: Case, files: StageFiles) -> list[Finding]:
-    """Files of the batches that are next, of tables that have not got them yet."""
+    """Find missing files of the next batches, in tables that lack the batch."""
     batch_state = await case.read_batch_state()
     findings = []
     async for batch, manifest in iterate_manifests(
@@ -159,7 +156,7 @@ async def _check_uncommitted_files(case: Case, files: StageFiles) -> list[Findin
 
 
 async def check_ledger_contents(case: Case) -> list[Finding]:
-    """Does the ledger know what the manifests say: stages above head, captures of the last batches up to it?"""
+    """Does the ledger have the stages of the manifests above head, and the captures of the last ones up to head?"""
     batch_state = await case.read_batch_state()
     _, ledger = case.require_identity_and_ledger()
     forgotten: dict[int, int] = {}

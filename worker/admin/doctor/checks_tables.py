@@ -1,7 +1,4 @@
-"""What the logs of the tables say: whole or not, written by all batches they should have, and whether we may write them.
-
-Knows versions, transactions and manifests. Must not know stages' files.
-"""
+"""Checks of the tables' logs: gaps, missing batches, and properties with which pcaplake cannot write a table."""
 
 from __future__ import annotations
 
@@ -41,13 +38,13 @@ _RESTORE = "spark.databricks.delta.restore.protocolDowngradeAllowed"
 
 
 async def check_log_versions(case: Case) -> list[Finding]:
-    """Is every log there and without gaps?"""
+    """Does every table have a log without gaps?"""
     logs = await case.get_table_logs()
     had = (await case.read_batch_state()).last_batches if case.ledger is not None else {}
     findings: list[Finding] = []
     for table, tail in logs.items():
         if table in had and isinstance(tail, LogState) and tail.version < 0:
-            continue  # dropped: `transactions` tells of it
+            continue  # dropped: the check `transactions` reports it
         findings += [error(str(tail), "", table=table)] if isinstance(tail, TableBlocked) else []
         findings += [] if isinstance(tail, TableBlocked) else await _check_version_gaps(case.store, table, tail)
     return findings or [ok(f"no gap in {len(logs)} logs")]
@@ -100,7 +97,7 @@ def _format_numbers(numbers: list[int]) -> str:
 
 
 async def check_transactions(case: Case) -> list[Finding]:
-    """`txn` of every table against the head of the ledger and the manifests."""
+    """Compare `txn` of every table with the ledger's head and the manifests."""
     batch_state = await case.read_batch_state()
     findings = [
         *_check_manifests(batch_state),
@@ -154,7 +151,7 @@ def _check_tables_ahead(batch_state: BatchState) -> Iterator[Finding]:
 
 @dataclass(slots=True, kw_only=True)
 class _LostBatches:
-    """What a table lacks of the batches up to head. `captures`: ids of those whose rows these are."""
+    """The batches up to head that a table lacks, with the number of their rows and the ids of their captures."""
 
     batches: list[int] = field(default_factory=list)
     rows: int = 0
@@ -171,14 +168,14 @@ class _LostBatches:
 
 
 async def _check_tables_behind(case: Case, batch_state: BatchState) -> list[Finding]:
-    """Batches up to head must be in a table, and are not. The manifests of all of them are read."""
+    """Find tables that lack batches up to head. Reads the manifests of all these batches."""
     last, lost = batch_state.last_batches, dict[str, _LostBatches]()
     for table in batch_state.logs:
         if table in last and (done := batch_state.last_batch_in_table(table)) is not None and done < last[table]:
             lost[table] = _LostBatches()
     lowest = min(((batch_state.last_batch_in_table(table) or 0) + 1 for table in lost), default=batch_state.head + 1)
     async for batch, manifest in iterate_manifests(case.store, range(lowest, batch_state.head + 1)):
-        if manifest is None:  # nobody knows which tables it was for
+        if manifest is None:  # its tables are unknown
             continue
         for table in lost:
             touched = manifest.opens or table in manifest.written_tables
@@ -218,7 +215,7 @@ def _report_lost_batches(case: Case, table: str, lost: _LostBatches, batch_state
 
 
 async def check_blocked_tables(case: Case) -> list[Finding]:
-    """Tables that we may not write, and what frees each."""
+    """Find tables that pcaplake cannot write, with the statements that unblock each."""
     found: list[Finding] = []
     for table, tail in (await case.get_table_logs()).items():
         if not isinstance(tail, TableBlocked) and tail.metadata is not None:
@@ -269,7 +266,7 @@ def _find_partition_conflict(case: Case, table: str, metadata: Metadata) -> str 
 
 
 def _location_for_spark(case: Case, table: str) -> str:
-    """As Spark names it."""
+    """The table's location as Spark spells it."""
     return (
         TablePath.for_table(case.store.uri, table).uri
         if case.lock_table is not None
@@ -278,7 +275,7 @@ def _location_for_spark(case: Case, table: str) -> str:
 
 
 async def _read_protocol(store: Store, table: str, tail: LogState) -> tuple[Mapping[str, Any], int | None]:
-    """The protocol action with its features, and the version it came with; None: it is in the checkpoint."""
+    """The protocol action with its features, and its version; None: it is in the checkpoint."""
     for version in range(tail.version, tail.checkpoint_version, -1):
         version_object = await store.get(version_file_path(table, version))
         for line in parse_json_lines(version_object[0]) if version_object is not None else ():

@@ -1,7 +1,6 @@
 """`pcaplake doctor`: runs every check of a fleet or of one lake, and the repairs that the checks offer.
 
-Knows which checks there are, in which order, and how what is to be examined is opened. Each check is a function that
-changes nothing and returns findings; a check that fails is a finding too. See docs/doctor.md.
+A check is a function that changes nothing and returns findings; a check that fails is a finding too. See docs/doctor.md.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _FINDS_LOSSES = frozenset({"transactions", "held", "pending"})
 
 
 async def examine_lake(case: Case, begin: Callable[[str], None] = lambda check: None) -> list[Finding]:
-    """Every check of one lake; `begin` is told of each."""
+    """Run every check of one lake. Calls `begin` with the name of each."""
     findings: list[Finding] = []
     for name, check in CHECKS.items():
         begin(name)
@@ -98,7 +97,7 @@ async def apply_repairs(
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """`findings`: what is the case now; `offered`: what --repair would change; `done`: what came of it."""
+    """The result of an examination. `offered`: what --repair would change; `done`: the results of repairs."""
 
     findings: list[Finding] = field(default_factory=list)
     offered: list[str] = field(default_factory=list)
@@ -115,7 +114,7 @@ class Report:
 async def examine_and_repair(
     subject: Subject, *, make: bool = False, begin: Callable[[str], None] = lambda what: None
 ) -> Report:
-    """Examine everything, lake by lake; `make`: carry out what is offered, and examine again. WrongSetting."""
+    """Examine a fleet or a lake. `make`: also carry out the offered repairs, and examine again. Raises WrongSetting."""
     report = Report()
     uris = subject.find_lake_uris()
     if subject.lake is None:
@@ -149,17 +148,17 @@ async def _examine_and_repair_lake(
 
 
 def _report_nothing_to_accept(case: Case, found: Iterable[Finding], wanted: Iterable[Repair]) -> list[Finding]:
-    """Said where a loss was to be accepted and no repair is about one."""
-    if case.accept_loss is None or any(one.accepts_loss for one in wanted):
+    """A finding if --accept-loss was passed and no repair accepts a loss."""
+    if case.accept_loss is None or any(repair.accepts_loss for repair in wanted):
         return []
-    said = ok(f"{case.accept_loss} has lost no rows, so there is nothing to accept")
-    if any(one.not_examined and one.check in _FINDS_LOSSES for one in found):
-        said = warning(f"not examined: whether {case.accept_loss} has lost rows", "fix the problems above first")
-    return [replace(said, check="accept loss", table=case.accept_loss, lake=case.store.uri)]
+    finding = ok(f"{case.accept_loss} has lost no rows, so there is nothing to accept")
+    if any(other.not_examined and other.check in _FINDS_LOSSES for other in found):
+        finding = warning(f"not examined: whether {case.accept_loss} has lost rows", "fix the problems above first")
+    return [replace(finding, check="accept loss", table=case.accept_loss, lake=case.store.uri)]
 
 
 async def _check_surroundings(subject: Subject, uris: Sequence[str]) -> list[Finding]:
-    """What is not of one lake."""
+    """The checks that do not belong to one lake: settings, queue, captures, and lakes without a route."""
     settings = subject.settings
     findings = [replace(ok(f"{len(uris)} lakes"), check="settings")]
     if all(subject.open_store(uri).local is not None for uri in uris):

@@ -1,4 +1,4 @@
-"""What a check of `pcaplake doctor` returns: findings, and the repairs that they offer. Knows no check and no lake."""
+"""The results of the doctor's checks: findings, and the repairs that they offer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Level = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What would be changed, and the change itself, which says what it did. It may be made twice."""
+    """A change that fixes a finding. `make` is idempotent and returns a text about what it did."""
 
     what: str
     make: Callable[[], Awaitable[str]]
@@ -20,9 +20,9 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check says: `what` is the case, `do` is what somebody can do about it.
+    """A result of one check. `what`: the state; `do`: what the operator can do about it.
 
-    `not_examined`: the check ended before it could tell.
+    `not_examined`: the check could not finish.
     """
 
     level: Level

@@ -1,7 +1,7 @@
-"""A ledger that was lost, or has lost some of it, from the manifests of the lake.
+"""Rebuilds a lost or incomplete ledger from the manifests of the lake.
 
-What is staged and in no manifest yet cannot be known again: its captures are read again when their messages come back,
-or by `pcaplake replay`. Everything that is in a table is in a manifest.
+Manifests have everything that is in the tables. Stages that were in no manifest yet are lost: their captures are read
+again when SQS delivers their messages again, or by `pcaplake replay`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pcaplake.worker.lake.records import Manifest
 async def find_forgotten_stages(
     ledger: Ledger, manifest: Manifest, *, above_head: bool, replaced: Mapping[str, int]
 ) -> list[str]:
-    """Stages of a manifest that the ledger has forgotten: above head the stage itself, below it its captures.
+    """The stages of a manifest that the ledger has lost: above head those without an item, else those that lack captures.
 
-    `replaced`: see pcaplake.worker.lake.commit.replaced.read_replaced_batches; the ledger must have forgotten these.
+    `replaced`: the result of `replaced.read_replaced_batches`; the ledger must lack these captures.
     """
     if above_head:
         ids = [stage.stage_id for stage in (*manifest.stages, *manifest.returned)]
@@ -40,9 +40,10 @@ async def find_forgotten_stages(
 
 
 async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
-    """May be done again; a damaged file is kept under another name. Fatal while somebody leads, or where it is another's.
+    """Rebuild the ledger; idempotent. Keeps a damaged file under another name.
 
-    `adopt`: the ledger is made the lake's; a lake that is a copy gets an id of its own, and a ledger under it.
+    Raises Fatal while a committer leads, or if the ledger belongs to another lake. `adopt`: make the ledger the lake's; a
+    copied lake gets an id and a ledger of its own.
     """
     identity_object = await identity.read_identity(case.store)
     if identity_object is None:

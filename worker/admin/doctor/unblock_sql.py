@@ -1,8 +1,8 @@
-"""The statements that make a table one that we write again. Pure: knows the Delta protocol and Spark's SQL for it.
+"""The SQL statements that make a blocked table writable again.
 
-What blocks a table is decided in worker/lake/delta/write_support.py; here is what takes it back. Which features ALTER TABLE can
-drop is as of Delta 4.0. A feature that readers must know too leaves its traces in old versions: they are given up with
-it (TRUNCATE HISTORY), which Delta does a day after the first try.
+worker/lake/delta/write_support.py decides what blocks a table. The list of features that ALTER TABLE can drop is that of
+Delta 4.0. Dropping a feature that readers must support also drops the table's history (TRUNCATE HISTORY), because old
+versions use the feature; Delta does that only 24 hours after the first attempt.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _OF_WRITERS = frozenset({"checkConstraints", "coordinatedCommits-preview", "inCo
 _OF_READERS = frozenset(
     {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-_LAST = "checkpointProtection"  # left by dropping others
+_LAST = "checkpointProtection"  # Delta adds it when it drops other features
 _MAY_DROP = _OF_WRITERS | _OF_READERS | {_LAST}
 
 
 def build_unblock_statements(
     location: str, metadata: Metadata, protocol: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> list[str]:
-    """In their order. `protocol`: the action as it is in the log; `wanted`: the struct of the rows we write."""
+    """The ALTER TABLE statements, in order. `protocol`: the action in the log; `wanted`: the struct of our rows."""
     table = f"delta.`{location}`"
     changes = [*_metadata_changes(metadata), *_column_changes(metadata.schema, wanted), *_protocol_changes(protocol)]
     return [f"ALTER TABLE {table} {change};" for change in changes]
 
 
 def list_undroppable_features(protocol: Mapping[str, Any]) -> list[str]:
-    """Features that no ALTER TABLE takes away."""
+    """Features that no ALTER TABLE can drop."""
     return [name for name in list_unsupported_features(protocol) if name not in _MAY_DROP]
 
 
 def list_unsupported_features(protocol: Mapping[str, Any]) -> list[str]:
-    """Those that we do not write, listed in a protocol action or implied by its version."""
+    """Features that pcaplake does not support, listed in a protocol action or implied by its version."""
     reader, writer = protocol.get("minReaderVersion", READER), protocol.get("minWriterVersion", WRITER)
     listed = [*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())]
     implied = [name for version, names in _IMPLIED.items() if version <= writer < 7 for name in names]
@@ -65,7 +65,7 @@ def _metadata_changes(metadata: Metadata) -> Iterator[str]:
 
 
 def _column_changes(have: Mapping[str, Any], want: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Columns that may be null in our rows and not in the table, structs within structs too."""
+    """Changes of columns that are NOT NULL in the table and nullable in our rows, including nested ones."""
     nullable = {field["name"]: field for field in want["fields"] if field["nullable"]}
     for field in have["fields"]:
         name = field["name"]

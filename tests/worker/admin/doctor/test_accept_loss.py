@@ -107,7 +107,7 @@ def test_a_dropped_table_goes_on_without_its_rows(drive: Drive, tmp_path: Path, 
     shutil.rmtree(lake / "packets")
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets")
     assert f"the table was dropped, with the batches 0 ({rows:,} rows of 1 captures when they were committed)" in out
-    assert f"write packets again without what it lost of the batches up to 0: {rows:,} rows of 1 captures" in out
+    assert f"make packets writable again without {rows:,} rows of 1 captures, lost of the batches up to 0" in out
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets", "--yes")
     assert f"packets can be written again; {rows:,} rows of 1 captures of the batches up to 0 are given up" in out
     lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets", "--yes")

@@ -329,4 +329,4 @@ async def test_without_the_ledger_no_file_is_judged() -> None:
     ground.days = 8
     assert unwell(await ground.examined()) == {error("ledger"), error("blocked", "packets")}, "its logs can be read"
     (found,) = [one for one in await ground.examined() if one.check == "files"]
-    assert found.what == "not examined: the lake's ledger is not at hand, see above"
+    assert found.what == "not examined: the lake's ledger is not available, see above"
