@@ -20,6 +20,7 @@ import os
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -29,8 +30,10 @@ from pcaplake.worker.captures.objects import StoredObjects
 from pcaplake.worker.captures.range_reader import FetchConfig
 from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, Sources
 from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.service.parts import ServiceParts
 from pcaplake.worker.service.queue import Delivery
-from pcaplake.worker.service.run import Parts, open_service_parts
+from pcaplake.worker.service.run import build_service_config, open_service_parts
 from pcaplake.worker.service.service import Service
 from pcaplake.worker.service.suspects import Suspects
 from pcaplake.worker.warm import warm
@@ -68,22 +71,12 @@ class Unsuspecting(Suspects):
 
 class WorkerChild:
     def __init__(
-        self, parts: Parts, settings: FleetSettings, sources: Sources, counts: CountingMeter, *, suspects: bool
+        self, parts: ServiceParts, settings: FleetSettings, sources: Sources, counts: CountingMeter, *, suspects: bool
     ) -> None:
         self._lakes, self._sources, self._counts, self._budget = parts.lakes, sources, counts, parts.budget
         self._queue = parts.queue
         self.service = Service(
-            parts.queue,
-            parts.routes,
-            parts.lakes,
-            parts.readers,
-            sources,
-            threads=settings.threads,
-            budget=parts.budget,
-            max_inflight=settings.max_inflight,
-            poll_wait=settings.poll_wait,
-            fetch_config=FetchConfig(),
-            meter=counts,
+            replace(parts, sources=sources), build_service_config(settings, FetchConfig()), Runtime(meter=counts)
         )
         if not suspects:
             self.service._suspects = Unsuspecting()

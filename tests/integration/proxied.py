@@ -150,23 +150,7 @@ class Proxied:
                 patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", self.dynamodb.url)
                 patch.setattr(serve, "Runtime", functools.partial(Runtime, step=step))
                 parts = await stack.enter_async_context(serve.open_service_parts(settings, SILENT))
-            service = Service(
-                parts.queue,
-                parts.routes,
-                parts.lakes,
-                parts.readers,
-                parts.sources,
-                threads=settings.threads,
-                budget=parts.budget,
-                receives=settings.role != "committer",
-                max_inflight=settings.max_inflight,
-                poll_wait=settings.poll_wait,
-                retry_first=settings.retry_first,
-                retry_most=settings.retry_most,
-                drain_timeout=settings.drain_timeout,
-                sleep=_nap,
-                fetch_config=fetch_config,
-            )
+            service = Service(parts, serve.build_service_config(settings, fetch_config), Runtime(sleep=_nap))
             (lake,) = parts.lakes.values()
             lake._rng = lake.committer._rng = lake.log._rng = _Hasty()
             lake.source._fetch_config = fetch_config  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.setup.policies import Role
 from pcaplake.worker.admin.setup.queues import find
+from pcaplake.worker.captures.range_reader import FetchConfig
 from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.lake.dynamodb_table import DynamoClient
@@ -27,6 +28,7 @@ from pcaplake.worker.lake.records import Manifest, Stage
 from pcaplake.worker.lake.services import Services
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.meter import SILENT
+from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service import run as serve
 from pcaplake.worker.service.notification import TEST_EVENT, parse_notification
 from pcaplake.worker.service.queue.sqs import SqsQueue
@@ -548,17 +550,7 @@ async def served(account: Account, role: str, done: Callable[[Lake], Awaitable[b
     """A service of that role until it has done it; as `pcaplake run` makes one."""
     settings = FleetSettings.load(account.config, role=role)
     async with serve.open_service_parts(settings, SILENT) as parts:
-        service = Service(
-            parts.queue,
-            parts.routes,
-            parts.lakes,
-            parts.readers,
-            parts.sources,
-            threads=1,
-            budget=parts.budget,
-            receives=role != "committer",
-            poll_wait=settings.poll_wait,
-        )
+        service = Service(parts, serve.build_service_config(settings, FetchConfig()), Runtime())
         task = asyncio.create_task(service.run())
         (lake,) = parts.lakes.values()
         async with asyncio.timeout(120):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +25,11 @@ from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.tables import create_tables
+from pcaplake.worker.meter import SILENT, Meter
+from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.announce import create_queue_source
-from pcaplake.worker.service.service import Service
+from pcaplake.worker.service.parts import ServiceParts
+from pcaplake.worker.service.service import Service, ServiceConfig
 from pcaplake.worker.testing.faults import Faults
 from pcaplake.worker.testing.memory_ledger import MemoryLedger
 from pcaplake.worker.testing.memory_store import MemoryStore
@@ -85,23 +90,35 @@ class Fleet:
     def source(self) -> CaptureSource:
         return create_queue_source(self.queue, ROUTES, *self.parts(), LAKE)
 
-    def service(self, lake: Lake, **given: Any) -> Service:
+    def service(
+        self,
+        lake: Lake,
+        *,
+        routes: Routes = ROUTES,
+        meter: Meter = SILENT,
+        now: Callable[[], float] = time.time,
+        **given: Any,
+    ) -> Service:
         readers, sources = self.parts()
         return Service(
-            self.queue,
-            ROUTES,
-            {LAKE: lake},
-            readers,
-            sources,
-            **{
-                "threads": 2,
-                "budget": Budget(1 << 30),
-                "drain_timeout": 10.0,
-                "poll_wait": 1.0,
-                "fetch_config": FetchConfig(first_pause=0.0, longest_pause=0.0),
-                "sleep": self.clock.sleep,
-                **given,
-            },
+            ServiceParts(
+                queue=self.queue,
+                routes=routes,
+                lakes={LAKE: lake},
+                readers=readers,
+                sources=sources,
+                budget=Budget(1 << 30),
+            ),
+            ServiceConfig(
+                **{
+                    "threads": 2,
+                    "drain_timeout": 10.0,
+                    "poll_wait": 1.0,
+                    "fetch_config": FetchConfig(first_pause=0.0, longest_pause=0.0),
+                    **given,
+                }
+            ),
+            Runtime(sleep=self.clock.sleep, now=now, meter=meter),
         )
 
     def rows(self, table: str) -> pa.Table:

@@ -29,6 +29,7 @@ from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Manifest, Stage
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.service import announce
+from pcaplake.worker.service.message_stager import MessageStager
 from pcaplake.worker.service.service import Service
 from pcaplake.worker.testing.memory_ledger import MemoryLedger
 from tests.mutants import ALWAYS, DROP, FIRST, NEVER, Argument, Becomes, Instead, Mutant, Through
@@ -147,7 +148,7 @@ MUTANTS: Mapping[str, Mutant] = {
         FIRST,
     ),
     "a message is deleted when one of several captures failed": Mutant(
-        Service._stage_captures,
+        MessageStager._stage_captures,
         "a message stays while one of its captures fails",
         Through(_none_of_several_failed),
     ),

@@ -1,6 +1,6 @@
-"""The service with everything it is made of: opened, watched, run, closed. Needs the extra `aws`.
+"""Runs the service from its settings: opens its parts, watches them, closes them. Needs the extra `aws`.
 
-Knows which settings go where. Must not know what any of the parts does.
+Knows which setting goes where. Must not know what any of the parts does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -19,7 +18,6 @@ from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import VERSION
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
 from pcaplake.worker.captures.source import Sources
-from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
 from pcaplake.worker.config.settings import read_pod_identity
 from pcaplake.worker.errors import Fatal
@@ -38,29 +36,17 @@ from pcaplake.worker.telemetry.server import Server
 from pcaplake.worker.telemetry.traces import exported_traces
 
 from .announce import create_queue_source
-from .queue import Queue
-from .service import Service
+from .parts import ServiceParts
+from .service import Service, ServiceConfig
 
 log = logging.getLogger(__name__)
-LATE = 30.0  # seconds: the event loop hangs
-TURNS = 10  # times `commit_timeout`: the committer hangs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a service is made of, open."""
-
-    queue: Queue
-    routes: Routes
-    lakes: Mapping[str, Lake]
-    readers: Mapping[str, Reader]
-    sources: Sources
-    budget: Budget
+LATE = 30.0  # seconds after which the event loop counts as hanging
+TURNS = 10  # multiple of `commit_timeout` after which the committer counts as hanging
 
 
 @contextlib.asynccontextmanager
-async def open_service_parts(settings: FleetSettings, meter: Meter) -> AsyncIterator[Parts]:
-    """Everything opened, and closed again. WrongSetting and Fatal as they come."""
+async def open_service_parts(settings: FleetSettings, meter: Meter) -> AsyncIterator[ServiceParts]:
+    """Opens all parts, and closes them at the end. Raises WrongSetting and Fatal."""
     routes, name = settings.load_routes(), settings.require_queue_name()
     readers = {
         route.name: Reader(profile=route.profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
@@ -87,25 +73,39 @@ async def open_service_parts(settings: FleetSettings, meter: Meter) -> AsyncIter
             )
             source.lake = lake
             lakes[uri] = await lake.__aenter__()
-        yield Parts(queue=queue, routes=routes, lakes=lakes, readers=readers, sources=sources, budget=budget)
+        yield ServiceParts(queue=queue, routes=routes, lakes=lakes, readers=readers, sources=sources, budget=budget)
 
 
 async def _close_lakes(lakes: Mapping[str, Lake]) -> None:
-    """All at once: each may take what is left of the drain time."""
+    """All at once: each may take the rest of the drain timeout."""
     ends = await asyncio.gather(*(lake.close() for lake in lakes.values()), return_exceptions=True)
     for end in ends:
         if isinstance(end, BaseException):
             raise end
 
 
+def build_service_config(settings: FleetSettings, fetch_config: FetchConfig) -> ServiceConfig:
+    return ServiceConfig(
+        threads=settings.threads,
+        receives=settings.role != "committer",
+        max_inflight=settings.max_inflight,
+        poll_wait=settings.poll_wait,
+        visibility_cap=settings.visibility_cap,
+        retry_first=settings.retry_first,
+        retry_most=settings.retry_most,
+        drain_timeout=settings.drain_timeout,
+        fetch_config=fetch_config,
+    )
+
+
 async def run_service(settings: FleetSettings) -> int:
-    """The whole run -> exit code."""
+    """The whole run; returns the exit code."""
     registry = CollectorRegistry()
     meter, server = PrometheusMeter(registry), Server(registry, host=settings.http_host, port=settings.http_port)
     meter.begin(table=TABLES)
     delay = LoopDelay(meter)
     server.health["event loop"] = lambda: f"{delay.seconds_late:.0f} s late" if delay.seconds_late > LATE else None
-    server.ready["service"] = lambda: "it has not begun"
+    server.ready["service"] = lambda: "it has not started"
     with configured_logging(settings.log_format, settings.log_level), exported_traces(settings.traces_endpoint):
         if line := describe_unknown_variables():
             log.warning("%s", line)
@@ -114,34 +114,18 @@ async def run_service(settings: FleetSettings) -> int:
     return 0
 
 
-async def _run_until_stopped(settings: FleetSettings, parts: Parts, meter: Meter, server: Server) -> None:
+async def _run_until_stopped(settings: FleetSettings, parts: ServiceParts, meter: Meter, server: Server) -> None:
     for uri, lake in parts.lakes.items():
         server.health[f"committer of {uri}"] = lambda lake=lake: _describe_hang(lake, settings)  # type: ignore[misc]
-    service = Service(
-        parts.queue,
-        parts.routes,
-        parts.lakes,
-        parts.readers,
-        parts.sources,
-        threads=settings.threads,
-        budget=parts.budget,
-        receives=settings.role != "committer",
-        max_inflight=settings.max_inflight,
-        poll_wait=settings.poll_wait,
-        visibility_cap=settings.visibility_cap,
-        retry_first=settings.retry_first,
-        retry_most=settings.retry_most,
-        drain_timeout=settings.drain_timeout,
-        fetch_config=FetchConfig(meter=meter),
-        meter=meter,
-    )
+    config = build_service_config(settings, FetchConfig(meter=meter))
+    service = Service(parts, config, Runtime(meter=meter))
 
     def request_stop() -> None:
-        log.info("stopping: what has begun is finished; a second signal stops at once, and loses nothing either")
+        log.info("stopping: finishing work in progress; a second signal stops at once and loses no data either")
         service.stop()
 
     on_stop_signals(request_stop)
-    server.ready["service"] = lambda: "it stops" if service.is_stopping else None
+    server.ready["service"] = lambda: "it is stopping" if service.is_stopping else None
     log.info("running as %s; the lakes are %s", settings.role, ", ".join(parts.lakes))
     async with _follow_deletion_cost(settings, service, meter):
         await service.run()
@@ -151,11 +135,11 @@ async def _run_until_stopped(settings: FleetSettings, parts: Parts, meter: Meter
 def _follow_deletion_cost(
     settings: FleetSettings, service: Service, meter: Meter
 ) -> contextlib.AbstractAsyncContextManager[None]:
-    """The pod's deletion cost follows the work. Fatal without the extra."""
-    if not settings.deletion_cost or settings.role == "committer":  # one committer has nothing in flight to go by
+    """The pod's deletion cost follows the number of messages in flight. Raises Fatal without the extra."""
+    if not settings.deletion_cost or settings.role == "committer":  # a committer has no messages in flight
         return contextlib.nullcontext()
     try:
-        from pcaplake.worker.kubernetes.deletion_cost import following  # the extra is only for those who turn it on
+        from pcaplake.worker.kubernetes.deletion_cost import following  # an extra that only this setting needs
     except ImportError as error:
         raise Fatal(f"deletion_cost needs the extra `cluster`: pip install 'pcaplake[cluster]' ({error})") from error
     return following(
@@ -174,9 +158,7 @@ async def _run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[N
 
 
 def _describe_hang(lake: Lake, settings: FleetSettings) -> str | None:
-    """A turn may try for `commit_timeout` at several places, and a follower waits for its next look at the lease."""
-    seconds, most = (
-        lake.committer.seconds_since_turn,
-        TURNS * settings.commit_timeout + LONGEST_LOOK * settings.lease_timeout,
-    )
+    seconds = lake.committer.seconds_since_turn
+    # a turn may retry for `commit_timeout` several times, and a follower waits for its next look at the lease
+    most = TURNS * settings.commit_timeout + LONGEST_LOOK * settings.lease_timeout
     return f"no turn of the committer for {seconds:.0f} s" if lake.commits and seconds > most else None

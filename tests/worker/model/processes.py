@@ -27,7 +27,8 @@ from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Stage
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.announce import create_queue_source
-from pcaplake.worker.service.service import Service
+from pcaplake.worker.service.parts import ServiceParts
+from pcaplake.worker.service.service import Service, ServiceConfig
 from pcaplake.worker.testing.lock_table import MemoryLockTable
 from pcaplake.worker.testing.memory_ledger import MemoryLedger
 from pcaplake.worker.testing.queue import FakeClock, MemoryBucket, MemoryQueue
@@ -237,13 +238,19 @@ class Processes:
         lake.newer_stages = self.newer_stages if release.newer else None
         source.lake = lake
         service = Service(
-            queue, ROUTES, {LAKE: lake}, readers, self._sources(watched), threads=self._threads,
-            budget=Budget(rng.choice([150, 10_000])), receives=role != "committer", max_inflight=rng.choice([2, 10]),
-            poll_wait=5.0, visibility_cap=rng.choice([5.0, 60.0]), retry_first=0.2, retry_most=1.0, drain_timeout=3.0,
-            fetch_config=FETCHING, clock=clock,
+            ServiceParts(
+                queue=queue, routes=ROUTES, lakes={LAKE: lake}, readers=readers, sources=self._sources(watched),
+                budget=Budget(rng.choice([150, 10_000])),
+            ),
+            ServiceConfig(
+                threads=self._threads, receives=role != "committer", max_inflight=rng.choice([2, 10]), poll_wait=5.0,
+                visibility_cap=rng.choice([5.0, 60.0]), retry_first=0.2, retry_most=1.0, drain_timeout=3.0,
+                fetch_config=FETCHING,
+            ),
+            Runtime(clock=clock),
         )  # fmt: skip
-        service._stager.__class__ = WatchedStager
-        service._stager.promises = self._promises  # type: ignore[attr-defined]
+        service._stager.captures.__class__ = WatchedStager
+        service._stager.captures.promises = self._promises  # type: ignore[attr-defined]
         return service, lake
 
     # -- overwrites -----------------------------------------------------------------------------------------------

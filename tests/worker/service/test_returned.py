@@ -22,7 +22,7 @@ from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.service.announce import create_queue_source
 from pcaplake.worker.service.notification import build_s3_event, parse_notification
-from tests.worker.fleets import LAKE, Fleet, can_capture
+from tests.worker.fleets import LAKE, ROUTES, Fleet, can_capture
 
 
 def named(body: str) -> Capture:
@@ -105,9 +105,9 @@ async def test_what_a_lake_is_owed_keeps_its_message(why: str) -> None:
         await source.replay_captures([one])
         if why == "gone":
             fleet.bucket.delete_object("a.pcap")
-        service = fleet.service(lake, meter=counts, retry_first=0.0, retry_most=0.0)
-        if why == "no route":
-            service._routes = Routes.parse_routes([{"name": "all", "bucket": "raw", "lake": "memory:///other"}])
+        other = Routes.parse_routes([{"name": "all", "bucket": "raw", "lake": "memory:///other"}])
+        routes = other if why == "no route" else ROUTES
+        service = fleet.service(lake, routes=routes, meter=counts, retry_first=0.0, retry_most=0.0)
         task = asyncio.create_task(service.run())
         async with asyncio.timeout(30):
             while not fleet.queue.dead:
@@ -128,10 +128,9 @@ async def test_what_a_lake_is_owed_goes_to_no_other_lake() -> None:
     first = {"name": "one", "bucket": "raw", "lake": "memory:///one", "also": True}
     routes = Routes.parse_routes([first, {"name": "two", "bucket": "raw", "lake": "memory:///two"}])
     async with await fleet.lake(commits=False) as lake:
-        service = fleet.service(lake)
-        service._routes = routes
+        stager = fleet.service(lake, routes=routes)._stager
         body = build_s3_event(replace(ref, owed_to="memory:///two"))
-        work, nowhere = service._route_objects(parse_notification(body))
+        work, nowhere = stager._route_objects(parse_notification(body))
         assert ([route.name for route, _ in work], nowhere) == (["two"], [])
-        work, nowhere = service._route_objects(parse_notification(build_s3_event(ref)))
+        work, nowhere = stager._route_objects(parse_notification(build_s3_event(ref)))
         assert ([route.name for route, _ in work], nowhere) == (["one", "two"], [])

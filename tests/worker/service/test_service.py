@@ -24,7 +24,7 @@ from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.service.notification import parse_notification
 from pcaplake.worker.service.queue import Attributes, Delivery
-from pcaplake.worker.service.service import ATTEMPTS, Service
+from pcaplake.worker.service.service import DELETE_ATTEMPTS, Service
 from pcaplake.worker.testing.memory_ledger import MemoryLedger
 from tests.worker.fleets import Fleet, can_capture, emptied
 from tests.worker.lake.generations import raise_generation
@@ -448,7 +448,7 @@ async def test_only_who_leads_asks_for_the_figures_of_the_queue(monkeypatch: pyt
 
 async def test_a_message_that_could_not_be_deleted_is_not_counted_as_deleted() -> None:
     fleet, gauges = Fleet(visibility_timeout=1.0), Gauges()
-    fleet.faults.inject_fault("queue.delete *", "error", times=ATTEMPTS)
+    fleet.faults.inject_fault("queue.delete *", "error", times=DELETE_ATTEMPTS)
     fleet.upload("a.pcap", can_capture(10, 0))
     async with running(fleet, meter=gauges) as (service, task):
         while not gauges.counted["messages", "delete_failed"]:

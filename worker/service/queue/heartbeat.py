@@ -49,7 +49,7 @@ class Heartbeats:
         *,
         cap: float = CAP,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
         meter: Meter = SILENT,
     ) -> None:
