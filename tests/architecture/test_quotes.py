@@ -18,6 +18,7 @@ QUOTED = {
         "replaces an object that does not exist",
         "Allow it for the role that runs this command: docs/setup.md lists the rights of each command",
         "the running Spark session is not configured for these lakes",
+        "log stores on one table lose commits",
         "the jars for Spark are built with Maven, which is not installed",
         "another process changed the same files",
         "no rows are missing or duplicate",

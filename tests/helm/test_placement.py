@@ -147,7 +147,9 @@ LAKE = hashlib.sha256(b"s3://lake/drives").hexdigest()[:8]
 def test_labels_of_selectors_are_refused(of: str) -> None:
     values = with_values()
     put(values, of, {"podLabels": {"app.kubernetes.io/instance": "x"}})
-    with pytest.raises(helm_python.HelmError, match=rf"{of}\.podLabels: the chart sets app\.kubernetes\.io/instance"):
+    with pytest.raises(
+        helm_python.HelmError, match=rf"{of}\.podLabels: the chart sets the label app\.kubernetes\.io/instance"
+    ):
         manifests(values)
 
 

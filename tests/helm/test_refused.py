@@ -56,7 +56,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
             keda__authentication__identityOwner="workload",
             keda__authentication__roleArn="arn:aws:iam::123456789012:role/keda",
         ),
-        "roleArn and identityOwner workload exclude each other",
+        "roleArn and identityOwner workload cannot be combined",
     ),
     (
         "Spark on another log",
@@ -176,19 +176,19 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"settings": {"queue": "q"}, "routes": [{"bucket": "a", "lake": "lakes/b"}]},
         "the lake lakes/b is not a URI",
     ),
-    ("loopback", with_values(settings__http_host="127.0.0.1"), "probes and Prometheus come from outside"),
-    ("loopback of IPv6", with_values(settings__http_host="::1"), "probes and Prometheus come from outside"),
+    ("loopback", with_values(settings__http_host="127.0.0.1"), "probes and Prometheus connect from outside"),
+    ("loopback of IPv6", with_values(settings__http_host="::1"), "probes and Prometheus connect from outside"),
     ("only workers", with_values(settings__role="worker"), "set committer.separate"),
     ("only committers", with_values(settings__role="committer"), "set committer.separate"),
     (
         "labels of selectors",
         with_values(worker__podLabels={"app.kubernetes.io/component": "x"}),
-        "worker.podLabels: the chart sets app.kubernetes.io/component",
+        "worker.podLabels: the chart sets the label app.kubernetes.io/component",
     ),
     (
         "labels of all",
         with_values(commonLabels={"app.kubernetes.io/name": "x"}),
-        "commonLabels: the chart sets app.kubernetes.io/name",
+        "commonLabels: the chart sets the label app.kubernetes.io/name",
     ),
     *(
         (

@@ -25,10 +25,10 @@
 {{- end -}}
 {{- $name := include "pcaplake.fullname" . -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" $name) -}}
-{{- $wrong = append $wrong (printf "%s cannot be the prefix of object names, which have a-z, 0-9 and -: set fullnameOverride" $name) -}}
+{{- $wrong = append $wrong (printf "%s cannot be the prefix of object names, which contain only a-z, 0-9 and -: set fullnameOverride" $name) -}}
 {{- end -}}
 {{- if regexMatch "^(127\\.|localhost$|\\[?::1\\]?$)" $v.settings.http_host -}}
-{{- $wrong = append $wrong (printf "settings.http_host is %s: probes and Prometheus come from outside the pod; leave 0.0.0.0, or :: for IPv6" $v.settings.http_host) -}}
+{{- $wrong = append $wrong (printf "settings.http_host is %s: probes and Prometheus connect from outside the pod; keep 0.0.0.0, or use :: for IPv6" $v.settings.http_host) -}}
 {{- end -}}
 {{- if and (not $v.committer.separate) (has $v.settings.role (list "worker" "committer")) -}}
 {{- $wrong = append $wrong (printf "settings.role is %s: all pods would have this role, and none the other; leave it null, and set committer.separate for one Deployment of each" $v.settings.role) -}}
@@ -43,7 +43,7 @@
 {{- range $of, $labels := $labelled -}}
 {{- range $key, $_ := $labels -}}
 {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart|pcaplake/lake)$" $key -}}
-{{- $wrong = append $wrong (printf "%s: the chart sets %s, and selectors find pods by it: use another key" $of $key) -}}
+{{- $wrong = append $wrong (printf "%s: the chart sets the label %s and selects pods by it; use another key" $of $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -53,7 +53,7 @@
 {{- range $of, $resources := $memory -}}
 {{- $limit := include "pcaplake.bytes" (dig "limits" "memory" "" $resources | default "0") | int64 -}}
 {{- if and $limit (gt (include "pcaplake.bytes" $v.scratch | int64) $limit) -}}
-{{- $wrong = append $wrong (printf "scratch is %s: it is memory, and this is more than %s.resources.limits.memory" $v.scratch $of) -}}
+{{- $wrong = append $wrong (printf "scratch is %s: it counts as memory, and exceeds %s.resources.limits.memory" $v.scratch $of) -}}
 {{- end -}}
 {{- end -}}
 {{- range $job := list "compact" "vacuum" "quality" "signals" -}}
@@ -98,7 +98,7 @@
 {{- end -}}
 {{- end -}}
 {{- if and $v.keda.enabled (eq ($v.keda.minReplicas | int64) 0) (not $v.committer.separate) -}}
-{{- $wrong = append $wrong "keda.minReplicas is 0: without workers no process commits what is staged; set committer.separate, or keep 1" -}}
+{{- $wrong = append $wrong "keda.minReplicas is 0: without workers, no process commits what is staged; set committer.separate, or set it to 1" -}}
 {{- end -}}
 {{- if and $v.keda.enabled (not $v.settings.region) -}}
 {{- $wrong = append $wrong "keda.enabled: KEDA needs settings.region to query SQS" -}}
@@ -111,7 +111,7 @@
 {{- end -}}
 {{- if and $v.keda.enabled $v.keda.authentication.create (eq $v.keda.authentication.identityOwner "workload") -}}
 {{- if $v.keda.authentication.roleArn -}}
-{{- $wrong = append $wrong "keda.authentication: roleArn and identityOwner workload exclude each other; keep one" -}}
+{{- $wrong = append $wrong "keda.authentication: roleArn and identityOwner workload cannot be combined; remove one" -}}
 {{- end -}}
 {{- $of := $v.serviceAccounts.worker -}}
 {{- if and $of.create (ne $v.identity.kind "irsa") (not (hasKey $of.annotations "eks.amazonaws.com/role-arn")) -}}
@@ -226,7 +226,7 @@
 {{- $size = add $size (len $text) -}}
 {{- end -}}
 {{- if gt $size 240000 -}}
-{{- $wrong = append $wrong (printf "%s have %d bytes, but a pod's annotations hold 240000: %s" (index $said 0) $size (index $said 1)) -}}
+{{- $wrong = append $wrong (printf "%s have %d bytes, but a pod's annotations can hold only 240000: %s" (index $said 0) $size (index $said 1)) -}}
 {{- end -}}
 {{- end -}}
 {{- $wrong = concat $wrong (include "pcaplake.refusedSecrets" . | fromJsonArray) -}}
