@@ -66,7 +66,7 @@ CHECKPOINT = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Milliseconds of CPU."""
+    """Median and percentiles of CPU milliseconds."""
 
     n: int
     median: float
@@ -128,7 +128,7 @@ def build_add_file(number: int) -> AddFile:
 
 
 async def measure_warm_commits(root: Path, names: Sequence[str], commits: int) -> list[Spread]:
-    """One file and a txn per commit, by a LogStore that has read the tables; in turn, so that all have the same load."""
+    """Commits of one file and a txn by a LogStore that has read the tables; tables take turns, so that all see the same load."""
     log = LogStore(Store.open(root))
     times: list[list[float]] = [[] for _ in names]
     for number in range(commits + 10):
@@ -181,7 +181,7 @@ def measure_peer_warm_commit(root: Path, name: str, repeats: int) -> Spread:
 
 
 async def measure_checkpoint(root: Path, name: str) -> float:
-    """CPU seconds of the process that makes it."""
+    """CPU seconds of the process that creates a checkpoint."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     await LogStore(Store.open(root)).checkpoint(name)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -234,8 +234,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--live", type=int, nargs="*", default=[0, 10_000, 100_000, 1_000_000])
     parser.add_argument("--commits", type=int, default=100)
-    parser.add_argument("--folder", help="where the tables are made (default: the system's temporary folder)")
-    parser.add_argument("--markdown", type=Path, help="write the table there too")
+    parser.add_argument("--folder", help="folder for the tables (default: the system's temporary folder)")
+    parser.add_argument("--markdown", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
     text = format_commit_report(asyncio.run(run_commit_benchmark(arguments.live, arguments.commits, arguments.folder)))
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"

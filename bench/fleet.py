@@ -34,7 +34,7 @@ from .ingest import make_captures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much of everything."""
+    """The sizes of the measurements."""
 
     repeats: int = 3
     commit_cases: tuple[tuple[int, int], ...] = ((1, 0), (4, 0), (8, 0), (1, 10_000))  # writers, live files
@@ -50,7 +50,7 @@ class Scale:
     heap: int = 500
     lag_seconds: float = 120.0
     suspects: tuple[tuple[int, int], ...] = ((0, 200), (1, 64))  # megabytes of a capture (0: tiny), captures
-    suspects_shares: tuple[float, ...] = (0.5, 0.01)  # of the messages, that are suspects
+    suspects_shares: tuple[float, ...] = (0.5, 0.01)  # shares of suspects among the messages
     suspects_workers: tuple[int, ...] = (1, 2)
 
 
@@ -77,7 +77,7 @@ QUICK = Scale(
 def measurement_sections(
     where: BenchSite, scale: Scale, folder: Path, old: Path | None
 ) -> Mapping[str, Callable[[], Awaitable[Any]]]:
-    """By section, in the order of the report."""
+    """The measurement of each section, in the order of the report."""
     which = fleet_commits.writer_systems(old)
 
     def mix_captures(megabytes: int) -> ServedCaptures:
@@ -123,7 +123,7 @@ def measurement_sections(
 
 
 async def run_measurements(where: BenchSite, options: argparse.Namespace, result: dict[str, Any]) -> list[str]:
-    """Each section is told, and kept in --json, as soon as it is measured."""
+    """Measure the sections; print each one, and write it to --json, as soon as it is measured."""
     scale = QUICK if options.quick else Scale()
     needs_old = not options.without_old and {"requests", "commits"} & set(options.only)
     old = fleet_commits.old_deltalake_interpreter() if needs_old else None
@@ -155,10 +155,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke test of about a minute")
     parser.add_argument("--engine", choices=ENGINES, default=os.environ.get("LOCAL_AWS_ENGINE", "ministack"))
     parser.add_argument("--only", default=",".join(SECTIONS), help="comma-separated sections (%(default)s)")
-    parser.add_argument("--without-old", action="store_true", help="leave out deltalake 1.6.0")
-    parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="where captures are made and kept")
-    parser.add_argument("--json", type=Path, help="write every figure there")
-    parser.add_argument("--markdown", type=Path, help="write the tables there too")
+    parser.add_argument("--without-old", action="store_true", help="skip deltalake 1.6.0")
+    parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="folder for the generated captures")
+    parser.add_argument("--json", type=Path, help="also write all figures to this file")
+    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
     options = parser.parse_args()
     options.only = options.only.split(",")
     if unknown := set(options.only) - set(SECTIONS):

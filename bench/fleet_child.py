@@ -1,6 +1,6 @@
-"""A child process that answers each line of JSON on stdin with a line of JSON on stdout: both ends.
+"""Child processes that answer each line of JSON on stdin with a line of JSON on stdout.
 
-So several processes can get ready before any of them begins, and no start of a process is measured.
+So several processes can get ready before a measurement begins, and their start is not measured.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class ChildFailed(Exception):
 
 
 class ChildProcess:
-    """The asking end. `async with await Child.start(...)`: killed at the end, if it still runs."""
+    """A child process: `async with await ChildProcess.start(...)`. It is killed at the end if it still runs."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process, self._log = process, log
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Self:
-        """`log` gets its stderr. It is alive when this returns, and ready when it has answered something."""
+        """Start a process with stderr to `log`. It is ready after its first answer."""
         with log.open("wb") as file:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -44,7 +44,7 @@ class ChildProcess:
         return cls(process, log)
 
     async def request_answer(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """The answer. ChildFailed when there is none after so many seconds."""
+        """Send a request and return the answer. Raises ChildFailed if there is none within `seconds`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -59,7 +59,7 @@ class ChildProcess:
         return dict(json.loads(line))
 
     async def close(self) -> None:
-        """Its stdin ends, and so does it; after a while it is killed."""
+        """End the process by closing its stdin; kill it after 10 seconds."""
         if self._process.returncode is not None:
             return
         assert self._process.stdin is not None
@@ -87,12 +87,12 @@ class ChildProcess:
 
 
 def python_module_command(module: str, *arguments: str) -> list[str]:
-    """The command of one of our own children."""
+    """The command that runs a module of this package."""
     return [sys.executable, "-m", f"bench.{module}", *arguments]
 
 
 async def answer_requests(respond: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]) -> None:
-    """The answering end, until stdin ends. What anything else prints goes to stderr."""
+    """Answer requests until stdin ends; in the child. Other output to stdout goes to stderr."""
     out = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(out, "w") as answers:

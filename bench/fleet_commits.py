@@ -36,7 +36,7 @@ _VERSION = re.compile(r"\d{20}\.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterSystem:
-    """How one writer is started: `command` gets the lake, the table and the lock table to fill in."""
+    """How to start one writer. `command` has placeholders for the lake, the table and the lock table."""
 
     name: str
     command: tuple[str, ...]
@@ -53,7 +53,7 @@ def own_writer_system(name: str, locks: str, kind: str) -> WriterSystem:
 
 
 def writer_systems(old: Path | None) -> list[WriterSystem]:
-    """Ours and the peers; `old`: the interpreter that has deltalake 1.6.0."""
+    """pcaplake's writers and the peers. `old`: the interpreter that has deltalake 1.6.0."""
     measured_systems = [
         own_writer_system("pcaplake, lock table, one Add", "{locks}", "add"),
         own_writer_system("pcaplake, lock table, a file of one row", "{locks}", "file"),
@@ -78,7 +78,7 @@ def writer_systems(old: Path | None) -> list[WriterSystem]:
 
 
 def old_deltalake_interpreter() -> Path:
-    """The interpreter of an environment with deltalake 1.6.0, made at first use."""
+    """The interpreter of an environment with deltalake 1.6.0, which the first call installs."""
     interpreter, mark = ENVIRONMENT / "bin" / "python", ENVIRONMENT / ".installed"
     if not mark.exists() or mark.read_text() != PINS.read_text():
         print(f"installing deltalake 1.6.0 into {ENVIRONMENT}, once", file=sys.stderr)
@@ -87,7 +87,7 @@ def old_deltalake_interpreter() -> Path:
         pip = [str(interpreter), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         done = subprocess.run([*pip, "--require-hashes", "-r", str(PINS)], check=False, stdout=sys.stderr.fileno())
         if done.returncode:
-            raise SystemExit("deltalake 1.6.0 cannot be installed: pip needs its index; or leave it out: --without-old")
+            raise SystemExit("cannot install deltalake 1.6.0, for which pip needs its index; --without-old skips it")
         mark.write_text(PINS.read_text())
     return interpreter.absolute()
 
@@ -101,7 +101,7 @@ class CommitTables:
         self._store = Store.open(self._lake, OPTIONS)
 
     async def _create_table(self, live: int) -> str:
-        """A new table with so many live files, at version 0."""
+        """Create a table with `live` files, at version 0 -> its name."""
         folder, name = self._site.folder / f"live-{live}", self._site.unique_name("t")
         if not folder.exists():
             await create_table_with_files(folder, "t", live)
@@ -112,29 +112,29 @@ class CommitTables:
     async def start_writers(
         self, system: WriterSystem, count: int, live: int, stack: AsyncExitStack, environment: Mapping[str, str]
     ) -> tuple[str, list[ChildProcess]]:
-        """A new table, and so many writers of it, warm."""
-        table, found = await self._create_table(live), list[ChildProcess]()
+        """Create a table and start `count` writers, which then have committed some versions."""
+        table, writers = await self._create_table(live), list[ChildProcess]()
         writer_environment = {name: value.format(locks=self._locks) for name, value in system.environment.items()}
         command = system.command_for(self._lake, table, self._locks)
         for _ in range(count):
             child = await ChildProcess.start(
                 command, {**environment, **writer_environment}, self._site.make_log_path("writer")
             )
-            found.append(await stack.enter_async_context(child))
-        for child in found:
+            writers.append(await stack.enter_async_context(child))
+        for child in writers:
             await child.request_answer({"commits": WARM}, PATIENCE)
-        return table, found
+        return table, writers
 
     async def count_commits(self, table: str) -> int:
-        """How many versions its log has got since it was made."""
-        found = await self._store.list(f"{table}/_delta_log")
-        return sum(_VERSION.fullmatch(each.path.rpartition("/")[2]) is not None for each in found) - 1
+        """The number of versions after version 0."""
+        listing = await self._store.list(f"{table}/_delta_log")
+        return sum(_VERSION.fullmatch(meta.path.rpartition("/")[2]) is not None for meta in listing) - 1
 
 
 async def measure_commit_rates(
     site: BenchSite, which: Sequence[WriterSystem], cases: Sequence[tuple[int, int]], *, seconds: float, repeats: int
 ) -> list[dict[str, Any]]:
-    """Commits per second and CPU by system, for each case of writers and live files; in turn, so that all have the same load."""
+    """Commits per second and CPU by system, for each case of writers and live files; systems take turns."""
     tables = CommitTables(site)
     todo = [(system, writers, live) for writers, live in cases for system in which]
     rates_by_case: list[list[dict[str, float]]] = [[] for _ in todo]
@@ -183,7 +183,7 @@ async def _measure_commit_rate(
 async def measure_commit_requests(
     site: BenchSite, which: Sequence[WriterSystem], *, commits: int
 ) -> list[dict[str, Any]]:
-    """Requests of one uncontended commit, how many of them in sequence, and how long it takes when each is late."""
+    """Requests of one uncontended commit, how many of them are in sequence, and its duration if each is delayed."""
     tables, rows = CommitTables(site), []
     for system in which:
         async with CountingProxies(site.environment, LATE) as counting, AsyncExitStack() as stack:

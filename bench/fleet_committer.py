@@ -41,7 +41,7 @@ async def measure_committer_rates(
 
 
 async def _measure_committer_rate(site: BenchSite, workers: int, stages: int, days: int) -> dict[str, Any]:
-    """On a lake of its own. `cpu` is the committer's."""
+    """Measure on a new lake. `cpu`: seconds of the committer."""
     lake = [f"s3://{site.make_bucket('adds')}/lake", site.make_ledger_table(), site.make_lock_table()]
     async with AsyncExitStack() as stack:
 

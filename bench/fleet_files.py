@@ -25,7 +25,7 @@ T0 = 1_790_000_000
 
 
 def build_tiny_capture(frames: int, first_id: int = 0, day: int = 0) -> bytes:
-    """A pcap of classic CAN frames, a millisecond apart, so many days after the first."""
+    """A pcap of classic CAN frames, one per millisecond. `day`: days after the first day."""
     parts = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, SOCKETCAN)]
     for i in range(frames):
         frame = struct.pack(">IB3x8s", (first_id + i) & 0x7FF, 8, i.to_bytes(8, "big"))

@@ -37,7 +37,7 @@ _AT_ONCE = 16
 
 
 class TableWatch:
-    """Reads a table's log as it grows; `seen` has the time at which each capture's rows were there."""
+    """Reads a table's log as it grows. `seen`: capture_id -> when its rows were read."""
 
     def __init__(self, lake: str) -> None:
         self.seen: dict[str, float] = {}
@@ -65,7 +65,7 @@ class TableWatch:
 
 
 class CaptureUploads:
-    """Puts captures; `done` has the time at which each was acknowledged, by capture_id."""
+    """Puts captures. `done`: capture_id -> when the PUT was acknowledged."""
 
     def __init__(self, bucket: str) -> None:
         self.done: dict[str, float] = {}
@@ -90,7 +90,7 @@ class CaptureUploads:
         await asyncio.gather(*(upload_until_done() for _ in range(count)))
 
     async def upload_at_random(self, rate: float, seconds: float, rng: random.Random) -> None:
-        """At random moments, whether the service keeps up or not."""
+        """Upload at random moments, whether or not the service keeps up."""
         loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
         moment = start = loop.time()
         while (moment := moment + rng.expovariate(rate)) < start + seconds:
@@ -100,7 +100,7 @@ class CaptureUploads:
 
 
 async def measure_ingest_lag(site: BenchSite, preset: str, *, heap: int, seconds: float) -> dict[str, Any]:
-    """With one of the presets, everything else as it is by default."""
+    """Measure one preset, with all other settings at their defaults."""
     raw = site.make_bucket("raw")
     async with ServiceBench(site, None, raw=raw, preset=preset) as bench:
         site.notify_queue_of_uploads(raw, bench.queue)

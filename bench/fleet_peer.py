@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from .fleet_child import answer_requests
 
-PERSISTENT = CommitProperties(max_commit_retries=1000)  # a writer that loses a race tries again, like pcaplake's
+PERSISTENT = CommitProperties(max_commit_retries=1000)  # like pcaplake's, a writer that loses a version retries
 
 
 async def main(uri: str) -> None:

@@ -15,7 +15,7 @@ def format_median_range(values: Sequence[float], digits: int = 1) -> str:
 
 
 def format_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first column is text, the others are figures."""
+    """A table whose first column is text and whose others are figures."""
     lines = [
         f"| {' | '.join(head)} |",
         "|---|" + "---:|" * (len(head) - 1),

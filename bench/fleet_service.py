@@ -31,14 +31,14 @@ from .ingest import measure_ingest
 
 PATIENCE = 1800.0
 TERABYTE, MILLION, HOUR = 1e12, 1e6, 3600.0
-_SETTLING = 1.0  # seconds until a new leader has looked at everything once
-_FOLLOWER_SETTLING = 80.0  # seconds until a follower looks at the lease as rarely as it will
+_SETTLING = 1.0  # seconds until a new leader has read all state
+_FOLLOWER_SETTLING = 80.0  # seconds until a follower has reached its longest interval between reads of the lease
 TINY_FRAMES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedCaptures:
-    """`path` served as many captures; `profile` to read it with."""
+    """One file that is served as many captures, and the profile to read it with."""
 
     name: str
     path: Path
@@ -56,7 +56,7 @@ def tiny_captures(folder: Path) -> ServedCaptures:
 
 
 class ServiceBench:
-    """One worker, started and not running yet, a queue, a lake and a file server; `async with`."""
+    """`async with`: a queue, a lake, a file server, and a worker process whose service has not started yet."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class ServiceBench:
         return await self._worker.request_answer({"do": what, **given}, PATIENCE)
 
     def kill_worker(self) -> None:
-        """The worker, by SIGKILL."""
+        """Kill the worker by SIGKILL."""
         self._worker.kill()
 
     async def count_capture_requests(self) -> int:
-        """Requests for captures so far."""
+        """The number of requests for captures so far."""
         return int((await self._files.request_answer({}, PATIENCE))["requests"])
 
     def capture_uris(self, count: int) -> list[str]:
@@ -123,7 +123,7 @@ class ServiceBench:
         return [f"s3://{self.raw}/{self._captures.name}/{number:06}.pcap" for number in range(count)]
 
     async def send_notifications(self, count: int) -> None:
-        """So many notifications into the queue."""
+        """Send `count` notifications to the queue."""
         objects = StoredObjects("s3://raw", HTTPStore.from_url(self._url, client_options={"allow_http": True}))
         uris = self.capture_uris(count)
         content = await objects.head_object(uris[0].removeprefix(f"s3://{self.raw}/"))
@@ -139,7 +139,8 @@ def _count_rows(told: Mapping[str, Any]) -> int:
 
 
 async def measure_until_drained(bench: ServiceBench, count: int) -> dict[str, Any]:
-    """Notifications for so many captures, until they are staged and deleted, and until all is in the tables."""
+    """Send notifications, and measure until their captures are staged and the messages deleted, and until all rows are in
+    the tables."""
     await bench.send_notifications(count)
     start = await bench.ask_worker("start")
     staged = await bench.ask_worker("wait", captures=count)
@@ -156,7 +157,7 @@ async def measure_until_drained(bench: ServiceBench, count: int) -> dict[str, An
 
 
 async def measure_messages(site: BenchSite, *, count: int, repeats: int) -> dict[str, Any]:
-    """One message, one tiny capture."""
+    """Messages per second; each announces one tiny capture."""
     runs = []
     for _ in range(repeats):
         async with ServiceBench(site, tiny_captures(site.folder)) as bench:
@@ -172,7 +173,7 @@ async def measure_messages(site: BenchSite, *, count: int, repeats: int) -> dict
 
 
 def measure_local_ingest(site: BenchSite, captures: ServedCaptures, count: int) -> float:
-    """CPU seconds of `pcaplake ingest` on the same captures as local files, with all cores; without those of a start."""
+    """CPU seconds of `pcaplake ingest` on the same captures as local files, with all cores, without those of its start."""
     folder = site.folder / site.unique_name("local")
 
     def measure_cpu_seconds(name: str, path: Path, copies: int) -> float:
@@ -244,7 +245,7 @@ async def measure_costs(site: BenchSite, kinds: Sequence[tuple[ServedCaptures, i
 
 
 async def measure_idle_costs(site: BenchSite, *, seconds: float) -> list[dict[str, Any]]:
-    """What a worker that has nothing to do asks for in an hour, and how much CPU it takes: the leader, then a follower."""
+    """Requests and CPU of an idle worker in an hour: of the leader, then of a follower."""
     leader = CountingProxies(site.environment)
     async with leader, ServiceBench(site, None, environment=leader.environment) as leading:
         await leading.ask_worker("start")

@@ -1,6 +1,6 @@
 """The services of a fleet benchmark: S3, SQS and DynamoDB on loopback, unique names in them, and proxies that count requests.
 
-This module does not know what is measured. Everything is in memory and ends with the process.
+All data is in memory and ends with the process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_OURS = (
 
 
 class BenchSite:
-    """The services of one run, and one way to make what a measurement needs in them."""
+    """The services of one run. Creates buckets, queues and tables in them."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
         self.environment, self.folder = dict(environment), folder
@@ -52,7 +52,7 @@ class BenchSite:
         return f"{hint}-{next(self._count)}"
 
     def make_log_path(self, hint: str) -> Path:
-        """A new file for what a process says."""
+        """The path of a new log file."""
         return self.folder / f"{self.unique_name(hint)}.log"
 
     def make_bucket(self, hint: str) -> str:
@@ -61,7 +61,7 @@ class BenchSite:
         return name
 
     def make_queue(self, hint: str, visibility_timeout: int = 300) -> str:
-        """The name of a new queue."""
+        """Create a queue -> its name."""
         name = self.unique_name(hint)
         self._sqs.create_queue(QueueName=name, Attributes={"VisibilityTimeout": str(visibility_timeout)})
         return name
@@ -155,7 +155,7 @@ class CountingProxies:
         await asyncio.sleep(seconds)
 
     def take_request_counts(self) -> tuple[Counter[str], int]:
-        """Requests by `service operation` since the last time, and how many of them waited for one another."""
+        """Requests by `service operation` since the last call, and the number of them in sequence."""
         counts = Counter(f"{_service_of_operation(one)} {one}" for one in self._aws.operations())
         counts.update(f"DynamoDB {one}" for one in self._dynamodb.operations())
         depth, last = 0, float("-inf")

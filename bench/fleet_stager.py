@@ -53,7 +53,7 @@ class StagerChild:
                 if staged.staged != stage.captures:
                     raise SystemExit(f"{stage.stage_id} was not staged: {staged}")
         else:
-            left = set(request["until"])  # staged by now: what the ledger does not know counts as long committed
+            left = set(request["until"])  # all are staged, so a capture that the ledger lacks counts as committed
             while left:
                 left -= await self._lake.find_committed_captures(sorted(left)[:_ASKED])
                 self._lake.raise_if_stopped()
@@ -62,7 +62,7 @@ class StagerChild:
             "seconds": time.monotonic() - began,
             "cpu": time.process_time(),
             "adds": sum(stage.add_count for stage in self._stages),
-            "capture_ids": [stage.captures[0].capture_id for stage in self._stages],  # one of each stage tells of it
+            "capture_ids": [stage.captures[0].capture_id for stage in self._stages],  # one of each stage is enough
             "batch": await self._lake.ledger.read_head(),
         }
 

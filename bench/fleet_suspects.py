@@ -1,4 +1,4 @@
-"""The cost of the rule that suspects are worked on alone (worker/service/suspects.py), after a worker was killed.
+"""The cost of handling suspects alone (worker/service/suspects.py) after a worker was killed.
 
 A worker receives some of the messages and is killed by SIGKILL. When these are visible again, one or two workers drain the
 queue: with the rule, and without it. For comparison, the same queue is drained without a killed worker.
@@ -16,7 +16,7 @@ from .fleet_service import ServedCaptures, ServiceBench
 from .fleet_site import BenchSite, CountingProxies
 
 CASES = {"no worker killed": (False, True), "with the rule": (True, True), "without it": (True, False)}
-"""Whether a worker is killed, and whether the rule is on."""
+"""Case -> whether a worker is killed, and whether the rule applies."""
 LATE = 0.02  # seconds that each request to S3, SQS and DynamoDB is delayed: about the latency of AWS
 _VISIBILITY_TIMEOUT = 15
 _LOOK = 0.02
@@ -30,7 +30,7 @@ async def measure_suspects(
     shares: Sequence[float],
     repeats: int,
 ) -> list[dict[str, Any]]:
-    """Rows a second until all is staged, by kind of capture, number of workers and share of the messages; cases in turn."""
+    """Rows per second until all are staged, by kind of capture, number of workers and share of suspects; cases take turns."""
     rows = []
     for captures, count in kinds:
         for many, share in itertools.product(workers, shares):

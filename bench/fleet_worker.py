@@ -2,12 +2,12 @@
 
     python -m bench.fleet_worker '{"settings": {...}, "buckets": {"s3://name": "http://..."}, "suspects": true}'
 
-`settings` as `FleetSettings` names them; `buckets` are read from plain HTTP servers; without `suspects` no message is one,
-and the service never receives one at a time (worker/service/suspects.py). Asked {"do": ...}:
+`settings` are fields of `FleetSettings`; `buckets` are read from plain HTTP servers; without `suspects`, no message is
+treated as one (worker/service/suspects.py). Requests {"do": ...}:
 
-    fetch   read captures to their end, and do nothing    start   the service; it runs from then on
-    wait    until it has done so many captures            drain   until everything staged is in the tables
-    hold    receive so many messages, and do nothing
+    fetch   read captures to their end, and discard them     start   start the service
+    wait    until it has finished this many captures         drain   until all stages are in the tables
+    hold    receive this many messages, and do nothing
 
 The answer has the time, the CPU time of the process so far, and the counters of the service.
 """
@@ -45,7 +45,7 @@ _AT_ONCE = 4
 
 
 class CountingMeter:
-    """A `Meter` that keeps what is counted, by name and labels."""
+    """A `Meter` that keeps all counters, by name and labels."""
 
     def __init__(self) -> None:
         self.found: Counter[str] = Counter()
@@ -61,7 +61,7 @@ class CountingMeter:
 
 
 class Unsuspecting(Suspects):
-    """No message is a suspect."""
+    """Treats no message as a suspect."""
 
     is_receiving_singly = False
 

@@ -48,7 +48,7 @@ class CommitWriter:
         return meta.size, round(meta.last_modified.timestamp() * 1000)
 
     async def commit_repeatedly(self, request: dict[str, Any]) -> dict[str, Any]:
-        """So many commits, or as many as begin within so many seconds."""
+        """Make this many commits, or as many as begin within this many seconds."""
         commits, failed, began, cpu = 0, 0, time.monotonic(), time.process_time()
         while commits + failed < request.get("commits", sys.maxsize):
             if time.monotonic() - began >= request.get("seconds", float("inf")):

@@ -39,7 +39,7 @@ MINIMUM, GOAL = 2.45, 4.9  # million rows a second
 
 
 def make_captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> Path:
-    """A folder with captures of about so many megabytes each; made once."""
+    """A folder with captures of about `megabytes` each, which the first call generates."""
     out = folder / f"{mix}-{megabytes}x{vehicles}"
     if not (out / "profile.yaml").exists():
         print(f"making {out} ...", file=sys.stderr)
@@ -49,7 +49,7 @@ def make_captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> 
 
 
 def measure_ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]:
-    """`pcaplake ingest` in a process of its own: its JSON, and its peak memory in MB."""
+    """Run `pcaplake ingest` in a new process -> its JSON, with its peak memory in MB."""
     shutil.rmtree(lake, ignore_errors=True)
     command = [sys.executable, "-m", "pcaplake.worker", "ingest", str(source), "--lake", str(lake), "--json"]
     command += ["--profile", str(source / "profile.yaml"), "--threads", str(threads)]
@@ -65,7 +65,7 @@ def measure_ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]
 
 
 def measure_pipeline_steps(path: Path, profile: Path) -> dict[str, float]:
-    """Nanoseconds a row of CPU for hashing, decoding and Parquet, in one thread."""
+    """CPU nanoseconds per row for hashing, decoding and Parquet, in one thread."""
     clock, rows, spent = time.thread_time, 0, {"hash": 0.0, "decode": 0.0, "parquet": 0.0}
     start = clock()
     hasher = blake3.blake3()
@@ -94,13 +94,13 @@ def measure_pipeline_steps(path: Path, profile: Path) -> dict[str, float]:
 
 
 def format_spread(values: Sequence[float], digits: int = 2) -> str:
-    """best (median, worst) of n."""
+    """best (median, worst)"""
     return f"{max(values):.{digits}f} ({statistics.median(values):.{digits}f}, {min(values):.{digits}f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="where captures are made and kept")
+    parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="folder for the generated captures")
     parser.add_argument("--runs", type=int, default=5, help="n")
     parser.add_argument("--megabytes", type=int, default=1000, help="size of a capture")
     parser.add_argument("--large", type=int, default=2000, help="size of the capture for peak memory")
@@ -125,7 +125,7 @@ def report_ingest_rates(options: argparse.Namespace, scratch: Path) -> None:
     for mix in options.mixes:
         source = make_captures(options.folder, mix, options.megabytes)
         path = next(source.glob("*/*.pcap*"))
-        measure_ingest(source, scratch / "lake")  # the page cache, the kernels
+        measure_ingest(source, scratch / "lake")  # fills the page cache and loads the kernels
         runs = [measure_ingest(source, scratch / "lake") for _ in range(options.runs)]
         rows = sum(runs[0]["rows"].values())
         size = sum(f.stat().st_size for f in (scratch / "lake").rglob("*.parquet"))
@@ -145,7 +145,7 @@ def report_ingest_rates(options: argparse.Namespace, scratch: Path) -> None:
 
 
 def report_thread_scaling(options: argparse.Namespace, scratch: Path) -> None:
-    """Two threads, and for comparison two processes that share nothing: the most that this machine can give."""
+    """Two threads, and for comparison two independent processes, which are the maximum on this machine."""
     print("\ntwo threads compared with one, wall time: best of", options.runs)
     for mix in options.mixes:
         source = make_captures(options.folder, mix, options.megabytes, 2)

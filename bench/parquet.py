@@ -87,7 +87,7 @@ def check_files_agree(table: str, batches: Batches) -> None:
 
 
 def measure_thread_speedup(tables: Mapping[str, Batches]) -> float:
-    """How much faster two threads write everything twice than one does."""
+    """The speedup of two threads over one, when each batch is written twice."""
 
     def write_all_tables(times: int = 1) -> None:
         for _ in range(times):
@@ -108,7 +108,7 @@ def measure_thread_speedup(tables: Mapping[str, Batches]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="where captures are made and kept")
+    parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="folder for the generated captures")
     parser.add_argument("--runs", type=int, default=5, help="n")
     parser.add_argument("--megabytes", type=int, default=60, help="size of a capture")
     options = parser.parse_args()

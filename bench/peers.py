@@ -1,4 +1,4 @@
-"""Other ways to do the same, on the same captures: a loop over dpkt with `write_deltalake`, and tshark's text fields."""
+"""Peers on the same captures: a loop over dpkt with `write_deltalake`, and tshark's text fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = {
 
 
 def measure_dpkt_loop(path: Path, packets: int, lake: Path) -> tuple[int, float]:
-    """The first packets of a capture into Delta tables with a third of our columns: rows, CPU seconds."""
+    """Write the first packets of a capture to Delta tables with a third of our columns -> rows, CPU seconds."""
     start = time.process_time()
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
     with path.open("rb") as file:
@@ -90,7 +90,7 @@ def _decode_with_dpkt(ts: float, data: bytes, rows: dict[str, list[tuple[Any, ..
 
 
 def measure_tshark_fields(path: Path, packets: int) -> tuple[int, float]:
-    """The first packets of a capture as text of nine fields: packets, CPU seconds less those of one packet."""
+    """Print nine fields of the first packets of a capture -> packets, CPU seconds minus those for one packet."""
 
     def measure_packet_count(count: int) -> float:
         names = "frame.number frame.time_epoch eth.src ip.src udp.dstport"

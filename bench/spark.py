@@ -38,7 +38,7 @@ SECTIONS: Final = {  # name: where its function is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkBench:
-    """What a section needs to measure. `quick`: only test that it works."""
+    """The environment of a section's measurements. `quick`: only test that it works."""
 
     spark: Any
     site: Site
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke test")
     parser.add_argument("--engine", choices=("ministack", "localstack"), default="ministack")
     parser.add_argument("--only", default=",".join(SECTIONS), help="comma-separated sections (%(default)s)")
-    parser.add_argument("--markdown", type=Path, help="write the sections there too")
+    parser.add_argument("--markdown", type=Path, help="also write the sections to this file")
     options = parser.parse_args()
     options.only = options.only.split(",")
     if unknown := set(options.only) - set(SECTIONS):

@@ -28,7 +28,7 @@ WARM_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRun:
-    """Rows of all tables; CPU seconds of all processes, and of the clock."""
+    """Rows of all tables, CPU seconds of all processes, and elapsed seconds."""
 
     rows: int
     cpu: float
@@ -45,7 +45,7 @@ class BackfillRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRuns:
-    """Of one program: over the captures, and over a short drive."""
+    """The runs of one program: with the captures, and with a short drive."""
 
     long: list[BackfillRun]
     short: list[BackfillRun]
@@ -56,7 +56,7 @@ class BackfillRuns:
 
 
 def measure_ingest_run(folder: Path, lake: Path, profile: Path) -> BackfillRun:
-    """`pcaplake ingest --threads 1` in a process of its own."""
+    """Run `pcaplake ingest --threads 1` in a new process."""
     done = subprocess.run(
         [
             sys.executable,
@@ -124,9 +124,9 @@ spark.stop()
 def measure_backfill_runs(
     folder: Path, warm: Path, profile: Path, lakes: list[Path]
 ) -> tuple[float, list[BackfillRun]]:
-    """One session, a short backfill to begin with, then one into each lake -> CPU seconds of the session's start, runs.
+    """In one session, a short backfill as warm-up, then one into each lake -> CPU seconds of the session's start, runs.
 
-    Lakes that are called short... get the short drive.
+    Lakes whose names begin with `short` get the short drive.
     """
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, folder, profile, warm, *lakes], check=True, stdout=subprocess.PIPE, text=True
@@ -163,7 +163,7 @@ def backfill_section(seconds: float = SECONDS, vehicles: int = VEHICLES, runs: i
 
 
 def section_for_spark(bench: SparkBench) -> str:
-    """For `bench.spark`; the session that runs there waits meanwhile."""
+    """The section for `bench.spark`, whose session is idle meanwhile."""
     return backfill_section(2.0, 1, 1) if bench.quick else backfill_section()
 
 

@@ -80,7 +80,7 @@ async def fill_lake(folder: str, count: int) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class BackgroundCommits:
-    """Seconds from a stage until its rows are in the table, by a committer that runs at the same time."""
+    """Stages captures in the background. `seconds`: from a stage until its rows are in the table."""
 
     folder: str
     first: int
@@ -103,7 +103,7 @@ class BackgroundCommits:
             while not self._over.is_set():
                 start = time.monotonic()
                 await stage_capture(lake, number)
-                while await lake._has_uncommitted_stages(set(lake._own)):  # noqa: ASYNC110 -- nobody tells; drain() would flush at once
+                while await lake._has_uncommitted_stages(set(lake._own)):  # noqa: ASYNC110 -- there is no event for it, and drain() would flush at once
                     await asyncio.sleep(0.02)
                 self.seconds.append(time.monotonic() - start)
                 number += 1
@@ -118,7 +118,7 @@ class _Run:
 
 
 def compaction_section(bench: SparkBench) -> str:
-    """Files and seconds of a compaction, and commits at the default rate alone and during it."""
+    """Files and seconds of a compaction, and commits at the default rate, with and without it."""
     files, runs = (20, 1) if bench.quick else (FILES, RUNS)
     compaction_runs = [
         _measure_compaction(bench, f"{bench.folder}/compact-{number}", files) for number in range(runs + 1)
@@ -162,7 +162,7 @@ def _measure_compaction(bench: SparkBench, folder: str, files: int) -> _Run:
 
 
 def data_skipping_section(bench: SparkBench) -> str:
-    """Files read for a query, as the workers wrote them, compacted, and in Z-order."""
+    """Files that a query reads: as the workers wrote them, compacted, and in Z-order."""
     files = 20 if bench.quick else FILES
     wheres = {
         "one vehicle, one id": "vehicle_id = 'VIN00000000000007' AND can_id = 300",

@@ -29,7 +29,7 @@ LINE = json.dumps({"commitInfo": {"txnId": "x", "operation": "bench", "padding":
 
 
 def commit_section(bench: SparkBench) -> str:
-    """N.json through each class in turns, called as Delta calls it; requests are counted by a proxy in a run of their own."""
+    """Commits of N.json through each class in turn, called as by Delta. Proxies count the requests in a separate run."""
     counts, times = {}, {}
     for title, name in STORES.items():
         times[title] = _measure_commits(bench, name, 5 if bench.quick else 100)
@@ -44,7 +44,7 @@ def commit_section(bench: SparkBench) -> str:
 
 
 def _measure_commits(bench: SparkBench, name: str, count: int, through: Any = None) -> list[float]:
-    """Milliseconds of each of so many versions of a new table."""
+    """The milliseconds of each of `count` versions of a new table."""
     jvm, conf = bench.spark._jvm, bench.spark._jsparkSession.sessionState().newHadoopConf()
     if through is not None:
         s3, dynamodb = through
@@ -69,7 +69,7 @@ def _measure_commits(bench: SparkBench, name: str, count: int, through: Any = No
 
 @contextmanager
 def _count_through_proxies(bench: SparkBench) -> Iterator[tuple[FaultProxy, FaultProxy]]:
-    """Proxies in front of S3 and DynamoDB, in an event loop of their own."""
+    """Proxies in front of S3 and DynamoDB, in a separate event loop."""
     loop = asyncio.new_event_loop()
     beside = threading.Thread(target=loop.run_forever, daemon=True)
     beside.start()
@@ -91,7 +91,7 @@ def _count_through_proxies(bench: SparkBench) -> Iterator[tuple[FaultProxy, Faul
 
 
 def table_opening_section(bench: SparkBench) -> str:
-    """Two tables of up to 2,000 versions with one file each: one with the committer's checkpoints, one without."""
+    """The time to open two tables of up to 2,000 versions with one file each, with and without checkpoints."""
     marks = (20, 40) if bench.quick else (100, 500, 1000, 2000)
     rows: list[list[object]] = []
     for interval in (20 if bench.quick else 100, None):
@@ -126,7 +126,7 @@ async def _commit_version(log: LogStore, version: int) -> None:
 
 
 def _measure_spark_opening(bench: SparkBench, shared: Shared) -> list[float]:
-    """From nothing known of the table to its list of files."""
+    """The milliseconds until Spark, with an empty cache, knows the table's files."""
     times = []
     for _ in range(3):
         bench.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

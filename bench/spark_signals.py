@@ -37,7 +37,7 @@ MATRIX = 4_096  # frames of one message
 
 
 def signals_section(folder: Path | None = None) -> str:
-    """Markdown with the figures; `folder`: cantools' test databases."""
+    """The section in Markdown. `folder`: cantools' test databases."""
     figures = measure_decoding_rates(folder or _fetch_test_databases())
     lines = [
         f"{FRAMES:,} frames of 217 messages, CPU seconds of one thread; median (least to most) of n = {ROUNDS}",
@@ -54,12 +54,12 @@ def signals_section(folder: Path | None = None) -> str:
 
 
 def section_for_spark(bench: object) -> str:
-    """For `bench.spark`; decoding needs no session."""
+    """The section for `bench.spark`; decoding needs no session."""
     return f"## Signals\n\n{signals_section()}\n"
 
 
 def measure_decoding_rates(folder: Path) -> dict[str, list[float]]:
-    """way -> signals a second of CPU, by round; all ways in every round, so that they share what disturbs them."""
+    """way -> signals per CPU second, by round. Every round has all ways, so that disturbances affect all of them."""
     path = folder / "dbc" / "vehicle.dbc"
     theirs = [one for one in cantools.database.load_file(path).messages if one.signals]
     rng = random.Random(1)

@@ -48,7 +48,7 @@ def run_pcaplake(*arguments: str, env: dict[str, str], out: Any = None) -> None:
 
 
 def count_expected_rows(paths: list[Path]) -> Counter[str]:
-    """Rows by table as the decoder gives them for each capture alone."""
+    """Rows by table when the decoder reads each capture alone."""
     rows: Counter[str] = Counter()
     for path in paths:
         capture = open_capture(path, tables=DECODED, profile=FOLDER / "drive/profile.yaml")
@@ -58,7 +58,7 @@ def count_expected_rows(paths: list[Path]) -> Counter[str]:
 
 
 def count_lake_rows(env: dict[str, str]) -> tuple[Counter[str], int]:
-    """Rows by table as the Delta log has them, and how many of them are there twice by their key."""
+    """Rows by table in the lake, and the number of rows whose key occurs twice."""
     rows, twice = Counter[str](), 0
     for name in DECODED:
         table = DeltaTable(f"{LAKE}/{name}", storage_options=env).to_pyarrow_table(columns=list(TABLES[name].key))
@@ -87,7 +87,7 @@ def _is_ready(port: int) -> bool:
 
 
 class WorkerFleet:
-    """Worker processes, and what they listen on."""
+    """The worker processes and their ports."""
 
     def __init__(self, config: Path, env: dict[str, str]) -> None:
         self.ports = find_free_ports(WORKERS)
@@ -100,7 +100,7 @@ class WorkerFleet:
                 self.processes.append(subprocess.Popen(command, env=worker_environment, stdout=file, stderr=file))
 
     def wait_until_ready(self) -> None:
-        """Until all of them work."""
+        """Wait until all workers are ready."""
         deadline = time.monotonic() + PATIENCE
         for port in self.ports:
             while not _is_ready(port):
@@ -200,7 +200,7 @@ def run_fleet_demo(env: dict[str, str]) -> int:
 def follow_until_last_row(
     s3: Any, fleet: WorkerFleet, paths: list[Path], expected_rows: Counter[str], env: dict[str, str]
 ) -> None:
-    """Upload while the workers read, kill one half-way, and wait for the last row."""
+    """Upload while the workers read, kill one halfway, and wait for the last row."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     deadline = time.monotonic() + PATIENCE
     with Progress(*columns, console=console) as progress:

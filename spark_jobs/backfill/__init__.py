@@ -1,1 +1,1 @@
-"""Backfill: Spark executors stage captures that were uploaded before the fleet was there."""
+"""Backfill: Spark executors stage captures that were uploaded before the fleet existed."""

@@ -156,7 +156,7 @@ class Driver:
 
 @contextmanager
 def open_driver(work: Work, *, commit: bool) -> Iterator[Driver]:
-    """Open the lakes; missing lakes and tables are created if the settings allow it. `commit`: run a committer meanwhile."""
+    """Open the lakes; create missing lakes and tables if the settings allow it. `commit`: also run a committer."""
     requeue = Requeue(work)
     with running_loop() as loop:
         stack = AsyncExitStack()
@@ -175,7 +175,7 @@ def open_driver(work: Work, *, commit: bool) -> Iterator[Driver]:
 
 
 class Requeue:
-    """Gets captures read again for the committers of this process.
+    """Has captures read again for the committers of this process.
 
     If the settings name the fleet's queue, the captures are announced there, because they may not belong to this backfill.
     Otherwise this run or the next one reads them; until then they are in `refs`, with about 350 bytes for each capture.
@@ -196,7 +196,7 @@ class Requeue:
         stack.push_async_callback(self._queue.close)
 
     def create_capture_source(self, lake: str) -> CaptureSource:
-        """The source from which the committer of this lake gets lost rows again."""
+        """The `Source` for the committer of this lake, which rebuilds lost files or has captures read again."""
         readers = self._work.create_readers()
 
         async def announce_for_lake(captures: Sequence[Capture]) -> None:

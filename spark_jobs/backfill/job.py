@@ -1,7 +1,7 @@
 """Backfill: existing captures, staged by Spark's executors with the worker's own pipeline.
 
-This module has Spark's tasks, the waves and the report; executor.py runs on executors, driver.py beside Spark on the driver,
-and sources.py finds the captures.
+This module has Spark's tasks, the waves and the report. executor.py runs on executors, driver.py on the driver without
+Spark, and sources.py finds the captures.
 
 The ledger makes it exactly-once: a capture that any process has staged or committed is skipped, and if two processes read
 the same capture at once, the first to stage it wins. So a backfill may run beside the fleet on the same captures, be killed
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 WAVE = 20_000
 PARTITION_BYTES = 1 << 30
-FLUSH_INTERVAL = 60.0  # rows of old captures are not urgent, so files may be larger than the fleet's
+FLUSH_INTERVAL = 60.0  # seconds; rows of old captures are not urgent, so files may be larger than the fleet's
 _GROUP = "pcaplake backfill"
 _LOOK_SECONDS = 5.0
 
@@ -118,7 +118,7 @@ def run(
 ) -> Report:
     """Stage every capture that its lake does not have yet. `lake` None: the routes of the settings decide.
 
-    WrongSetting; Fatal as lakes and ledgers raise it. Stages stay, and the next run continues from there.
+    Raises WrongSetting, and Fatal as lakes and ledgers do. Stages remain, and the next run continues from there.
     """
     settings = settings or FleetSettings.load(lake=lake)
     work = prepare_work(settings if lake is None else _settings_for_lake(settings, lake), options)
@@ -154,7 +154,7 @@ def run(
 
 
 def prepare_work(settings: FleetSettings, options: Options) -> Work:
-    """The work that executors receive. WrongSetting."""
+    """The work that executors receive. Raises WrongSetting."""
     if not (options.names or options.lists or options.inventories):
         raise WrongSetting("nothing to read: name captures, folders or prefixes, or use --list or --inventory")
     lake_config = settings.lake_config

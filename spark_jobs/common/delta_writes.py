@@ -60,9 +60,9 @@ def conflict_exceptions() -> tuple[type[Exception], ...]:
 
 
 def retry_on_conflict(table: str, write: Callable[[], None]) -> None:
-    """Call `write`, and again after each conflict with another writer. Retryable when every attempt conflicts.
+    """Call `write`, and again after each conflict with another writer. Raises Retryable when every attempt conflicts.
 
-    `write` reads the table again in each attempt, and a failed attempt leaves nothing in it.
+    `write` must read the table again in each attempt; a failed attempt changes nothing.
     """
 
     def log_conflict(state: RetryCallState) -> None:
@@ -80,7 +80,7 @@ def retry_on_conflict(table: str, write: Callable[[], None]) -> None:
         policy.run_blocking(write)
     except conflict_exceptions() as conflict:
         raise Retryable(
-            f"{table} changes all the time; wait until the other writers have finished, then run this again"
+            f"{table} conflicts in every attempt; wait until the other writers have finished, then run this again"
         ) from conflict
 
 

@@ -1,6 +1,6 @@
-"""Coroutines of the worker, called from code that blocks: a request to the store, or a loop that fetches captures.
+"""Runs coroutines of the worker for blocking code: one request, or an event loop that fetches captures.
 
-Both run in a thread of their own, because a notebook already runs an event loop in the calling thread.
+Both run in a separate thread, because a notebook already runs an event loop in the calling thread.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A job has `Options` and `Report` (frozen dataclasses), `run(spark, lake, options
 
     @job.command
     def command(invocation: job.Invocation, *, zorder: Annotated[bool, typer.Option(help="...")] = False) -> Report:
-        \"\"\"What --help says.\"\"\"
+        \"\"\"The text of --help.\"\"\"
         options = Options(zorder=zorder)  # mistakes are reported before Spark starts
         with invocation.open_lake_session("compact") as opened:
             return run(opened.spark, opened.lake, options, say=opened.say)
@@ -119,7 +119,7 @@ class Invocation:
     report: Path | None = None
 
     def load_settings(self, **given: Any) -> FleetSettings:
-        """The workers' settings, for `--lake` where it is given. WrongSetting."""
+        """The workers' settings, with `--lake` if it is given. Raises WrongSetting."""
         return FleetSettings.load(self.config, lake=self.lake, **given)
 
     @contextlib.contextmanager
@@ -155,7 +155,7 @@ class Invocation:
             yield spark
         finally:
             if not running:
-                with contextlib.suppress(Exception):  # the JVM may be gone already
+                with contextlib.suppress(Exception):  # the JVM may have ended already
                     spark.stop()
 
 
@@ -178,7 +178,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
     def run_command(**given: Any) -> None:
         invocation = Invocation(**{name: given.pop(name) for name in _COMMON})
         file = invocation.report
-        if file is not None and not file.absolute().parent.is_dir():  # not only after an hour's work
+        if file is not None and not file.absolute().parent.is_dir():  # fail now, not after an hour of work
             raise WrongSetting(f"--report: there is no folder {file.absolute().parent}")
         report = function(invocation, **given)
         write_report(report, file)

@@ -97,7 +97,7 @@ class ReadPlan:
         except FileNotFoundError as error:
             if not self.ignore_missing:
                 raise FileNotFoundError(
-                    f"{ref.uri} was deleted; read again, or set the option ignoreMissingFiles"
+                    f"{ref.uri} was deleted; run the query again, or set the option ignoreMissingFiles"
                 ) from error
             log.warning("%s was deleted", ref.uri)
             return
@@ -115,7 +115,7 @@ class ReadPlan:
             _require_unchanged(file, ref)
 
     def decode_capture(self, file: Any, capture: Capture) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of one open capture."""
+        """The requested rows of one open capture."""
         if not self.may_have_rows(capture.uri, capture):
             return
         rows = self._decode_table(file, capture) if self.table in DECODED else self._read_status_rows(file, capture)
@@ -123,7 +123,7 @@ class ReadPlan:
             matching_rows = filter_batch(batch, self.predicates)
             if matching_rows.num_rows:
                 yield convert_batch(matching_rows, self.schema)
-            del batch, matching_rows  # its memory is the next one's
+            del batch, matching_rows  # the next batch may use their memory
 
     def _decode_table(self, file: BinaryIO, capture: Capture) -> Iterator[pa.RecordBatch]:
         columns = [name for name in self.columns if self.raw or name != "raw"]
@@ -137,7 +137,7 @@ class ReadPlan:
                 options=ReadOptions(uri=capture.uri, capture_id=capture.capture_id),
             )
         except CaptureError as error:
-            self._report_bad_capture(capture, f"{error.reason}: {error.detail}")
+            self._report_bad_capture(capture, str(error))
             return
         for _, batch in opened.batches():
             yield batch
@@ -152,7 +152,7 @@ class ReadPlan:
             reader = Reader(profile=self.profile, decoder_version=VERSION, now=time.time, tables=("quarantine",))
         summary = reader.read(file, capture, kept)
         if summary is None:
-            self._report_bad_capture(capture, "it is no capture")
+            self._report_bad_capture(capture, "it is not a capture")
             if self.mode == DROPMALFORMED:
                 return
         self._require_complete(capture, summary)
@@ -161,7 +161,7 @@ class ReadPlan:
     def _report_bad_capture(self, capture: Capture, why: str) -> None:
         if self.mode == FAILFAST:
             raise BadCapture(f"{capture.uri}: {why} (the option mode is {FAILFAST})")
-        log.warning("%s is no capture: %s", capture.uri, why)
+        log.warning("%s: %s", capture.uri, why)
 
     def _require_complete(self, capture: Capture, summary: Summary | None) -> None:
         if self.mode == FAILFAST and summary is not None and (summary.truncated or summary.regions):
@@ -195,10 +195,12 @@ class _SingleTableWindow(RowWindow):
 def _require_unchanged(file: LocalFile | RemoteFile, ref: ObjectRef) -> None:
     file.require_unchanged()
     if isinstance(file, LocalFile) and ref.event_time is not None and file.modification_time != ref.event_time:
-        raise OSError(f"{ref.uri} is not what it was when it was found: move captures into the folder when complete")
+        raise OSError(
+            f"{ref.uri} has changed since it was listed: move captures into the folder when they are complete"
+        )
 
 
 def open_in_memory(uri: str, content: bytes, etag: str | None) -> tuple[BinaryIO, Capture]:
-    """Content that somebody has read already; without an eTag it is named as a local file is, by its hash."""
+    """A file and a capture for content in memory. Without an eTag, the capture is identified by its hash, as a local file is."""
     tag = (etag or "").strip('"') or blake3(content).hexdigest(length=16)
     return io.BytesIO(content), Capture(capture_id=compute_capture_id(uri, tag), uri=uri, etag=tag, size=len(content))

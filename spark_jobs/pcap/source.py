@@ -4,7 +4,7 @@
     register(spark)
     frames = spark.read.format("pcap").option("table", "can_frames").load("s3://fleet/drives/")
 
-This module knows Spark's Python Data Source API. `read.py` opens and decodes captures. The rows are in no lake, so nothing
+This module implements Spark's Python Data Source API; `read.py` opens and decodes captures. No ledger is involved, so nothing
 prevents that a capture is read twice. docs/pcap-source.md lists the options.
 
 Executors need the same installation of this package as the driver.

@@ -1,7 +1,4 @@
-"""A quality report as one self-contained HTML page: it has no script, fetches nothing, and escapes every text.
-
-This module knows the plot and the columns of each section, but not Spark.
-"""
+"""A quality report as one self-contained HTML page: it has no script, fetches nothing, and escapes every text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Plots of a quality report as inline SVG: drawn by matplotlib, coloured by the page.
 
-This module knows matplotlib, but not the meaning of the values. Colours in an SVG are placeholders that become CSS variables
-of the page (--fg, --line, --s1 ...), so one plot suits light and dark pages. No plot refers to anything outside of the page.
+Colours in an SVG are placeholders that become CSS variables of the page (--fg, --line, --s1 ...), so one plot suits light and
+dark pages. No plot refers to anything outside of the page.
 """
 
 from __future__ import annotations

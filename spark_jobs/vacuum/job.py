@@ -1,6 +1,6 @@
 """VACUUM: deletes files that no version of a table needs any more, and files that no version ever named.
 
-A staged file lies in the table's folder and is named by no version, like an orphan. VACUUM can tell them apart only by age.
+A staged file is in the table's folder and in no version, like an orphan. VACUUM can tell them apart only by age.
 So it never deletes files that are younger than a week, that may belong to a stage which still waits (pending_stages.py), or
 that the table's own retention keeps. Ages are measured by the store's clock; VACUUM compares with the clock of Spark's
 driver, so the difference is added where the driver is ahead.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 DAY_MS = 24 * HOUR_MS
 LEAST_MS = LEAST_RETENTION_DAYS * DAY_MS
 RETENTION_MS = 2 * COPY_AFTER_MS  # a stage that is committed after half of this time is copied
-MARGIN_MS = DAY_MS  # beyond the age of the oldest stage that waits
+MARGIN_MS = DAY_MS  # added to the age of the oldest pending stage
 _KEPT = "delta.deletedFileRetentionDuration"
 _CONF = {
     # Delta 4.4 ignores RETAIN and uses the table's property unless this is off
@@ -70,7 +70,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.retention_ms < LEAST_MS:
             raise ValueError(
-                f"retention-days: must be at least {LEAST_RETENTION_DAYS}: readers, and stages that wait, need the files"
+                f"retention-days: must be at least {LEAST_RETENTION_DAYS}: readers and pending stages need the files"
             )
 
 
@@ -243,7 +243,7 @@ def command(
 ) -> Report:
     """Delete files that no version needs any more, and files that killed workers left behind.
 
-    Keeps every file that is younger than a week or that a stage may still need. The lake's ledger says which stages wait;
+    Keeps every file that is younger than a week or that a stage may still need. The lake's ledger has the pending stages;
     if it cannot be read, nothing is deleted. A version whose files are deleted can no longer be read by time travel.
 
     Examples:
@@ -260,5 +260,5 @@ def command(
         subject = Subject(settings=opened.settings, lake=opened.lake, ledger=ledger)
         waiting = run_request(lambda: find_pending_stages(subject, opened.lake))
         oldest = f", the oldest for {waiting.oldest_age_ms / HOUR_MS:.1f} hours" if waiting.stages else ""
-        opened.say(f"{waiting.stages:,} stages wait{oldest}")
+        opened.say(f"{waiting.stages:,} pending stages{oldest}")
         return run(opened.spark, opened.lake, options, waiting=waiting, storage=opened.storage_options, say=opened.say)

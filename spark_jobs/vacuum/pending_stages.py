@@ -1,4 +1,4 @@
-"""The age of the oldest stage that waits in a lake: VACUUM must keep files for longer than that.
+"""The age of a lake's oldest pending stage: VACUUM must keep files for longer than that.
 
 worker/admin/pending_stages.py finds the stages. Writes one empty object, to learn the store's time. Needs no Spark.
 """
@@ -36,7 +36,7 @@ class PendingStages:
 
 
 async def find_pending_stages(subject: Subject, lake: str) -> PendingStages:
-    """Open the lake and look. Fatal where the answer is unknown: no lake, a foreign ledger, or one that has lost stages."""
+    """Read them from a lake. Raises Fatal if they are unknown: no lake, a foreign ledger, or one that has lost stages."""
     async with open_case(subject, lake) as case:
         return await measure_pending_stages(case)
 

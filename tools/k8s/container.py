@@ -167,7 +167,7 @@ class Container:
         try:
             return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
         except (OSError, ValueError, IndexError):
-            return None  # it is just being made, or has just ended
+            return None  # the process is starting or has ended
 
     def send_signal(self, number: int) -> None:
         """Send a signal to process 1. SIGKILL ends all processes."""
@@ -212,7 +212,7 @@ class Container:
             task.cancel()
         out_of_memory = _was_out_of_memory(self._group)
         if self._killed or out_of_memory:
-            code = KILLED  # `unshare` itself says something else
+            code = KILLED  # `unshare` returns another code
         code = code if code >= 0 else 128 - code
         started = self.state.get("running", {}).get("startedAt", second_timestamp())
         reason = "OOMKilled" if out_of_memory else "Completed" if code == 0 else "Error"

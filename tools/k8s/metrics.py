@@ -3,7 +3,7 @@
     python -m tools.k8s.metrics --pki DIR --port N --register KUBECONFIG     # SQS as the environment says
 
 Any metric name; the selector names the queue: `queue=captures`. The value is visible and in flight messages, as KEDA's
-scaler counts them. Only the aggregator may ask: whoever has the front proxy's certificate.
+scaler counts them. Only the aggregator, which has the front proxy's certificate, may ask.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def _create_application() -> web.Application:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="external.metrics.k8s.io out of SQS.")
+    parser = argparse.ArgumentParser(description="Serves external.metrics.k8s.io from SQS.")
     parser.add_argument("--pki", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--register", type=Path, metavar="KUBECONFIG", help="tell the API server, too")
+    parser.add_argument("--register", type=Path, metavar="KUBECONFIG", help="also register with the API server")
     given = parser.parse_args()
     if given.register:
         asyncio.run(_create_api_service(given.register, given.pki, given.port))

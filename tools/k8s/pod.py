@@ -18,7 +18,7 @@ from .api import STRATEGIC, Doc, KubernetesApi, second_timestamp
 from .container import Container
 from .view import ContainerView
 
-AFTER = 5.0  # seconds that a pod's own task has when its containers are gone
+AFTER = 5.0  # seconds; after its containers have ended, a pod's task may take this long
 
 
 class PodNode(Protocol):
@@ -98,7 +98,7 @@ class Pod:
             codes = await asyncio.gather(*(self._keep_container_running(each, volumes) for each in self.containers))
             self._phase = "Failed" if any(codes) else "Succeeded"
             await self._publish_status()
-        except Exception as error:  # noqa: BLE001 -- as a kubelet: it stands in the status
+        except Exception as error:  # noqa: BLE001 -- as a kubelet, reports it in the pod's status
             self.append_log_line(f"cannot start: {error!r}")
             for each in self.containers:
                 each.state = {"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}}

@@ -21,7 +21,7 @@ def expand_variables(text: str, env: Mapping[str, str]) -> str:
 
 
 class ContainerView:
-    """Of one pod; `doc` may be newer each time. `image`: what stands in for the container's image."""
+    """The environment and volumes of one pod's containers. `image`: the map that replaces the container's image."""
 
     def __init__(self, api: KubernetesApi, doc: Doc, *, ip: str, folder: Path, capacity: Mapping[str, float]) -> None:
         self.doc, self.ip = doc, ip

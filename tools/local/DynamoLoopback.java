@@ -3,7 +3,7 @@ import org.eclipse.jetty.server.ServerConnector;
 import software.amazon.dynamodb.services.local.main.ServerRunner;
 import software.amazon.dynamodb.services.local.server.DynamoDBProxyServer;
 
-/** DynamoDB Local has no option for the address: it listens on every interface. Here only on loopback. */
+/** Runs DynamoDB Local on loopback only: it has no option for the address and would listen on every interface. */
 public final class DynamoLoopback {
     public static void main(String[] arguments) throws Exception {
         if (System.getenv("LOCAL_AWS_TETHERED") != null) {

@@ -1,7 +1,7 @@
 """The two engines and their servers. Defines commands and environments; starts nothing.
 
-LocalStack (S3, SQS) with DynamoDB Local, the one made by AWS, is what people get; MiniStack is one process with all
-three, installs in seconds and starts in two. They are independent implementations: what holds on both is no quirk.
+LocalStack (S3, SQS) with AWS's own DynamoDB Local is the reference. MiniStack is one process with all three, installs in
+seconds and starts in two. They are independent implementations, so behaviour that both share is not a bug of one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SERVICES = "s3,sqs,sns,dynamodb"
 class EngineServer:
     """One process: `command` with `environment` added, listening on `port` of loopback.
 
-    It is up when what it serves answers: the health page of LocalStack and MiniStack, DynamoDB's ListTables.
+    It is up when the health page (LocalStack, MiniStack) or ListTables (DynamoDB Local) answers.
     """
 
     name: str
@@ -62,7 +62,7 @@ def servers_of_engine(
             "LOG_LEVEL": "WARNING",
             "SFTP_ENABLED": "0",
             "IOT_MTLS_ENABLED": "0",  # would listen on a port of its own
-            "DOCKER_HOST": f"unix://{run / 'no-docker.sock'}",  # else it looks for old containers at every start
+            "DOCKER_HOST": f"unix://{run / 'no-docker.sock'}",  # otherwise it looks for old containers at every start
         }
         return (
             EngineServer(

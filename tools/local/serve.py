@@ -1,7 +1,7 @@
-"""Runs in the engine's own interpreter, which has no pcaplake modules: `serve.py ministack|localstack`.
+"""Starts an engine in its own interpreter, which has no pcaplake modules: `serve.py ministack|localstack`.
 
-Does what no setting of the engines does: LocalStack on loopback only, MiniStack with ranges of old versions, and a
-server that ends with whoever started it.
+Patches what the engines have no setting for: LocalStack listens on loopback only, MiniStack supports ranges of old
+versions, and a server ends with the process that started it.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def maintain(
             raise WrongSetting("--target-file-size: the minimum is 1MB")
         if retention_days < LEAST_RETENTION_DAYS:
             raise WrongSetting(
-                f"--retention-days: the minimum is {LEAST_RETENTION_DAYS}, because readers and waiting stages need the files"
+                f"--retention-days: the minimum is {LEAST_RETENTION_DAYS}, because readers and pending stages need the files"
             )
     except ValueError as error:
         raise WrongSetting(str(error)) from error

@@ -211,7 +211,7 @@ def test_modes(session: SparkSession, tmp_path: Path) -> None:
 
     assert [outcomes("PERMISSIVE", table) for table in ("can_frames", "captures", "quarantine")] == [2, 2, 1]
     assert [outcomes("dropmalformed", table) for table in ("can_frames", "captures", "quarantine")] == [2, 1, 0]
-    with pytest.raises(Exception, match=r"b.pcap: unknown_format"):
+    with pytest.raises(Exception, match=r"b.pcap: not a capture \(unknown_format\)"):
         outcomes("FAILFAST", "can_frames")
 
 

@@ -263,7 +263,7 @@ def test_as_a_command_on_a_lake_of_the_fleet(
     assert (report["files"], report["waiting"]) == (0, 1)
     assert math.floor(report["oldest_waiting_hours"]) == 12 * 24
     assert report["tables"][0]["retention_hours"] in (13 * 24, 13 * 24 + 1)
-    assert "1 stages wait, the oldest for 288.0 hours" in err
+    assert "1 pending stages, the oldest for 288.0 hours" in err
     keys = site.aws.client("s3").list_objects_v2(Bucket=lake.split("/")[2], Prefix=f"drives/{CLOCK}")
     assert keys["KeyCount"] == 1, "the store's time is asked where Spark's role may put"
 

@@ -61,7 +61,7 @@ async def _probe_deletion(case: Case, path: str) -> list[Finding]:
 
 
 async def check_unserved_lakes(ledger: DynamoClient, uris: Collection[str]) -> list[Finding]:
-    """Find lakes with waiting stages that no route names (`uris`). Nothing else reports them."""
+    """Find lakes with pending stages that no route names (`uris`). Nothing else reports them."""
     findings = [
         warning(
             f"stages are pending in {uri}, which no route names",

@@ -1,4 +1,4 @@
-"""Checks of waiting stages (held, old, or with missing files), and of ledger items that manifests name."""
+"""Checks of pending stages (held, old, or with missing files), and of ledger items that manifests name."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .accept_loss import build_file_loss_repair, count_lost_rows
 from .findings import Finding, Repair, error, ok, warning
 from .rebuild_ledger import find_forgotten_stages, rebuild_lake_ledger
 
-OLD_MS = 10 * 60_000  # report a stage that waits for longer
-_LOOKED_AT = 1_000  # the oldest waiting stages are examined
+OLD_MS = 10 * 60_000  # report a stage that is pending for longer
+_LOOKED_AT = 1_000  # the oldest pending stages are examined
 _BATCHES = 10  # above head, whose files are checked
 
 
@@ -43,7 +43,7 @@ async def check_held_stages(case: Case) -> list[Finding]:
 
 
 async def check_pending_stages(case: Case) -> list[Finding]:
-    """Find stages that have waited for long, and waiting stages with missing files."""
+    """Find stages that have been pending for long, and pending stages with missing files."""
     lake, ledger = case.require_identity_and_ledger()
     waiting = await ledger.list_pending_stages(lake.generation, _LOOKED_AT)
     aside = await ledger.list_held_stages(lake.generation)

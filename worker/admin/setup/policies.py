@@ -50,7 +50,7 @@ LEDGER: Mapping[Role, tuple[str, ...]] = {
         "UpdateItem",
     ),
     "operator": ("BatchGetItem", "DescribeTable", "GetItem"),  # the ledger's generation
-    # before a VACUUM: whose ledger it is, and which stages wait
+    # before a VACUUM: whose ledger it is, and which stages are pending
     "spark": ("BatchGetItem", "DescribeTable", "GetItem", "Query"),
     "doctor": ("BatchGetItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "Query"),
 }

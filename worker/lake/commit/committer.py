@@ -92,7 +92,7 @@ class Committer:
             runtime=runtime,
         )
         self._poll = self._idle = min(lake_config.max_batch_age / 10, 1.0)
-        self._waited = False  # did stages wait at the last poll, and do they still?
+        self._waited = False  # did the last poll find pending stages, which are still pending?
         self._wake = asyncio.Event()
         self._turn_began = self._clock()
         self._failing_since: float | None = None  # when the first failed turn since the last progress began
@@ -168,13 +168,13 @@ class Committer:
             await self.checkpoints.finish_or_cancel(until)
 
     def wake(self) -> None:
-        """A stage was staged in this process: poll now, unless other stages wait and a poll is due anyway."""
+        """A stage was staged in this process: poll now, unless other stages are pending and a poll is due anyway."""
         if self.flush_now or not self._has_waiting_stages:
             self._wake.set()
 
     @property
     def _has_waiting_stages(self) -> bool:
-        """Did the last poll as the leader find stages that wait?"""
+        """Did the last poll as the leader find pending stages?"""
         return self.is_leading and self._composer.has_waiting_stages
 
     async def _sleep_until_next_poll(self) -> None:

@@ -53,7 +53,7 @@ class Composer:
         self._lake_config, self._timed_step = lake_config, timed_step
         self._clock, self._meter = runtime.clock, runtime.meter
         self.has_waiting_stages = False
-        """Did the last poll find stages that wait?"""
+        """Did the last poll find pending stages?"""
         # a generation that no batch has opened, and the stages in its record
         self._recorded: tuple[int, frozenset[str]] = (0, frozenset())
         self._first_seen: dict[str, float] = {}
@@ -63,7 +63,7 @@ class Composer:
 
     @property
     def oldest_wait_seconds(self) -> float:
-        """Seconds since this process first saw the oldest waiting stage; 0 when none waits."""
+        """Seconds since this process first saw the oldest pending stage; 0 when none is pending."""
         return self._clock() - min(self._first_seen.values()) if self.has_waiting_stages else 0.0
 
     async def compose_batch(

@@ -76,7 +76,7 @@ class Enrollment:
 class Ledger(Protocol):
     """A ledger. Captures, stages, the work list and held stages belong to a generation; head, watermark and lease to the lake.
 
-    The work list has the stages that wait for a batch (pending items).
+    The work list has the pending stages, which wait for a batch.
     """
 
     @property

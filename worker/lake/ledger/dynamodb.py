@@ -396,7 +396,7 @@ class DynamoLedger:
 
 
 async def find_lakes_with_pending_stages(dynamo: DynamoClient, but: Collection[str] = ()) -> list[str]:
-    """URIs of this table's lakes, except `but`, in which a stage waits for a batch; sorted."""
+    """URIs of this table's lakes, except `but`, that have a pending stage; sorted."""
     requests = Requests(dynamo)
 
     async def uri_if_pending(lake: Mapping[str, Any]) -> str | None:

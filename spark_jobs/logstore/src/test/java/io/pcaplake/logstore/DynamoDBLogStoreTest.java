@@ -45,7 +45,7 @@ class DynamoDBLogStoreTest {
         assertEquals(List.of("a"), scene.versions());
     }
 
-    /** Whoever comes next, reader or writer, finishes what can be finished, and the writer gets its version. */
+    /** The next reader or writer completes the commit if that is possible, and the writer gets its version. */
     @ParameterizedTest
     @CsvSource({"temp,false", "entry,false", "version,false", "complete,false", "temp,true", "entry,true", "version,true", "complete,true"})
     void deadAtAStep(String step, boolean after) throws IOException {
@@ -85,7 +85,7 @@ class DynamoDBLogStoreTest {
         assertEquals(List.of("a", "b", "c"), scene.versions());
     }
 
-    /** Nothing happened yet: the caller may try again by himself. */
+    /** Nothing has happened yet: the caller may retry. */
     @Test
     void withoutATempObjectNothingBegins() throws IOException {
         assertThrows(IOException.class, () -> scene.writer(Scene.lost("temp", false)).commit(0, "a"));
@@ -103,7 +103,7 @@ class DynamoDBLogStoreTest {
         assertEquals(List.of("a", "foreign", "c"), scene.versions());
     }
 
-    /** A reader found us slow and made N.json of our temp object; our own put is refused then. */
+    /** A reader did not wait and created N.json from our temp object, so our own put is refused. */
     @Test
     void repairedInFlight() throws IOException {
         scene.writer().commit(0, "a");
@@ -155,7 +155,7 @@ class DynamoDBLogStoreTest {
         assertTrue(error.getMessage().contains("below a checkpoint"), error.getMessage());
     }
 
-    /** An older checkpointer's hint lands late: the listing tells, as in the worker's log store. */
+    /** An older checkpointer writes its hint late: the listing decides, as in the worker's log store. */
     @ParameterizedTest
     @ValueSource(strings = {
         "00000000000000000040.checkpoint.parquet",
@@ -167,9 +167,9 @@ class DynamoDBLogStoreTest {
         }
         Scene.Fault frozen = new Scene.Fault() {
             @Override public void before(String request) {
-                if (request.equals("version")) { // others commit, a checkpoint, clean-up; then what was late lands
+                if (request.equals("version")) { // meanwhile: commits, a checkpoint, clean-up; then the late writes
                     scene.objects.remove(Scene.file(0).toString());
-                    scene.objects.remove(Scene.file(1).toString()); // and 2.json is made again by who repairs it
+                    scene.objects.remove(Scene.file(1).toString()); // and a repair creates 2.json again
                     scene.checkpoint(checkpoint);
                     scene.hint(1);
                 }
@@ -193,7 +193,7 @@ class DynamoDBLogStoreTest {
         assertTrue(scene.entries.get(old.fileName()).complete());
     }
 
-    /** The hint's own version is there, so nothing above it was cleaned up: the commit of the entry did not happen. */
+    /** The version of the hint exists, so nothing above it was cleaned up: the entry's commit did not happen. */
     @Test
     void anEntryAboveAnOldHintIsNotCompleted() throws IOException {
         for (int version = 0; version < 3; version++) {
@@ -249,7 +249,7 @@ class DynamoDBLogStoreTest {
         assertEquals(40, scene.versions().size());
     }
 
-    /** Random deaths and lost answers: what a writer was told has happened is there, nothing is there twice. */
+    /** Random kills and lost answers: every acknowledged commit is in the log, and none is in it twice. */
     @ParameterizedTest
     @ValueSource(ints = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
     void schedules(int seed) throws IOException {

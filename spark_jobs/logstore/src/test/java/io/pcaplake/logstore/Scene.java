@@ -20,14 +20,14 @@ final class Scene {
     static final Path LOG = new Path(TABLE, Entry.LOG);
     final Map<String, byte[]> objects = new ConcurrentSkipListMap<>();
     final Map<String, Entry> entries = new ConcurrentSkipListMap<>();
-    long cleanedUpTo = -1; // versions whose N.json was there and is gone
+    long cleanedUpTo = -1; // N.json of the versions up to here were deleted
 
-    /** The process is gone: nothing of it goes on. */
+    /** The process was killed. */
     static final class Killed extends Error {
         private static final long serialVersionUID = 1;
     }
 
-    /** What happens to the requests of one writer. */
+    /** The faults of one writer's requests. */
     interface Fault {
         void before(String request) throws IOException;
 
@@ -68,7 +68,7 @@ final class Scene {
         };
     }
 
-    /** Carried out or not, the first answer is an error. */
+    /** The first request fails, after it was carried out or before. */
     static Fault lost(String request, boolean carriedOut) {
         return new Fault() {
             private boolean done;
@@ -90,7 +90,7 @@ final class Scene {
         };
     }
 
-    /** A log store of a process of its own. */
+    /** The log store of another process. */
     final class Writer extends DynamoDBLogStore {
         private final Fault fault;
 
@@ -119,7 +119,7 @@ final class Scene {
             write(file(version), List.of(action).iterator(), false, new Configuration(false));
         }
 
-        /** As a reader begins; only the repair is of interest, there is no file system to list. */
+        /** Begin as a reader does. Only the repair matters here; there is no file system to list. */
         void look() throws IOException {
             try {
                 Iterator<FileStatus> found = listFrom(file(0), new Configuration(false));
@@ -212,7 +212,7 @@ final class Scene {
         }
     }
 
-    /** An entry of a writer who died, with what he had put by then. */
+    /** The entry of a writer that died, and the objects that it had put. */
     Entry left(long version, String action, boolean temp, boolean made) {
         Entry entry = Entry.begun(file(version));
         entries.put(entry.fileName(), entry);
@@ -231,11 +231,11 @@ final class Scene {
     }
 
     void hint(long version) {
-        byte[] said = ("{\"version\":" + version + "}").getBytes(StandardCharsets.UTF_8);
-        objects.put(new Path(LOG, "_last_checkpoint").toString(), said);
+        byte[] hint = ("{\"version\":" + version + "}").getBytes(StandardCharsets.UTF_8);
+        objects.put(new Path(LOG, "_last_checkpoint").toString(), hint);
     }
 
-    /** Version -> action; AssertionError for a gap, an action that is there twice, or an entry that is not complete. */
+    /** Version -> action. AssertionError for a gap, a duplicate action, or an incomplete entry. */
     List<String> versions() {
         Map<Long, String> found = new TreeMap<>();
         objects.forEach((path, data) -> {
