@@ -244,7 +244,7 @@ class Layer:
     selects                  key spaces, tried in order; the first key that a layer claims selects the child
     repeats                  siblings follow until the carrier's span ends; "padded": zero bytes may follow them
     then                     the layer that follows this one within the same carrier, once
-    align                    siblings of a chain start at multiples of so many bytes
+    align                    siblings of a chain start at multiples of this many bytes
     tail                     the header in the trailer, for columns
     record                   this layer is a captured packet
     pauses                   a record of this kind is returned to the capture reader undecoded

@@ -93,7 +93,7 @@ class Program:
             other = self.layers[held.max()]
             raise CannotCompile(f"{layer.name} claims values of {keys.name} that {other.name} has claimed")
 
-    # -- the graph: who may carry whom ------------------------------------------------------------------------------
+    # -- the graph of carriers --------------------------------------------------------------------------------------
     def _child_layers(self, layer: Layer, claims: Sequence[tuple[Claim, Layer]]) -> Iterator[Layer]:
         selected = {keys.stands_for or keys for keys, _ in layer.selects}
         for child in self.layers:

@@ -39,7 +39,7 @@ def command(
         typer.Option(
             metavar="SECONDS",
             min=0.1,
-            help="Run until stopped, with a batch this often. Default: decode what is there, then end.",
+            help="Run until stopped, with a batch this often. Default: decode existing frames, then end.",
         ),
     ] = None,
     files: Annotated[int, typer.Option(min=1, help="A batch reads at most this many files of frames.")] = 1000,

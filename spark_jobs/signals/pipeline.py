@@ -41,7 +41,7 @@ _POLL = 0.5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`wide`: messages with a table of their own. `interval`: seconds between batches of a run that continues until it is
-    stopped; None: decode what is there, then end. `files`, `size`: limits of a batch."""
+    stopped; None: decode existing frames, then end. `files`, `size`: limits of a batch."""
 
     databases: Databases
     wide: tuple[str, ...] = ()

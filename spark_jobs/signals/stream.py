@@ -39,7 +39,7 @@ RESTARTS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The limits of a batch. `interval`: seconds between batches; None: read what is there, then end."""
+    """The limits of a batch. `interval`: seconds between batches; None: read existing frames, then end."""
 
     interval: float | None = None
     files: int = 1000

@@ -111,8 +111,8 @@ def _create_client(service: str, client_arguments: Mapping[str, Any]) -> Any:
 
 def error_code(error: Any) -> str:
     """The code of a ClientError without its prefix: `AWS.SimpleQueueService.NonExistentQueue` becomes `NonExistentQueue`."""
-    said = str(error.response.get("Error", {}).get("Code", ""))
-    return said.rpartition(".")[2].rpartition("#")[2]
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    return code.rpartition(".")[2].rpartition("#")[2]
 
 
 @contextmanager

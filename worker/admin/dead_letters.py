@@ -47,10 +47,12 @@ class RedriveTally:
 
 def parse_dead_letter(delivery: Delivery) -> DeadLetter:
     try:
-        said = parse_notification(delivery.body)
+        notification = parse_notification(delivery.body)
     except BadNotification as error:
         return DeadLetter(delivery=delivery, unreadable=str(error))
-    return DeadLetter(delivery=delivery, uris=tuple(ref.uri for ref in said.objects), partly=str(said.bad or ""))
+    return DeadLetter(
+        delivery=delivery, uris=tuple(ref.uri for ref in notification.objects), partly=str(notification.bad or "")
+    )
 
 
 async def redrive_dead_letters(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pcaplake.worker.kubernetes.plan import Plan
 
 SHOWN = 3  # next times of a job
-_NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # with a job's and a minute it is 63 characters at the most
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # NAME-JOB-MINUTE then has at most 63 characters
 
 
 def operator(
@@ -91,7 +91,7 @@ def operator(
     """
     settings = FleetSettings.load(config)
     try:
-        from pcaplake.worker.kubernetes.election import Timing  # the extras are only for those who run it
+        from pcaplake.worker.kubernetes.election import Timing  # needs the extras `aws` and `cluster`
         from pcaplake.worker.kubernetes.operate import Options, operate
         from pcaplake.worker.kubernetes.plan import Plan
     except ImportError as error:

@@ -48,7 +48,7 @@ def run(
     """
     settings = FleetSettings.load(config, role=role)
     try:
-        from pcaplake.worker.service.run import run_service  # the extra is only for those who run a service
+        from pcaplake.worker.service.run import run_service  # needs the extra `aws`
     except ImportError as error:
         raise Fatal(f"the service needs the extra `aws`: pip install 'pcaplake[aws]' ({error})") from error
     compile_missing(screen.say)

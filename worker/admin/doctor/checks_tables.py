@@ -87,8 +87,8 @@ async def _check_checkpoint_hint(store: Store, table: str, tail: LogState) -> li
 
 
 async def _repair_checkpoint_hint(store: Store, table: str) -> str:
-    mended = await repair_last_checkpoint_hint(store, table)
-    return f"{table}: _last_checkpoint {'names the newest checkpoint now' if mended else 'was right already'}"
+    repaired = await repair_last_checkpoint_hint(store, table)
+    return f"{table}: _last_checkpoint {'now names the newest checkpoint' if repaired else 'was already correct'}"
 
 
 def _format_numbers(numbers: list[int]) -> str:

@@ -74,8 +74,8 @@ def _found(bucket: str, raw: Mapping[str, Any], now: datetime) -> Found:
 
 
 def _date(place: Place, answer: Mapping[str, Any]) -> datetime:
-    said = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+    date_header = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
     try:
-        return parsedate_to_datetime(said)
+        return parsedate_to_datetime(date_header)
     except ValueError as error:
-        raise Retryable(f"listing {place.uri}: the store's answer has no valid date: {said!r}") from error
+        raise Retryable(f"listing {place.uri}: the store's answer has no valid date: {date_header!r}") from error

@@ -91,11 +91,11 @@ def _make(client: Any, name: str, shape: Shape, sleep: Callable[[float], None]) 
 def _time_to_live(client: Any, name: str, steps: Steps) -> None:
     what = "time to live"
     with translate_errors(f"DynamoDB table {name}: {what}"):
-        said = client.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
-        if said["TimeToLiveStatus"] in ("ENABLED", "ENABLING"):
-            if said.get("AttributeName") != EXPIRES:
+        described = client.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
+        if described["TimeToLiveStatus"] in ("ENABLED", "ENABLING"):
+            if described.get("AttributeName") != EXPIRES:
                 raise Fatal(
-                    f"the items of the DynamoDB table {name} expire by {said.get('AttributeName')}, not by {EXPIRES}: "
+                    f"the items of the DynamoDB table {name} expire by {described.get('AttributeName')}, not by {EXPIRES}: "
                     "disable that and run this again, or use another table"
                 )
             steps.there(what, name, EXPIRES)
@@ -114,13 +114,13 @@ def _point_in_time_recovery(client: Any, name: str, steps: Steps, sleep: Callabl
     what = "point-in-time recovery"
     with translate_errors(f"DynamoDB table {name}: {what}"):
         try:
-            said = client.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
+            described = client.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
         except client.exceptions.ClientError as error:
             if error_code(error) not in _UNSUPPORTED:
                 raise
             steps.unsupported(what, name)
             return
-        if said.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus") == "ENABLED":
+        if described.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus") == "ENABLED":
             steps.there(what, name)
             return
         steps.act("changed", what, name, lambda: _switch_on_recovery(client, name, sleep))

@@ -64,7 +64,7 @@ PROBE_ITEMS, PROBE_ENTRIES = "doctor#", "pcaplake doctor "
 """Prefixes of the keys in the doctor's test requests, in the ledger and in the lock table. No such item is created."""
 PROBED_LEDGER = ("ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
 PROBED_LOCKS = ("PutItem", "UpdateItem")
-"""What the doctor tries on items of its own that are never there; other items it may only read."""
+"""The actions that the doctor tries on its own items, which never exist; it may only read all other items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,8 +140,8 @@ def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: St
     mine = next((one for one in statements if one.get("Sid") == _SID), None)
     arns = {f"arn:{queue.arn.partition}:s3:::{bucket}" for bucket in buckets}
     if mine is not None:
-        said = mine.get("Condition", {}).get("ArnEquals", {}).get("aws:SourceArn", [])
-        arns |= {said} if isinstance(said, str) else set(said)
+        allowed = mine.get("Condition", {}).get("ArnEquals", {}).get("aws:SourceArn", [])
+        arns |= {allowed} if isinstance(allowed, str) else set(allowed)
     wanted = {
         "Sid": _SID,
         "Effect": "Allow",

@@ -291,7 +291,7 @@ async def _find_version_gap(store: Store, table: str, tail: LogState, listing: L
     """A version that is missing below an existing one: it was deleted, or the table was created again while in use."""
     above = [version for version in json_versions(listing) if version > tail.version]
     if not above or await store.head(version_file_path(table, tail.version + 1)) is not None:
-        return None  # there is no version, or it was written since
+        return None  # no version follows, or the missing one was written since
     return (
         f"{table}: version {tail.version + 1} is missing and version {above[0]} is there. Restore the files that were deleted "
         "from _delta_log; if the table was created again while a program wrote to it, delete the versions after the gap"

@@ -3,7 +3,7 @@
     catch up     read the log; the transaction is in it already: done
     publish      put N.json if absent (publish.py). Lost: catch up, then the next N. Outcome unknown: catch up, then
                  decide; no other N is tried before N.json exists, so a late request cannot land beside its repeat
-    settled?     N-1 is still the object that was read or written; if not, readers may not see N: read the log anew
+    settled?     N-1 is still the object that was read or written; if not, readers may not see N: read the log again
 
 Whether a transaction is in a table is read from `txn` (without one: from the `txnId` of a commitInfo), never from a
 response or from the presence of a file. Adds and removes by other writers never conflict with an append; each attempt
@@ -249,7 +249,7 @@ class LogStore:
         """One attempt; None: another writer won the version. `mine`: txnId -> version of attempts with an unknown outcome."""
         table, txn = request.table, request.txn
         fresh = known.stale or known.tail is None
-        if request.overwrite:  # the live files are read at a state that was read anew
+        if request.overwrite:  # the live files must be those of a newly read state
             known.tail, fresh = await read_log_state(self._store, table), True
         tail = await self._update_state(known) if fresh or known.tail is None else known.tail
         if done := _find_committed(request, tail, mine):

@@ -214,7 +214,7 @@ class DynamoLedger:
         large = len(body) > INLINE_BYTES
         if large and not await self._store.put_if_absent(path, body) and await self._store.head(path) is None:
             # S3 answers 409 to one of two writers; the other, perhaps an earlier try of this client, may still fail
-            raise Retryable(f"{path}: the store says that it is there, and it is not")
+            raise Retryable(f"{path}: the store refused to create it, but it does not exist")
         return stage_attributes(scope, stage, body)
 
     async def list_pending_stages(self, generation: int, limit: int) -> list[str]:

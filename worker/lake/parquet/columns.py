@@ -184,7 +184,7 @@ def _encode_integers(chunk: ColumnChunk, head: list[Any], n: int, values: Array)
 
 
 def _build_dictionary(values: Array, low: int, high: int) -> tuple[Array | None, Array]:
-    """The codes and the dictionary; None for the codes if a dictionary of so many values would not pay."""
+    """The codes and the dictionary; None for the codes if a dictionary of this size would not pay."""
     room = min(MAX_DICTIONARY, max(values.size // 8, 16))
     dictionary, codes = np.empty(room, values.dtype), np.empty(values.size, np.int32)
     if high - low < 1 << 16:

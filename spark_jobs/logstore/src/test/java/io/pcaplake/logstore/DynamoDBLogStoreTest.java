@@ -95,7 +95,7 @@ class DynamoDBLogStoreTest {
     }
 
     @Test
-    void somebodyWhoDoesNotAskIsNotOverwritten() throws IOException {
+    void aVersionOfAWriterWithoutTheLockTableIsNotOverwritten() throws IOException {
         scene.writer().commit(0, "a");
         scene.objects.put(Scene.file(1).toString(), "foreign\n".getBytes(StandardCharsets.UTF_8));
         assertThrows(FileAlreadyExistsException.class, () -> scene.writer().commit(1, "b"));
@@ -121,7 +121,7 @@ class DynamoDBLogStoreTest {
     }
 
     @Test
-    void nobodyCanFinishIt() throws IOException {
+    void anEntryWithoutObjectsCannotBeCompleted() throws IOException {
         scene.writer().commit(0, "a");
         Entry lost = scene.left(1, "b", false, false);
         IOException error = assertThrows(IOException.class, () -> scene.writer().look());
