@@ -207,16 +207,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ),
         "the path /a is already used",
     ),
-    ("a scratch above the limit", with_values(scratch="3Gi"), "more than worker.resources.limits.memory"),
+    ("a scratch above the limit", with_values(scratch="3Gi"), "exceeds worker.resources.limits.memory"),
     (
         "a scratch above another's",
         with_values(scratch="600M", reconcile__resources={"limits": {"memory": 536870912}}),
-        "more than reconcile.resources.limits.memory",
+        "exceeds reconcile.resources.limits.memory",
     ),
     (
         "a scratch above the doctor's",
         with_values(scratch="200Mi", tests__resources={"limits": {"memory": "100Mi"}}),
-        "more than tests.resources.limits.memory",
+        "exceeds tests.resources.limits.memory",
     ),
     (
         "a driver above the limit",
