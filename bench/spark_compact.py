@@ -147,7 +147,7 @@ def compaction_section(bench: SparkBench) -> str:
         ("commits during the compaction", _format_median_range([len(one.beside) for one in compaction_runs], 0)),
     ]
     head = f"one day of `can_frames` in files of {FRAMES:,} frames; median (least–most) of {runs}"
-    return f"## A compaction beside commits\n\n{format_markdown_table((head, ''), rows)}"
+    return f"## A compaction during commits\n\n{format_markdown_table((head, ''), rows)}"
 
 
 def _measure_compaction(bench: SparkBench, folder: str, files: int) -> _Run:

@@ -210,7 +210,7 @@ class _RoutesParser:
                 if fnmatchcase(bucket, route.bucket) and f"s3://{bucket}/{fixed}".startswith(f"{lake}/"):
                     self._add_problem(
                         f"selects keys of the bucket {bucket} that are inside the lake {lake}, and those are never ingested: put "
-                        f"the lake beside its captures, as s3://{bucket}/lake, or name other buckets in the route"
+                        f"the lake next to its captures, as s3://{bucket}/lake, or name other buckets in the route"
                     )
         for lake in sorted(lakes):
             for other in sorted(lakes):

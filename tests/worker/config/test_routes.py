@@ -152,7 +152,7 @@ def test_a_hash_stays_what_it_was() -> None:
         ({**ALL, "vehicle_id_pattern": "/([^/]+)/"}, "needs a group vehicle_id"),
         ({"bucket": "lakes", "key": "all/x*", "lake": "s3://lakes/all"}, "inside the lake s3://lakes/all"),
         ({"bucket": "lakes", "lake": "s3://lakes"}, "inside the lake s3://lakes"),
-        ({"bucket": "*", "lake": "s3://lakes"}, "put the lake beside its captures, as s3://lakes/lake"),
+        ({"bucket": "*", "lake": "s3://lakes"}, "put the lake next to its captures, as s3://lakes/lake"),
         ({"bucket": "l*", "key": "all/x/*.pcap", "lake": "s3://lakes/all"}, "inside the lake s3://lakes/all"),
     ],
 )
