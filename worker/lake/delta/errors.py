@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pcaplake.worker.errors import Retryable
+from pcaplake.worker.errors import OutcomeUnknown, Retryable
 
 
 class TableBlocked(Retryable):
@@ -11,6 +11,10 @@ class TableBlocked(Retryable):
 
 class SchemaConflict(Retryable):
     """The schema of the files does not fit the table. The message names the table, the column and both types."""
+
+
+class Hidden(OutcomeUnknown):
+    """The log cannot say whether the commit happened, because a checkpoint replaced the entries that would."""
 
 
 class SetBack(Retryable):

@@ -15,30 +15,26 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
-from tenacity import RetryCallState, retry_if_exception, retry_if_result
 
-from pcaplake.worker import retry
-from pcaplake.worker.errors import OutcomeUnknown, PcaplakeError, Retryable
+from pcaplake.worker.errors import PcaplakeError
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
 
 from . import checkpoint as checkpoints
-from .actions import AddFile, Metadata, RemoveFile, Txn
+from .actions import AddFile, RemoveFile, Txn
 from .commit_content import CommitRequest, Struct, build_create_table_commit, build_write_commit
-from .errors import SchemaConflict, SetBack, TableBlocked
+from .errors import Hidden, SchemaConflict, SetBack, TableBlocked
 from .live_files import read_live_files
 from .lock_table import LockTable
-from .log_state import LogState, is_still_settled, read_log_state, update_log_state
-from .publish import LockTablePublisher, Publisher, PutIfAbsent
+from .log_reader import LogReader, T, TableCache
+from .log_state import LogState, is_still_settled, read_log_state
+from .publish import LockTablePublisher, PutIfAbsent
 from .schema import to_delta_struct
 from .write_support import unsupported_reason
-
-T = TypeVar("T")
 
 PROPERTIES: Mapping[str, str] = {
     "delta.checkpointInterval": "100",
@@ -46,7 +42,6 @@ PROPERTIES: Mapping[str, str] = {
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.enableExpiredLogCleanup": "false",  # for other writers: only pcaplake cleans the log
 }
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +54,7 @@ class Commit:
     already: bool
 
 
-@dataclass(slots=True, kw_only=True)
-class _TableCache:
-    """What is kept of one table between commits. `stale`: the log must be read before the state is used again."""
-
-    table: str
-    tail: LogState | None = None
-    stale: bool = True
-    accepted: Metadata | None = None  # as of our last commit
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-class LogStore:
+class LogStore(LogReader):
     """Commits to the Delta tables in one store, from any number of tasks, processes and machines at once.
 
     A LogStore belongs to one event loop. `lock_table`: the one that Spark uses, when Spark writes the tables, too; the
@@ -90,41 +74,14 @@ class LogStore:
         runtime: Runtime | None = None,
     ) -> None:
         runtime = runtime or Runtime()
-        self._store, self._properties = store, {**PROPERTIES, **(properties or {})}
-        self._engine_info, self._timeout = engine_info, commit_timeout
-        self._clock, self._sleep, self._rng, self._now = runtime.clock, runtime.sleep, runtime.rng, runtime.now
-        self._meter = runtime.meter
-        self._known: dict[str, _TableCache] = {}
-        self._publisher: Publisher = (
+        publisher = (
             PutIfAbsent(store)
             if lock_table is None
             else LockTablePublisher(store, lock_table, sleep=runtime.sleep, now=runtime.now, meter=runtime.meter)
         )
-
-    async def read_version(self, table: str) -> int:
-        """The newest version of a table; -1: there is no table."""
-        return (await self._read_state(table)).version
-
-    async def read_transaction(self, table: str, app_id: str) -> int:
-        """The last transaction of an application in a table; -1: none."""
-        return (await self._read_state(table)).txns.get(app_id, -1)
-
-    async def read_schema_struct(self, table: str) -> Struct | None:
-        """The schema of a table as the struct of schemaString; None: there is no table."""
-        metadata = (await self._read_state(table)).metadata
-        return None if metadata is None else metadata.schema
-
-    async def read_block_reason(self, table: str) -> str | None:
-        """Why a table cannot be written and what to do about it; None: it can be written or created."""
-        try:
-            return unsupported_reason(table, await self._read_state(table), None)
-        except TableBlocked as error:
-            return str(error)
-
-    def known_block_reason(self, table: str) -> str | None:
-        """As `read_block_reason`, by the state that was read last; reads nothing."""
-        tail = self._cache_of_table(table).tail
-        return None if tail is None else unsupported_reason(table, tail, None)
+        super().__init__(store, publisher, commit_timeout=commit_timeout, runtime=runtime)
+        self._properties = {**PROPERTIES, **(properties or {})}
+        self._engine_info, self._now = engine_info, runtime.now
 
     async def create(
         self,
@@ -146,15 +103,15 @@ class LogStore:
         )
 
         async def attempt_creation() -> bool | None:
-            if (await self._update_state(known)).version < 0 and (
+            if (await self._update_state(cache)).version < 0 and (
                 finish := await self._publisher.publish_version(table, 0, data)
             ):
                 await finish()
-            current_metadata = (await self._update_state(known)).metadata
+            current_metadata = (await self._update_state(cache)).metadata
             return None if current_metadata is None else current_metadata.id == metadata.id
 
-        known = self._cache_of_table(table)
-        async with known.lock:
+        cache = self._cache_of_table(table)
+        async with cache.lock:
             return await self._retry_until_timeout(table, attempt_creation)
 
     async def commit(
@@ -193,11 +150,11 @@ class LogStore:
             after=after,
             beside=beside,
         )
-        tail = self._cache_of_table(table).tail
+        state = self._cache_of_table(table).state
         if (
             struct is not None
             and after < 0
-            and (tail is None or tail.version < 0)
+            and (state is None or state.version < 0)
             and await self.read_version(table) < 0
         ):
             columns = partition_columns if partition_columns is not None else _partition_columns_of(adds)
@@ -210,16 +167,16 @@ class LogStore:
 
     async def _commit_request(self, request: CommitRequest) -> Commit:
         table = request.table
-        known, mine = self._cache_of_table(table), dict[str, int]()
-        async with known.lock:
-            if known.tail is not None:
-                known.tail.attempts.clear()
+        cache, unresolved = self._cache_of_table(table), dict[str, int]()
+        async with cache.lock:
+            if cache.state is not None:
+                cache.state.attempts.clear()
             try:
                 commit = await self._retry_until_timeout(
-                    table, lambda: self._attempt_commit(known, request, mine), mine
+                    table, lambda: self._attempt_commit(cache, request, unresolved), unresolved
                 )
             except PcaplakeError as error:
-                self._meter.count("commit_failures", table=table, reason=type(error).__name__.lstrip("_"))
+                self._meter.count("commit_failures", table=table, reason=type(error).__name__)
                 raise
         self._meter.count("commits", table=table, outcome="already_committed" if commit.already else "committed")
         if not commit.already:
@@ -235,37 +192,39 @@ class LogStore:
 
     async def clean(self, table: str) -> int:
         """Delete the expired part of a log -> how many objects. See `checkpoint.delete_expired_log`."""
-        tail = await self._read_state(table)
-        if tail.metadata is None:
+        state = await self._read_state(table)
+        if state.metadata is None:
             return 0
         await self._publisher.settle_versions(table)
         return await checkpoints.delete_expired_log(
-            self._store, table, tail.metadata.configuration, temporary=self._publisher.leaves_temporary
+            self._store, table, state.metadata.configuration, temporary=self._publisher.leaves_temporary
         )
 
     # One attempt
 
-    async def _attempt_commit(self, known: _TableCache, request: CommitRequest, mine: dict[str, int]) -> Commit | None:
-        """One attempt; None: another writer won the version. `mine`: txnId -> version of attempts with an unknown outcome."""
+    async def _attempt_commit(
+        self, cache: TableCache, request: CommitRequest, unresolved: dict[str, int]
+    ) -> Commit | None:
+        """One attempt; None: another writer won the version. `unresolved`: txnId -> version, of attempts without an answer."""
         table, txn = request.table, request.txn
-        fresh = known.stale or known.tail is None
+        fresh = cache.stale or cache.state is None
         if request.overwrite:  # the live files must be those of a newly read state
-            known.tail, fresh = await read_log_state(self._store, table), True
-        tail = await self._update_state(known) if fresh or known.tail is None else known.tail
-        if done := _find_committed(request, tail, mine):
+            cache.state, fresh = await read_log_state(self._store, table), True
+        state = await self._update_state(cache) if fresh or cache.state is None else cache.state
+        if done := _find_committed(request, state, unresolved):
             return done
-        if txn is not None and (last := tail.txns.get(txn.app_id, -1)) < request.after:
-            raise SetBack(table, request.after, last, tail.version)
-        if tail.metadata is None:
+        if txn is not None and (last := state.txns.get(txn.app_id, -1)) < request.after:
+            raise SetBack(table, request.after, last, state.version)
+        if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
-        removes = await self._build_remove_actions(table, tail) if request.overwrite else []
-        number, txn_id = tail.version + 1, str(uuid.uuid4())
+        removes = await self._build_remove_actions(table, state) if request.overwrite else []
+        number, txn_id = state.version + 1, str(uuid.uuid4())
         try:
-            if reason := unsupported_reason(table, tail, known.accepted):
+            if reason := unsupported_reason(table, state, cache.accepted):
                 raise TableBlocked(reason)
             metadata, data = build_write_commit(
                 request,
-                tail.metadata,
+                state.metadata,
                 removes,
                 txn_id=txn_id,
                 engine_info=self._engine_info,
@@ -274,24 +233,24 @@ class LogStore:
         except (TableBlocked, SchemaConflict):
             if fresh:
                 raise
-            known.stale = True  # it may have been unblocked since
-            return await self._attempt_commit(known, request, mine)
-        mine[txn_id], known.stale = number, True  # until the outcome is known, also when this is cancelled
+            cache.stale = True  # it may have been unblocked since
+            return await self._attempt_commit(cache, request, unresolved)
+        unresolved[txn_id], cache.stale = number, True  # until the outcome is known, also when this is cancelled
         finish = await self._publisher.publish_version(table, number, data)
         if finish is None:
             self._meter.count("commit_conflicts", table=table)
             return None
-        if not await _await_both(is_still_settled(self._store, table, tail), finish()):
-            known.tail = None
+        if not await _await_both(is_still_settled(self._store, table, state), finish()):
+            cache.state = None
             return None
-        tail.move_to_version(number, data)
-        tail.mark_settled()
-        known.accepted = tail.metadata = metadata
+        state.move_to_version(number, data)
+        state.mark_settled()
+        cache.accepted = state.metadata = metadata
         if txn is not None:
-            tail.txns[txn.app_id] = txn.version
+            state.txns[txn.app_id] = txn.version
         if request.beside is not None:
-            tail.txns[request.beside.app_id] = request.beside.version
-        known.stale = False
+            state.txns[request.beside.app_id] = request.beside.version
+        cache.stale = False
         return Commit(table=table, version=number, adds=len(request.adds), already=False)
 
     async def _build_remove_actions(self, table: str, state: LogState) -> list[RemoveFile]:
@@ -299,63 +258,8 @@ class LogStore:
         millis, files = self._current_millis(), await read_live_files(self._store, table, state)
         return [file.to_remove_action(millis) for file in files.live.values()]
 
-    # Reading, and trying again
-
-    async def _read_state(self, table: str) -> LogState:
-        known = self._cache_of_table(table)
-        async with known.lock:
-            return await self._retry_until_timeout(table, lambda: self._update_state(known))
-
-    def _cache_of_table(self, table: str) -> _TableCache:
-        return self._known.setdefault(table, _TableCache(table=table))
-
-    async def _update_state(self, known: _TableCache) -> LogState:
-        newest = await self._publisher.find_newest_version(known.table)
-        tail = known.tail = await update_log_state(self._store, known.table, known.tail, newest)
-        known.stale = False
-        return tail
-
-    async def _retry_until_timeout(
-        self, table: str, attempt: Callable[[], Awaitable[T | None]], mine: Mapping[str, int] | None = None
-    ) -> T:
-        """Attempt until there is a result, for `commit_timeout` seconds, however often that is."""
-        unknown = False
-        reason: BaseException | None = None
-
-        def note_failure(state: RetryCallState) -> None:
-            nonlocal unknown, reason
-            assert state.outcome is not None
-            reason = state.outcome.exception()
-            unknown = unknown or isinstance(reason, OutcomeUnknown)
-            self._meter.count("log_retries", table=table)
-
-        policy = retry.Policy(
-            stop=retry.after_seconds(self._timeout, self._clock),
-            first=_FIRST_PAUSE,
-            longest=_LONGEST_PAUSE,
-            on=retry_if_exception(_is_transient) | retry_if_result(lambda result: result is None),
-            uniform=self._rng.uniform,
-            failed=note_failure,
-        )
-        try:
-            result = await policy.run(attempt, self._sleep)
-        except Retryable as error:
-            if not _is_transient(error):
-                raise
-            result = None
-        if result is None:
-            why = f"{table}: {reason or 'other writers won each version'}; gave up after {self._timeout:g} s"
-            raise (OutcomeUnknown if mine else Retryable)(f"{why}; try again") from reason
-        if unknown:
-            self._meter.count("commit_outcomes_resolved", table=table)
-        return result
-
     def _current_millis(self) -> int:
         return int(self._now() * 1000)
-
-
-def _is_transient(error: BaseException) -> bool:
-    return isinstance(error, Retryable) and not isinstance(error, TableBlocked | SchemaConflict | SetBack | _Hidden)
 
 
 async def _await_both(answer: Awaitable[T], other: Awaitable[None]) -> T:
@@ -368,10 +272,6 @@ async def _await_both(answer: Awaitable[T], other: Awaitable[None]) -> T:
     return first
 
 
-class _Hidden(OutcomeUnknown):
-    """The log can no longer say whether the commit happened."""
-
-
 def _as_struct(table: str, schema: pa.Schema | Struct) -> Struct:
     return to_delta_struct(schema, table) if isinstance(schema, pa.Schema) else schema
 
@@ -380,20 +280,20 @@ def _partition_columns_of(adds: Sequence[AddFile]) -> Sequence[str]:
     return list(adds[0].partition_values) if adds else []
 
 
-def _find_committed(request: CommitRequest, tail: LogState, mine: dict[str, int]) -> Commit | None:
-    """The commit, if the log has it. Attempts that certainly failed leave `mine`."""
-    for txn_id in mine:
-        if txn_id in tail.attempts:
-            version = tail.attempts[txn_id]
+def _find_committed(request: CommitRequest, state: LogState, unresolved: dict[str, int]) -> Commit | None:
+    """The commit, if the log has it. Attempts that certainly failed leave `unresolved`."""
+    for txn_id in unresolved:
+        if txn_id in state.attempts:
+            version = state.attempts[txn_id]
             return Commit(table=request.table, version=version, adds=len(request.adds), already=False)
     txn = request.txn
-    if txn is not None and tail.txns.get(txn.app_id, -1) >= txn.version:
-        return Commit(table=request.table, version=tail.version, adds=0, already=True)
-    if txn is None and any(version <= tail.checkpoint_version for version in mine.values()):
-        raise _Hidden(
+    if txn is not None and state.txns.get(txn.app_id, -1) >= txn.version:
+        return Commit(table=request.table, version=state.version, adds=0, already=True)
+    if txn is None and any(version <= state.checkpoint_version for version in unresolved.values()):
+        raise Hidden(
             f"{request.table}: a checkpoint hides whether these files were committed; look for them in the table "
             "before you commit again, and use a txn, which a checkpoint keeps"
         )
-    for txn_id in [txn_id for txn_id, version in mine.items() if version <= tail.version]:
-        del mine[txn_id]
+    for txn_id in [txn_id for txn_id, version in unresolved.items() if version <= state.version]:
+        del unresolved[txn_id]
     return None
