@@ -170,11 +170,11 @@ async def _measure_commit_rate(
     answers = [end for end in ends if isinstance(end, dict)]
     if len(answers) + len(stuck) < count or not answers:
         raise SystemExit(f"{system.name}: {ends}")
-    commits = sum(one["commits"] for one in answers)
+    commits = sum(answer["commits"] for answer in answers)
     return {
-        "per_second": commits / max(one["seconds"] for one in answers),
-        "cpu_ms": 1000 * sum(one["cpu"] for one in answers) / max(commits, 1),
-        "failed": sum(one["failed"] for one in answers),
+        "per_second": commits / max(answer["seconds"] for answer in answers),
+        "cpu_ms": 1000 * sum(answer["cpu"] for answer in answers) / max(commits, 1),
+        "failed": sum(answer["failed"] for answer in answers),
         "stuck": len(stuck),
         "lost": max(0, count * WARM + commits - await tables.count_commits(table)),
     }

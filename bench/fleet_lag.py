@@ -61,7 +61,7 @@ class TableWatch:
         found = await self._store.get(f"{TABLE}/{path}")
         assert found is not None
         column = pq.read_table(pa.BufferReader(found[0]), columns=["capture_id"])["capture_id"]
-        return [str(one) for one in column.unique().to_pylist()]
+        return [str(capture_id) for capture_id in column.unique().to_pylist()]
 
 
 class CaptureUploads:

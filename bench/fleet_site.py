@@ -156,8 +156,8 @@ class CountingProxies:
 
     def take_request_counts(self) -> tuple[Counter[str], int]:
         """Requests by `service operation` since the last call, and the number of them in sequence."""
-        counts = Counter(f"{_service_of_operation(one)} {one}" for one in self._aws.operations())
-        counts.update(f"DynamoDB {one}" for one in self._dynamodb.operations())
+        counts = Counter(f"{_service_of_operation(operation)} {operation}" for operation in self._aws.operations())
+        counts.update(f"DynamoDB {operation}" for operation in self._dynamodb.operations())
         depth, last = 0, float("-inf")
         for arrived in sorted(self._arrived):
             if arrived - last >= self._delay:

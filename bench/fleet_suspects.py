@@ -62,9 +62,9 @@ async def _measure_until_drained(
         shared: dict[str, Any] = {"queue": site.make_queue("captures", _VISIBILITY_TIMEOUT)}
         fleet = list[ServiceBench]()
         for _ in range(workers):
-            one = ServiceBench(site, captures, environment=counting.environment, suspects=rule, **shared)
-            shared = {name: one.settings[name] for name in ("queue", "ledger_table", "lock_table", "lake")}
-            fleet.append(await stack.enter_async_context(one))
+            bench = ServiceBench(site, captures, environment=counting.environment, suspects=rule, **shared)
+            shared = {name: bench.settings[name] for name in ("queue", "ledger_table", "lock_table", "lake")}
+            fleet.append(await stack.enter_async_context(bench))
         if held:
             async with ServiceBench(site, None, **shared) as victim:
                 await fleet[0].send_notifications(count)
@@ -73,18 +73,18 @@ async def _measure_until_drained(
             await asyncio.sleep(_VISIBILITY_TIMEOUT + 1)
         else:
             await fleet[0].send_notifications(count)
-        start = [await one.ask_worker("start") for one in fleet]
+        start = [await worker.ask_worker("start") for worker in fleet]
         answers = start
         while sum(_tally_sums(answers)) < count:
             await asyncio.sleep(_LOOK)
-            answers = [await one.ask_worker("nothing") for one in fleet]
-        staged = max(one["at"] for one in answers)
+            answers = [await worker.ask_worker("nothing") for worker in fleet]
+        staged = max(answer["at"] for answer in answers)
         if sum(_tally_sums(answers)) != count:
             raise SystemExit(f"{count} captures were announced, but the outcomes are {answers}")
-        rows = sum(value for one in answers for name, value in one["counts"].items() if name.startswith("rows "))
+        rows = sum(value for answer in answers for name, value in answer["counts"].items() if name.startswith("rows "))
         cpu = sum(after["cpu"] - before["cpu"] for after, before in zip(answers, start, strict=True))
         return {"rows_per_second": rows / (staged - start[-1]["at"]), "cpu_ms": 1000 * cpu / count}
 
 
 def _tally_sums(told: Sequence[dict[str, Any]]) -> list[int]:
-    return [sum(one["tally"].values()) for one in told]
+    return [sum(answer["tally"].values()) for answer in told]

@@ -51,8 +51,8 @@ class BackfillRuns:
     short: list[BackfillRun]
 
     def marginal_rates(self) -> list[float]:
-        middle = statistics.median(one.cpu for one in self.short)
-        return [one.marginal_rate(middle, self.short[0].rows) for one in self.long]
+        middle = statistics.median(run.cpu for run in self.short)
+        return [run.marginal_rate(middle, self.short[0].rows) for run in self.long]
 
 
 def measure_ingest_run(folder: Path, lake: Path, profile: Path) -> BackfillRun:
@@ -132,7 +132,7 @@ def measure_backfill_runs(
         [sys.executable, "-c", _CHILD, folder, profile, warm, *lakes], check=True, stdout=subprocess.PIPE, text=True
     )
     report = json.loads(done.stdout.splitlines()[-1])
-    return report["begun"], [BackfillRun(**one) for one in report["runs"]]
+    return report["begun"], [BackfillRun(**run) for run in report["runs"]]
 
 
 def backfill_section(seconds: float = SECONDS, vehicles: int = VEHICLES, runs: int = RUNS) -> str:
@@ -155,10 +155,10 @@ def backfill_section(seconds: float = SECONDS, vehicles: int = VEHICLES, runs: i
         )
         names = [f"{kind}-{number}" for kind in ("long", "short") for number in range(runs)]
         begun, backfill_runs = measure_backfill_runs(
-            root / "in", root / "warm", profile, [root / one for one in ("begin", *names)]
+            root / "in", root / "warm", profile, [root / name for name in ("begin", *names)]
         )
         theirs = BackfillRuns(long=backfill_runs[:runs], short=backfill_runs[runs:])
-    assert {one.rows for one in [*ours.long, *theirs.long]} == {ours.long[0].rows}
+    assert {run.rows for run in [*ours.long, *theirs.long]} == {ours.long[0].rows}
     return _section_text(ours, theirs, begun, size, len(captures), seconds, vehicles)
 
 
@@ -200,10 +200,10 @@ def _format_runs_row(name: str, runs: BackfillRuns) -> str:
         [
             f"| {name}",
             _format_median_range(runs.marginal_rates(), 0),
-            _format_median_range([one.rows_per_cpu_second for one in runs.long], 0),
-            _format_median_range([one.cpu for one in runs.short], 1),
-            _format_median_range([one.cpu for one in runs.long], 1),
-            f"{_format_median_range([one.seconds for one in runs.long], 1)} |",
+            _format_median_range([run.rows_per_cpu_second for run in runs.long], 0),
+            _format_median_range([run.cpu for run in runs.short], 1),
+            _format_median_range([run.cpu for run in runs.long], 1),
+            f"{_format_median_range([run.seconds for run in runs.long], 1)} |",
         ]
     )
 

@@ -56,7 +56,7 @@ def build_can_frames(number: int, count: int = FRAMES) -> pa.RecordBatch:
         "payload": pa.array([bytes(row) for row in rng.integers(0, 256, (count, 8), np.uint8)], pa.binary()),
     }
     return pa.RecordBatch.from_arrays(
-        [columns.get(one.name, pa.nulls(count, one.type)) for one in schema], schema=schema
+        [columns.get(column.name, pa.nulls(count, column.type)) for column in schema], schema=schema
     )
 
 
@@ -123,28 +123,31 @@ def compaction_section(bench: SparkBench) -> str:
     compaction_runs = [
         _measure_compaction(bench, f"{bench.folder}/compact-{number}", files) for number in range(runs + 1)
     ][1:]  # the first warms
-    reports = [one.report for one in compaction_runs]
-    megabytes = [one.bytes_before / 1e6 for one in reports]
+    reports = [run.report for run in compaction_runs]
+    megabytes = [report.bytes_before / 1e6 for report in reports]
     rows = [
-        ("files before", _format_median_range([one.files_before for one in reports], 0)),
-        ("files after", _format_median_range([one.files_after for one in reports], 0)),
+        ("files before", _format_median_range([report.files_before for report in reports], 0)),
+        ("files after", _format_median_range([report.files_after for report in reports], 0)),
         ("MB before", _format_median_range(megabytes)),
-        ("MB after", _format_median_range([one.bytes_after / 1e6 for one in reports])),
-        ("seconds", _format_median_range([one.seconds for one in reports])),
-        ("MB/s", _format_median_range([size / one.seconds for size, one in zip(megabytes, reports, strict=True)])),
+        ("MB after", _format_median_range([report.bytes_after / 1e6 for report in reports])),
+        ("seconds", _format_median_range([report.seconds for report in reports])),
+        (
+            "MB/s",
+            _format_median_range([size / report.seconds for size, report in zip(megabytes, reports, strict=True)]),
+        ),
         (
             "from stage to row without a compaction: median s",
-            _format_median_range([statistics.median(one.alone) for one in compaction_runs]),
+            _format_median_range([statistics.median(run.alone) for run in compaction_runs]),
         ),
         (
             "from stage to row during the compaction: median s",
-            _format_median_range([statistics.median(one.beside) for one in compaction_runs]),
+            _format_median_range([statistics.median(run.beside) for run in compaction_runs]),
         ),
         (
             "from stage to row during the compaction: longest s",
-            _format_median_range([max(one.beside) for one in compaction_runs]),
+            _format_median_range([max(run.beside) for run in compaction_runs]),
         ),
-        ("commits during the compaction", _format_median_range([len(one.beside) for one in compaction_runs], 0)),
+        ("commits during the compaction", _format_median_range([len(run.beside) for run in compaction_runs], 0)),
     ]
     head = f"one day of `can_frames` in files of {FRAMES:,} frames; median (least–most) of {runs}"
     return f"## A compaction during commits\n\n{format_markdown_table((head, ''), rows)}"

@@ -37,7 +37,9 @@ def commit_section(bench: SparkBench) -> str:
             _measure_commits(bench, name, 1, through=log)
             before = [len(proxy.log) for proxy in log]
             _measure_commits(bench, name, 5, through=log)
-            seen = [one.operation for proxy, start in zip(log, before, strict=True) for one in proxy.log[start:]]
+            seen = [
+                request.operation for proxy, start in zip(log, before, strict=True) for request in proxy.log[start:]
+            ]
         counts[title] = ", ".join(f"{count / 5:.1f} {operation}" for operation, count in sorted(Counter(seen).items()))
     rows = [[title, format_median_range(times[title]), counts[title]] for title in STORES]
     return f"## The log store\n\n{format_markdown_table(['log store', 'a commit of 4 KB', 'requests'], rows)}"

@@ -61,26 +61,26 @@ def section_for_spark(bench: object) -> str:
 def measure_decoding_rates(folder: Path) -> dict[str, list[float]]:
     """way -> signals per CPU second, by round. Every round has all ways, so that disturbances affect all of them."""
     path = folder / "dbc" / "vehicle.dbc"
-    theirs = [one for one in cantools.database.load_file(path).messages if one.signals]
+    theirs = [message for message in cantools.database.load_file(path).messages if message.signals]
     rng = random.Random(1)
-    compiled = [CompiledMessage(one) for one in convert_messages(theirs, path.name).messages]
+    compiled = [CompiledMessage(message) for message in convert_messages(theirs, path.name).messages]
     matrices = [
-        (one, np.random.default_rng(1).integers(0, 256, (MATRIX, one.width), np.uint8), one.message.length)
-        for one in compiled
+        (each, np.random.default_rng(1).integers(0, 256, (MATRIX, each.width), np.uint8), each.message.length)
+        for each in compiled
     ]
     batch = _draw_frames(theirs, rng)
     sample = batch.slice(0, PEER_FRAMES)
-    by_id = {(one.frame_id, one.is_extended_frame): one for one in theirs}
+    by_id = {(message.frame_id, message.is_extended_frame): message for message in theirs}
     decoder = FrameDecoder(Databases.from_file(path))
-    chosen = [(one, rng.randbytes(one.length)) for one in rng.choices(theirs, k=PEER_FRAMES)]
+    chosen = [(message, rng.randbytes(message.length)) for message in rng.choices(theirs, k=PEER_FRAMES)]
     ways: dict[str, Callable[[], int]] = {
         "decode": lambda: sum(
             len(found)
-            for one, matrix, length in matrices
-            for found in one.decode_frames(matrix, np.full(MATRIX, length))
+            for compiled_message, matrix, length in matrices
+            for found in compiled_message.decode_frames(matrix, np.full(MATRIX, length))
         ),
         "rows": lambda: int(decoder.decode_signals("can", batch).num_rows),
-        "cantools": lambda: sum(len(one.decode(payload)) for one, payload in chosen),
+        "cantools": lambda: sum(len(message.decode(payload)) for message, payload in chosen),
         "cantools, rows": lambda: _decode_with_cantools(by_id, sample).num_rows,
     }
     figures: dict[str, list[float]] = {name: [] for name in ways}

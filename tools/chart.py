@@ -71,9 +71,9 @@ def build_values_schema() -> dict[str, Any]:
 
 
 def _allowed_values_schema(name: str, field: Mapping[str, Any]) -> dict[str, Any]:
-    options = [one for one in field.get("anyOf", [field]) if one.get("type") != "null"]
+    options = [option for option in field.get("anyOf", [field]) if option.get("type") != "null"]
     kept = ("type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "items")
-    one = {key: options[0][key] for key in kept if key in options[0]}
+    schema = {key: options[0][key] for key in kept if key in options[0]}
     spelled = {
         validator.func
         for validator in FleetSettings.model_fields[name].metadata
@@ -83,7 +83,7 @@ def _allowed_values_schema(name: str, field: Mapping[str, Any]) -> dict[str, Any
         return {"anyOf": [{"type": "integer", "minimum": field["ge"]}, {"type": "string", "pattern": SIZE}]}
     if parse_seconds in spelled:
         return {"anyOf": [{"type": "number", "exclusiveMinimum": field["gt"]}, {"type": "string", "pattern": TIME}]}
-    if one["type"] == "object":  # Pairs
+    if schema["type"] == "object":  # Pairs
         pair = {"type": "string", "pattern": "^[^=]+="}
         return {
             "anyOf": [
@@ -92,11 +92,11 @@ def _allowed_values_schema(name: str, field: Mapping[str, Any]) -> dict[str, Any
                 pair,
             ]
         }
-    if one["type"] == "array":  # Names
+    if schema["type"] == "array":  # Names
         return {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string", "minLength": 1}]}
-    if one["type"] == "string" and "enum" not in one:
-        one["minLength"] = 1
-    return one
+    if schema["type"] == "string" and "enum" not in schema:
+        schema["minLength"] = 1
+    return schema
 
 
 def format_settings_block() -> str:

@@ -108,7 +108,7 @@ class Driver:
 
     async def _build_wave(self, page: Page, include: Sequence[str]) -> Wave:
         ends: Counter[str] = Counter()
-        kept = [one.ref for one in page if self._accepts_capture(one, include, ends)]
+        kept = [listed.ref for listed in page if self._accepts_capture(listed, include, ends)]
         resolved = await self._resolve_refs(kept, ends)
         known = await self._find_known_captures(resolved)
         ends["known"] += len(known)

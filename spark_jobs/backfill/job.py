@@ -224,9 +224,9 @@ def _report_progress(context: Any, tasks: int, say: Callable[[str], None]) -> It
     def poll_status() -> None:
         tracker, before = context.statusTracker(), 0
         while not over.wait(_LOOK_SECONDS):
-            jobs = [tracker.getJobInfo(one) for one in tracker.getActiveJobsIds()]
-            stages = [tracker.getStageInfo(one) for each in jobs if each is not None for one in each.stageIds]
-            done = sum(one.numCompletedTasks for one in stages if one is not None)
+            jobs = [tracker.getJobInfo(job_id) for job_id in tracker.getActiveJobsIds()]
+            stages = [tracker.getStageInfo(stage_id) for each in jobs if each is not None for stage_id in each.stageIds]
+            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
             if done > before:
                 say(f"{done:,} of {tasks:,} tasks done")
                 before = done

@@ -98,22 +98,29 @@ def run(
     start = clock()
     options, tables = _select_tables(Store.open(lake, storage), options)
     chosen = choose_partitions(
-        (one for table in tables.values() for one in summarize_partitions(table, options.small_file_limit)), options
+        (partition for table in tables.values() for partition in summarize_partitions(table, options.small_file_limit)),
+        options,
     )
     done: list[CompactionResult] = []
     try:
-        for number, one in enumerate(chosen.chosen):
+        for number, partition in enumerate(chosen.chosen):
             if options.max_seconds is not None and clock() - start >= options.max_seconds:
                 say("time budget used up; run again for the rest")
                 break
-            files, size = one.rewrite_cost(one.table in options.zorder)
-            place = f"{one.table} {one.partition_path}".rstrip()
-            say(f"{number + 1}/{len(chosen.chosen)} {place}: {files:,} of {one.files:,} files, {size:,} bytes")
+            files, size = partition.rewrite_cost(partition.table in options.zorder)
+            place = f"{partition.table} {partition.partition_path}".rstrip()
+            say(f"{number + 1}/{len(chosen.chosen)} {place}: {files:,} of {partition.files:,} files, {size:,} bytes")
             if options.dry_run:
-                done.append(_unchanged_result(one, 0.0))
+                done.append(_unchanged_result(partition, 0.0))
                 continue
             work = partial(
-                _compact_partition, spark, table_path(lake, one.table), tables[one.table], one, options, clock
+                _compact_partition,
+                spark,
+                table_path(lake, partition.table),
+                tables[partition.table],
+                partition,
+                options,
+                clock,
             )
             done.append(run_interruptible(spark, work))
             say(f"  {done[-1]}")
@@ -123,14 +130,14 @@ def run(
     return Report(
         lake=lake,
         dry_run=options.dry_run,
-        files_before=sum(one.files_before for one in done),
-        files_after=sum(one.files_after for one in done),
-        bytes_before=sum(one.bytes_before for one in done),
-        bytes_after=sum(one.bytes_after for one in done),
+        files_before=sum(result.files_before for result in done),
+        files_after=sum(result.files_after for result in done),
+        bytes_before=sum(result.bytes_before for result in done),
+        bytes_after=sum(result.bytes_after for result in done),
         seconds=round(clock() - start, 3),
         partitions=tuple(done),
         left=len(chosen.left) + len(chosen.chosen) - len(done),
-        never=tuple(f"{one.table} {one.partition_path}" for one in chosen.never),
+        never=tuple(f"{partition.table} {partition.partition_path}" for partition in chosen.never),
     )
 
 

@@ -123,20 +123,24 @@ def choose_partitions(candidates: Iterable[Partition], options: Options) -> Comp
 
     A partition that does not fit is skipped, and smaller ones after it may still be chosen.
     """
-    due = [one for one in candidates if one.small_files >= options.min_files and _is_selected(one, options.partitions)]
-    due.sort(key=lambda one: (one.partition_date, one.newest), reverse=True)
+    due = [
+        partition
+        for partition in candidates
+        if partition.small_files >= options.min_files and _is_selected(partition, options.partitions)
+    ]
+    due.sort(key=lambda partition: (partition.partition_date, partition.newest), reverse=True)
     most = [options.max_files, options.max_bytes]
     spent = [0, 0]
     chosen, left, never = [], [], []
-    for one in due:
-        cost = one.rewrite_cost(one.table in options.zorder)
+    for partition in due:
+        cost = partition.rewrite_cost(partition.table in options.zorder)
         if not _is_within_budget(cost, most):
-            never.append(one)
+            never.append(partition)
         elif _is_within_budget([before + now for before, now in zip(spent, cost, strict=True)], most):
             spent = [before + now for before, now in zip(spent, cost, strict=True)]
-            chosen.append(one)
+            chosen.append(partition)
         else:
-            left.append(one)
+            left.append(partition)
     return CompactionPlan(chosen=tuple(chosen), left=tuple(left), never=tuple(never))
 
 

@@ -86,7 +86,7 @@ class CapturesReader(DataSourceReader):
         # without eTags: a plan may run again hours later, and then reads the content of that time
         refs = [replace(ref, etag=None, event_time=None) for ref in list_captures(self.options)]
         wanted = [ref for ref in refs if self.plan.may_have_rows(ref.uri)]
-        return [CapturePartition(refs=one) for one in balance_partitions(wanted, self.options.partition_bytes)] or [
+        return [CapturePartition(refs=part) for part in balance_partitions(wanted, self.options.partition_bytes)] or [
             CapturePartition(refs=())
         ]
 
@@ -134,7 +134,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         refs = captures_of_batch(Offset.from_json(start), Offset.from_json(end))
-        return [CapturePartition(refs=one) for one in balance_partitions(refs, self.options.partition_bytes)]
+        return [CapturePartition(refs=part) for part in balance_partitions(refs, self.options.partition_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, CapturePartition)
@@ -155,7 +155,7 @@ def _create_plan(options: Options, schema: StructType) -> ReadPlan:
 
 def balance_partitions(refs: Iterable[ObjectRef], most: int) -> list[tuple[ObjectRef, ...]]:
     """Parts of about equal size, the largest first. A part has at most `most` bytes, or one larger capture: none is split."""
-    sized = sorted(((max(ref.size, 1), ref.uri, ref) for ref in refs), key=lambda one: (-one[0], one[1]))
+    sized = sorted(((max(ref.size, 1), ref.uri, ref) for ref in refs), key=lambda item: (-item[0], item[1]))
     parts = [(size, 0, [ref]) for size, _, ref in sized if size > most]
     small = sized[len(parts) :]
     open_ = [(0, number, list[ObjectRef]()) for number in range(-(-sum(size for size, _, _ in small) // most))]
@@ -166,7 +166,7 @@ def balance_partitions(refs: Iterable[ObjectRef], most: int) -> list[tuple[Objec
         else:
             part.append(ref)
             heapq.heapreplace(open_, (used + size, number, part))
-    return [tuple(part) for _, _, part in sorted([*parts, *open_], key=lambda one: -one[0]) if part]
+    return [tuple(part) for _, _, part in sorted([*parts, *open_], key=lambda item: -item[0]) if part]
 
 
 def decode(
@@ -186,12 +186,12 @@ def decode(
     the capture_id of a local file. `profile`: a profile, the path of one, or its YAML. The result has the partitions of
     `captures`. Raises `ValueError` for an unknown table or column, and `ProfileError`.
     """
-    name = next((one for one in ("uri", "path") if one in captures.columns), None)
+    name = next((column for column in ("uri", "path") if column in captures.columns), None)
     if name is None:
         raise ValueError(f"captures need a column uri or path; the columns are {', '.join(captures.columns)}")
     schema = table_spark_schema(table, columns)
     plan = ReadPlan.for_schema(table, schema, resolve_profile(profile), raw=raw, mode=mode, storage=storage)
-    content_columns = [one for one in ("content", "etag") if one in captures.columns]
+    content_columns = [column for column in ("content", "etag") if column in captures.columns]
 
     def decode_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -78,7 +78,7 @@ class Findings:
             .withColumn("table", f.lit(name))
             for name, table in self.tables.items()
         ]
-        self.counts = functools.reduce(lambda one, other: one.unionByName(other), counts)
+        self.counts = functools.reduce(lambda frame, other: frame.unionByName(other), counts)
         self.sections: dict[str, Callable[[], Iterator[QualityFinding]]] = {
             "tables": self.count_rows_by_table,
             "days": self.count_rows_by_day,
@@ -255,7 +255,7 @@ class Findings:
             for name, table in {"captures": self.captures, **self.tables}.items()
         ]
         counts_by_table = {
-            row["table"]: row for row in functools.reduce(lambda one, other: one.union(other), counted).collect()
+            row["table"]: row for row in functools.reduce(lambda frame, other: frame.union(other), counted).collect()
         }
         for name in TABLES:
             if (row := counts_by_table[name])["keys"]:

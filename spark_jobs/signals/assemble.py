@@ -31,18 +31,18 @@ def assemble_signals(
     kind: Kind, length: int, declared: Iterable[DeclaredSignal]
 ) -> tuple[tuple[Signal, ...], tuple[Unreadable, ...]]:
     """The signals of a message of `length` bytes: readable ones in the order of their bits, and the others."""
-    ordered = sorted(declared, key=lambda one: one.signal.first_bit)
+    ordered = sorted(declared, key=lambda declaration: declaration.signal.first_bit)
     if length < 0 or length > MOST_BYTES:
         why = f"its message has {length:,} bytes, and no frame has more than {MOST_BYTES:,}"
-        return (), tuple(Unreadable(signal=one.signal, reason=why) for one in ordered)
-    places = {one.signal.name: place for place, one in enumerate(ordered)}
+        return (), tuple(Unreadable(signal=declaration.signal, reason=why) for declaration in ordered)
+    places = {declaration.signal.name: place for place, declaration in enumerate(ordered)}
     signals = []
     reasons: dict[int, str] = {}
-    for place, one in enumerate(ordered):
-        signal, reason = one.signal, one.reason or one.signal.undecodable_reason(kind)
+    for place, declaration in enumerate(ordered):
+        signal, reason = declaration.signal, declaration.reason or declaration.signal.undecodable_reason(kind)
         if reason is None:
             try:
-                signal = replace(signal, parents=_resolve_parents(kind, one, ordered, places))
+                signal = replace(signal, parents=_resolve_parents(kind, declaration, ordered, places))
             except _UnknownMultiplexer as error:
                 reason = str(error)
         if reason is not None:
@@ -63,7 +63,10 @@ def assemble_signals(
     ]
     moved = {place: new for new, place in enumerate(kept)}
     return tuple(
-        replace(signals[place], parents=tuple(replace(one, signal=moved[one.signal]) for one in signals[place].parents))
+        replace(
+            signals[place],
+            parents=tuple(replace(parent, signal=moved[parent.signal]) for parent in signals[place].parents),
+        )
         for place in kept
     ), tuple(Unreadable(signal=signals[place], reason=reason) for place, reason in reasons.items())
 

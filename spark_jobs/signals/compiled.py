@@ -60,12 +60,12 @@ class CompiledMessage:
     """
 
     def __init__(self, message: Message) -> None:
-        for one in message.signals:
-            if reason := one.undecodable_reason(message.kind):
-                raise ValueError(f"{message.name}.{one.name} cannot be decoded: {reason}")
+        for signal in message.signals:
+            if reason := signal.undecodable_reason(message.kind):
+                raise ValueError(f"{message.name}.{signal.name} cannot be decoded: {reason}")
         self.message = message
-        self._signals = [_CompiledSignal(one) for one in message.signals]
-        self.width = max((one.width for one in self._signals), default=1)
+        self._signals = [_CompiledSignal(signal) for signal in message.signals]
+        self.width = max((signal.width for signal in self._signals), default=1)
 
     def decode_frames(self, payload: Bytes, lengths: NDArray[np.int32] | NDArray[np.int64]) -> list[DecodedSignal]:
         """Decode `payload`, uint8 of shape (frames, bytes). `lengths`: bytes of each payload; bytes after them are ignored."""

@@ -93,8 +93,8 @@ class Databases:
         databases: dict[str, list[Message]] = {}
         for name, files in _require_mapping(sections.get("databases"), f"{where}: databases").items():
             databases[name] = []
-            for one in _require_name_list(files, f"{where}: databases.{name}"):
-                file, _, network = one.partition("#")
+            for reference in _require_name_list(files, f"{where}: databases.{name}"):
+                file, _, network = reference.partition("#")
                 loaded = load_database(folder / file, network or None)
                 databases[name] += loaded.messages
                 skipped.update(loaded.skipped)
@@ -107,7 +107,7 @@ class Databases:
             for name in _require_name_list(names, f"{where}: buses.{bus}"):
                 if name not in databases:
                     raise Fatal(f"{where}: bus {bus} has no database {name!r}; {_suggest_name(name, list(databases))}")
-            messages = [one for name in _require_name_list(names, "") for one in databases[name]]
+            messages = [message for name in _require_name_list(names, "") for message in databases[name]]
             networks[str(bus)] = Network.from_messages(messages, f"{where}: bus {bus}")
         return cls(networks=networks, skipped=dict(skipped), lost=lost)
 
@@ -123,7 +123,9 @@ class Databases:
     @property
     def unreadable_declarations(self) -> dict[str, str]:
         """`Message.Signal`, or the place in its file, of everything that cannot be decoded -> why."""
-        signals = {f"{message.name}.{one.signal.name}": one.reason for _, message in self for one in message.unreadable}
+        signals = {
+            f"{message.name}.{each.signal.name}": each.reason for _, message in self for each in message.unreadable
+        }
         return signals | dict(self.lost)
 
     def __iter__(self) -> Iterator[tuple[str, Message]]:
@@ -134,7 +136,7 @@ class Databases:
 
     def hash_of_database(self, database: str) -> str:
         """A hash (16 hex digits) of all messages of one file."""
-        found = sorted({one.definition_hash for _, one in self if one.database == database})
+        found = sorted({message.definition_hash for _, message in self if message.database == database})
         return hashlib.blake2b("".join(found).encode(), digest_size=8).hexdigest()
 
 
@@ -148,7 +150,7 @@ def _require_mapping(content: Any, where: str) -> dict[Any, Any]:
 
 def _require_name_list(content: Any, where: str) -> list[str]:
     names = content if isinstance(content, list) else [content]
-    if not names or not all(isinstance(one, str) and one for one in names):
+    if not names or not all(isinstance(name, str) and name for name in names):
         raise Fatal(f"{where} must be a name or a list of names")
     return names
 

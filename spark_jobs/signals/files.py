@@ -149,31 +149,31 @@ def convert_messages(cantools_messages: Iterable[Any], source: str, network: str
     """Convert messages of cantools. Raises `Fatal` if `network` is not one of their buses."""
     cantools_messages = list(cantools_messages)
     if network is not None:
-        names = sorted({one.bus_name for one in cantools_messages if one.bus_name})
-        cantools_messages = [one for one in cantools_messages if one.bus_name == network]
+        names = sorted({message.bus_name for message in cantools_messages if message.bus_name})
+        cantools_messages = [message for message in cantools_messages if message.bus_name == network]
         if not cantools_messages:
             raise Fatal(f"{source} has no messages of the network {network!r}; it has {', '.join(names) or 'no names'}")
     skipped: Counter[str] = Counter()
     messages = []
     lost: dict[str, str] = {}
-    for one in cantools_messages:
-        most = 29 if one.is_extended_frame else 11
-        if one.is_container:
+    for message in cantools_messages:
+        most = 29 if message.is_extended_frame else 11
+        if message.is_container:
             skipped["container"] += 1
-        elif not one.signals:
+        elif not message.signals:
             skipped["no signals"] += 1
-        elif not 0 <= one.frame_id < 1 << most:
-            kind = "an extended" if one.is_extended_frame else "a standard"
-            lost[f"{one.name} ({source})"] = f"its id is {one.frame_id}, and {kind} id has {most} bits"
+        elif not 0 <= message.frame_id < 1 << most:
+            kind = "an extended" if message.is_extended_frame else "a standard"
+            lost[f"{message.name} ({source})"] = f"its id is {message.frame_id}, and {kind} id has {most} bits"
         else:
-            signals, unreadable = assemble_signals("can", one.length, map(_declare_signal, one.signals))
+            signals, unreadable = assemble_signals("can", message.length, map(_declare_signal, message.signals))
             messages.append(
                 Message(
                     kind="can",
-                    id=one.frame_id,
-                    extended=bool(one.is_extended_frame),
-                    name=one.name,
-                    length=one.length,
+                    id=message.frame_id,
+                    extended=bool(message.is_extended_frame),
+                    name=message.name,
+                    length=message.length,
                     signals=signals,
                     unreadable=unreadable,
                     database=source,

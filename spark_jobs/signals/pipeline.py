@@ -231,7 +231,7 @@ class _SignalsJob:
         try:
             drain_streams(streams, stopped)
         finally:
-            self._batches += sum(one.batches for one in streams)
+            self._batches += sum(stream.batches for stream in streams)
 
     def _follow_streams(self, memory: StateFolder, stopped: Callable[[], bool]) -> bool:
         """Run the streams until stopped -> True, or until the lake has another generation -> False."""

@@ -146,14 +146,14 @@ def drain_streams(
 ) -> None:
     """Run the streams until all have ended or `stopped` returns True. An interrupt stops them too."""
     try:
-        open_ = [one for one in streams if one.start()]
+        open_ = [stream for stream in streams if stream.start()]
         while open_ and not stopped():
-            open_ = [one for one in open_ if not one.poll_query()]
+            open_ = [stream for stream in open_ if not stream.poll_query()]
             if open_:
                 time.sleep(pause)
     finally:
-        for one in streams:
-            one.stop()
+        for stream in streams:
+            stream.stop()
 
 
 def _transaction_writer(rows: DataFrame, app: str, number: int) -> Any:

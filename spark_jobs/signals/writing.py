@@ -93,8 +93,8 @@ def is_catalog_current(spark: SparkSession, lake: str, databases: Databases) -> 
     current = read_table(spark, lake, CATALOG)
     if current.columns != CATALOG_SCHEMA.names:
         return False
-    expected_rows = [{**one, "choices": dict(one["choices"])} for one in build_catalog(databases)]
-    current_rows = [one.asDict() for one in current.collect()]
+    expected_rows = [{**row, "choices": dict(row["choices"])} for row in build_catalog(databases)]
+    current_rows = [row.asDict() for row in current.collect()]
     return _comparable_texts(current_rows) == _comparable_texts(expected_rows)
 
 
@@ -111,9 +111,9 @@ def build_catalog(databases: Databases) -> list[dict[str, Any]]:
         if message.database not in hashes:
             hashes[message.database] = databases.hash_of_database(message.database)
         where = {"bus": None if bus == OTHERS else bus}
-        signals: list[tuple[Signal, str | None]] = [(one, None) for one in message.signals]
-        signals += [(one.signal, one.reason) for one in message.unreadable]
-        rows += [{**where, **_catalog_row(message, one, why, hashes[message.database])} for one, why in signals]
+        signals: list[tuple[Signal, str | None]] = [(signal, None) for signal in message.signals]
+        signals += [(unreadable.signal, unreadable.reason) for unreadable in message.unreadable]
+        rows += [{**where, **_catalog_row(message, signal, why, hashes[message.database])} for signal, why in signals]
     return rows
 
 

@@ -166,8 +166,8 @@ def run(
     return Report(
         lake=lake,
         dry_run=options.dry_run,
-        files=sum(one.files for one in done),
-        bytes=sum(one.bytes for one in done),
+        files=sum(result.files for result in done),
+        bytes=sum(result.bytes for result in done),
         waiting=waiting.stages,
         oldest_waiting_hours=round(waiting.oldest_age_ms / HOUR_MS, 2),
         seconds=round(clock() - start, 3),

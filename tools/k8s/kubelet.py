@@ -158,11 +158,11 @@ class Kubelet:
     async def _sync_pods(self) -> None:
         async for kind, doc in self.api.watch_objects("/api/v1/pods", f"spec.nodeName={self.name}"):
             if kind == "LIST":
-                here = {one["metadata"]["uid"] for one in doc["items"]}
+                here = {pod["metadata"]["uid"] for pod in doc["items"]}
                 for uid in set(self._pods) - here:
                     self._pods.pop(uid).begin_termination(0)
-            for one in doc["items"] if kind == "LIST" else [doc]:
-                self._handle_pod_event(kind, one)
+            for pod in doc["items"] if kind == "LIST" else [doc]:
+                self._handle_pod_event(kind, pod)
 
     def _handle_pod_event(self, kind: str, doc: Doc) -> None:
         uid = doc["metadata"]["uid"]

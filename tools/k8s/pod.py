@@ -238,4 +238,6 @@ class Pod:
 def _resolve_probe_port(container: Container, port: int | str) -> int:
     if isinstance(port, int):
         return port
-    return next(int(one["containerPort"]) for one in container.spec.get("ports", []) if one["name"] == port)
+    return next(
+        int(declared["containerPort"]) for declared in container.spec.get("ports", []) if declared["name"] == port
+    )

@@ -53,7 +53,7 @@ class ContainerView:
 
     def _resolve_resource_field(self, ref: Doc, container: Doc) -> str:
         if name := ref.get("containerName"):
-            container = next(one for one in self._pod_spec["containers"] if one["name"] == name)
+            container = next(spec for spec in self._pod_spec["containers"] if spec["name"] == name)
         which, what = ref["resource"].split(".", 1)
         resource_value = (container.get("resources", {}).get(which) or {}).get(what)
         value = self._capacity[what] if resource_value is None else parse_quantity(resource_value)
@@ -156,7 +156,7 @@ class ContainerView:
 
 
 def _write_data_files(where: Path, data: Mapping[str, bytes], items: list[Doc] | None) -> None:
-    paths = [(one["key"], one["path"]) for one in items] if items else [(key, key) for key in data]
+    paths = [(item["key"], item["path"]) for item in items] if items else [(key, key) for key in data]
     for key, path in paths:
         (where / path).parent.mkdir(parents=True, exist_ok=True)
         (where / path).write_bytes(data[key])

@@ -203,9 +203,9 @@ class EngineStack:
 def find_free_ports(count: int) -> list[int]:
     """Free ports on loopback. Another program may take one before it is used."""
     sockets = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
 
 

@@ -48,12 +48,15 @@ class CaptureStatusReader:
         """The standing of each reference, in order. References must have eTags. Raises Fatal and Retryable."""
         lakes = [[route.lake for route in self._routes.find_routes(ref.uri)] for ref in refs]
         ids = [capture_from_reference(ref).capture_id for ref in refs]
-        asked = {lake: {one for one, to in zip(ids, lakes, strict=True) if lake in to} for lake in self._lake_ledgers}
+        asked = {
+            lake: {capture_id for capture_id, to in zip(ids, lakes, strict=True) if lake in to}
+            for lake in self._lake_ledgers
+        }
         answers = await asyncio.gather(*(self._find_states(lake, capture_ids) for lake, capture_ids in asked.items()))
         states = dict(zip(asked, answers, strict=True))
         return [
-            _combine_states([states[lake].get(one) for lake in to]) if to else "nowhere"
-            for one, to in zip(ids, lakes, strict=True)
+            _combine_states([states[lake].get(capture_id) for lake in to]) if to else "nowhere"
+            for capture_id, to in zip(ids, lakes, strict=True)
         ]
 
     async def _find_states(self, lake: str, capture_ids: set[str]) -> dict[str, str]:
@@ -61,7 +64,7 @@ class CaptureStatusReader:
             return {}
         book = self._lake_ledgers[lake]
         items = await book.ledger.get_capture_items(await book.read_generation(), capture_ids)
-        return {one: item.state for one, item in items.items()}
+        return {capture_id: item.state for capture_id, item in items.items()}
 
 
 def _combine_states(states: Sequence[str | None]) -> Standing:

@@ -78,14 +78,14 @@ async def redrive_dead_letters(
     try:
         while limit is None or tally.matched < limit:
             deliveries = await dead.receive(10, _WAIT)
-            new = [one for one in deliveries if one.message_id not in seen]
-            for one in deliveries:
-                seen[one.message_id] = kept[one.message_id] = replace(one, body="")
-                beats.watch_delivery(kept[one.message_id], lambda delivery: None)
+            new = [delivery for delivery in deliveries if delivery.message_id not in seen]
+            for delivery in deliveries:
+                seen[delivery.message_id] = kept[delivery.message_id] = replace(delivery, body="")
+                beats.watch_delivery(kept[delivery.message_id], lambda delivery: None)
             if not new:
                 return  # the queue is empty, or all letters were seen
-            for one in new:
-                letter = parse_dead_letter(one)
+            for delivery in new:
+                letter = parse_dead_letter(delivery)
                 tally.found += 1
                 if letter.unreadable:
                     tally.unreadable += 1
@@ -96,11 +96,11 @@ async def redrive_dead_letters(
                 show(letter)
                 if dry_run:
                     continue
-                await queue.send([one.body])
-                gone = await dead.delete([one])
+                await queue.send([delivery.body])
+                gone = await dead.delete([delivery])
                 tally.moved += 1
                 tally.doubled += not gone.done
-                beats.forget_delivery(kept.pop(one.message_id))
+                beats.forget_delivery(kept.pop(delivery.message_id))
     finally:
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)

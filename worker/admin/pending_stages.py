@@ -37,15 +37,19 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
     for generation in range(lake.generation, max(lake.generation, lake.reserved) + 1):  # an overwrite stages ahead
         named = {*await book.list_pending_stages(generation, EVERYTHING), *await book.list_held_stages(generation)}
         items |= await book.get_stage_items(generation, named)
-        lost += [one for one in named if one not in items or (items[one].stage is None and items[one].batch is None)]
+        lost += [
+            stage_id
+            for stage_id in named
+            if (item := items.get(stage_id)) is None or (item.stage is None and item.batch is None)
+        ]
     if lost:
         raise Fatal(
             f"{case.store.uri}: {len(lost)} stages are on the work list but not in the ledger, so it is not known which "
             "files they need: see `pcaplake doctor`"
         )
     stages_by_id = {
-        one: item.stage
-        for one, item in items.items()
+        stage_id: item.stage
+        for stage_id, item in items.items()
         if item.stage is not None and (item.batch is None or item.batch > head)
     }
     async for _, manifest in iterate_manifests(case.store, await list_batches_from(case.store, head + 1)):

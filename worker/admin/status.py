@@ -78,7 +78,7 @@ class LakeStatus:
 
     @property
     def blocked_tables(self) -> dict[str, str]:
-        return {name: one.blocked for name, one in self.tables.items() if one.blocked is not None}
+        return {name: table.blocked for name, table in self.tables.items() if table.blocked is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class LakeWatch:
         written = [item.stage.written_at for item in items.values() if item.stage is not None and item.batch is None]
         names = sorted(case.schemas)
         tables = await asyncio.gather(*(self._read_table_status(name, now) for name in names))
-        settled = head if head is not None else max((one.txn for one in tables if one is not None), default=-1)
+        settled = head if head is not None else max((table.txn for table in tables if table is not None), default=-1)
         held = await _none_if_not_allowed(book.list_held_stages(lake.generation), refused)
         leader = (
             None
@@ -145,7 +145,7 @@ class LakeWatch:
             oldest_pending=_age_seconds(now, min(written, default=None)),
             held=held,
             leader=leader,
-            tables={name: one for name, one in zip(names, tables, strict=True) if one is not None},
+            tables={name: table for name, table in zip(names, tables, strict=True) if table is not None},
         )
 
     async def _read_store_clock(self) -> int | None:

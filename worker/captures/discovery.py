@@ -110,12 +110,12 @@ async def _find_remote(uri: str, sources: Sources, skipped: Callable[[str], None
             with suppress(Gone):
                 return [await sources.resolve_reference(ObjectRef(uri=f"{store.uri}/{key}", size=0, explicit=True))]
     if _MAGIC & set(key):
-        fixed = key[: min(key.index(one) for one in _MAGIC & set(key))]
+        fixed = key[: min(key.index(letter) for letter in _MAGIC & set(key))]
         inside = await sources.list_below(f"{store.uri}/{fixed.rpartition('/')[0]}")
         matches = [
-            make_reference(one, explicit=True)
-            for one in inside
-            if fnmatchcase(one.path, key) and not _is_folder_marker(one)
+            make_reference(meta, explicit=True)
+            for meta in inside
+            if fnmatchcase(meta.path, key) and not _is_folder_marker(meta)
         ]
         if not matches:
             raise NotThere(f"{uri} matches nothing")
@@ -123,12 +123,12 @@ async def _find_remote(uri: str, sources: Sources, skipped: Callable[[str], None
     inside = await sources.list_below(f"{store.uri}/{key}")
     if not inside:
         raise NotThere(f"{uri} does not exist, as an object or as a prefix")
-    for one in inside:
-        if not one.size:
-            skipped(f"{store.uri}/{one.path}")
-    return [make_reference(one, explicit=False) for one in inside if one.size]
+    for meta in inside:
+        if not meta.size:
+            skipped(f"{store.uri}/{meta.path}")
+    return [make_reference(meta, explicit=False) for meta in inside if meta.size]
 
 
-def _is_folder_marker(one: ObjectMeta) -> bool:
+def _is_folder_marker(meta: ObjectMeta) -> bool:
     """True for the folder marker of a console or a file manager."""
-    return not one.size and one.path.endswith("/")
+    return not meta.size and meta.path.endswith("/")

@@ -47,10 +47,12 @@ class SignedObjects:
             )
             async for page in pages:
                 objects += [
-                    ObjectMeta(path=one["Key"], size=one["Size"], etag=one["ETag"], last_modified=one["LastModified"])
-                    for one in page.get("Contents", ())
+                    ObjectMeta(
+                        path=item["Key"], size=item["Size"], etag=item["ETag"], last_modified=item["LastModified"]
+                    )
+                    for item in page.get("Contents", ())
                 ]
-        return sorted(objects, key=lambda one: one.path)
+        return sorted(objects, key=lambda meta: meta.path)
 
     async def head_object(self, key: str, version_id: str | None = None) -> Content:
         async with self._get_object(

@@ -251,7 +251,7 @@ class Sources:
                 ) from error
             return await exact.list_objects(folder)
         if exact is not None and (
-            any(not one.size for one in listing) or len({one.path for one in listing}) < len(listing)
+            any(not meta.size for meta in listing) or len({meta.path for meta in listing}) < len(listing)
         ):
             try:
                 return await exact.list_objects(folder)

@@ -169,10 +169,10 @@ def report_as_dict(report: Report) -> dict[str, Any]:
 
 
 def _show_report(report: Report, *, offer: bool) -> None:
-    lakes = dict.fromkeys(one.lake for one in report.findings)
+    lakes = dict.fromkeys(finding.lake for finding in report.findings)
     for lake in lakes:
         screen.out.print(f"[bold]{screen.shown(lake or 'fleet')}[/]")
-        _show_findings(one for one in report.findings if one.lake == lake)
+        _show_findings(finding for finding in report.findings if finding.lake == lake)
         screen.out.print()
     _show_list("repaired:", report.done, screen.out.print)
     if offer:

@@ -113,10 +113,16 @@ def _show_summary(facts: dict[str, Any]) -> None:
     if facts["seconds"] is not None:
         screen.out.print(f"{facts['first_ts']} to {facts['last_ts']} ({facts['seconds']:,.3f} s)")
     interfaces = [
-        (one["id"], one["name"] or "-", one["link_type"], one["ts_resolution_ns"], one["snaplen"])
-        for one in facts["interfaces"]
+        (
+            interface["id"],
+            interface["name"] or "-",
+            interface["link_type"],
+            interface["ts_resolution_ns"],
+            interface["snaplen"],
+        )
+        for interface in facts["interfaces"]
     ]
-    protocols = [(name, one["packets"], one["bytes"]) for name, one in facts["protocols"].items()]
+    protocols = [(name, counts["packets"], counts["bytes"]) for name, counts in facts["protocols"].items()]
     for title, columns, rows in (
         ("interfaces", ["id", "name", "link type", "ns a tick", "snaplen"], interfaces),
         ("protocols", ["innermost", "packets", "bytes"], protocols),

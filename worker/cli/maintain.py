@@ -81,11 +81,11 @@ def maintain(
         else:
             problems.append(done)
     if json:
-        screen.as_json({name: asdict(one) for name, one in report.items()})
+        screen.as_json({name: asdict(result) for name, result in report.items()})
     else:
         rows = [
-            (name, one.compacted, one.made, "-" if one.deleted is None else one.deleted, one.version)
-            for name, one in report.items()
+            (name, result.compacted, result.made, "-" if result.deleted is None else result.deleted, result.version)
+            for name, result in report.items()
         ]
         screen.table(None, ["table", "files compacted", "into", "deleted", "version"], rows)
     if len(problems) == 1:

@@ -28,9 +28,9 @@ def tables(
     """
     counts = asyncio.run(_count_lake_tables(open_lake_store(lake, storage_option)))
     if json:
-        screen.as_json({name: asdict(one) for name, one in counts.items()})
+        screen.as_json({name: asdict(count) for name, count in counts.items()})
         return
-    rows = [(name, one.rows, one.files, one.bytes, one.version) for name, one in counts.items()]
+    rows = [(name, count.rows, count.files, count.bytes, count.version) for name, count in counts.items()]
     screen.table(None, ["table", "rows", "files", "bytes", "version"], rows)
 
 

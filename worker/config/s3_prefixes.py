@@ -41,7 +41,7 @@ def parse_place(uri: str) -> tuple[Place, str]:
 
 def fixed_prefix(pattern: str) -> str:
     """The fixed text that every matching name starts with."""
-    return pattern[: min((pattern.index(one) for one in _MAGIC & set(pattern)), default=len(pattern))]
+    return pattern[: min((pattern.index(letter) for letter in _MAGIC & set(pattern)), default=len(pattern))]
 
 
 def find_watched_places(
@@ -76,6 +76,6 @@ def remove_covered_places(places: Iterable[Place]) -> tuple[Place, ...]:
     """The fewest places that cover the same keys."""
     kept: list[Place] = []
     for place in sorted(set(places)):  # a prefix sorts before the longer prefixes that start with it
-        if not any(one.covers_place(place) for one in kept):
+        if not any(other.covers_place(place) for other in kept):
             kept.append(place)
     return tuple(kept)

@@ -147,7 +147,7 @@ def parse_columns(value: Any) -> Any:
     """`date,vehicle_id`, a list of names, or JSON of one -> a tuple of names."""
     value = _decode_json(value, "date,vehicle_id", '["date", "vehicle_id"]')
     parts = value.split(",") if isinstance(value, str) else value
-    if parts is None or (isinstance(parts, (list, tuple)) and all(isinstance(one, str) for one in parts)):
+    if parts is None or (isinstance(parts, (list, tuple)) and all(isinstance(part, str) for part in parts)):
         return parts and tuple(name for name in map(str.strip, parts) if name)
     raise ValueError(f"{value!r} is not a list of columns; write for example date,vehicle_id")
 

@@ -133,15 +133,15 @@ class Operator:
 
     def _publish_gauges(self, there: Sequence[Seen]) -> None:
         """Logs and counts how Jobs changed since the last listing. A new leader logs the running Jobs."""
-        known, self._known = self._known, {one.uid: one.state for one in there}
-        for one in there:
-            before = None if known is None else known.get(one.uid, "active")
-            if before is None and one.state == "active":
-                log.info("%s is running", one.name)
-            if before != "active" or one.state == "active":
+        known, self._known = self._known, {job.uid: job.state for job in there}
+        for job in there:
+            before = None if known is None else known.get(job.uid, "active")
+            if before is None and job.state == "active":
+                log.info("%s is running", job.name)
+            if before != "active" or job.state == "active":
                 continue
-            self._meter.count("operator_jobs", job=one.job, outcome=one.state)
-            if one.state == "succeeded":
-                log.info("%s succeeded", one.name)
+            self._meter.count("operator_jobs", job=job.job, outcome=job.state)
+            if job.state == "succeeded":
+                log.info("%s succeeded", job.name)
             else:
-                log.error("%s failed: %s; see kubectl logs job/%s", one.name, one.why, one.name)
+                log.error("%s failed: %s; see kubectl logs job/%s", job.name, job.why, job.name)

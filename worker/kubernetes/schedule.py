@@ -60,14 +60,14 @@ def decide(plan: Plan, there: Sequence[Seen], now: datetime) -> list[Action]:
     deletions: list[Action] = []
     others: list[Action] = []
     for name, job in plan.jobs.items():
-        ours = sorted((one for one in there if one.job == name), key=lambda one: one.due, reverse=True)
+        ours = sorted((seen for seen in there if seen.job == name), key=lambda seen: seen.due, reverse=True)
         for failed in (False, True):
-            done = [one for one in ours if one.state == ("failed" if failed else "succeeded")]
-            deletions += [Delete(seen=one) for one in done[plan.keep(name, failed=failed) :]]
+            done = [seen for seen in ours if seen.state == ("failed" if failed else "succeeded")]
+            deletions += [Delete(seen=seen) for seen in done[plan.keep(name, failed=failed) :]]
         due = plan.last_due(name, now)
         missed = now - due > timedelta(seconds=plan.late_of(name))
-        if job.suspend or missed or any(one.due >= due for one in ours):
+        if job.suspend or missed or any(seen.due >= due for seen in ours):
             continue
-        running = [one.name for one in ours if one.state == "active"]
+        running = [seen.name for seen in ours if seen.state == "active"]
         others.append(Overlap(job=name, due=due, running=running[0]) if running else Launch(job=name, due=due))
     return deletions + others

@@ -79,8 +79,8 @@ class MemoryLedger:
 
     async def get_capture_items(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         def find_captures() -> dict[str, CaptureItem]:
-            items = {one: self.shared.captures.get((generation, one)) for one in capture_ids}
-            return {one: item for one, item in items.items() if item is not None}
+            items = {capture_id: self.shared.captures.get((generation, capture_id)) for capture_id in capture_ids}
+            return {capture_id: item for capture_id, item in items.items() if item is not None}
 
         return await self._run_operation("captures", find_captures)
 
@@ -115,13 +115,13 @@ class MemoryLedger:
 
     async def list_pending_stages(self, generation: int, limit: int) -> list[str]:
         return await self._run_operation(
-            "pending", lambda: [one for g, one in self.shared.pending if g == generation][:limit]
+            "pending", lambda: [stage_id for g, stage_id in self.shared.pending if g == generation][:limit]
         )
 
     async def get_stage_items(self, generation: int, stage_ids: Collection[str]) -> dict[str, StageItem]:
         def find_stages() -> dict[str, StageItem]:
-            items = {one: self.shared.stages.get((generation, one)) for one in stage_ids}
-            return {one: item for one, item in items.items() if item is not None}
+            items = {stage_id: self.shared.stages.get((generation, stage_id)) for stage_id in stage_ids}
+            return {stage_id: item for stage_id, item in items.items() if item is not None}
 
         return await self._run_operation("stages", find_stages)
 
@@ -145,7 +145,7 @@ class MemoryLedger:
 
     async def list_held_stages(self, generation: int) -> dict[str, str]:
         return await self._run_operation(
-            "held", lambda: {one: why for (g, one), why in self.shared.held.items() if g == generation}
+            "held", lambda: {stage_id: why for (g, stage_id), why in self.shared.held.items() if g == generation}
         )
 
     async def release_held_stages(self, generation: int) -> None:

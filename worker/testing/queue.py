@@ -128,7 +128,7 @@ class MemoryQueue(Queue):
         return await self._faults.run_with_faults("queue.receive", lambda: self._deliver_messages(limit))
 
     def _visible_messages(self) -> list[_Message]:
-        return [one for one in self._messages.values() if one.visible_at <= self._clock.now]
+        return [message for message in self._messages.values() if message.visible_at <= self._clock.now]
 
     def _deliver_messages(self, limit: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
@@ -203,11 +203,11 @@ class MemoryQueue(Queue):
     async def read_attributes(self) -> Attributes:
         def count_messages() -> Attributes:
             visible = self._visible_messages()
-            hidden = [one for one in self._messages.values() if one.visible_at > self._clock.now]
+            hidden = [message for message in self._messages.values() if message.visible_at > self._clock.now]
             return Attributes(
                 visible=len(visible),
-                in_flight=sum(one.received > 0 for one in hidden),
-                delayed=sum(one.received == 0 for one in hidden),
+                in_flight=sum(message.received > 0 for message in hidden),
+                delayed=sum(message.received == 0 for message in hidden),
             )
 
         return await self._faults.run_with_faults("queue.attributes", count_messages)

@@ -11,14 +11,15 @@ version = sys.argv[1]
 staged = f"v0.{version.split('.', 1)[1]}"
 found = json.loads(subprocess.check_output(["go", "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"]))
 module = json.loads(subprocess.check_output(["go", "mod", "edit", "-json", found["GoMod"]]))
-names = sorted({one["Old"]["Path"] for one in module["Replace"] or [] if one["New"]["Path"].startswith("./staging")})
+staged_modules = [each for each in module["Replace"] or [] if each["New"]["Path"].startswith("./staging")]
+names = sorted({each["Old"]["Path"] for each in staged_modules})
 print("module k8slab\n")
 print(f"go {module['Go']}\n")
-for one in module.get("Godebug") or []:
-    print(f"godebug {one['Key']}={one['Value']}")
+for setting in module.get("Godebug") or []:
+    print(f"godebug {setting['Key']}={setting['Value']}")
 print(f"\nrequire (\n\tk8s.io/kubernetes v{version}")
-for one in module["Require"]:
-    print(f"\t{one['Path']} {staged if one['Path'] in names else one['Version']}")
+for requirement in module["Require"]:
+    print(f"\t{requirement['Path']} {staged if requirement['Path'] in names else requirement['Version']}")
 print(")\n\nreplace (")
 for name in names:
     print(f"\t{name} => {name} {staged}")

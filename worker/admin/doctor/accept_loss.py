@@ -95,21 +95,21 @@ def build_capture_loss_repair(case: Case, manifest: Manifest, lost: Sequence[Cap
 
     They are staged as quarantined, so that head no longer waits for them.
     """
-    rows = sum(one.rows for one in lost)
-    uris = ", ".join(one.uri for one in lost[:_SHOWN]) + (", ..." if len(lost) > _SHOWN else "")
+    rows = sum(capture.rows for capture in lost)
+    uris = ", ".join(capture.uri for capture in lost[:_SHOWN]) + (", ..." if len(lost) > _SHOWN else "")
 
     async def give_up_captures() -> str:
         _, ledger = case.require_identity_and_ledger()
         await ledger.unstage_returned_captures(manifest)  # as the committer does before it has them read again
-        there = await ledger.get_capture_items(manifest.generation, [one.capture_id for one in lost])
-        given_up = [replace(one, rows=0) for one in lost if one.capture_id not in there]
+        there = await ledger.get_capture_items(manifest.generation, [capture.capture_id for capture in lost])
+        given_up = [replace(capture, rows=0) for capture in lost if capture.capture_id not in there]
         details = {
-            one.capture_id: f"all {one.rows} rows: files with them were missing before they were committed, and the capture "
-            "cannot be read again"
-            for one in lost
+            capture.capture_id: f"all {capture.rows} rows: files with them were missing before they were committed, and the "
+            "capture cannot be read again"
+            for capture in lost
         }
         if given_up and await _stage_quarantine_rows(
-            case, given_up, [_quarantine_row(one, details[one.capture_id], -1) for one in given_up]
+            case, given_up, [_quarantine_row(capture, details[capture.capture_id], -1) for capture in given_up]
         ):
             raise Retryable("another process staged some of these captures meanwhile; run the command again")
         return f"{len(given_up)} captures with {rows} rows are given up; `quarantine` lists them"
@@ -133,9 +133,9 @@ async def _quarantine_captures(case: Case, name: str, captures: Mapping[str, str
     if await ledger.get_capture_items(lake.generation, [mark.capture_id]):
         return
     offset = -1 - zlib.crc32(name.encode())
-    given_up = [Capture(capture_id=one, uri=uri, etag="", size=0) for one, uri in captures.items()]
+    given_up = [Capture(capture_id=capture_id, uri=uri, etag="", size=0) for capture_id, uri in captures.items()]
     # if another process is faster, it stages the same rows
-    await _stage_quarantine_rows(case, [mark], [_quarantine_row(one, detail, offset) for one in given_up])
+    await _stage_quarantine_rows(case, [mark], [_quarantine_row(capture, detail, offset) for capture in given_up])
 
 
 def _quarantine_row(capture: Capture, detail: str, offset: int) -> dict[str, Any]:

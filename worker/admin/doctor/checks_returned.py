@@ -17,7 +17,7 @@ async def check_returned_captures(case: Case) -> list[Finding]:
     batch_state = await case.read_batch_state()
     findings: list[Finding] = []
     async for batch, manifest in iterate_manifests(
-        case.store, [one for one in batch_state.batches if one > batch_state.head]
+        case.store, [batch for batch in batch_state.batches if batch > batch_state.head]
     ):
         if manifest is not None and manifest.returned:
             findings += await _check_owed_captures(case, manifest, batch)
@@ -30,14 +30,14 @@ async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> li
         return []  # an overwrite replaces their rows
     owed: list[Capture] = []
     for stage in manifest.returned:
-        items = await ledger.get_capture_items(manifest.generation, [one.capture_id for one in stage.captures])
+        items = await ledger.get_capture_items(manifest.generation, [capture.capture_id for capture in stage.captures])
         owed += [
-            one
-            for one in stage.captures
-            if (item := items.get(one.capture_id)) is None or item.stage_id == stage.stage_id
+            capture
+            for capture in stage.captures
+            if (item := items.get(capture.capture_id)) is None or item.stage_id == stage.stage_id
         ]
     try:
-        lost = [one for one in owed if not await is_readable_again(case.sources, one)]
+        lost = [capture for capture in owed if not await is_readable_again(case.sources, capture)]
     except PcaplakeError as why:
         return [
             warning(

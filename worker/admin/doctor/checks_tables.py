@@ -163,7 +163,7 @@ class _LostBatches:
         for stage in manifest.stages:
             if adds := stage.adds.get(table):
                 self.rows += sum(add.num_records or 0 for add in adds)
-                self.captures |= {one.capture_id for one in stage.captures}
+                self.captures |= {capture.capture_id for capture in stage.captures}
         self.batches.append(manifest.batch)
 
 

@@ -78,7 +78,7 @@ async def _run_check(check: Check, case: Case) -> Sequence[Finding]:
 
 def collect_repairs(findings: Iterable[Finding]) -> list[Repair]:
     """The repairs that the findings offer, without duplicates, in the order of the findings."""
-    return list({one.repair.what: one.repair for one in findings if one.repair is not None}.values())
+    return list({finding.repair.what: finding.repair for finding in findings if finding.repair is not None}.values())
 
 
 async def apply_repairs(
@@ -104,7 +104,7 @@ class Report:
     done: list[str] = field(default_factory=list)
 
     def count_findings(self, level: Level) -> int:
-        return sum(one.level == level for one in self.findings)
+        return sum(finding.level == level for finding in self.findings)
 
     @property
     def well(self) -> bool:
@@ -167,14 +167,14 @@ async def _check_surroundings(subject: Subject, uris: Sequence[str]) -> list[Fin
         unset = warning("no queue is set, so no queue was examined", "set `queue`, as for `pcaplake run`")
         findings.append(replace(unset, check="queue"))
     else:
-        findings += [replace(one, check="queue") for one in await check_queue(settings.queue, settings.region)]
+        findings += [replace(finding, check="queue") for finding in await check_queue(settings.queue, settings.region)]
     readable = await check_capture_access(
         Sources(settings.storage_options_for), places_in_named_buckets(settings.load_routes())
     )
-    findings += [replace(one, check="captures") for one in readable]
+    findings += [replace(finding, check="captures") for finding in readable]
     try:
         async with await Services.open(settings.ledger_table, None, region=settings.region) as services:
             others = await check_unserved_lakes(services.ledger, [subject.open_store(uri).uri for uri in uris])
     except PcaplakeError as problem:
         others = [error(str(problem), "")]
-    return [*findings, *(replace(one, check="lakes") for one in others)]
+    return [*findings, *(replace(finding, check="lakes") for finding in others)]

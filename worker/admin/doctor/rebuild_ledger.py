@@ -28,15 +28,15 @@ async def find_forgotten_stages(
     if above_head:
         ids = [stage.stage_id for stage in (*manifest.stages, *manifest.returned)]
         known = await ledger.get_stage_items(manifest.generation, ids)
-        return [one for one in ids if one not in known]
+        return [stage_id for stage_id in ids if stage_id not in known]
     captures = {
-        one.capture_id: stage.stage_id
+        capture.capture_id: stage.stage_id
         for stage in manifest.stages
-        for one in stage.captures
-        if manifest.batch > replaced.get(one.capture_id, -1)
+        for capture in stage.captures
+        if manifest.batch > replaced.get(capture.capture_id, -1)
     }
     there = await ledger.get_capture_items(manifest.generation, captures)
-    return list(dict.fromkeys(stage_id for one, stage_id in captures.items() if one not in there))
+    return list(dict.fromkeys(stage_id for capture_id, stage_id in captures.items() if capture_id not in there))
 
 
 async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:

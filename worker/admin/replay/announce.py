@@ -97,15 +97,15 @@ async def go_through(
     """
     async for page in pages:
         tally.listed += len(page)
-        chosen = [one for one in page if _chosen(one, wanted, tally)]
-        standings = await outlast_outage(partial(known.find_standings, [one.ref for one in chosen]), sleep)
-        missing = [one for one, standing in zip(chosen, standings, strict=True) if standing == "absent"]
+        chosen = [listed for listed in page if _chosen(listed, wanted, tally)]
+        standings = await outlast_outage(partial(known.find_standings, [listed.ref for listed in chosen]), sleep)
+        missing = [listed for listed, standing in zip(chosen, standings, strict=True) if standing == "absent"]
         tally.add(standings)
-        for one in missing:
-            absent(one.ref)
+        for listed in missing:
+            absent(listed.ref)
         if announcer is not None:
             at = 0
-            async for sent in announcer.send([one.ref for one in missing]):
+            async for sent in announcer.send([listed.ref for listed in missing]):
                 at += sent
                 tally.announced += sent
                 tally.last_key = missing[at - 1].key

@@ -59,7 +59,7 @@ def rules(configuration: Mapping[str, Any]) -> Iterator[Rule]:
     for kind, receiver in _RECEIVERS.items():
         for raw in configuration.get(kind, ()):
             filters = raw.get("Filter", {}).get("Key", {}).get("FilterRules", ())
-            by_name = {one["Name"].lower(): one["Value"] for one in filters}
+            by_name = {condition["Name"].lower(): condition["Value"] for condition in filters}
             yield Rule(
                 id=raw.get("Id", ""),
                 receiver=raw[receiver],
@@ -87,18 +87,18 @@ def merged(
     Raises Fatal if S3 would refuse the configuration, because another receiver gets these events.
     """
     there = list(rules(configuration))
-    mine = {one.id: one for one in there if one.id.startswith(_MARK) and one.serves(queue)}
-    others = [one for one in there if one.id not in mine]
+    mine = {rule.id: rule for rule in there if rule.id.startswith(_MARK) and rule.serves(queue)}
+    others = [rule for rule in there if rule.id not in mine]
     needed = {filter_of(prefix) for prefix in prefixes}
-    needed -= {prefix for prefix in needed for one in others if one.serves(queue) and prefix.startswith(one.prefix)}
-    had = {one.prefix for one in mine.values()}
+    needed -= {prefix for prefix in needed for rule in others if rule.serves(queue) and prefix.startswith(rule.prefix)}
+    had = {rule.prefix for rule in mine.values()}
     wanted = {
         place.prefix for place in remove_covered_places(Place(bucket=bucket, prefix=prefix) for prefix in had | needed)
     }
     if wanted == had:
         return None
     for prefix in sorted(wanted):
-        if clash := next((one for one in others if one.overlaps(prefix)), None):
+        if clash := next((rule for rule in others if rule.overlaps(prefix)), None):
             raise Fatal(_refusal(bucket, prefix, clash))
     kept = [raw for raw in configuration.get("QueueConfigurations", ()) if raw.get("Id") not in mine]
     ours = [_raw(queue, prefix) for prefix in sorted(wanted)]

@@ -159,7 +159,7 @@ def policies(scope: Scope) -> dict[Role, Document]:
 def too_long(documents: Mapping[Role, Document]) -> list[Role]:
     """The roles whose policy is too long for one managed policy of IAM."""
 
-    return [role for role, one in documents.items() if len(json.dumps(one, separators=(",", ":"))) > LONGEST]
+    return [role for role, document in documents.items() if len(json.dumps(document, separators=(",", ":"))) > LONGEST]
 
 
 def _of_tables(scope: Scope, role: Role) -> list[Document]:
@@ -188,7 +188,11 @@ def _of_keys(statement: Document, prefix: str) -> Document:
 def _records(scope: Scope) -> list[str]:
     """Records of the lake's identity and of the committer's work. If they are lost, nothing can rebuild them."""
     folders = (BATCHES, LOSSES, OVERWRITES, REPLACED)
-    return [one for pattern in (LAKE_JSON, *(f"{folder}/*" for folder in folders)) for one in scope.inside(pattern)]
+    return [
+        resource
+        for pattern in (LAKE_JSON, *(f"{folder}/*" for folder in folders))
+        for resource in scope.inside(pattern)
+    ]
 
 
 def _beside(queue: Arn) -> str:

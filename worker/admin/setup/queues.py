@@ -137,7 +137,7 @@ def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: St
     name = queue.arn.name
     policy = json.loads(queue.attributes.get("Policy") or "{}") or {"Version": "2012-10-17", "Statement": []}
     statements = policy["Statement"] if isinstance(policy["Statement"], list) else [policy["Statement"]]
-    mine = next((one for one in statements if one.get("Sid") == _SID), None)
+    mine = next((statement for statement in statements if statement.get("Sid") == _SID), None)
     arns = {f"arn:{queue.arn.partition}:s3:::{bucket}" for bucket in buckets}
     if mine is not None:
         allowed = mine.get("Condition", {}).get("ArnEquals", {}).get("aws:SourceArn", [])
@@ -157,7 +157,9 @@ def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: St
     if _unlisted(mine) == _unlisted(wanted):
         steps.there("queue policy", name, detail)
         return
-    changed = json.dumps({**policy, "Statement": [*(one for one in statements if one is not mine), wanted]})
+    changed = json.dumps(
+        {**policy, "Statement": [*(statement for statement in statements if statement is not mine), wanted]}
+    )
     state: State = "made" if mine is None else "changed"
     steps.act(state, "queue policy", name, lambda: _set(client, name, queue.url, {"Policy": changed}), detail)
 
@@ -165,9 +167,9 @@ def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: St
 def _unlisted(value: Any) -> Any:
     """Replace lists of one element by the element: a policy may use either form."""
     if isinstance(value, dict):
-        return {name: _unlisted(one) for name, one in value.items()}
+        return {name: _unlisted(item) for name, item in value.items()}
     if isinstance(value, list):
-        return _unlisted(value[0]) if len(value) == 1 else [_unlisted(one) for one in value]
+        return _unlisted(value[0]) if len(value) == 1 else [_unlisted(item) for item in value]
     return value
 
 

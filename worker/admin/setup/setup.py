@@ -151,15 +151,17 @@ def make_notifications(
     if queue is None:
         steps.act("made", "queue policy", name, lambda: None)
     else:
-        queues.allow_buckets(clients.sqs, queue, [one.bucket for one in found], steps)
-    for one in found:
-        shown = ", ".join(f"{notifications.filter_of(prefix)}*" for prefix in one.prefixes)
-        if one.wanted is None:
-            steps.there("notification", one.bucket, shown)
+        queues.allow_buckets(clients.sqs, queue, [announcement.bucket for announcement in found], steps)
+    for announcement in found:
+        shown = ", ".join(f"{notifications.filter_of(prefix)}*" for prefix in announcement.prefixes)
+        if announcement.wanted is None:
+            steps.there("notification", announcement.bucket, shown)
         else:
-            had = any(notifications.same_queue(rule.receiver, str(arn)) for rule in notifications.rules(one.now))
-            act = _Notify(clients.s3, one.bucket, one.wanted, sleep)
-            steps.act("changed" if had else "made", "notification", one.bucket, act, f"{shown} to {name}")
+            had = any(
+                notifications.same_queue(rule.receiver, str(arn)) for rule in notifications.rules(announcement.now)
+            )
+            act = _Notify(clients.s3, announcement.bucket, announcement.wanted, sleep)
+            steps.act("changed" if had else "made", "notification", announcement.bucket, act, f"{shown} to {name}")
 
 
 class _Notify:

@@ -81,7 +81,7 @@ class Composer:
         most = EVERYTHING if new else self._lake_config.max_batch_adds
         recorded = await self._read_recorded_stages(generation, after) if new else frozenset()
         waiting = await self._ledger.list_pending_stages(generation, most)
-        waiting.sort(key=lambda one: one not in recorded)
+        waiting.sort(key=lambda stage_id: stage_id not in recorded)
         self.has_waiting_stages = bool(waiting)
         if not waiting:
             await self._require_recorded_stages(recorded, generation, after)
@@ -112,7 +112,7 @@ class Composer:
                         stages.append(stage)
                         adds += stage.add_count
                         self._meter.observe("stage_age_seconds", (now - stage.written_at) / 1000)
-            await self._require_recorded_stages(recorded - {one.stage_id for one in stages}, generation, after)
+            await self._require_recorded_stages(recorded - {stage.stage_id for stage in stages}, generation, after)
             if not (stages or returned):
                 return None
             opens = (
@@ -167,13 +167,13 @@ class Composer:
     async def _select_unmarked_stages(self, generation: int, stage_ids: Sequence[str]) -> list[tuple[Stage, bool]]:
         """The stages that are in no batch, and whether they are displaced; the others leave the work list."""
         items = await self._ledger.get_stage_items(generation, stage_ids)
-        pairs = [(one, items.get(one)) for one in stage_ids]
-        gone = [one for one, item in pairs if item is None or item.batch is not None]
+        pairs = [(stage_id, items.get(stage_id)) for stage_id in stage_ids]
+        gone = [stage_id for stage_id, item in pairs if item is None or item.batch is not None]
         if gone:
             await self._ledger.remove_pending_stages(generation, gone)
-        for one, item in pairs:
+        for stage_id, item in pairs:
             if item and item.batch is None and item.stage is None:
-                await self._hold_stage(generation, one, "its object in _pcaplake/stages is gone: restore it")
+                await self._hold_stage(generation, stage_id, "its object in _pcaplake/stages is gone: restore it")
         return [
             (item.stage, item.displaced)
             for _, item in pairs
@@ -200,8 +200,8 @@ class Composer:
     def _should_close_batch(self, waiting: Sequence[str], tables: frozenset[str], flush_now: bool) -> bool:
         """Should the batch close: no new stage since the last poll, the oldest stage has waited long enough, or it is full?"""
         now = self._clock()
-        grown = any(one not in self._first_seen for one in waiting)
-        self._first_seen = {one: self._first_seen.get(one, now) for one in waiting}
+        grown = any(stage_id not in self._first_seen for stage_id in waiting)
+        self._first_seen = {stage_id: self._first_seen.get(stage_id, now) for stage_id in waiting}
         oldest = min(self._first_seen.values())
         full = len(waiting) * len(tables) >= self._lake_config.max_batch_adds
         return flush_now or full or not grown or now - oldest >= self._lake_config.max_batch_age
@@ -219,11 +219,13 @@ class Composer:
 
     async def _can_be_read_again(self, stage: Stage, displaced: bool) -> bool:
         """Can all captures that only this stage has be read again? If not, it is held: returned, its rows would be lost."""
-        others = await self._ledger.get_capture_items(stage.generation, [one.capture_id for one in stage.captures])
+        others = await self._ledger.get_capture_items(
+            stage.generation, [capture.capture_id for capture in stage.captures]
+        )
         own = [
-            one
-            for one in stage.captures
-            if (item := others.get(one.capture_id)) is None or item.stage_id == stage.stage_id
+            capture
+            for capture in stage.captures
+            if (item := others.get(capture.capture_id)) is None or item.stage_id == stage.stage_id
         ]
         detail = ""
         try:
@@ -269,6 +271,6 @@ def describe_unreadable_captures(lost: Sequence[Capture]) -> str:
     """A text that names captures and the number of their rows in all tables."""
     more = ", ..." if len(lost) > _SHOWN else ""
     return (
-        f"{len(lost)} captures with {sum(one.rows for one in lost)} rows cannot be read again: "
-        f"{', '.join(one.uri for one in lost[:_SHOWN])}{more}"
+        f"{len(lost)} captures with {sum(capture.rows for capture in lost)} rows cannot be read again: "
+        f"{', '.join(capture.uri for capture in lost[:_SHOWN])}{more}"
     )

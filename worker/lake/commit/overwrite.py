@@ -86,7 +86,7 @@ def overwrite_record_path(generation: int) -> str:
 
 
 def _serialize_record(generation: int, stages: Sequence[Stage]) -> bytes:
-    listed = [one.to_dict() for one in sorted(stages, key=lambda one: one.stage_id)]
+    listed = [stage.to_dict() for stage in sorted(stages, key=lambda stage: stage.stage_id)]
     body = {"format": FORMAT, "generation": generation, "stages": listed}
     return json.dumps(body, separators=(",", ":")).encode()
 
@@ -104,19 +104,19 @@ async def restore_recorded_stages(store: Store, ledger: Ledger, generation: int,
     try:
         raw = json.loads(record[0])
         check_format(path, raw["format"], FORMAT)
-        stages = [Stage.from_dict(one) for one in raw["stages"]]
+        stages = [Stage.from_dict(stage) for stage in raw["stages"]]
     except (ValueError, KeyError, TypeError) as error:
         raise Fatal(f"{path} cannot be read ({error!r}): restore it") from error
     for start in range(0, len(stages), _STAGES_AT_ONCE):
         some = stages[start : start + _STAGES_AT_ONCE]
-        known = await ledger.get_stage_items(generation, [one.stage_id for one in some])
-        lost = [one for one in some if one.stage_id not in known]
+        known = await ledger.get_stage_items(generation, [stage.stage_id for stage in some])
+        lost = [stage for stage in some if stage.stage_id not in known]
         if lost and await store.head(manifest_path(after + 1)) is not None:
             raise Retryable(f"batch {after + 1} exists already")
         for stage in lost:
             # rule: recorded stages that the ledger has lost are staged again
             await ledger.put_stage_if_absent(stage)
-    return frozenset(one.stage_id for one in stages)
+    return frozenset(stage.stage_id for stage in stages)
 
 
 async def _require_identity(store: Store) -> tuple[Identity, ObjectMeta]:

@@ -164,21 +164,23 @@ class DynamoLedger:
 
     async def get_capture_items(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         scope = self._scope_of_generation(generation)
-        found = await self._requests.batch_get_items(scope.capture_key(one) for one in capture_ids)
-        return {id_from_key(one["pk"]): parse_capture_item(one) for one in found}
+        found = await self._requests.batch_get_items(scope.capture_key(capture_id) for capture_id in capture_ids)
+        return {id_from_key(item["pk"]): parse_capture_item(item) for item in found}
 
     async def _find_capture_holders(self, scope: Scope, captures: Iterable[Capture]) -> dict[str, str]:
         found = await self._requests.batch_get_items(
-            (scope.capture_key(one.capture_id) for one in captures), "pk", "stage_id"
+            (scope.capture_key(capture.capture_id) for capture in captures), "pk", "stage_id"
         )
-        return {id_from_key(one["pk"]): one["stage_id"] for one in found}
+        return {id_from_key(item["pk"]): item["stage_id"] for item in found}
 
     async def _get_stage_attributes(
         self, scope: Scope, stage_ids: Iterable[str], *attributes: str
     ) -> dict[str, dict[str, Any]]:
         """Attributes of the stages that exist, by id."""
-        found = await self._requests.batch_get_items((scope.stage_key(one) for one in stage_ids), "pk", *attributes)
-        return {id_from_key(one["pk"]): one for one in found}
+        found = await self._requests.batch_get_items(
+            (scope.stage_key(stage_id) for stage_id in stage_ids), "pk", *attributes
+        )
+        return {id_from_key(item["pk"]): item for item in found}
 
     async def put_stage_if_absent(self, stage: Stage) -> dict[str, str]:
         if len(stage.captures) > MOST_CAPTURES:
@@ -224,14 +226,14 @@ class DynamoLedger:
         parts = await gather_limited(
             lambda shard: self._requests.query_partition(scope.work_list_partition(shard), share), range(self.shards)
         )
-        return [id_from_key(sk) for sk in sorted(one["sk"] for part in parts for one in part)[:limit]]
+        return [id_from_key(sk) for sk in sorted(item["sk"] for part in parts for item in part)[:limit]]
 
     async def get_stage_items(self, generation: int, stage_ids: Collection[str]) -> dict[str, StageItem]:
         scope = self._scope_of_generation(generation)
-        found_items = await self._requests.batch_get_items(scope.stage_key(one) for one in stage_ids)
+        found_items = await self._requests.batch_get_items(scope.stage_key(stage_id) for stage_id in stage_ids)
         items = await gather_limited(self._load_stage_item, found_items)
         pairs = zip(found_items, items, strict=True)
-        return {id_from_key(one["pk"]): item for one, item in pairs if item is not None}
+        return {id_from_key(stored["pk"]): item for stored, item in pairs if item is not None}
 
     async def _load_stage_item(self, stage_item: Mapping[str, Any]) -> StageItem | None:
         """A stage item with its body; None: it has expired meanwhile."""
@@ -251,11 +253,11 @@ class DynamoLedger:
     async def remove_pending_stages(self, generation: int, stage_ids: Collection[str]) -> None:
         scope = self._scope_of_generation(generation)
         stage_items = await self._get_stage_attributes(scope, stage_ids, "staged_at")
-        keys = [scope.pending_key(one, item["staged_at"]) for one, item in stage_items.items()]
+        keys = [scope.pending_key(stage_id, item["staged_at"]) for stage_id, item in stage_items.items()]
         expired = set(stage_ids) - stage_items.keys()  # only the work list has their staging times
-        for shard in sorted({scope.shard_of_stage(one) for one in expired}):
+        for shard in sorted({scope.shard_of_stage(stage_id) for stage_id in expired}):
             listed = await self._requests.query_partition(scope.work_list_partition(shard))
-            keys += [{"pk": one["pk"], "sk": one["sk"]} for one in listed if id_from_key(one["sk"]) in expired]
+            keys += [{"pk": item["pk"], "sk": item["sk"]} for item in listed if id_from_key(item["sk"]) in expired]
         await self._requests.apply_steps(Step(actions=[delete_action(key)]) for key in keys)
 
     async def hold_stage(self, generation: int, stage_id: str, reason: str) -> bool:
@@ -278,7 +280,7 @@ class DynamoLedger:
 
     async def list_held_stages(self, generation: int) -> dict[str, str]:
         found = await self._requests.query_partition(self._scope_of_generation(generation).held_partition)
-        return {one["sk"]: one["reason"] for one in found}
+        return {item["sk"]: item["reason"] for item in found}
 
     async def release_held_stages(self, generation: int) -> None:
         scope = self._scope_of_generation(generation)

@@ -217,7 +217,8 @@ class SqliteLedger(SqliteFile):
 
     def _delete_pending_stages(self, generation: int, stage_ids: Iterable[str]) -> None:
         self._db.executemany(
-            "DELETE FROM pending WHERE generation = ? AND stage_id = ?", [(generation, one) for one in stage_ids]
+            "DELETE FROM pending WHERE generation = ? AND stage_id = ?",
+            [(generation, stage_id) for stage_id in stage_ids],
         )
 
     async def remove_pending_stages(self, generation: int, stage_ids: Collection[str]) -> None:

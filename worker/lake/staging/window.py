@@ -252,7 +252,7 @@ class Window:
     def _flush_largest_files(self) -> None:
         """Write row groups early, the largest first, until at most half of HELD_BYTES is in memory."""
         for sink in sorted(
-            (file.sink for file in self._open.values()), key=lambda one: one.buffered_bytes, reverse=True
+            (file.sink for file in self._open.values()), key=lambda sink: sink.buffered_bytes, reverse=True
         ):
             if self._held <= HELD_BYTES // 2:
                 return
