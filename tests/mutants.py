@@ -2,7 +2,7 @@
 
 A rule is marked in product code by a comment on the line above the statement, condition, operand or argument that keeps it:
 
-    # rule: a recovery marks what manifests hold
+    # rule: a recovery marks the stages that manifests list
     if batch > marked:
 
 A `Mutant` names the function object, the rule and a change, so that functions, attributes and variables can be renamed. It

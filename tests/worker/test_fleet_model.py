@@ -149,12 +149,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a message is deleted when one of several captures failed": Mutant(
         MessageStager._stage_captures,
-        "a message stays while one of its captures fails",
+        "a message is kept if one of its captures fails",
         Through(_none_of_several_failed),
     ),
     "a message that goes back is deleted": Mutant(
         Service._process_message,
-        "a message whose captures are not staged goes back",
+        "a message whose captures are not staged is released",
         Instead(_delete_what_goes_back),
     ),
     "a second message for a capture does not wait for the first": Mutant(
@@ -195,43 +195,43 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "what a stage left out is said to be staged": Mutant(
         DecodePool._stage_window,
-        "captures that a stage left out are decoded again",
+        "captures of a refused stage are decoded again",
         Argument(lambda end: End.STAGED if end is End.RETRY else end),
     ),
     "what others hold is taken for staged, and the rest with it": Mutant(
         Lake.stage,
-        "a stage is taken with all its captures, or not at all",
+        "a stage is accepted with all its captures or not at all",
         NEVER,
     ),
     "the generation is not read again after staging": Mutant(
         Lake.stage,
-        "a stage counts only in the generation that the lake has after it",
+        "a stage counts only in the generation that the lake has afterwards",
         Becomes(False),
     ),
     "the ledger is asked about the generation of before": Mutant(
         Lake.find_captures,
-        "captures are asked for in the generation that the lake has after it",
+        "captures are looked up in the generation that the lake has afterwards",
         DROP,
     ),
     "nobody knows how old a file is": Mutant(
         Window.close,
-        "a stage says when its first file was written",
+        "a stage records when its first file was written",
         Becomes(10**14),
     ),
     # the ledger
     "a stage is taken whoever has its captures": Mutant(
         MemoryLedger.put_stage_if_absent,
-        "a stage is taken only when no other has one of its captures",
+        "a stage is accepted only if no other stage has one of its captures",
         Becomes({}),
     ),
     "a late repeat finds its stage expired, and is taken": Mutant(
         MemoryLedger.put_stage_if_absent,
-        "a stage whose item has expired, and whose captures are there, is not taken again",
+        "a stage whose item has expired is not accepted again if its captures are known",
         DROP,
     ),
     "what a manifest holds is left to whoever has it": Mutant(
         MemoryLedger.mark_batch_stages,
-        "captures belong to the stage that a manifest holds",
+        "captures belong to the stage that a manifest lists",
         DROP,
     ),
     # back from the committer
@@ -247,7 +247,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "returned captures are not driven": Mutant(
         Committer._commit_open_batches,
-        "returned captures are given back",
+        "returned captures are announced or staged again",
         DROP,
     ),
     # the committer
@@ -258,12 +258,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a recovery marks nothing": Mutant(
         Recovery.recover_state,
-        "a recovery marks what manifests hold",
+        "a recovery marks the stages that manifests list",
         NEVER,
     ),
     "a recovery goes on with the last manifest only": Mutant(
         Recovery.recover_state,
-        "a recovery goes on with every manifest above head",
+        "a recovery continues with every manifest above head",
         Through(lambda opened: dict([*opened.items()][-1:])),
     ),
     "the version of a returned capture is forgotten": Mutant(
@@ -283,7 +283,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "files are not looked at before a commit, however old": Mutant(
         CommittableFiles.find_committable_files,
-        "files that may be gone are looked for before they are committed",
+        "files that may be gone are checked before they are committed",
         ALWAYS,
     ),
     "an old stage is returned, whatever it has": Mutant(
@@ -304,7 +304,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "what a table must have is known of the tables in the manifest of head only": Mutant(
         Recovery.recover_state,
-        "each manifest up to head says what its tables must have",
+        "each manifest up to head names the batch that its tables must have",
         Becomes({}),
     ),
     "files that waited for a table are not looked for, although it was dropped and restored meanwhile": Mutant(
@@ -314,7 +314,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "what does not fit is composed while its table is gone": Mutant(
         Composer._read_table_struct,
-        "a stage must fit a table that is gone, too",
+        "a stage must also fit a table that does not exist",
         NEVER,
     ),
     "what an overwrite has reserved is committed before it begins": Mutant(
@@ -344,12 +344,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "what only a newer version knows is not written again": Mutant(
         formats.written_fields,
-        "fields that only a newer version knows are written again",
+        "fields that only a newer version knows are kept",
         DROP,
     ),
     "an overwrite leaves alone what it has no rows for": Mutant(
         Composer.compose_batch,
-        "an overwrite replaces tables that it has no rows for, too",
+        "an overwrite also replaces tables for which it has no rows",
         Instead(_tables_of_its_rows),
     ),
 }

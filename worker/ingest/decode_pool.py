@@ -272,7 +272,7 @@ class DecodePool:
         ends |= {capture.capture_id: End.ALREADY_STAGED for capture in staged.already_staged}
         for job in open_window.jobs:
             job.stage_id = stage.stage_id
-            # rule: captures that a stage left out are decoded again
+            # rule: captures of a refused stage are decoded again
             job.finish_job(ends.get(job.capture.capture_id, End.RETRY))
 
     def _run_in_thread(self, pool: ThreadPoolExecutor, call: Callable[[], _T]) -> asyncio.Future[_T]:

@@ -42,6 +42,6 @@ def written_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """The reverse: `dataclasses.asdict` of such a dataclass -> the fields to write."""
     return {
         **{name: value for name, value in values.items() if name != "unknown"},
-        # rule: fields that only a newer version knows are written again
+        # rule: fields that only a newer version knows are kept
         **values["unknown"],
     }

@@ -167,7 +167,7 @@ class Lake:
         while True:  # the generation is read after the captures: then it is theirs
             items = await self._retry_until_timeout(partial(self.ledger.get_capture_items, generation, capture_ids))
             before = generation
-            # rule: captures are asked for in the generation that the lake has after it
+            # rule: captures are looked up in the generation that the lake has afterwards
             generation = await self._retry_until_timeout(self._current.reload_generation)
             if generation == before:
                 return items
@@ -233,12 +233,12 @@ class Lake:
         others = await self._retry_until_timeout(lambda: self.ledger.put_stage_if_absent(stage))
         if not others:
             self._step("after stage.5")
-        # rule: a stage counts only in the generation that the lake has after it
+        # rule: a stage counts only in the generation that the lake has afterwards
         overwritten = stage.generation not in (
             await self._retry_until_timeout(self._current.reload_generation),
             self._reserved,
         )
-        # rule: a stage is taken with all its captures, or not at all
+        # rule: a stage is accepted with all its captures or not at all
         if others:
             already_staged = tuple(c for c in stage.captures if c.capture_id in others and not overwritten)
             return Staged(

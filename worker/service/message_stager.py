@@ -100,7 +100,7 @@ class MessageStager:
         todo: Sequence[int] = range(len(requests))
         ids = dict[int, str | None]()
         for _ in range(ATTEMPTS):
-            # rule: a message stays while one of its captures fails
+            # rule: a message is kept if one of its captures fails
             ends = await asyncio.gather(*(self._stage_capture(requests[i]) for i in todo), return_exceptions=True)
             _raise_worst_error([end for end in ends if isinstance(end, BaseException)])
             ids |= zip(todo, ends, strict=True)  # type: ignore[arg-type]

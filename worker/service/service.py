@@ -251,7 +251,7 @@ class Service:
                 self._heartbeats.forget_delivery(delivery)  # a later heartbeat would undo the release
                 self._suspects.note_given_back(delivery)
                 with suppress(PcaplakeError):  # otherwise the queue delivers it when the visibility timeout ends
-                    # rule: a message whose captures are not staged goes back
+                    # rule: a message whose captures are not staged is released
                     await self._queue.release_message(delivery, release_delay)
             self._heartbeats.forget_delivery(delivery)
             self._messages.discard(message)

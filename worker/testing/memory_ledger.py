@@ -93,12 +93,12 @@ class MemoryLedger:
 
         def put_if_absent() -> dict[str, str]:
             known, holders = key in self.shared.stages, self._find_capture_holders(stage)
-            # rule: a stage is taken only when no other has one of its captures
+            # rule: a stage is accepted only if no other stage has one of its captures
             others = captures_of_other_stages(stage, holders, known=known)
             if (
                 not others
                 and not known
-                # rule: a stage whose item has expired, and whose captures are there, is not taken again
+                # rule: a stage whose item has expired is not accepted again if its captures are known
                 and not holders
             ):
                 self.shared.stages[key] = StageItem(stage=stage)
@@ -169,7 +169,7 @@ class MemoryLedger:
                     self.shared.stages.get(key, StageItem(stage=stage)), batch=manifest.batch
                 )
             for stage in manifest.stages if live else ():
-                # rule: captures belong to the stage that a manifest holds
+                # rule: captures belong to the stage that a manifest lists
                 self._reclaim_captures(stage)
             self.shared.marked = max(manifest.batch, self.shared.marked)
 

@@ -32,7 +32,7 @@ class CommittableFiles:
         Rebuilt files must have as many rows. Of old stages, copies of the files are committed.
         """
         adds = stage.adds.get(table, ())
-        # rule: files that may be gone are looked for before they are committed
+        # rule: files that may be gone are checked before they are committed
         if not adds or not (opens or await self._may_lack_files(stage, table, now)):
             return adds
         missing = await self._files.find_missing([f"{table}/{add.path}" for add in adds])

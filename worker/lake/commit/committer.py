@@ -283,7 +283,7 @@ class Committer:
         ] = {}  # batches whose returned captures could not be announced: head waits, tables do not
         for batch in sorted(self._progress.open.keys() - self._progress.given_back):
             try:
-                # rule: returned captures are given back
+                # rule: returned captures are announced or staged again
                 await self._return_captures(batch)
             except Retryable as not_given_back:
                 owed[batch] = not_given_back
@@ -303,7 +303,7 @@ class Committer:
                         raise error
         for batch, touched in sorted(self._progress.open.items()):
             if (
-                # rule: head waits until returned captures are given back
+                # rule: head waits until returned captures are announced or staged again
                 batch in owed or not self._progress.is_in_all_tables(batch, touched)
             ):
                 break

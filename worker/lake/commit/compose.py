@@ -117,14 +117,14 @@ class Composer:
                 return None
             opens = (
                 new
-                # rule: old rows go in the transactions that bring new ones
+                # rule: old rows are removed in the transactions that add new ones
                 and bool(stages)
             )
             return Manifest(
                 batch=after + 1,
                 generation=generation,
                 opens=opens,
-                # rule: an overwrite replaces tables that it has no rows for, too
+                # rule: an overwrite also replaces tables for which it has no rows
                 tables=tuple(sorted(tables.union(schemas))),
                 stages=tuple(stages),
                 returned=tuple(returned),
@@ -141,7 +141,7 @@ class Composer:
 
     async def _require_recorded_stages(self, absent: frozenset[str], generation: int, after: int) -> None:
         """Raises Fatal when recorded stages of an overwrite are absent: a batch without them would lose their rows."""
-        # rule: a generation opens with all that its overwrite recorded
+        # rule: a generation opens with every stage that its overwrite recorded
         if not absent:
             return
         if await self._files.store.head(manifest_path(after + 1)) is not None:
@@ -263,7 +263,7 @@ class Composer:
         with suppress(TableBlocked):
             if (struct := await self._log.read_schema_struct(table)) is not None:
                 return struct
-        # rule: a stage must fit a table that is gone, too
+        # rule: a stage must also fit a table that does not exist
         return to_delta_struct(self._schemas[table], table) if table in self._schemas else None
 
 

@@ -38,13 +38,13 @@ class Recovery:
         last = await self._manifests.load(head) if head >= 0 else None
         if head >= 0 and last is None:
             raise Fatal(lost_history_message(head, f"head is {head}, and its manifest is gone"))
-        # rule: each manifest up to head says what its tables must have
+        # rule: each manifest up to head names the batch that its tables must have
         known = await find_last_batches(self._manifests.load, head)
         floor = lasts = {table: version for table, version in done.items() if 0 <= version <= head} | known
         batch, opened = head, {}
         while (manifest := await self._manifests.load(batch + 1)) is not None:
             batch += 1
-            # rule: a recovery marks what manifests hold
+            # rule: a recovery marks the stages that manifests list
             if batch > marked:
                 await self._ledger.mark_batch_stages(manifest)
             last, opened[batch] = manifest, manifest.touched_tables
@@ -56,7 +56,7 @@ class Recovery:
             raise Fatal(
                 lost_history_message(batch, f"the last manifest is {batch}, and tables are ahead of it: {ahead}")
             )
-        # rule: a recovery goes on with every manifest above head
+        # rule: a recovery continues with every manifest above head
         self._progress.open = opened
         self._progress.tables, self._progress.done, self._progress.sees_since = tables, done, None
         for table, version in done.items():

@@ -219,7 +219,7 @@ class Window:
             captures=tuple(self._captures.values()),
             schemas={table: to_delta_struct(self._schemas[table], table) for table in self._adds},
             adds={table: tuple(adds) for table, adds in self._adds.items()},
-            # rule: a stage says when its first file was written
+            # rule: a stage records when its first file was written
             written_at=self._written_at,
         )
 

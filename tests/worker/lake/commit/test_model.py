@@ -218,13 +218,13 @@ def a_version_of_somebody_else_is_taken_for_ours(patch: pytest.MonkeyPatch) -> N
 
 MUTANTS |= {
     "head_does_not_wait_for_captures_that_are_owed": Mutant(
-        Committer._commit_open_batches, "head waits until returned captures are given back", DROP
+        Committer._commit_open_batches, "head waits until returned captures are announced or staged again", DROP
     ),
     "a_generation_is_opened_by_what_it_gives_back": Mutant(
-        Composer.compose_batch, "old rows go in the transactions that bring new ones", DROP
+        Composer.compose_batch, "old rows are removed in the transactions that add new ones", DROP
     ),
     "a_generation_is_opened_without_all_that_was_recorded": Mutant(
-        Composer._require_recorded_stages, "a generation opens with all that its overwrite recorded", ALWAYS
+        Composer._require_recorded_stages, "a generation opens with every stage that its overwrite recorded", ALWAYS
     ),
     "young_files_are_not_looked_at_after_a_recovery": Mutant(
         CommittableFiles._may_lack_files, "files written before the table was last seen may be gone", DROP
