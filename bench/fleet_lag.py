@@ -58,9 +58,9 @@ class TableWatch:
                     self.seen.setdefault(capture_id, time.monotonic())
 
     async def _read_capture_ids(self, path: str) -> list[str]:
-        found = await self._store.get(f"{TABLE}/{path}")
-        assert found is not None
-        column = pq.read_table(pa.BufferReader(found[0]), columns=["capture_id"])["capture_id"]
+        stored = await self._store.get(f"{TABLE}/{path}")
+        assert stored is not None
+        column = pq.read_table(pa.BufferReader(stored[0]), columns=["capture_id"])["capture_id"]
         return [str(capture_id) for capture_id in column.unique().to_pylist()]
 
 
@@ -116,20 +116,20 @@ async def measure_ingest_lag(site: BenchSite, preset: str, *, heap: int, seconds
             await _wait_until_all_seen(watch, uploads, watching)
         finally:
             watching.cancel()
-    mine = sorted(watch.seen[capture_id] - at for capture_id, at in uploads.done.items() if capture_id not in before)
+    lags = sorted(watch.seen[capture_id] - at for capture_id, at in uploads.done.items() if capture_id not in before)
     table = DeltaTable(f"{bench.lake}/{TABLE}", storage_options=OPTIONS)
     rows = table.to_pyarrow_table(columns=["capture_id", "packet_no"])
     if rows.num_rows != len(uploads.done) * TINY_FRAMES or set(rows["capture_id"].to_pylist()) != set(uploads.done):
         raise SystemExit(f"{len(uploads.done)} captures of {TINY_FRAMES} rows, and {rows.num_rows} rows in {TABLE}")
-    cuts = quantiles(mine, n=100, method="inclusive")
+    cuts = quantiles(lags, n=100, method="inclusive")
     return {
         "preset": preset,
         "full_load_per_second": full,
         "offered_per_second": LOAD * full,
-        "captures": len(mine),
+        "captures": len(lags),
         "p50_seconds": cuts[49],
         "p99_seconds": cuts[98],
-        "most_seconds": mine[-1],
+        "most_seconds": lags[-1],
         "versions": table.version(),
     }
 

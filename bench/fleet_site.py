@@ -70,8 +70,8 @@ class BenchSite:
         """Make the bucket notify the queue of new objects."""
         url = self._sqs.get_queue_url(QueueName=queue)["QueueUrl"]
         arn = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]}
-        self._s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=told)
+        configuration = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]}
+        self._s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=configuration)
 
     def make_ledger_table(self) -> str:
         return self._create_dynamodb_table("ledger", "pk", "sk")

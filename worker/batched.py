@@ -29,9 +29,9 @@ class Batched(Generic[K, V]):
     async def _answer(self) -> None:
         while self._waiting:
             asked, self._waiting = self._waiting, {}
-            found, error = dict[K, V](), None
+            values, error = dict[K, V](), None
             try:
-                found = dict(await self._call(list(asked)))
+                values = dict(await self._call(list(asked)))
             except Exception as raised:  # noqa: BLE001 -- passed on to the callers of `ask`
                 error = raised
             for key, answers in asked.items():
@@ -41,4 +41,4 @@ class Batched(Generic[K, V]):
                     if error is not None:
                         answer.set_exception(error)
                     else:
-                        answer.set_result(found.get(key))
+                        answer.set_result(values.get(key))

@@ -34,7 +34,7 @@ def visible(text: str, *, keep: str = "") -> str:
 def to_json(value: Any, *, default: Callable[[Any], Any] | None = None, ensure_ascii: bool = True) -> str:
     """JSON on one line that escapes the same characters as `visible`, so that a parser gets the original text."""
     text = json.dumps(value, default=default, ensure_ascii=ensure_ascii)
-    return _HOSTILE.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
+    return _HOSTILE.sub(lambda match: json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f", text)
 
 
 def shell_word(text: str) -> str:

@@ -39,13 +39,13 @@ NOTICE = "compiling the decode kernels, once, about a minute"
 
 def kernels() -> Iterator[Any]:
     """All kernels that numba caches on disk."""
-    found = set()
+    seen = set()
     for package in PACKAGES:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
                 if isinstance(value, Dispatcher) and hasattr(cast(Any, value)._cache, "_cache_file"):
-                    found.add(value)
-    yield from found
+                    seen.add(value)
+    yield from seen
 
 
 def is_warm() -> bool:

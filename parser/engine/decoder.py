@@ -247,10 +247,10 @@ class Decoder:
     def _admitted_dates(self, times: Any) -> Any:
         exact = times // DAY_NS
         days = np.full(times.size, NO_DAY, np.int32)
-        there = times != encoding.NO_TIME
-        values, first = np.unique(exact[there], return_index=True)
+        known = times != encoding.NO_TIME
+        values, first = np.unique(exact[known], return_index=True)
         for at in np.argsort(first):  # by first occurrence, so that the size of morsels does not matter
-            days[there & (exact == values[at])] = self._admitted_date(int(values[at]))
+            days[known & (exact == values[at])] = self._admitted_date(int(values[at]))
         return days
 
     # -- faults ---------------------------------------------------------------------------------------------------
@@ -280,11 +280,11 @@ class Decoder:
             return
         for reason in reasons:
             self.faults[reason] = self.faults.get(reason, 0) + 1
-        there = fault_columns[encoding.X_PACKET] >= 0
-        inside = np.where(there, fault_columns[encoding.X_PACKET], 0)
+        in_packet = fault_columns[encoding.X_PACKET] >= 0
+        inside = np.where(in_packet, fault_columns[encoding.X_PACKET], 0)
 
         def value_by_packet(values: Any, missing: int) -> Any:
-            return np.where(there, values[inside], missing) if n else np.full(len(reasons), missing)
+            return np.where(in_packet, values[inside], missing) if n else np.full(len(reasons), missing)
 
         self._append_faults(
             packet_no=numbers,

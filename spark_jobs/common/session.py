@@ -215,13 +215,13 @@ def check_session(spark: SparkSession, required_settings: Mapping[str, str]) -> 
 def _stdout_for_reports() -> Iterator[None]:
     """Send the output of a JVM that starts here to stderr: VACUUM prints lines, and stdout is for reports."""
     sys.stdout.flush()
-    ours = os.dup(1)
+    stdout = os.dup(1)
     try:
         os.dup2(2, 1)
         yield
     finally:
-        os.dup2(ours, 1)
-        os.close(ours)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _is_decisive(name: str) -> bool:

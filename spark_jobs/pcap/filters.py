@@ -56,8 +56,8 @@ class Predicate:
 
     def evaluate_mask(self, array: Any) -> Any:
         """True, false or null for each value, as in SQL."""
-        found = self._evaluate_unnegated(array)
-        return pc.invert(found) if self.negated else found
+        mask = self._evaluate_unnegated(array)
+        return pc.invert(mask) if self.negated else mask
 
     def _evaluate_unnegated(self, array: Any) -> Any:
         kind = type(self.filter)

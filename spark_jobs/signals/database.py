@@ -136,8 +136,8 @@ class Databases:
 
     def hash_of_database(self, database: str) -> str:
         """A hash (16 hex digits) of all messages of one file."""
-        found = sorted({message.definition_hash for _, message in self if message.database == database})
-        return hashlib.blake2b("".join(found).encode(), digest_size=8).hexdigest()
+        hashes = sorted({message.definition_hash for _, message in self if message.database == database})
+        return hashlib.blake2b("".join(hashes).encode(), digest_size=8).hexdigest()
 
 
 def _require_mapping(content: Any, where: str) -> dict[Any, Any]:

@@ -59,8 +59,8 @@ def _create_application() -> web.Application:
 
     def queue_depth(queue: str) -> int:
         url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
-        found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(_COUNTS))["Attributes"]
-        return sum(int(value) for value in found.values())
+        attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(_COUNTS))["Attributes"]
+        return sum(int(value) for value in attributes.values())
 
     async def list_resources(_: web.Request) -> web.Response:
         one = {"name": METRIC, "singularName": "", "namespaced": True, "kind": "ExternalMetricValueList"}

@@ -48,12 +48,14 @@ class CaptureStatusReader:
         """The standing of each reference, in order. References must have eTags. Raises Fatal and Retryable."""
         lakes = [[route.lake for route in self._routes.find_routes(ref.uri)] for ref in refs]
         ids = [capture_from_reference(ref).capture_id for ref in refs]
-        asked = {
+        ids_by_lake = {
             lake: {capture_id for capture_id, to in zip(ids, lakes, strict=True) if lake in to}
             for lake in self._lake_ledgers
         }
-        answers = await asyncio.gather(*(self._find_states(lake, capture_ids) for lake, capture_ids in asked.items()))
-        states = dict(zip(asked, answers, strict=True))
+        answers = await asyncio.gather(
+            *(self._find_states(lake, capture_ids) for lake, capture_ids in ids_by_lake.items())
+        )
+        states = dict(zip(ids_by_lake, answers, strict=True))
         return [
             _combine_states([states[lake].get(capture_id) for lake in to]) if to else "nowhere"
             for capture_id, to in zip(ids, lakes, strict=True)

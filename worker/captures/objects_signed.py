@@ -77,9 +77,9 @@ class SignedObjects:
 
     @asynccontextmanager
     async def _get_object(self, key: str, **given: str | None) -> AsyncIterator[Any]:
-        asked = {name: value for name, value in given.items() if value is not None}
+        arguments = {name: value for name, value in given.items() if value is not None}
         async with self._connect_client(f"{self.uri}/{key}") as client:
-            answer = await client.get_object(Bucket=self.uri.removeprefix("s3://"), Key=key, **asked)
+            answer = await client.get_object(Bucket=self.uri.removeprefix("s3://"), Key=key, **arguments)
             try:
                 yield answer
             finally:

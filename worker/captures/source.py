@@ -382,9 +382,9 @@ def is_remote_uri(text: str) -> bool:
 
 def local_reference(path: Path, *, explicit: bool) -> ObjectRef:
     """A reference to a local file. Raises OSError if it does not exist."""
-    found = path.stat()
+    stat = path.stat()
     return ObjectRef(
-        uri=local_file_uri(path), size=found.st_size, explicit=explicit, event_time=_modification_time(found)
+        uri=local_file_uri(path), size=stat.st_size, explicit=explicit, event_time=_modification_time(stat)
     )
 
 

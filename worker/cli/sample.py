@@ -27,9 +27,9 @@ def sample(
 
     Example:  pcaplake sample drive/ --mix drive --seconds 60 --vehicles 2 --seed 7
     """
-    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    if not there.is_dir():
-        raise WrongSetting(f"{there} is not a folder: name another OUT")
+    parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    if not parent.is_dir():
+        raise WrongSetting(f"{parent} is not a folder: name another OUT")
     try:
         with screen.share("sample") as progress:
             paths = write_sample_captures(out, mix, seconds, vehicles, seed, progress=progress)

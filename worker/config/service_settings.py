@@ -228,8 +228,8 @@ class FleetSettings(BaseSettings):
         These are the region, and `allow_http` if the endpoint is http:// or AWS_ALLOW_HTTP is true.
         """
         named = any(name.lower() in ("region", "aws_region") for name in self.storage_option)
-        ours = uri.startswith(S3) and self.region and not named  # other stores refuse a region
-        region = {"region": self.region} if ours and self.region else {}
+        sets_region = uri.startswith(S3) and self.region and not named  # other stores refuse a region
+        region = {"region": self.region} if sets_region and self.region else {}
         return {**region, **plain_http_options(uri, self.storage_option), **self.storage_option}
 
     def load_routes(self) -> Routes:

@@ -74,13 +74,13 @@ class Operator:
     async def turn(self) -> None:
         """List the Jobs once, launch those that are due, and delete old ones."""
         try:
-            there = await self._jobs.there()
+            jobs = await self._jobs.there()
         except Forbidden as error:
             self._final("list", error)
             raise
         self._rights.allowed("list")
-        self._publish_gauges(there)
-        for action in decide(self._plan, there, self._now()):
+        self._publish_gauges(jobs)
+        for action in decide(self._plan, jobs, self._now()):
             match action:
                 case Launch() if self._refused.get(action.job) != action.due:
                     await self._launch(action)

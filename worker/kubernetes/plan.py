@@ -106,8 +106,8 @@ class Plan(_Strict):
         """The last due time up to and including `now`."""
         job = self.jobs[name]
         zone = ZoneInfo(job.timezone or self.timezone)
-        asked = now.astimezone(zone).replace(microsecond=1)  # the library excludes the start time
-        return next(CronSim(job.schedule, asked, reverse=True)).astimezone(UTC)
+        instant = now.astimezone(zone).replace(microsecond=1)  # the library excludes the start time
+        return next(CronSim(job.schedule, instant, reverse=True)).astimezone(UTC)
 
     def next_due(self, name: str, now: datetime, count: int = 1) -> list[datetime]:
         """The next due times, in the job's time zone."""

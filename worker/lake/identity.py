@@ -70,8 +70,8 @@ class Identity:
 
 async def read_identity(store: Store) -> tuple[Identity, ObjectMeta] | None:
     """The identity in lake.json and the metadata of the file, or None if there is no lake yet."""
-    found = await store.get(LAKE_JSON)
-    return None if found is None else (Identity.from_json(found[0]), found[1])
+    stored = await store.get(LAKE_JSON)
+    return None if stored is None else (Identity.from_json(stored[0]), stored[1])
 
 
 async def refuse_lake_with_lock_table(store: Store) -> None:
@@ -100,7 +100,7 @@ async def open_identity(
     `partition_columns` None means those of the lake, or ("date",) for a new lake. `shards` is only for a new lake.
     `log_store` is the kind of the log store, with its lock table.
     """
-    mine = Identity(
+    chosen = Identity(
         lake_id=uuid.uuid4().hex,
         generation=0,
         ledger_kind=ledger.kind,
@@ -118,11 +118,11 @@ async def open_identity(
         if store.unproven:
             await require_conditional_writes(store)
         proven = store.uri if store.unproven else None
-        await store.put_if_absent(LAKE_JSON, replace(mine, proven=proven).to_json())
+        await store.put_if_absent(LAKE_JSON, replace(chosen, proven=proven).to_json())
     else:
         raise Fatal(f"{LAKE_JSON} was written and is gone again: something deletes files of this lake")
     lake = identity_object[0]
-    _check_identity(lake, replace(mine, partition_columns=partition_columns or lake.partition_columns))
+    _check_identity(lake, replace(chosen, partition_columns=partition_columns or lake.partition_columns))
     if store.unproven and lake.proven != store.uri:
         await require_conditional_writes(store)
         with suppress(Fatal):  # without the right to write, the next start tests again
@@ -137,15 +137,15 @@ async def _enroll_lake(store: Store, lake: Identity, ledger: Ledger) -> None:
 
     Raises Fatal if the ledger knows a later generation, or knows the lake at another place where it still exists.
     """
-    mine = enrollment_of_lake(store, lake)
-    known = await ledger.enroll_lake(mine, moved=is_ledger_inside_lake(store, ledger.name))
-    if known.uri != mine.uri:
+    enrollment = enrollment_of_lake(store, lake)
+    known = await ledger.enroll_lake(enrollment, moved=is_ledger_inside_lake(store, ledger.name))
+    if known.uri != enrollment.uri:
         if await is_lake_still_at(store, known.uri, lake.lake_id):
             raise Fatal(
                 f"{store.uri} is a copy of {known.uri} and would use its ledger: give the copy its own identity and "
                 "ledger with `pcaplake doctor --repair --adopt`"
             )
-        known = await ledger.enroll_lake(mine, moved=True)
+        known = await ledger.enroll_lake(enrollment, moved=True)
     if known.generation > lake.generation:
         raise Fatal(set_back_message(lake.generation, f"the ledger knows generation {known.generation}"))
 

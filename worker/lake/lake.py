@@ -156,8 +156,8 @@ class Lake:
 
     async def capture_states(self, capture_ids: Collection[str]) -> dict[str, str]:
         """capture_id -> STAGED or COMMITTED. A capture that is missing from the result must be decoded."""
-        found = await self.find_captures(capture_ids)
-        return {capture_id: item.state for capture_id, item in found.items()}
+        items = await self.find_captures(capture_ids)
+        return {capture_id: item.state for capture_id, item in items.items()}
 
     async def find_captures(self, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         """capture_id -> the ledger's item, of those that are staged or committed in the lake's current generation."""
@@ -276,10 +276,10 @@ class Lake:
         has begun.
         """
         assert self._reserved is not None
-        number, mine = self._reserved, self._replacing
+        number, staged = self._reserved, self._replacing
         try:
             stages = await self._retry_until_timeout(
-                partial(check_overwrite, self.store, self.log, self.ledger, number, mine, self._schemas)
+                partial(check_overwrite, self.store, self.log, self.ledger, number, staged, self._schemas)
             )
         except Fatal as error:
             raise Fatal(f"nothing was replaced, and the lake stays as it is: {error}") from error

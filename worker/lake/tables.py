@@ -65,8 +65,8 @@ async def create_tables(
     A missing table that had a batch was dropped. It is not created, because an empty table would hide the loss. If a batch
     above head has rows for a missing table, the committer creates it with these rows.
     """
-    there = await asyncio.gather(*(_table_exists(log_store, name) for name in SCHEMAS))
-    absent = [name for name, is_there in zip(SCHEMAS, there, strict=True) if not is_there]
+    exists = await asyncio.gather(*(_table_exists(log_store, name) for name in SCHEMAS))
+    absent = [name for name, is_there in zip(SCHEMAS, exists, strict=True) if not is_there]
     had = await read_last_batches(store, ledger) if absent else {}
     for name in [name for name in absent if name in had]:
         log.error("table %s was dropped and is not created again; `pcaplake doctor` says what to do", name)
@@ -89,9 +89,9 @@ async def create_tables(
 async def _table_exists(log_store: LogStore, table: str) -> bool:
     """Does the table exist? True if its log cannot be read."""
     try:
-        there, why = await log_store.read_version(table) >= 0, log_store.known_block_reason(table)
+        exists, why = await log_store.read_version(table) >= 0, log_store.known_block_reason(table)
     except TableBlocked as blocked:
-        there, why = True, str(blocked)
+        exists, why = True, str(blocked)
     if why is not None:
         log.error("table %s is blocked; the others are not affected: %s", table, why)
-    return there
+    return exists

@@ -72,36 +72,36 @@ class MemoryLockTable:
 
     async def get_newest_entry(self, table: TablePath) -> Entry | None:
         def read_newest() -> Entry | None:
-            found = self._entry_items(table.uri)
-            return Entry.from_item(found[-1]) if found else None
+            items = self._entry_items(table.uri)
+            return Entry.from_item(items[-1]) if items else None
 
         return await self._run_operation(f"newest {_table_name(table)}", read_newest)
 
     async def put_entry_if_absent(self, entry: Entry) -> Entry | None:
         def put_if_absent() -> Entry | None:
-            there = self.items.get((entry.table.uri, entry.file_name))
-            if there is None:
+            existing = self.items.get((entry.table.uri, entry.file_name))
+            if existing is None:
                 self.put_item(entry.to_item())
-            return None if there is None else Entry.from_item(there)
+            return None if existing is None else Entry.from_item(existing)
 
         return await self._run_operation(f"put {_table_name(entry.table)} {entry.version}", put_if_absent)
 
     async def complete_entry(self, entry: Entry) -> Entry | None:
         def complete_if_ours() -> Entry | None:
-            there = self.items.get((entry.table.uri, entry.file_name))
-            if there is None:
+            existing = self.items.get((entry.table.uri, entry.file_name))
+            if existing is None:
                 return None
-            if there["tempPath"] != entry.temp_path:
-                return Entry.from_item(there)
-            self.put_item(there | entry.to_item())
+            if existing["tempPath"] != entry.temp_path:
+                return Entry.from_item(existing)
+            self.put_item(existing | entry.to_item())
             return None
 
         return await self._run_operation(f"complete {_table_name(entry.table)} {entry.version}", complete_if_ours)
 
     async def list_incomplete_entries(self, table: TablePath, *, above: int = -1) -> Sequence[Entry]:
         def read_incomplete() -> list[Entry]:
-            found = map(Entry.from_item, self._entry_items(table.uri))
-            return [entry for entry in found if not entry.complete and entry.version > above]
+            entries = map(Entry.from_item, self._entry_items(table.uri))
+            return [entry for entry in entries if not entry.complete and entry.version > above]
 
         return await self._run_operation(f"incomplete {_table_name(table)}", read_incomplete)
 

@@ -101,8 +101,8 @@ def build_capture_loss_repair(case: Case, manifest: Manifest, lost: Sequence[Cap
     async def give_up_captures() -> str:
         _, ledger = case.require_identity_and_ledger()
         await ledger.unstage_returned_captures(manifest)  # as the committer does before it has them read again
-        there = await ledger.get_capture_items(manifest.generation, [capture.capture_id for capture in lost])
-        given_up = [replace(capture, rows=0) for capture in lost if capture.capture_id not in there]
+        known = await ledger.get_capture_items(manifest.generation, [capture.capture_id for capture in lost])
+        given_up = [replace(capture, rows=0) for capture in lost if capture.capture_id not in known]
         details = {
             capture.capture_id: f"all {capture.rows} rows: files with them were missing before they were committed, and the "
             "capture cannot be read again"

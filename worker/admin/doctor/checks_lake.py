@@ -183,14 +183,14 @@ async def check_lock_table(case: Case) -> list[Finding]:
         return [error(str(problem), "")]
     findings = await _check_time_to_live(case.lock_dynamo)
     for table in sorted(case.schemas):
-        mine = TablePath.for_table(case.store.uri, table)
-        others = list(mine.other_spellings())
+        path = TablePath.for_table(case.store.uri, table)
+        others = list(path.other_spellings())
         known = await asyncio.gather(*map(case.lock_table.has_entries_for, others))
         findings += [
             error(
-                f"the lock table has entries for {other}, which is {mine} in this lake: writers that use different "
+                f"the lock table has entries for {other}, which is {path} in this lake: writers that use different "
                 "spellings do not see each other's locks",
-                f"make all writers use {mine}; when no writer uses the other spelling, delete its entries",
+                f"make all writers use {path}; when no writer uses the other spelling, delete its entries",
                 table=table,
             )
             for other, there in zip(others, known, strict=True)
@@ -219,14 +219,14 @@ async def _check_incomplete_entries(case: Case, lock_table: LockTable, table: st
     if not before:
         return []
     await case.sleep(_SETTLES)
-    still = [entry for entry in await lock_table.list_incomplete_entries(path) if entry in before]
-    if not still:
+    incomplete = [entry for entry in await lock_table.list_incomplete_entries(path) if entry in before]
+    if not incomplete:
         return []
     repair = Repair(
-        what=f"complete the incomplete entries of {path}: {', '.join(str(entry.version) for entry in still)}",
+        what=f"complete the incomplete entries of {path}: {', '.join(str(entry.version) for entry in incomplete)}",
         make=lambda: _complete_entries(case, lock_table, table),
     )
-    return [await _report_incomplete_entry(case, table, entry, repair) for entry in still]
+    return [await _report_incomplete_entry(case, table, entry, repair) for entry in incomplete]
 
 
 async def _report_incomplete_entry(case: Case, table: str, entry: Entry, repair: Repair) -> Finding:

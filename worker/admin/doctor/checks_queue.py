@@ -68,12 +68,12 @@ class QueueClients(Clients):
         return await asyncio.to_thread(self._find_refused_operations, name)
 
     def _find_queue(self, name: str) -> queues.Found:
-        found = queues.find(self.sqs, name)
-        if found is None:
+        queue = queues.find(self.sqs, name)
+        if queue is None:
             raise Fatal(
                 f"the queue {name} does not exist: create it with `pcaplake setup`, or correct the queue or the region"
             )
-        return found
+        return queue
 
     def _read_queue_facts(self, name: str, age: bool) -> QueueFacts:
         queue_found = self._find_queue(name)

@@ -88,27 +88,27 @@ async def check_dynamodb_tables(case: Case) -> list[Finding]:
 
 async def _find_refused_operations(table: DynamoClient, key: dict[str, str], *, transactions: bool) -> list[str]:
     name, value = next(iter(key.items()))
-    there: dict[str, Any] = {
+    condition: dict[str, Any] = {
         "ConditionExpression": "attribute_exists(#key)",
         "ExpressionAttributeNames": {"#key": name},
     }
-    asked = {
+    query = {
         "ExpressionAttributeNames": {"#key": name},
         "ExpressionAttributeValues": to_attribute_values({":value": value}),
         "KeyConditionExpression": "#key = :value",
         "Limit": 1,
     }
     probes: dict[str, dict[str, Any]] = {
-        "Query": asked,
-        "PutItem": {"Item": to_attribute_values(key), **there},
-        "UpdateItem": {"Key": to_attribute_values(key), **there},
+        "Query": query,
+        "PutItem": {"Item": to_attribute_values(key), **condition},
+        "UpdateItem": {"Key": to_attribute_values(key), **condition},
     }
     if transactions:
-        check = {"TableName": table.table, "Key": to_attribute_values(key), **there}
+        check = {"TableName": table.table, "Key": to_attribute_values(key), **condition}
         probes |= {
             "GetItem": {"Key": to_attribute_values(key)},
             "BatchGetItem": {"RequestItems": {table.table: {"Keys": [to_attribute_values(key)]}}},
-            "DeleteItem": {"Key": to_attribute_values(key), **there},
+            "DeleteItem": {"Key": to_attribute_values(key), **condition},
             "TransactWriteItems": {"TransactItems": [{"ConditionCheck": check}]},
         }
     return [
@@ -130,17 +130,17 @@ async def _probe_operation(table: DynamoClient, operation: str, given: dict[str,
 
 async def check_clocks(case: Case) -> list[Finding]:
     """Compare this machine's clock with those of the services. It matters for TTL, signatures and timestamps only."""
-    theirs: dict[str, float] = {}
+    service_times: dict[str, float] = {}
     if case.store.local is None:
         if case.store_now is None:
             raise NotExamined("the time of the object store is not known, see above")
-        theirs["the object store"] = case.store_now / 1000
+        service_times["the object store"] = case.store_now / 1000
     if (
         case.lock_table is not None
         and (time := await _none_if_refused(case.lock_table.verify_and_read_clock)) is not None
     ):
-        theirs["the lock table"] = time
-    return list(_compare_clocks(case.now(), theirs.items())) or [ok("the clocks agree")]
+        service_times["the lock table"] = time
+    return list(_compare_clocks(case.now(), service_times.items())) or [ok("the clocks agree")]
 
 
 async def _none_if_refused(ask: Callable[[], Awaitable[float | None]]) -> float | None:
@@ -150,8 +150,8 @@ async def _none_if_refused(ask: Callable[[], Awaitable[float | None]]) -> float 
         return None  # `check_lock_table` reports it
 
 
-def _compare_clocks(now: float, theirs: Iterable[tuple[str, float]]) -> Iterable[Finding]:
-    for whose, time in theirs:
+def _compare_clocks(now: float, service_times: Iterable[tuple[str, float]]) -> Iterable[Finding]:
+    for whose, time in service_times:
         off = now - time
         what, do = f"the clock of this machine differs from that of {whose} by {off:+.0f} s", "synchronize it (NTP)"
         if abs(off) > FAR_OFF:

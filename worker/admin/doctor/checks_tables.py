@@ -216,11 +216,11 @@ def _report_lost_batches(case: Case, table: str, lost: _LostBatches, batch_state
 
 async def check_blocked_tables(case: Case) -> list[Finding]:
     """Find tables that pcaplake cannot write, with the statements that unblock each."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for table, tail in (await case.get_table_logs()).items():
         if not isinstance(tail, TableBlocked) and tail.metadata is not None:
-            found += await _check_blocked_table(case, table, tail, tail.metadata)
-    return found or [ok("every table can be written")]
+            findings += await _check_blocked_table(case, table, tail, tail.metadata)
+    return findings or [ok("every table can be written")]
 
 
 async def _check_blocked_table(case: Case, table: str, tail: LogState, metadata: Metadata) -> list[Finding]:

@@ -137,14 +137,14 @@ async def _examine_and_repair_lake(
     async with open_case(subject, uri) as case:
         findings = await examine_lake(case, report_progress)
         offered_repairs = collect_repairs(findings)
-        asked = _report_nothing_to_accept(case, findings, offered_repairs)
+        acceptance = _report_nothing_to_accept(case, findings, offered_repairs)
         report.offered += [offered_repair.what for offered_repair in offered_repairs]
         if make and offered_repairs:
             report.done += await apply_repairs(offered_repairs, report_progress)
     if make and offered_repairs:
         async with open_case(subject, uri) as case:
             findings = await examine_lake(case, report_progress)
-    report.findings += findings + asked
+    report.findings += findings + acceptance
 
 
 def _report_nothing_to_accept(case: Case, found: Iterable[Finding], wanted: Iterable[Repair]) -> list[Finding]:

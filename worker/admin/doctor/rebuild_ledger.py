@@ -35,8 +35,10 @@ async def find_forgotten_stages(
         for capture in stage.captures
         if manifest.batch > replaced.get(capture.capture_id, -1)
     }
-    there = await ledger.get_capture_items(manifest.generation, captures)
-    return list(dict.fromkeys(stage_id for capture_id, stage_id in captures.items() if capture_id not in there))
+    known_captures = await ledger.get_capture_items(manifest.generation, captures)
+    return list(
+        dict.fromkeys(stage_id for capture_id, stage_id in captures.items() if capture_id not in known_captures)
+    )
 
 
 async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
@@ -56,10 +58,10 @@ async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
         kept = f"the damaged file is now {damaged.move_aside()}; "
         ledger = await case.open_named_ledger(lake, True)
     if adopt:
-        mine = await adoption.identity_to_adopt(case.store, lake, ledger)
-        if mine.lake_id != lake.lake_id:
-            ledger = await case.open_named_ledger(mine, True)
-        lake = mine
+        adopted = await adoption.identity_to_adopt(case.store, lake, ledger)
+        if adopted.lake_id != lake.lake_id:
+            ledger = await case.open_named_ledger(adopted, True)
+        lake = adopted
     await identity.bind_ledger(lake, ledger)
     lease = await ledger.read_lease()
     if lease.owner and await is_lease_renewed(ledger, lease, case.patience, case.sleep):

@@ -77,8 +77,8 @@ class Announcer:
         if self._asked:
             await self._sleep(self._settle)
         self._asked = True
-        there = await outlast_outage(self._queue.read_attributes, self._sleep)
-        self._room = self._wave - there.visible - there.in_flight - there.delayed
+        attributes = await outlast_outage(self._queue.read_attributes, self._sleep)
+        self._room = self._wave - attributes.visible - attributes.in_flight - attributes.delayed
 
 
 async def go_through(

@@ -40,20 +40,20 @@ Page = tuple[Found, ...]
 
 async def pages(client: Any, place: Place, *, start_after: str = "") -> AsyncIterator[Page]:
     """Pages of up to 1,000 objects with keys after `start_after`. Fatal if the bucket does not exist; Retryable."""
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "Bucket": place.bucket,
         "Prefix": place.prefix,
         "OptionalObjectAttributes": ["RestoreStatus"],
     }
     if start_after:
-        asked["StartAfter"] = start_after
+        arguments["StartAfter"] = start_after
     while True:
-        answer = await asyncio.to_thread(_list, client, place, asked)
+        answer = await asyncio.to_thread(_list, client, place, arguments)
         now = _date(place, answer)
         yield tuple(_found(place.bucket, raw, now) for raw in answer.get("Contents", ()))
         if not answer.get("IsTruncated"):
             return
-        asked["ContinuationToken"] = answer["NextContinuationToken"]
+        arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
 
 def _list(client: Any, place: Place, asked: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -63,10 +63,10 @@ def arn_of(client: Any, name: str) -> str | None:
 def _describe(client: Any, name: str) -> Mapping[str, Any] | None:
     with translate_errors(f"DynamoDB table {name}"):
         try:
-            found: Mapping[str, Any] = client.describe_table(TableName=name)["Table"]
+            described: Mapping[str, Any] = client.describe_table(TableName=name)["Table"]
         except client.exceptions.ResourceNotFoundException:
             return None
-    return found
+    return described
 
 
 def _make(client: Any, name: str, shape: Shape, sleep: Callable[[float], None]) -> None:

@@ -72,9 +72,9 @@ def rules(configuration: Mapping[str, Any]) -> Iterator[Rule]:
 def filter_of(prefix: str) -> str:
     """A prefix for a filter of S3. It ends before the first character that needs encoding; the routes ignore captures
     that this adds."""
-    found = _PLAIN.match(prefix)
-    assert found is not None
-    return found[0]
+    match = _PLAIN.match(prefix)
+    assert match is not None
+    return match[0]
 
 
 def merged(
@@ -86,9 +86,9 @@ def merged(
 
     Raises Fatal if S3 would refuse the configuration, because another receiver gets these events.
     """
-    there = list(rules(configuration))
-    mine = {rule.id: rule for rule in there if rule.id.startswith(_MARK) and rule.serves(queue)}
-    others = [rule for rule in there if rule.id not in mine]
+    existing = list(rules(configuration))
+    mine = {rule.id: rule for rule in existing if rule.id.startswith(_MARK) and rule.serves(queue)}
+    others = [rule for rule in existing if rule.id not in mine]
     needed = {filter_of(prefix) for prefix in prefixes}
     needed -= {prefix for prefix in needed for rule in others if rule.serves(queue) and prefix.startswith(rule.prefix)}
     had = {rule.prefix for rule in mine.values()}

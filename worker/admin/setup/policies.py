@@ -163,22 +163,22 @@ def too_long(documents: Mapping[Role, Document]) -> list[Role]:
 
 
 def _of_tables(scope: Scope, role: Role) -> list[Document]:
-    found = []
+    statements = []
     if role in LEDGER:
-        found.append(_allow("Ledger", "dynamodb", LEDGER[role], [scope.table(scope.ledger_table)]))
+        statements.append(_allow("Ledger", "dynamodb", LEDGER[role], [scope.table(scope.ledger_table)]))
     if role in LOCKS and scope.lock_table is not None:
-        found.append(_allow("Locks", "dynamodb", LOCKS[role], [scope.table(scope.lock_table)]))
-    return found
+        statements.append(_allow("Locks", "dynamodb", LOCKS[role], [scope.table(scope.lock_table)]))
+    return statements
 
 
 def _probes_of_tables(scope: Scope) -> list[Document]:
     """Writes to the doctor's own items, selected by the prefix of their keys."""
     ledger = _allow("LedgerProbes", "dynamodb", PROBED_LEDGER, [scope.table(scope.ledger_table)])
-    found = [_of_keys(ledger, PROBE_ITEMS)]
+    statements = [_of_keys(ledger, PROBE_ITEMS)]
     if scope.lock_table is not None:
         locks = _allow("LockProbes", "dynamodb", PROBED_LOCKS, [scope.table(scope.lock_table)])
-        found.append(_of_keys(locks, PROBE_ENTRIES))
-    return found
+        statements.append(_of_keys(locks, PROBE_ENTRIES))
+    return statements
 
 
 def _of_keys(statement: Document, prefix: str) -> Document:

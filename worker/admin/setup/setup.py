@@ -45,10 +45,10 @@ _UNTIL_POLICY_HOLDS = retry.Policy(  # a queue's policy takes effect within a mi
 
 def prefixes(places: Collection[Place]) -> dict[str, list[str]]:
     """The prefixes of each bucket."""
-    found: dict[str, list[str]] = {}
+    by_bucket: dict[str, list[str]] = {}
     for place in places:
-        found.setdefault(place.bucket, []).append(place.prefix)
-    return found
+        by_bucket.setdefault(place.bucket, []).append(place.prefix)
+    return by_bucket
 
 
 def announced_in_vain(places: Collection[Place], lakes: Collection[str]) -> list[str]:
@@ -118,14 +118,14 @@ class Announcements:
 
 def announcements(clients: Clients, places: Collection[Place], queue: queues.Arn) -> list[Announcements]:
     """One for each bucket. Fatal if a bucket does not exist, or another receiver gets these events."""
-    found = []
+    result = []
     for bucket, below in prefixes(places).items():
         with translate_errors(f"bucket {bucket}"):
             answer = clients.s3.get_bucket_notification_configuration(Bucket=bucket)
         now = {name: value for name, value in answer.items() if name != "ResponseMetadata"}
         wanted = notifications.merged(bucket, now, str(queue), below)
-        found.append(Announcements(bucket=bucket, prefixes=below, now=now, wanted=wanted))
-    return found
+        result.append(Announcements(bucket=bucket, prefixes=below, now=now, wanted=wanted))
+    return result
 
 
 def arn_of(clients: Clients, name: str, queue: queues.Found | None) -> queues.Arn:

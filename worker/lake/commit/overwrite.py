@@ -66,10 +66,10 @@ async def begin_generation(store: Store, opened_as: Identity, number: int, stage
             raise Fatal("another overwrite finished meanwhile: nothing of this one is in the lake; run it again")
         # rule: an overwrite is recorded before it begins
         if not await store.put_if_absent(overwrite_record_path(number), record):
-            there = await store.get(overwrite_record_path(number))
-            if there is None:
+            existing = await store.get(overwrite_record_path(number))
+            if existing is None:
                 raise Retryable(f"{overwrite_record_path(number)} exists and cannot be read yet")
-            if there[0] != record:
+            if existing[0] != record:
                 raise Fatal(
                     f"nothing was replaced: another overwrite has the number {number}, because {LAKE_JSON} was set back to "
                     "an older copy; run it again"
@@ -120,10 +120,10 @@ async def restore_recorded_stages(store: Store, ledger: Ledger, generation: int,
 
 
 async def _require_identity(store: Store) -> tuple[Identity, ObjectMeta]:
-    found = await read_identity(store)
-    if found is None:
+    stored = await read_identity(store)
+    if stored is None:
         raise Fatal(f"{LAKE_JSON} is gone: another program deletes from this lake")
-    return found
+    return stored
 
 
 async def check_overwrite(

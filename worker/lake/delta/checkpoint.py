@@ -140,14 +140,14 @@ def _list_unneeded_temp_objects(table: str, listing: Listing, below: int) -> lis
 
     When N.json exists no process needs the temp object; above the checkpoint a writer may still use it.
     """
-    there = set(json_versions(listing))
+    versions = set(json_versions(listing))
     folder = f"{delta_log_path(table, '.tmp')}/"
     numbered = [
         (int(match[1]), meta.path)
         for meta in listing
         if meta.path.startswith(folder) and (match := _TEMPORARY.fullmatch(_file_name(meta.path)))
     ]
-    return [path for version, path in numbered if version in there and version < below]
+    return [path for version, path in numbered if version in versions and version < below]
 
 
 def _select_expired_objects(

@@ -142,8 +142,8 @@ async def _read_checkpoint_file(store: Store, files: LiveFiles, path: str) -> No
 def _add_action_columns(adds: pa.StructArray) -> Iterator[Sequence[Any]]:
     """Sizes, partition values and statistics; a writer may leave the statistics out."""
     for name in ("size", "partitionValues", "stats"):
-        there = adds.type.get_field_index(name) >= 0
-        yield pc.struct_field(adds, name).to_pylist(maps_as_pydicts="strict") if there else [None] * len(adds)
+        present = adds.type.get_field_index(name) >= 0
+        yield pc.struct_field(adds, name).to_pylist(maps_as_pydicts="strict") if present else [None] * len(adds)
 
 
 async def _read_names_before_checkpoint(store: Store, files: LiveFiles, base: int) -> None:

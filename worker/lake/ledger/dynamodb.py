@@ -144,14 +144,14 @@ class DynamoLedger:
         return self._lake_id
 
     async def read_enrollment(self) -> Enrollment | None:
-        found = await self._requests.get_item(lake_key(self._bound_lake_id))
-        return parse_enrollment(found) if found else None
+        item = await self._requests.get_item(lake_key(self._bound_lake_id))
+        return parse_enrollment(item) if item else None
 
     async def enroll_lake(self, lake: Enrollment, *, moved: bool = False) -> Enrollment:
         """Also lists the lake in the table, where `find_lakes_with_pending_stages` finds it."""
         self.shards = lake.shards
-        there = await self._requests.write_item(enroll_lake_action(self._bound_lake_id, lake, moved=moved))
-        return parse_enrollment(there) if there else lake
+        existing = await self._requests.write_item(enroll_lake_action(self._bound_lake_id, lake, moved=moved))
+        return parse_enrollment(existing) if existing else lake
 
     @property
     def _bound_lake_id(self) -> str:
@@ -164,23 +164,23 @@ class DynamoLedger:
 
     async def get_capture_items(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         scope = self._scope_of_generation(generation)
-        found = await self._requests.batch_get_items(scope.capture_key(capture_id) for capture_id in capture_ids)
-        return {id_from_key(item["pk"]): parse_capture_item(item) for item in found}
+        items = await self._requests.batch_get_items(scope.capture_key(capture_id) for capture_id in capture_ids)
+        return {id_from_key(item["pk"]): parse_capture_item(item) for item in items}
 
     async def _find_capture_holders(self, scope: Scope, captures: Iterable[Capture]) -> dict[str, str]:
-        found = await self._requests.batch_get_items(
+        items = await self._requests.batch_get_items(
             (scope.capture_key(capture.capture_id) for capture in captures), "pk", "stage_id"
         )
-        return {id_from_key(item["pk"]): item["stage_id"] for item in found}
+        return {id_from_key(item["pk"]): item["stage_id"] for item in items}
 
     async def _get_stage_attributes(
         self, scope: Scope, stage_ids: Iterable[str], *attributes: str
     ) -> dict[str, dict[str, Any]]:
         """Attributes of the stages that exist, by id."""
-        found = await self._requests.batch_get_items(
+        items = await self._requests.batch_get_items(
             (scope.stage_key(stage_id) for stage_id in stage_ids), "pk", *attributes
         )
-        return {id_from_key(item["pk"]): item for item in found}
+        return {id_from_key(item["pk"]): item for item in items}
 
     async def put_stage_if_absent(self, stage: Stage) -> dict[str, str]:
         if len(stage.captures) > MOST_CAPTURES:
@@ -279,8 +279,8 @@ class DynamoLedger:
         return True
 
     async def list_held_stages(self, generation: int) -> dict[str, str]:
-        found = await self._requests.query_partition(self._scope_of_generation(generation).held_partition)
-        return {item["sk"]: item["reason"] for item in found}
+        items = await self._requests.query_partition(self._scope_of_generation(generation).held_partition)
+        return {item["sk"]: item["reason"] for item in items}
 
     async def release_held_stages(self, generation: int) -> None:
         scope = self._scope_of_generation(generation)
@@ -323,14 +323,14 @@ class DynamoLedger:
 
     async def _reclaim_captures(self, scope: Scope, manifest: Manifest) -> None:
         """Give the manifest's stages their captures, whichever stage has them."""
-        mine = [(capture, stage.stage_id) for stage in manifest.stages for capture in stage.captures]
-        holders = await self._find_capture_holders(scope, (capture for capture, _ in mine))
+        owned = [(capture, stage.stage_id) for stage in manifest.stages for capture in stage.captures]
+        holders = await self._find_capture_holders(scope, (capture for capture, _ in owned))
         lost = await self._requests.apply_steps(
             Step(actions=[put_action(capture_attributes(scope, capture, stage_id), ABSENT)])
-            for capture, stage_id in mine
+            for capture, stage_id in owned
             if capture.capture_id not in holders
         )
-        for capture, stage_id in mine:
+        for capture, stage_id in owned:
             if holders.get(capture.capture_id, stage_id) != stage_id:
                 lost += await self._claim_capture(scope, capture, stage_id, holders[capture.capture_id])
         if lost:
@@ -384,17 +384,17 @@ class DynamoLedger:
 
     async def advance_head(self, batch: int) -> bool:
         request = uuid.uuid4().hex
-        there = await self._requests.write_item(advance_head_action(self._bound_lake_id, batch, request))
-        return there is None or there.get("moved_by") == request
+        existing = await self._requests.write_item(advance_head_action(self._bound_lake_id, batch, request))
+        return existing is None or existing.get("moved_by") == request
 
     async def read_lease(self) -> Lease:
-        found = await self._requests.get_item_coalesced(lease_key(self._bound_lake_id))
-        return Lease(owner=found.get("owner", ""), beat=found.get("beat", 0))
+        item = await self._requests.get_item_coalesced(lease_key(self._bound_lake_id))
+        return Lease(owner=item.get("owner", ""), beat=item.get("beat", 0))
 
     async def take_lease(self, seen: Lease, owner: str) -> bool:
         request = uuid.uuid4().hex
-        there = await self._requests.write_item(take_lease_action(self._bound_lake_id, seen, owner, request))
-        return there is None or there.get("taken_by") == request
+        existing = await self._requests.write_item(take_lease_action(self._bound_lake_id, seen, owner, request))
+        return existing is None or existing.get("taken_by") == request
 
 
 async def find_lakes_with_pending_stages(dynamo: DynamoClient, but: Collection[str] = ()) -> list[str]:

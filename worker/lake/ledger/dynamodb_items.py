@@ -221,8 +221,8 @@ def commit_capture_action(scope: Scope, capture_id: str, stage_id: str, batch: i
 
 def unstage_capture_action(scope: Scope, capture_id: str, stage_id: str) -> Action:
     """Delete a capture, if it belongs to this stage or does not exist."""
-    ours = "attribute_not_exists(#pk) OR #stage_id = :stage_id"
-    return delete_action(scope.capture_key(capture_id), ours, {"stage_id": stage_id})
+    condition = "attribute_not_exists(#pk) OR #stage_id = :stage_id"
+    return delete_action(scope.capture_key(capture_id), condition, {"stage_id": stage_id})
 
 
 def clear_stage_body_action(scope: Scope, stage_id: str, expires: int | None) -> Action:
@@ -259,7 +259,7 @@ def parse_enrollment(stored_item: Mapping[str, Any]) -> Enrollment:
 
 
 def take_lease_action(lake_id: str, seen: Lease, owner: str, taken_by: str) -> Action:
-    mine = {**lease_key(lake_id), "owner": owner, "beat": seen.beat + 1, "taken_by": taken_by}
+    item = {**lease_key(lake_id), "owner": owner, "beat": seen.beat + 1, "taken_by": taken_by}
     if seen == Lease():
-        return put_action(mine, ABSENT)
-    return put_action(mine, "#owner = :owner AND #beat = :beat", {"owner": seen.owner, "beat": seen.beat})
+        return put_action(item, ABSENT)
+    return put_action(item, "#owner = :owner AND #beat = :beat", {"owner": seen.owner, "beat": seen.beat})

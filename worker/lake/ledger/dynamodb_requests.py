@@ -99,16 +99,16 @@ class Requests:
 
     async def query_partition(self, pk: str, limit: int | None = None) -> list[dict[str, Any]]:
         """The first `limit` items of a partition, or all, in the order of their sort keys; strongly consistent."""
-        asked = request_expressions({"pk": pk}, KeyConditionExpression="#pk = :pk") | {"ConsistentRead": True}
+        arguments = request_expressions({"pk": pk}, KeyConditionExpression="#pk = :pk") | {"ConsistentRead": True}
         found_items: list[dict[str, Any]] = []
         while True:
             if limit is not None:
-                asked["Limit"] = limit - len(found_items)
-            answer = await self._dynamo.call_operation("Query", **asked)
+                arguments["Limit"] = limit - len(found_items)
+            answer = await self._dynamo.call_operation("Query", **arguments)
             found_items += map(from_attribute_values, answer.get("Items", []))
             if (limit is not None and len(found_items) >= limit) or "LastEvaluatedKey" not in answer:
                 return found_items
-            asked["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+            arguments["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     async def write_item(self, action: Action) -> dict[str, Any] | None:
         """One action. Returns None, or when its condition fails the existing item, {} without one.

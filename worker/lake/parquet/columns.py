@@ -290,20 +290,20 @@ def _encode_number_list(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, 
     bitmap = _buffer_as_array(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else np.zeros(1, np.uint8)
     first, held = int(offsets[0]), int(offsets[n]) - int(offsets[0])
     repetition, definition = np.empty(n + held, np.uint8), np.empty(n + held, np.uint8)
-    count, there = e.encode_list_levels(offsets, bitmap, bool(nulls), repetition, definition)
-    items = array.values.slice(first, held) if there == held else array.flatten()  # nulls may hold items too
+    count, item_count = e.encode_list_levels(offsets, bitmap, bool(nulls), repetition, definition)
+    items = array.values.slice(first, held) if item_count == held else array.flatten()  # nulls may hold items too
     if items.null_count:
         raise ValueError(f"column {entry.name}: items of a list must not be null")
-    chunk.nulls = count - there
+    chunk.nulls = count - item_count
     levels = [
         _prefix_with_length(_encode_rle_run(n, 0, 1)) if count == n else _bit_packed_levels(repetition[:count], 1)
     ]
     levels.append(_bit_packed_levels(definition[:count], 2))
-    if not there:
+    if not item_count:
         chunk.encodings = [PLAIN]
         chunk.append_page(levels, count, PLAIN)
         return chunk, ColumnRange(nulls=nulls)
     if items.offset:
         items = pa.concat_arrays([items, items[:0]])
-    _encode_integers(chunk, levels, count, _buffer_as_array(items.buffers()[1], np.int32, there))
+    _encode_integers(chunk, levels, count, _buffer_as_array(items.buffers()[1], np.int32, item_count))
     return chunk, ColumnRange(nulls=nulls)
