@@ -16,7 +16,7 @@ QUOTED = {
         "is damaged or is not a ledger",
         "creates an object twice: it ignores If-None-Match",
         "replaces an object that does not exist",
-        "Allow it for the role that runs this command: docs/setup.md lists the rights of each command",
+        "Allow it for the role that runs this command: docs/setup.md lists the permissions of each command",
         "the running Spark session is not configured for these lakes",
         "log stores on one table lose commits",
         "the jars for Spark are built with Maven, which is not installed",

@@ -144,6 +144,6 @@ def _translate_client_error(where: str, error: Any) -> Exception:
     if status == 403 or name.startswith("AccessDenied"):
         return NotAllowed(
             where,
-            f"{why}. Allow it for the role that runs this command: docs/setup.md lists the rights of each command",
+            f"{why}. Allow it for the role that runs this command: docs/setup.md lists the permissions of each command",
         )
     return Fatal(text)

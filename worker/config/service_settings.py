@@ -154,7 +154,7 @@ class FleetSettings(BaseSettings):
         False,
         description="In Kubernetes: write the work in progress to the pod's own annotation "
         "`controller.kubernetes.io/pod-deletion-cost`, so that idle pods are removed first. Needs the extra `cluster`, "
-        "POD_NAME and POD_NAMESPACE, and the right to patch pods.",
+        "POD_NAME and POD_NAMESPACE, and permission to patch pods.",
     )
     deletion_cost_interval: Seconds = Field(
         30.0,

@@ -164,7 +164,7 @@ def _judge_dead_letters(queue: QueueFacts) -> Iterator[Finding]:
     if queue.not_allowed is not None:
         yield error(
             f"the number of dead letters is not known: {queue.not_allowed} is not allowed",
-            "workers do not need this right; the policies `doctor` and `operator` have it (`pcaplake setup --policies`)",
+            "workers do not need this permission; the policies `doctor` and `operator` have it (`pcaplake setup --policies`)",
         )
         return
     if queue.dead_letters is None or queue.max_receives is None:

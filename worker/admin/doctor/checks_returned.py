@@ -42,7 +42,7 @@ async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> li
         return [
             warning(
                 f"batch {batch} waits until {len(owed)} captures are read again; whether they can be read is not known: {why}",
-                "run the doctor with the rights and the storage options of a worker",
+                "run the doctor with the permissions and the storage options of a worker",
             )
         ]
     if lost:

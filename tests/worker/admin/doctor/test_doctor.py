@@ -287,7 +287,7 @@ def queue_of(**facts: Any) -> QueueFacts:
         (queue_of(), "ok", "q: 3 visible, 2 in flight, 1 delayed", ""),
         (queue_of(visibility_timeout=10), "warning", "visibility timeout of 10 s", "60 s or more"),
         (queue_of(dead_letters=None, max_receives=None), "error", "until it is 96 h old", "pcaplake setup"),
-        (queue_of(dead_letters=None, not_allowed="SQS queue q-dead"), "error", "q-dead is not allowed", "do not need this right"),
+        (queue_of(dead_letters=None, not_allowed="SQS queue q-dead"), "error", "q-dead is not allowed", "need this permission"),
         (queue_of(max_receives=1), "warning", "after 1 receives", "3 or more"),
         (queue_of(retention=1_209_600), "warning", "keeps messages for 336 h", "14 days"),
         (
