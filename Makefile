@@ -94,7 +94,7 @@ torture: setup $(VENV)/.tools $(VENV)/.jars ## kill an ingest at 200 random mome
 	$(LONG) tests/spark_jobs --torture
 	PCAPLAKE_TEST_AWS=localstack $(LONG) tests/integration --torture
 
-soak: setup ## run a fleet with lost messages, failing services and killed workers at once (MINUTES=5)
+soak: setup ## run a fleet with lost messages, failing services and killed workers at the same time (MINUTES=5)
 	$(BIN)/python -m tests.integration.soak --minutes $(MINUTES)
 
 soak-spark: setup $(VENV)/.jars ## workers commit while Spark compacts, Z-orders, vacuums and reads; both get killed (MINUTES=5)

@@ -302,7 +302,8 @@ def command(
     partition_bytes: Annotated[str, typer.Option(metavar="SIZE", help="A task reads at most this much.")] = "1GB",
     wave: Annotated[int, typer.Option(metavar="N", min=1, help="Captures in one Spark job.")] = WAVE,
     flush_interval: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Longest time a merge window is open (60s).", show_default=False)
+        str | None,
+        typer.Option(metavar="TIME", help="Longest time that a window stays open (60s).", show_default=False),
     ] = None,
 ) -> Report:
     """Load existing captures into lakes, each row exactly once, with or without a running fleet.

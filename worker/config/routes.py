@@ -24,7 +24,7 @@ _KEYS = ("name", "bucket", "key", "lake", "profile", "vehicle_id", "vehicle_id_p
 EXAMPLE = """\
 routes:
   - bucket: fleet-raw                   # a shell pattern; `*` also matches `/`
-    key: "a/*.pcap*"                    # likewise; default: all keys
+    key: "a/*.pcap*"                    # a shell pattern; default: all keys
     lake: s3://lakes/a
     profile: profiles/a.yaml            # relative to this file
     vehicle_id_pattern: "a/(?P<vehicle_id>[^/]+)/"     # or `vehicle_id: test-bench-7`

@@ -171,7 +171,7 @@ METRICS: Mapping[str, Metric] = {
     ),
     "stages_held": _gauge_metric(
         "pcaplake_stages_held",
-        "Stages that cannot be committed as they are and wait for an operator; the log says why.",
+        "Held stages: they cannot be committed until an operator acts; the log says why.",
         lake=_LAKE,
     ),
     "captures_returned": _counter_metric(
@@ -207,7 +207,7 @@ METRICS: Mapping[str, Metric] = {
             "FilesMissing": "files of a stage are gone",
             "SetBack": "the table was dropped or restored to an older version, or a checkpoint lost its `txn`",
             "OutcomeUnknown": "the commit may have happened; the next attempt finds out",
-            "Hidden": "a checkpoint hides whether it happened",
+            "Hidden": "a checkpoint hides whether the commit happened",
             "Retryable": "timed out",
             "Fatal": "",
         },

@@ -186,7 +186,7 @@ class DynamoLedger:
         if len(stage.captures) > MOST_CAPTURES:
             raise Fatal(
                 f"stage {stage.stage_id} has {len(stage.captures)} captures, and a transaction of DynamoDB holds "
-                f"{MOST_CAPTURES}: close merge windows earlier"
+                f"{MOST_CAPTURES}: close windows earlier"
             )
         scope = self._scope_of_generation(stage.generation)
         actions = [
