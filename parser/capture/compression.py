@@ -1,6 +1,6 @@
-"""Decompresses a capture. The format is known by its magic number, never by the suffix of the file.
+"""Decompresses a capture. The magic number determines the format, not the suffix of the file.
 
-A compressed stream that is cut off or damaged ends there, and `DecompressedStream.broken` says why. Zstandard and LZ4 are
+A truncated or damaged stream ends there, and `DecompressedStream.broken` says why. Zstandard and LZ4 are
 decompressed block by block and gzip in small steps, so that all data before the damage is kept and memory is bounded by
 the format.
 """
@@ -20,7 +20,7 @@ GZIP, ZSTD, LZ4 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"
 SKIPPABLE = 0x184D2A50  # the first of 16 magic numbers of frames without data, the same in Zstandard and LZ4
 _BROKEN = (EOFError, zlib.error, zstandard.ZstdError, RuntimeError)
 _STEP = 1 << 18
-LZ4_BLOCK = 4 << 20  # most bytes of a block, compressed or not
+LZ4_BLOCK = 4 << 20  # largest block in bytes, compressed or not
 ZSTD_WINDOW = 128 << 20  # the largest window of a frame: that of `zstd -d` without --long or --memory
 
 
@@ -29,7 +29,7 @@ def _is_skippable_frame(magic: bytes) -> bool:
 
 
 class LookaheadSource:
-    """A binary stream that can be looked ahead in. Only `read` is needed of the file."""
+    """A binary stream with lookahead. The file only needs `read`."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file, self.held, self.at = file, b"", 0  # held[at:] has been read ahead
@@ -60,11 +60,11 @@ class LookaheadSource:
         return self.at < len(self.held)
 
     def take_exactly(self, size: int) -> bytes:
-        """Take exactly `size` bytes. Raises `EOFError` if there are fewer, and takes none then."""
+        """Take exactly `size` bytes. If there are fewer, raise `EOFError` and take none."""
         while len(self.held) - self.at < size:
             part = self.file.read(_STEP)
             if not part:
-                raise EOFError("it ends early")
+                raise EOFError("unexpected end of data")
             self.held, self.at = self.held[self.at :] + part, 0
         self.at += size
         return self.held[self.at - size : self.at]
@@ -87,11 +87,11 @@ class LookaheadSource:
         """Yield once for each frame with data, after its magic number."""
         while following := self.take_next_magic():
             if following != magic:
-                raise EOFError("other bytes follow it")
+                raise EOFError("other bytes follow the last frame")
             yield
 
     def decompress_block(self, frame: Any, head: bytes, size: int) -> Iterator[bytes]:
-        """Decompress a block of `size` bytes; of a block that is cut off, the part that was stored uncompressed."""
+        """Decompress a block of `size` bytes; of a truncated block, the part that is stored uncompressed."""
         try:
             body = self.take_exactly(size)
         except EOFError:
@@ -113,12 +113,12 @@ def _decompress_gzip(source: LookaheadSource) -> Iterator[bytes]:
             member, part = _inflate_chunk(member, source.take_lookahead(), _STEP)
             source.put_back(member.unused_data if member.eof else member.unconsumed_tail)
             if ended and not part and not member.eof:
-                raise EOFError("it ends early")
+                raise EOFError("unexpected end of data")
             yield part
 
 
 def _inflate_chunk(member: Any, data: bytes, room: int) -> tuple[Any, bytes]:
-    """(member, next bytes): at most `room` bytes, fewer if the data is damaged behind them."""
+    """(member, next bytes): at most `room` bytes, fewer if the data after them is damaged."""
     before = member.copy()
     try:
         return member, member.decompress(data, room)
@@ -130,9 +130,8 @@ def _inflate_chunk(member: Any, data: bytes, room: int) -> tuple[Any, bytes]:
 
 def _decompress_zstd(source: LookaheadSource) -> Iterator[bytes]:
     """Zstandard (RFC 8878): a block has at most 128 KB of data."""
-    decompressor = zstandard.ZstdDecompressor(
-        max_window_size=ZSTD_WINDOW
-    )  # making one takes as long as decompressing 50 small frames
+    # shared by all frames: creating one takes as long as decompressing 50 small frames
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
     for _ in source.iterate_frames(ZSTD):
         frame = decompressor.decompressobj()
         head = source.take_exactly(1)
@@ -159,7 +158,7 @@ def _decompress_lz4(source: LookaheadSource) -> Iterator[bytes]:
         yield frame.decompress(LZ4 + head)
         while size := source.take_unsigned_int(4):
             if size & 0x7FFFFFFF > LZ4_BLOCK:
-                raise EOFError(f"a block of {size & 0x7FFFFFFF} bytes: none has more than {LZ4_BLOCK}")
+                raise EOFError(f"a block of {size & 0x7FFFFFFF} bytes; the limit is {LZ4_BLOCK}")
             yield from source.decompress_block(
                 frame, size.to_bytes(4, "little"), (size & 0x7FFFFFFF) + (flags >> 4 & 1) * 4
             )
@@ -187,16 +186,14 @@ class DecompressedStream:
         self._parts: Iterator[bytes] | None = None
         self._part = memoryview(b"")
         skipped = _is_skippable_frame(self._source.held)
-        if skipped:  # zstd and LZ4 share them: the first frame with data decides
+        if skipped:  # both zstd and LZ4 have them; the first frame with data decides
             self._skip_leading_frames()
         for magic, (name, unpack) in PACKINGS.items():
             if self._source.held.startswith(magic) and not (skipped and magic == GZIP):
                 self.compression, self._parts = name, unpack(self._source)
         if skipped and self._parts is None:
-            self._parts, self.broken = (
-                iter(()),
-                self.broken or "skippable frames, and no frame of zstd or LZ4 after them",
-            )
+            self._parts = iter(())
+            self.broken = self.broken or "skippable frames without a frame of zstd or LZ4 after them"
 
     def _skip_leading_frames(self) -> None:
         """Skip the skippable frames at the start."""
@@ -231,7 +228,7 @@ class DecompressedStream:
 
 
 def require_capture_bytes(head: bytes, broken: str | None) -> None:
-    """Raise `CaptureError` if `head`, the first bytes, is empty. broken: why the stream ended early, or None."""
+    """Raise `CaptureError` if `head`, the first bytes, is empty. `broken`: why the stream ended early, or None."""
     if not head and broken is not None:
         raise CaptureError("broken_compression", broken)
     if not head:

@@ -1,4 +1,4 @@
-"""pcap files (draft-ietf-opsawg-pcap): one header, then records without any mark between them."""
+"""pcap files (draft-ietf-opsawg-pcap): one header, then records without marks between them."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class PcapReader:
     def decode_buffer(self, buffer: Any, end: int, ended: bool) -> Steps:
         """Decode the records of buffer[:end]; return the position of the first byte to keep, or -1.
 
-        buffer: uint8, with SLACK bytes behind `end`; ended: the file has no more bytes. -1: the length of a record cannot
-        be true. Nothing marks the next record, so the rest of the file is one unreadable region.
+        buffer: uint8, with SLACK bytes after `end`; ended: the file has no more bytes. -1: the length of a record is
+        impossible. Nothing marks the next record, so the rest of the file is one unreadable region.
         """
         yield from self.decoder.decode_records(buffer, 0, end, self.root, self.state.base)
         position = self.decoder.position

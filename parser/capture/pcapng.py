@@ -1,7 +1,7 @@
 """pcapng files (draft-ietf-opsawg-pcapng): sections, interfaces, and the search for the next block after garbage.
 
-The decoder reads packet blocks. It hands back section headers and interface descriptions unread, and stops where the
-length of a block cannot be true. A block carries its length at both ends, so the next whole one can be searched for.
+The decoder reads packet blocks. It returns section headers and interface descriptions unread, and stops at a block with an
+impossible length. Because a block has its length at both ends, the next complete block can be searched for.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MAGIC = b"\x0a\x0d\x0d\x0a"  # a section header, the same in both byte orders
 BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 BLOCK_LEAST, INTERFACE_LEAST = 12, 20  # bytes
 MICROSECONDS = 6  # if_tsresol of an interface that does not state it
-# packets, interfaces, names, statistics, journal, secrets, custom (copied or not): types that a block after garbage may have
+# block types accepted after garbage: packets, interfaces, names, statistics, journal, secrets, custom (copied or not)
 KNOWN_BLOCKS = np.array([containers.SECTION_HEADER, 1, 2, 3, 4, 5, 6, 9, 10, 0xBAD, 0x40000BAD], np.int64)
 SECTION_HEADERS = KNOWN_BLOCKS[:1]
-LONG_BLOCKS = (4, 5, 9, 10, 0xBAD, 0x40000BAD)  # may be longer than any packet; they are skipped
+LONG_BLOCKS = (4, 5, 9, 10, 0xBAD, 0x40000BAD)  # may be longer than any packet, and are then skipped
 MAX_INTERFACES = 1 << 16  # of a capture
-LONGEST_NAME = 256  # characters of an interface's name that are kept; a batch may repeat it in every row
+LONGEST_NAME = 256  # characters kept of an interface's name; a batch may repeat it in every row
 NOT_WHOLE, GARBAGE = 0, -1  # instead of the length of a block
 
 
@@ -64,7 +64,7 @@ class PcapngReader:
     def decode_buffer(self, buffer: Any, end: int, ended: bool) -> Steps:
         """Decode the blocks of buffer[:end]; return the position of the first byte to keep.
 
-        buffer: uint8, with SLACK bytes behind `end`; ended: the file has no more bytes.
+        buffer: uint8, with SLACK bytes after `end`; ended: the file has no more bytes.
         """
         position = 0
         while True:
@@ -78,7 +78,7 @@ class PcapngReader:
             if self.garbage_from is not None:
                 next_block = self._search_next_block(buffer, position, end)
                 if not ended and not 0 <= next_block <= end - encoding.LONGEST_BLOCK:
-                    return max(position, end - encoding.LONGEST_BLOCK)  # a block before it may not be whole yet
+                    return max(position, end - encoding.LONGEST_BLOCK)  # an earlier block may still be incomplete
                 position = next_block if next_block >= 0 else end
                 self._end_garbage_region(position)
                 if next_block < 0:
@@ -86,7 +86,7 @@ class PcapngReader:
             position = yield from self._decode_packet_blocks(buffer, position, end, ended)
             broken = self.decoder.status == encoding.BROKEN
             undecided = not ended and self._is_near_buffer_end(position, end)
-            # the length of a section header counts in its own byte order, which the decoder cannot know
+            # the length of a section header is in its own byte order, which the decoder does not know
             if self.decoder.status == encoding.PAUSED or (
                 end - position >= BLOCK_LEAST and _is_section_header(buffer, position)
             ):
@@ -105,14 +105,14 @@ class PcapngReader:
                 if not self._is_skippable_long_block(buffer, position):
                     position = self._begin_garbage_region(buffer, position, end)
                 continue
-            # the block is not whole
+            # the block is incomplete
             if ended and position < end:
                 self.state.record_truncation(position, end)
                 return end
             return position
 
     def _decode_packet_blocks(self, buffer: Any, position: int, end: int, ended: bool) -> Steps:
-        """Decode blocks of packets, also those whose closing length alone is wrong; return where the decoder stopped."""
+        """Decode packet blocks, including those where only the closing length is wrong; return where the decoder stopped."""
         trusted = -1
         while True:
             root, base = containers.BLOCK[self.order], self.state.base
@@ -129,12 +129,12 @@ class PcapngReader:
 
     @staticmethod
     def _is_near_buffer_end(position: int, end: int) -> bool:
-        """Whether the bytes behind `position` are too few to judge a wrong block: it is judged when more are there."""
+        """Whether too few bytes follow `position` to judge a broken block; it is judged when more have been read."""
         return end - position < 2 * encoding.LONGEST_BLOCK
 
     # -- garbage ------------------------------------------------------------------------------------------------------
     def _begin_garbage_region(self, buffer: Any, position: int, end: int) -> int:
-        """Return where the search for the next block begins."""
+        """Return the position where the search for the next block begins."""
         self.garbage_from = self.state.base + position
         self.garbage_head = buffer[position : min(position + RAW_BYTES, end)].tobytes()
         return position + 1
@@ -146,12 +146,12 @@ class PcapngReader:
         self.garbage_from = None
 
     def _search_next_block(self, buffer: Any, position: int, end: int) -> int:
-        """The position of the next whole block, or of the next section header in either byte order; or -1."""
+        """The position of the next complete block, or of the next section header in either byte order; -1 if there is none."""
         orders = ("<", ">") if self.sections == 0 else (self.order, ">" if self.order == "<" else "<")
         nearest = -1
         for order in orders:
             types = KNOWN_BLOCKS if order == self.order and self.sections else SECTION_HEADERS
-            until = end if nearest < 0 else nearest  # the time to read a file of garbage grows with its length alone
+            until = end if nearest < 0 else nearest  # keeps the time linear in the length of the garbage
             block_start = _find_next_block(buffer, position, until, end, order, types)
             nearest = block_start if block_start >= 0 else nearest
         return nearest
@@ -161,7 +161,7 @@ class PcapngReader:
         return int(block_type), int(length)
 
     def _is_followed_by_block(self, buffer: Any, position: int, end: int) -> bool:
-        """Whether another whole block, or the end, lies behind this one: then only its closing length is wrong."""
+        """Whether a complete block or the end follows this block: then only its closing length is wrong."""
         _, length = self._block_type_and_length(buffer, position)
         after = position + length
         if length & 3 or not BLOCK_LEAST <= length <= encoding.LONGEST_BLOCK or after > end:
@@ -169,7 +169,7 @@ class PcapngReader:
         return after == end or _find_next_block(buffer, after, after + 1, end, self.order, KNOWN_BLOCKS) == after
 
     def _is_skippable_long_block(self, buffer: Any, position: int) -> bool:
-        """Whether this is a block without packets that is longer than any packet: it is skipped."""
+        """Whether to skip this block, which is longer than any packet and of a type without packets."""
         block_type, length = self._block_type_and_length(buffer, position)
         if block_type in LONG_BLOCKS and length & 3 == 0 and length > encoding.LONGEST_BLOCK:
             self.bytes_to_skip = length
@@ -193,7 +193,7 @@ class PcapngReader:
             return GARBAGE
         if position + length > end:
             return NOT_WHOLE
-        # the decoder has compared the two lengths of the other blocks
+        # the decoder compares the two lengths of all other blocks
         if is_section and struct.unpack_from(order + "I", buffer, position + length - 4)[0] != length:
             self.decoder.record_file_fault("block", "bad_length", self.state.base + position)
         if is_section:
@@ -205,7 +205,7 @@ class PcapngReader:
         return int(length)
 
     def _begin_section(self, order: str) -> None:
-        """A new section: its interfaces are numbered from 0."""
+        """Start a new section, which numbers its interfaces from 0."""
         for number in range(int(self.decoder.state[encoding.INTERFACES])):
             self.decoder.claim_interface_link_type(number, None)
         self.order, self.sections = order, self.sections + 1

@@ -1,8 +1,8 @@
 """Capture files as Arrow batches.
 
-A capture is read in chunks, and the record at the end of a chunk is read again with the next one, so memory does not grow
-with the file. What is wrong inside a capture is a row of the table `faults`, with its offset; `CaptureError` is raised
-only if the bytes are not a capture at all.
+A capture is read in chunks, so memory does not grow with the file; a record that a chunk cuts is read with the next one.
+Damage inside a capture becomes a row of the table `faults`, with its offset. `CaptureError` is raised only if the bytes are
+not a capture.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from .compression import DecompressedStream, require_capture_bytes
 from .state import CaptureState, Interface, Region, Steps
 
 Batches = Iterator[tuple[str, pa.RecordBatch]]
-NOT_DECODED = ("captures", "quarantine")  # tables that do not come from packets: the worker writes them
+NOT_DECODED = ("captures", "quarantine")  # tables that the worker writes, not from packets
 DECODED = tuple(name for name in TABLES if name not in NOT_DECODED)
 RAW = "raw"
-MAX_PROGRAMS = 64  # compiled programs that are kept
+MAX_PROGRAMS = 64  # compiled programs to keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a capture was, known once it has been read.
+    """What was in a capture; known when all of it has been read.
 
     compression            "gzip", "zstd", "lz4" or None
-    bytes                  sum of the captured lengths of all packets
-    first_ts_ns, last_ts_ns   least and greatest time of a packet, ns since 1970; None if no packet has one
+    bytes                  total captured length of all packets
+    first_ts_ns, last_ts_ns   earliest and latest time of a packet, ns since 1970; None if no packet has a time
     truncated              the file ends inside a record, a block or a compressed stream
-    faults, rows           how many: by reason, by table
+    faults, rows           number of faults by reason, of rows by table
     regions                the first 64 regions that cannot be read
     """
 
@@ -90,7 +90,7 @@ _PROGRAMS: dict[Any, Program] = {}
 
 
 def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> Program:
-    """The compiled program of a profile and a choice of tables; compiled once and kept."""
+    """The compiled program for the ports of a profile and a choice of tables; cached."""
     key = (tuple(sorted(profile.udp_ports.items())), tuple(sorted(profile.tcp_ports.items())), tuple(tables), raw)
     if key not in _PROGRAMS:
         claims = [
@@ -106,11 +106,11 @@ def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> P
 
 
 class Capture:
-    """One capture, read once from its start to its end, as Arrow batches. `open_capture` makes it.
+    """One capture, read once from start to end as Arrow batches. Created by `open_capture`.
 
     format       "pcap" or "pcapng"
     interfaces   the interfaces found so far
-    summary      what the capture was; None until `batches()` has ended
+    summary      what was in the capture; None until `batches()` has ended
     """
 
     def __init__(
@@ -154,18 +154,18 @@ class Capture:
             return pcapng.PcapngReader(self._state, self._head)
         if magic in pcap.MAGICS:
             return pcap.PcapReader(self._state, self._head)
-        hint = self._stream.broken or "a capture is pcap or pcapng, also compressed as gzip, zstd or lz4"
+        hint = self._stream.broken or "captures are pcap or pcapng, optionally compressed with gzip, zstd or lz4"
         raise CaptureError("unknown_format", f"it starts with {magic.hex()}; {hint}")
 
     # -- reading --------------------------------------------------------------------------------------------------
     def batches(self) -> Batches:
-        """(table, batch) as batches fill up; the rows of each table are in the order of the capture.
+        """Yield (table, batch) for each full batch; the rows of each table are in the order of the capture.
 
-        String columns are dictionary<int32, string>. Raises `ValueError` at the second call, and `OSError` as the file
-        does.
+        String columns are dictionary<int32, string>. Raises `ValueError` at the second call, and `OSError` if reading the
+        file fails.
         """
         if self.summary is not None:
-            raise ValueError("a capture can be read once: open it again")
+            raise ValueError("a capture can be read once; open it again")
         stream, state, reader = self._stream, self._state, self._reader
         buffer = np.empty(self._chunk_bytes + SLACK, np.uint8)
         view = memoryview(buffer.data).cast("B")
@@ -265,7 +265,7 @@ def _columns_to_decode(table: str, columns: Sequence[str] | None, *, timed: bool
 
 
 def is_capture(file: BinaryIO) -> bool:
-    """Whether the first four bytes, unpacked if they are compressed, are those of pcap or pcapng. Moves the file on."""
+    """Whether the first four bytes, after decompression, are those of pcap or pcapng. Advances the file."""
     head = bytearray(4)
     DecompressedStream(file).fill_buffer(memoryview(head))
     return bytes(head) in (pcapng.MAGIC, *pcap.MAGICS)
@@ -282,10 +282,10 @@ def open_capture(
     raw: bool = False,
     options: ReadOptions = DEFAULT_OPTIONS,
 ) -> Capture:
-    """Open a pcap or pcapng capture, also one compressed with gzip, zstd or LZ4, to read it as Arrow batches.
+    """Open a pcap or pcapng capture, optionally compressed with gzip, zstd or LZ4, to read it as Arrow batches.
 
-    source               a path, or a binary file object, which is read from its current position forwards
-    tables               one table of `pcaplake.parser.TABLES`, or several; by default all that packets give
+    source               a path, or a binary file object, which is read forwards from its current position
+    tables               one table of `pcaplake.parser.TABLES`, or several; by default all that come from packets
     columns              the columns to read, of one table; by default all but `raw`
     profile              a `Profile`, or the path of its YAML file: ports, names of buses, vehicle id
     start_ns, end_ns     ns since 1970 (UTC): only rows with start_ns <= ts_ns < end_ns

@@ -1,4 +1,4 @@
-"""What the readers of pcap and pcapng share: the decoder, the interfaces, and which bytes cannot be read."""
+"""What the readers of pcap and pcapng share: the decoder, the interfaces, and the regions that cannot be read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 from pcaplake.parser.engine.decoder import Decoder
 from pcaplake.parser.engine.kernels import encoding
 
-Steps = Generator[tuple[str, pa.RecordBatch], None, int]  # batches as they fill up; then a position in the buffer
+Steps = Generator[tuple[str, pa.RecordBatch], None, int]  # yields full batches; returns a position in the buffer
 LINKTYPE_ETHERNET = 1
 ETHERNET_FCS = 4  # bytes
-OFFSET_LIMIT = 1 << 34  # seconds; an offset beyond it moves every timestamp out of range
-RAW_BYTES = 4096  # bytes of an unreadable region, or of a quarantined capture, that are kept
-MAX_REGIONS = 64  # unreadable regions of a capture that are listed
+OFFSET_LIMIT = 1 << 34  # seconds; a larger offset puts every timestamp out of range
+RAW_BYTES = 4096  # bytes to keep of an unreadable region or a quarantined capture
+MAX_REGIONS = 64  # unreadable regions to list for a capture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Interface:
     id           number within its pcapng section
     link_type    a LINKTYPE_ value of tcpdump.org
     resolution   the byte of the option if_tsresol: decimal or binary exponent of a tick
-    snaplen      most bytes of a packet that were captured, 0 for no limit
+    snaplen      largest number of bytes captured of a packet, 0 for no limit
     fcs          length of the frame check sequence as the file states it, 0 for none
     bus          name of the bus from the profile, or the interface's own name
     offset       seconds to add to each timestamp (if_tsoffset)
@@ -48,7 +48,7 @@ class Interface:
         return str(10 ** (9 - self.resolution)) if self.resolution <= 9 else f"1/10^{self.resolution - 9}"
 
     def clock_parameters(self, *, number: int, mode: int | None = None, factor: int = 0) -> list[int]:
-        """The row of the table `clocks` (`encoding.C_MODE` and on); number: of the interface in the whole capture."""
+        """The row of the table `clocks` (from `encoding.C_MODE`). `number`: of the interface within the whole capture."""
         if mode is None:
             exponent = self.resolution & 0x7F
             if self.resolution & 0x80:
@@ -57,7 +57,7 @@ class Interface:
                 mode, factor = encoding.TICKS_TIMES, 10 ** (9 - exponent)
             elif exponent <= 27:
                 mode, factor = encoding.TICKS_OVER, 10 ** (exponent - 9)
-            else:  # a 64-bit counter of such ticks does not reach the second nanosecond
+            else:  # a 64-bit counter of such ticks ends before 2 ns
                 mode, factor = encoding.TICKS_BINARY, 127
         # an Ethernet FCS has 4 bytes; writers count it in bytes, in 16-bit words or in bits
         fcs = ETHERNET_FCS if self.fcs and self.link_type == LINKTYPE_ETHERNET else 0
@@ -68,7 +68,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """Bytes that cannot be read: offset and length in the unpacked capture (-1: to its end), and the first 4 KB."""
+    """Bytes that cannot be read: offset and length in the decompressed capture (-1: to its end), and the first 4 KB."""
 
     offset: int
     length: int
@@ -82,17 +82,17 @@ class CaptureState:
         self, decoder: Decoder, interfaces: list[Interface], interface_buses: Mapping[str, str], *, base: int = 0
     ) -> None:
         self.decoder, self.interfaces, self.interface_buses = decoder, interfaces, interface_buses
-        self.base = base  # offset of the buffer in the unpacked capture
+        self.base = base  # offset of the buffer in the decompressed capture
         self.truncated = False
         self.regions: list[Region] = []
 
     def record_truncation(self, position: int, end: int) -> None:
-        """The file ends inside the record at `position` of the buffer; `end`: how far the buffer is filled."""
+        """The file ends inside the record at `position` of the buffer, which is filled up to `end`."""
         self.truncated = True
         self.decoder.record_file_fault("capture", "truncated", self.base + position, have=end - position)
 
     def record_lost_region(self, offset: int, length: int, raw: bytes) -> None:
-        """The region of the capture cannot be read (length -1: to its end). It is one fault; raw: its first bytes."""
+        """Record a region that cannot be read (length -1: to the end) as one fault. `raw`: its first bytes."""
         self.decoder.record_file_fault("capture", "unreadable", offset, have=length)
         if len(self.regions) < MAX_REGIONS:
             self.regions.append(Region(offset=offset, length=length, raw=raw))

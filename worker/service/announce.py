@@ -1,4 +1,4 @@
-"""Announces captures again in the queue, when the committer of a lake has lost their rows."""
+"""Sends messages for captures whose rows a lake has lost, so that a worker reads them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .queue import Queue
 
 
 async def announce_captures(queue: Queue, lake: str, captures: Sequence[Capture]) -> None:
-    """One message for each, which says that this lake is owed its rows. Retryable when some could not be sent."""
+    """Send one message for each capture, which names the lake that lacks its rows. Retryable when some were not sent."""
     # rule: returned captures are announced
     await queue.send(
         [
@@ -38,7 +38,7 @@ def create_queue_source(
     budget: Budget | None = None,
     fetch_config: FetchConfig | None = None,
 ) -> CaptureSource:
-    """The `Source` of the committer of one lake, by URI, in a fleet. `readers` by route's name."""
+    """The `Source` of the committer of the lake with this URI, in a fleet. `readers`: by the name of the route."""
 
     async def announce_in_queue(captures: Sequence[Capture]) -> None:
         await announce_captures(queue, lake, captures)

@@ -1,7 +1,7 @@
-"""How long it takes from an upload to a row that can be queried, as far as this process staged it.
+"""Measures the time from an upload until the rows can be queried, for captures that this process staged.
 
-Knows stages, and asks the ledger for one capture of each: a capture's item is small, a stage's may be large. A figure
-and nothing else: the two clocks are the store's and ours.
+Asks the ledger for one capture of each stage: the item of a capture is small, that of a stage may be large. Only for
+metrics: the object store and this process have different clocks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.meter import SILENT, Meter
 
-MOST = 100  # stages that are followed at once: a sample is enough
-EVERY = 0.5
+MOST = 100  # stages followed at once: a sample is enough
+EVERY = 0.5  # seconds
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A stage: one of its captures, and when each was uploaded, epoch seconds."""
+    """A stage: one of its captures, and the times of upload of all, epoch seconds."""
 
     capture_id: str
     uploaded: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Lag:
         self._open: dict[Lake, dict[str, _Followed]] = {lake: {} for lake in lakes.values()}
 
     def follow_stage(self, lake: Lake, stage_id: str, ref: ObjectRef) -> None:
-        """A capture is in this stage now."""
+        """Measure the stage, to which this capture belongs."""
         followed = self._open[lake]
         if ref.event_time is not None and (stage_id in followed or len(followed) < MOST):
             stage = followed.setdefault(stage_id, _Followed(capture_from_reference(ref).capture_id))
@@ -61,7 +61,7 @@ class Lag:
                     log.debug("%s", error)
 
     async def measure_landed_stages(self, lake: Lake) -> None:
-        """Those whose batch is in every table are measured, and forgotten."""
+        """Measure and forget the stages whose batch is in every table."""
         followed = self._open[lake]
         if not followed:
             return

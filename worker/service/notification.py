@@ -1,10 +1,10 @@
-"""What a message of the queue says: the body of a message -> references to the objects that were created, and back.
+"""Parses the body of a message into references to the objects that were created, and builds such bodies.
 
-Knows the envelopes: the S3 event (SQS directly, or SNS with raw delivery), SNS around it, EventBridge, and the test
-event that S3 sends when a notification is set up. Pure: must not know queues, stores, or what a capture is.
+Knows the envelopes: an S3 event (from S3, or from SNS with raw delivery), an SNS notification around it, EventBridge, and
+the test event that S3 sends when notifications are configured. Pure: must not know queues, stores, or what a capture is.
 
-S3 events carry keys percent-encoded once, with `+` or `%20` for a space (AWS; LocalStack); EventBridge carries them as
-they are. Structure: "Event message structure" and "EventBridge event message structure" of the S3 user guide.
+S3 events have percent-encoded keys, with `+` (AWS) or `%20` (LocalStack) for a space; EventBridge does not encode keys.
+Structure: "Event message structure" and "EventBridge event message structure" of the S3 user guide.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ CREATED = "ObjectCreated:"
 CREATED_BY_EVENTBRIDGE = "Object Created"
 FOLDER = "folder marker"
 TEST_EVENT = "s3:TestEvent"
-OWED = "pcaplake"  # field of a record, ours alone
+OWED = "pcaplake"  # field of a record that only pcaplake writes and reads
 _SHOWN = 200
 
 
 class BadNotification(PcaplakeError):
-    """A body that nobody here can read: the message is left alone, the redrive policy takes it to the dead letters."""
+    """The body cannot be read. The message is kept until the redrive policy moves it to the dead letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """`objects` were created; `ignored` counts by kind of event what was no creation of anything with content.
+    """`objects` were created. `ignored` counts the other events by kind.
 
-    `bad`: why the first of the records that cannot be read cannot be; the others are none the worse for it.
+    `bad`: the error of the first record that cannot be read; all other records are in `objects` and `ignored`.
     """
 
     objects: tuple[ObjectRef, ...] = ()
@@ -45,7 +45,7 @@ class Notification:
 
 
 def parse_notification(body: str) -> Notification:
-    """What a message says. BadNotification, with a short reason, when nothing in it can be read."""
+    """Parse the body of a message. Raises BadNotification when nothing in it can be read."""
     message = _require_object(_parse_json(body, "the body"), "the body")
     if message.get("Type") == "Notification" and "Message" in message:
         text = _require_text(message, "Message", "the SNS notification")
@@ -57,21 +57,19 @@ def parse_notification(body: str) -> Notification:
     if message.get("Event") == TEST_EVENT:
         return Notification(ignored={TEST_EVENT: 1})
     raise BadNotification(
-        f"neither an S3 event nor one of SNS or EventBridge: it has the keys {_shorten_for_display(list(message))}"
+        f"neither an S3 event nor one of SNS or EventBridge: its keys are {_shorten_for_display(list(message))}"
     )
 
 
 def build_s3_event(ref: ObjectRef) -> str:
-    """The event that S3 sends for a creation, of one that was not announced, or is once more; `parse` reads it back.
+    """The event that S3 would send for the creation of this object; `parse_notification` reads it.
 
-    `owed_to` goes with it in a field that S3 does not use: the routes may be others when it is read.
-
-    ValueError for what is in no bucket.
+    `owed_to` is in a field that S3 does not use. Raises ValueError for an object that is not in S3.
     """
     scheme, _, path = ref.uri.partition("://")
     bucket, _, key = path.partition("/")
     if scheme != "s3" or not bucket or not key:
-        raise ValueError(f"{ref.uri} is no object of S3")
+        raise ValueError(f"{ref.uri} is not an object in S3")
     object_fields = {
         "key": quote_plus(key, safe="/"),
         "size": None if ref.size == UNKNOWN_SIZE else ref.size,
@@ -99,7 +97,7 @@ def build_s3_event(ref: ObjectRef) -> str:
 
 def _parse_records(records: Any) -> Notification:
     if not isinstance(records, list) or not records:
-        raise BadNotification("Records is no list, or an empty one")
+        raise BadNotification("Records is not a list, or is empty")
     objects: list[ObjectRef] = []
     ignored: Counter[str] = Counter()
     bad: BadNotification | None = None
@@ -116,7 +114,7 @@ def _parse_records(records: Any) -> Notification:
 def _parse_record(raw_record: Any, where: str, objects: list[ObjectRef], ignored: Counter[str]) -> None:
     record = _require_object(raw_record, where)
     version = str(record.get("eventVersion", "2"))
-    if version.partition(".")[0] != "2":  # S3 promises: what breaks readers raises the major version
+    if version.partition(".")[0] != "2":  # S3 raises the major version for incompatible changes
         raise BadNotification(f"{where} has the event version {_shorten_for_display(version)}, not 2.x")
     name = _require_text(record, "eventName", where).removeprefix("s3:")
     if not name.startswith(CREATED):
@@ -169,7 +167,7 @@ def _parse_eventbridge_event(event: Mapping[str, Any]) -> Notification:
 
 
 def _append_unless_folder(ref: ObjectRef, objects: list[ObjectRef], ignored: Counter[str]) -> None:
-    """An empty object named like a folder is what consoles and file managers leave: no capture."""
+    """Consoles and file managers create empty objects named like folders."""
     if ref.uri.endswith("/") and ref.size == 0:
         ignored[FOLDER] += 1
     else:
@@ -198,8 +196,10 @@ def _build_reference(
         _optional_text(version_id, f"{where}: version"),
     )
     for name in (uri, etag, version_id):
-        if any("\ud800" <= letter <= "\udfff" for letter in name):  # JSON can say half a letter, no store can
-            raise BadNotification(f"{where} has a name that is no Unicode: {_shorten_for_display(name)}")
+        if any(
+            "\ud800" <= letter <= "\udfff" for letter in name
+        ):  # JSON allows half of a surrogate pair, stores do not
+            raise BadNotification(f"{where} has a name that is not valid Unicode: {_shorten_for_display(name)}")
     return ObjectRef(
         uri=uri,
         size=UNKNOWN_SIZE if size is None else size,
@@ -216,15 +216,15 @@ def _decode_key(key: str, where: str) -> str:
     try:
         return unquote_plus(key, errors="strict")
     except UnicodeDecodeError as error:
-        raise BadNotification(f"{where} has a key that is no UTF-8: {_shorten_for_display(key)}") from error
+        raise BadNotification(f"{where} has a key that is not valid UTF-8: {_shorten_for_display(key)}") from error
 
 
 def _parse_event_time(value: Any) -> datetime | None:
-    """Only for measuring the lag: no event is refused for its time."""
+    """None if it cannot be read: the time only serves to measure the lag."""
     try:
         time = datetime.fromisoformat(value)
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):  # the last: at either end of the calendar
+    except (TypeError, ValueError, OverflowError):  # OverflowError: outside the calendar
         return None
 
 
@@ -232,25 +232,25 @@ def _parse_json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadNotification(f"{what} is no JSON: {_shorten_for_display(text)}") from error
+        raise BadNotification(f"{what} is not JSON: {_shorten_for_display(text)}") from error
 
 
 def _require_object(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise BadNotification(f"{what} is no JSON object: {_shorten_for_display(value)}")
+        raise BadNotification(f"{what} is not a JSON object: {_shorten_for_display(value)}")
     return value
 
 
 def _require_text(raw: Mapping[str, Any], name: str, where: str) -> str:
     value = raw.get(name)
     if not isinstance(value, str) or not value:
-        raise BadNotification(f"{where}: {name} is {_shorten_for_display(value)}, not a text")
+        raise BadNotification(f"{where}: {name} is {_shorten_for_display(value)}, not a string")
     return value
 
 
 def _optional_text(value: Any, what: str) -> str:
     if not isinstance(value, str | None):
-        raise BadNotification(f"{what} is {_shorten_for_display(value)}, not a text")
+        raise BadNotification(f"{what} is {_shorten_for_display(value)}, not a string")
     return value or ""
 
 

@@ -1,16 +1,18 @@
-"""Which messages may have ended the process that had them before, and when one of them may be worked on.
+"""Which messages may have ended the process that had them before, and when each may be worked on.
 
-A message that comes again may be the one that cost a process its life: for memory, most of all. Each receipt counts for
-the redrive policy, so a process that dies takes a receipt from every message it holds. Hence a suspect is worked on while
-nothing else is: first all others end, those that came least often before those that came more often (who ends a process
-is in each of its deaths, so it came most often), in an order that every receipt draws anew where that is equal.
-Meanwhile nothing is received, and after that one message at a time, until some in a row were no suspects: those that a dead
-process held come again together, and who waits beside the one that ends processes loses a receipt. So it is at a process's
-start, too. A number of messages and not a time: where suspects keep coming, a time would never be over, and where they
-do not, it would slow down work for nothing.
+A message that is delivered again may be the one that ended a process, most often by using too much memory. Each receive
+counts for the redrive policy, and a process that dies uses up one receive of every message it holds. Therefore:
 
-What this process gave back itself ended nobody: after an outage it is as good as new. What other processes gave back
-cannot be told from what they died of, so after an outage of a fleet each of its messages is read alone, once.
+1. A suspect begins only when the process holds nothing but suspects. Of those, the one with the fewest receives begins
+   first: the message that ends processes was there at each death, so it has the most. Ties are in random order, drawn
+   anew at each receive.
+2. Meanwhile the process receives nothing. Afterwards it receives one message at a time, until FRESH messages in a row are
+   no suspects: the messages of a dead process come back together, and each that waits beside the harmful one would lose
+   another receive. The same holds when a process starts. The limit is a number and not a time: while suspects keep coming,
+   a time would never pass, and without suspects it would only slow the process down.
+
+A message that this process gave back itself is not a suspect. A message that another process gave back cannot be told
+from one that ended it, so after an outage of a whole fleet each message is handled alone, once.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from typing import Protocol
 
 from .queue import Delivery
 
-FRESH = 5  # messages in a row that are no suspects, after which more than one is received at a time
-REMEMBERED = 10_000  # messages that were given back
+FRESH = 5  # messages in a row without a suspect, after which more than one is received at a time
+REMEMBERED = 10_000  # messages given back
 
 
 class HeldMessage(Protocol):
-    """A message in hand."""
+    """A message that the process holds. `luck` orders messages with the same number of receives."""
 
     @property
     def delivery(self) -> Delivery: ...
@@ -40,20 +42,20 @@ class HeldMessage(Protocol):
 
 
 class Suspects:
-    """What one process knows of the messages that it received."""
+    """What one process knows about the messages that it received."""
 
     def __init__(self) -> None:
         self._given_back: OrderedDict[str, int] = OrderedDict()
         self._fresh = 0  # messages since the last suspect, or since the start
 
     def classify_delivery(self, delivery: Delivery) -> tuple[bool, int]:
-        """Is it a suspect, and its place among those that came as often."""
+        """Whether it is a suspect, and its place among suspects with the same number of receives."""
         suspect = delivery.receive_count > 1 + self._given_back.get(delivery.message_id, 0)
         self._fresh = 0 if suspect else self._fresh + 1
         return suspect, zlib.crc32(delivery.receipt_handle.encode())
 
     def note_given_back(self, delivery: Delivery) -> None:
-        """This process is alive, and has had it."""
+        """The message did not end this process, so its next receive does not make it a suspect."""
         self._given_back[delivery.message_id] = delivery.receive_count
         self._given_back.move_to_end(delivery.message_id)
         if len(self._given_back) > REMEMBERED:
@@ -66,7 +68,7 @@ class Suspects:
 
     @staticmethod
     def may_begin_work(message: HeldMessage, held: Iterable[HeldMessage], asked: int) -> bool:
-        """asked: messages that may still come."""
+        """`asked`: messages that pending polls may bring."""
         if not message.suspect:
             return True
         others = [other for other in held if other is not message]

@@ -220,7 +220,8 @@ def test_skippable_frames_and_nothing_that_can_be_unpacked() -> None:
     for cut in range(4, len(first)):
         with pytest.raises(CaptureError, match="skippable frame"):
             open_capture(io.BytesIO(first[:cut]))
-    assert unpack(first + PACKERS["zstd"](PLAIN) + PACKERS["lz4"](PLAIN)) == (PLAIN, "zstd: other bytes follow it")
+    mixed = first + PACKERS["zstd"](PLAIN) + PACKERS["lz4"](PLAIN)
+    assert unpack(mixed) == (PLAIN, "zstd: other bytes follow the last frame")
 
 
 @pytest.mark.slow

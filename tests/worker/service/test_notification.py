@@ -133,7 +133,7 @@ def test_an_event_says_what_it_was_made_from(ref: ObjectRef) -> None:
 
 @pytest.mark.parametrize("uri", ["file:///a/b.pcap", "s3://raw", "s3://raw/", "s3:///key", "memory:///raw/key"])
 def test_no_event_for_what_is_in_no_bucket(uri: str) -> None:
-    with pytest.raises(ValueError, match="no object"):
+    with pytest.raises(ValueError, match="not an object in S3"):
         build_s3_event(ref(uri))
 
 
@@ -182,37 +182,37 @@ def test_times_are_utc() -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "no JSON object"),
-        ("7", "no JSON object"),
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a JSON object"),
+        ("7", "not a JSON object"),
         ("{}", "neither an S3 event"),
         (json.dumps({"Type": "SubscriptionConfirmation", "Message": "x"}), "neither an S3 event"),
         (json.dumps({"Event": "s3:OtherEvent"}), "neither an S3 event"),
-        (sns("no JSON"), "the SNS message is no JSON"),
-        (sns("[]"), "the SNS message is no JSON object"),
+        (sns("no JSON"), "the SNS message is not JSON"),
+        (sns("[]"), "the SNS message is not a JSON object"),
         (json.dumps({"Type": "Notification", "Message": 7}), "Message is 7"),
         (s3_event(), "Records"),
         (json.dumps({"Records": {"s3": 1}}), "Records"),
         (json.dumps({"Records": ["x"]}), "record 0"),
         (s3_event({**record(), "eventName": None}), "eventName"),
         (s3_event({**record(), "eventVersion": "3.0"}), "event version '3.0'"),
-        (s3_event(record(key="%ff%fe")), "no UTF-8"),
+        (s3_event(record(key="%ff%fe")), "not valid UTF-8"),
         (s3_event(record(key="")), "key is ''"),
-        (s3_event(record(key="\ud800")), "no Unicode"),
+        (s3_event(record(key="\ud800")), "not valid Unicode"),
         (s3_event(record(size="12")), "size '12'"),
         (s3_event(record(size=-1)), "size -1"),
         (s3_event(record(size=True)), "size True"),
         (s3_event(record(size=1.5)), "size 1.5"),
         (s3_event(record(eTag=7)), "etag is 7"),
-        (s3_event(record(eTag="\ud800")), "no Unicode"),
-        (s3_event(record(versionId="\ud800")), "no Unicode"),
+        (s3_event(record(eTag="\ud800")), "not valid Unicode"),
+        (s3_event(record(versionId="\ud800")), "not valid Unicode"),
         (s3_event(record(versionId={"a": 1})), "version is"),
         (s3_event({**record(), "s3": {"bucket": {}, "object": {"key": "a"}}}), "name is None"),
         (s3_event({**record(), "s3": {"bucket": {"name": "a/b"}, "object": {"key": "a"}}}), "bucket 'a/b'"),
         (eventbridge().replace("aws.s3", "aws.ec2"), "from 'aws.ec2'"),
-        (eventbridge("\udfff"), "no Unicode"),
+        (eventbridge("\udfff"), "not valid Unicode"),
         (eventbridge(size=[]), "size []"),
     ],
 )

@@ -1,9 +1,9 @@
-"""Where captures are announced: the port of a queue that delivers at least once, and nothing in order.
+"""The port of a message queue that delivers at least once and in any order.
 
-Knows what a delivery is and what may be done with it. Must not know what is in a message, nor what becomes of it.
+Knows deliveries and what can be done with them. Must not know what is in a message.
 
-A received message is hidden for the visibility timeout and then delivered again, unless it was deleted. Nothing here is
-needed for safety: a message that comes twice is found in the ledger. Every operation may be done twice.
+A received message is hidden for the visibility timeout and then delivered again, unless it was deleted. Exactly once does
+not depend on the queue: the ledger knows the captures of a message that comes twice. Every operation can be repeated.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONGEST_VISIBILITY = 12 * 3600
-"""Seconds for which a message can be hidden after one receipt, in all; SQS allows no more."""
+"""Total seconds for which a message can be hidden after one receive; the limit of SQS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One receipt of a message; another receipt has another `receipt_handle`, and this one is worth nothing then.
+    """One receive of a message. After the next receive, this `receipt_handle` has expired.
 
-    `receive_count`: 1 the first time, and about right. `sent_at`: epoch seconds by the queue's clock.
+    `receive_count`: approximate, 1 the first time. `sent_at`: epoch seconds by the queue's clock.
     """
 
     message_id: str
@@ -32,10 +32,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """What became of each delivery.
+    """The outcome for each delivery.
 
-    `lost`: the receipt is not valid any more, the message is somebody else's or gone; it will never work again.
-    `failed`: not done or not known, after some attempts; it may work later, and if not the message comes back.
+    `lost`: the receipt handle has expired, because another process has the message or it was deleted; do not try again.
+    `failed`: not done, or unknown, after several attempts; trying again may succeed, and if not, the message comes back.
     """
 
     done: tuple[Delivery, ...] = ()
@@ -45,7 +45,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """How many messages there are, about."""
+    """Approximate numbers of messages."""
 
     visible: int
     in_flight: int
@@ -53,10 +53,10 @@ class Attributes:
 
 
 class Queue(ABC):
-    """`visibility_timeout`: the queue's own, seconds, as last read. Methods raise
+    """`visibility_timeout`: that of the queue, in seconds, as last read. Methods raise
 
-    Retryable   it may work the next time; messages that were on their way come back. Never `delete` and `extend`
-    Fatal       no such queue, no permission
+    Retryable   it may work the next time; `delete` and `change_visibility_timeout` return `failed` instead
+    Fatal       the queue does not exist, or permission is missing
     """
 
     name: str
@@ -66,31 +66,31 @@ class Queue(ABC):
     async def receive(self, limit: int, wait: float) -> list[Delivery]:
         """Up to `limit` messages (1 to 10), waiting up to `wait` seconds (0 to 20) for the first.
 
-        When it is cancelled, what was about to be delivered is hidden until the visibility timeout is over.
+        After a cancellation, messages that were on their way stay hidden for the visibility timeout.
         """
 
     @abstractmethod
     async def send(self, bodies: Sequence[str]) -> None:
-        """They are in the queue when this returns. Any number, each at most 1 MiB.
+        """Send any number of messages, each at most 1 MiB.
 
-        Retryable when some were not sent, or nobody knows: others were. Who sends all of them again doubles those.
+        Raises Retryable when some were not sent, or may not have been. Sending all again duplicates the others.
         """
 
     @abstractmethod
     async def delete(self, deliveries: Sequence[Delivery]) -> BatchResult:
-        """They never come back. Any number."""
+        """Delete any number of messages for good."""
 
     @abstractmethod
     async def change_visibility_timeout(self, deliveries: Sequence[Delivery], seconds: float) -> BatchResult:
-        """Hide them for `seconds` from now on; 0 delivers them again at once. Any number."""
+        """Hide any number of messages for `seconds` from now; 0 delivers them again at once."""
 
     async def release_message(self, delivery: Delivery, seconds: float) -> None:
-        """Have it delivered again after `seconds`. When that cannot be arranged it comes at its old time."""
+        """Have it delivered again after `seconds`. If that fails, it comes back after the visibility timeout."""
         await self.change_visibility_timeout([delivery], seconds)
 
     @abstractmethod
     async def read_attributes(self) -> Attributes:
-        """Also reads the visibility timeout anew."""
+        """Also updates `visibility_timeout`."""
 
     @abstractmethod
     async def close(self) -> None: ...

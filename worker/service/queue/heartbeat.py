@@ -1,7 +1,7 @@
-"""Keeping messages hidden while they are waited for and worked on, and how long to hide one that failed.
+"""Keeps messages hidden in the queue while this process works on them.
 
-Knows the port of the queue and two clocks' worth of arithmetic. Saves work only: when a heartbeat is late or lost, the
-message is delivered to somebody else too, and the ledger finds that out.
+Only saves work: if a heartbeat is late or lost, another process receives the message, too, and the ledger decides whose
+rows count.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from . import LONGEST_VISIBILITY, Delivery, Queue
 log = logging.getLogger(__name__)
 
 CAP = LONGEST_VISIBILITY - 60
-"""The longest cap, seconds: the queue began to count before its answer came."""
+"""Longest cap in seconds: the queue starts counting before its response arrives."""
 _FRACTION = 1 / 3
 _JITTER = 0.1
-_AGAIN = 1 / 4  # of the interval, after a heartbeat that was not carried out
+_AGAIN = 1 / 4  # share of the interval after a failed heartbeat
 
 _Lost = Callable[[Delivery], None]
 
@@ -37,10 +37,10 @@ class _Watched:
 
 
 class Heartbeats:
-    """One task (`run`) extends every message that is watched, each third of the queue's visibility timeout.
+    """One task (`run`) extends all watched messages, every third of the queue's visibility timeout.
 
-    `cap`: seconds from its receipt after which a message is extended no more, 12 hours at most. `clock`: monotonic
-    seconds; `sleep` goes with it; `uniform(low, high)` is the jitter.
+    `cap`: seconds after its receive until which a message is extended, at most 12 hours. `clock`: monotonic seconds;
+    `sleep` uses the same clock; `uniform(low, high)` is the jitter.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class Heartbeats:
         return len(self._watched)
 
     def watch_delivery(self, delivery: Delivery, lost: _Lost) -> None:
-        """From its receipt on. `lost` is called, once and from `run`, when it cannot be kept hidden any longer.
+        """Extend it from now on. When that is no longer possible, `run` calls `lost` once and stops watching it.
 
-        It is not watched any more then; its work may be given up or finished, as is cheaper.
+        The work may then be given up or finished, whichever is cheaper.
         """
         self._watched[delivery.receipt_handle] = _Watched(delivery, self._clock(), lost)
 
     def forget_delivery(self, delivery: Delivery) -> None:
-        """Deleted, released, or lost: all the same."""
+        """Stop extending it: it was deleted or released."""
         self._watched.pop(delivery.receipt_handle, None)
 
     async def run(self) -> None:
-        """Until it is cancelled; Fatal as the queue raises it."""
+        """Until it is cancelled. Raises Fatal as the queue does."""
         well = True
         while True:
             interval = self._queue.visibility_timeout * _FRACTION * (1 if well else _AGAIN)
@@ -80,13 +80,13 @@ class Heartbeats:
             well = await self.send_heartbeats()
 
     async def send_heartbeats(self) -> bool:
-        """Extend everything watched, once -> whether all of it was carried out."""
+        """Extend all watched messages once; returns whether that succeeded for all."""
         now = self._clock()
         due: dict[int, list[Delivery]] = {}
         for watched in list(self._watched.values()):
             left = self._cap - (now - watched.since)
             if left <= 0:
-                self._drop_lost_deliveries([watched.delivery], "its time is over")
+                self._drop_lost_deliveries([watched.delivery], "the cap is reached")
             else:
                 due.setdefault(math.ceil(min(left, self._queue.visibility_timeout)), []).append(watched.delivery)
         well = True
@@ -98,13 +98,13 @@ class Heartbeats:
                 ("failed", result.failed),
             ):
                 self._meter.count("heartbeats", len(affected), outcome=outcome)
-            self._drop_lost_deliveries(result.lost, "somebody else has it, or it is gone")
+            self._drop_lost_deliveries(result.lost, "the receipt handle has expired")
             well = well and not result.failed
         return well
 
     def _drop_lost_deliveries(self, deliveries: Iterable[Delivery], why: str) -> None:
         for delivery in deliveries:
             watched = self._watched.pop(delivery.receipt_handle, None)
-            if watched is not None:  # else it was finished in the meantime
-                log.info("message %s is lost: %s", delivery.message_id, why)
+            if watched is not None:  # otherwise it was finished meanwhile
+                log.info("message %s is no longer kept hidden: %s", delivery.message_id, why)
                 watched.lost(delivery)

@@ -1,9 +1,9 @@
 """The queue in SQS.
 
-Knows aiobotocore (the extra `aws`) and what SQS answers, and says it in worker/errors.py. Endpoint, region and
-credentials are what botocore finds. The queue's URL is asked for by name at every start and never kept.
+Knows aiobotocore (the extra `aws`) and translates responses of SQS to worker/errors.py. Endpoint, region and credentials
+are those that botocore finds. The URL of the queue is looked up by its name at every start.
 
-Long polls have a client of their own: they hold their connections for 20 seconds, and nothing else may wait for one.
+Long polls have a client of their own, because they occupy their connections for 20 seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCH = 10
 LONGEST_WAIT = 20
 log = logging.getLogger(__name__)
 
-_SENDS = 8  # batches on their way at once
+_SENDS = 8  # batches sent at once
 _WHILE_ENTRIES_FAIL = retry.Policy(
     stop=retry.after_attempts(3), first=0.25, longest=0.5, on=retry_if_result(lambda failed: failed is not None)
 )
@@ -71,7 +71,7 @@ class SqsQueue(Queue):
     ) -> Self:
         """The queue `name` of this account, or of another one (`account`: its 12 digits).
 
-        Fatal without the extra `aws`, a region, credentials, permission, or when there is no such queue.
+        Raises Fatal when the queue, the extra `aws`, a region, credentials or permission are missing.
         """
         try:
             from aiobotocore.config import AioConfig
@@ -90,7 +90,7 @@ class SqsQueue(Queue):
                 ]
             except (BotoCoreError, ValueError) as error:
                 raise Fatal(
-                    f"no client for the queue {name}: {error} Set AWS_REGION and, for another endpoint, "
+                    f"the queue {name} cannot be opened: {error} Set AWS_REGION and, for another endpoint, "
                     "AWS_ENDPOINT_URL_SQS"
                 ) from error
             queue = cls(name, polls, acts, stack, meter=meter)
@@ -146,7 +146,7 @@ class SqsQueue(Queue):
         if self.visibility_timeout < 1:
             raise Fatal(
                 f"the queue {self.name} has a visibility timeout of 0 s: its messages would be delivered again at once; "
-                "set it to 60 s or more"
+                "set it to at least 60 s"
             )
         visible, in_flight, delayed = (int(values.get(name, 0)) for name in counts)
         return Attributes(visible=visible, in_flight=in_flight, delayed=delayed)
@@ -156,9 +156,9 @@ class SqsQueue(Queue):
 
     # -- batches --------------------------------------------------------------------------------------------------
     async def _send_batch(self, bodies: Sequence[str]) -> str | None:
-        """One batch; what failed is sent again, and nothing else -> why some of it is not in the queue, None: it is."""
+        """Send one batch, and what failed of it again -> why some messages are not in the queue; None: all are."""
         left = dict(zip(map(str, range(BATCH)), bodies, strict=False))
-        why = "no answer says so"
+        why = "the response does not list them as sent"
 
         async def send_remaining() -> str | None:
             nonlocal why
@@ -175,7 +175,7 @@ class SqsQueue(Queue):
     async def _apply_in_batches(
         self, operation: str, call: Callable[..., Any], deliveries: Sequence[Delivery], parameters: Mapping[str, Any]
     ) -> BatchResult:
-        """All batches at once, as far as there are connections; one that fails says nothing about the others."""
+        """All batches at once, as far as connections allow; each succeeds or fails by itself."""
         parts = [deliveries[at : at + BATCH] for at in range(0, len(deliveries), BATCH)]
         ends = await asyncio.gather(
             *(self._apply_batch(operation, call, part, parameters) for part in parts), return_exceptions=True
@@ -215,7 +215,7 @@ class SqsQueue(Queue):
 
         try:
             await _WHILE_ENTRIES_FAIL.run(apply_to_remaining)
-        except Retryable as error:  # botocore has tried it several times
+        except Retryable as error:  # after the retries of botocore
             log.warning("%s", error)
         return BatchResult(done=tuple(done), lost=tuple(lost), failed=tuple(left.values()))
 
@@ -228,12 +228,17 @@ class SqsQueue(Queue):
         self._meter.count("requests", service="sqs", operation=operation)
         try:
             yield
-        except (ClientError, BotoCoreError, HttpError, OSError) as error:  # an answer cut off is not botocore's
+        except (
+            ClientError,
+            BotoCoreError,
+            HttpError,
+            OSError,
+        ) as error:  # a response that breaks off is not an error of botocore
             self._meter.count("request_failures", service="sqs", operation=operation)
             if isinstance(error, ClientError):
                 raise _error_of_response(where, error.response) from error
             if isinstance(error, NoCredentialsError | PartialCredentialsError):
-                raise Fatal(f"{where}: {error}; give credentials in one of the ways that boto3 reads") from error
+                raise Fatal(f"{where}: {error}; provide credentials in one of the ways that boto3 supports") from error
             raise Retryable(f"{where}: {error!r}") from error
 
 
@@ -249,7 +254,7 @@ def _parse_delivery(message: Mapping[str, Any]) -> Delivery:
 
 
 def _normalize_error_code(raw: Any) -> str:
-    """`AWS.SimpleQueueService.NonExistentQueue` and `NonExistentQueue` are one."""
+    """`AWS.SimpleQueueService.NonExistentQueue` -> `NonExistentQueue`."""
     return str(raw or "").rpartition(".")[2].rpartition("#")[2]
 
 
@@ -258,7 +263,7 @@ def _describe_failed_entry(entry: Mapping[str, Any]) -> str:
 
 
 def _is_permanent_failure(entry: Mapping[str, Any]) -> bool:
-    """It is the request that is wrong: a receipt that has become worthless, or twelve hours that are over."""
+    """The request itself is wrong: the receipt handle has expired, or the 12 hours have passed."""
     return bool(entry.get("SenderFault")) and _normalize_error_code(entry.get("Code")) not in _THROTTLED
 
 
@@ -270,9 +275,9 @@ def _error_of_response(where: str, response: Mapping[str, Any]) -> Exception:
     if code in _THROTTLED or status >= 500:
         return Retryable(text)
     if code in _NO_QUEUE:
-        return Fatal(f"{text} Make the queue with `pcaplake setup`, or name the right queue, region and endpoint")
+        return Fatal(f"{text} Create the queue with `pcaplake setup`, or correct its name, region or endpoint")
     if code in _CREDENTIALS:
-        return Fatal(f"{text} Give valid credentials in one of the ways that boto3 reads, and check the clock")
+        return Fatal(f"{text} Provide valid credentials in one of the ways that boto3 supports, and check the clock")
     if status == 403 or code.startswith(("AccessDenied", "Kms")):
-        return Fatal(f"{text} Allow it: `pcaplake setup` prints the policies that are needed")
+        return Fatal(f"{text} Permission is missing: `pcaplake setup` prints the required policies")
     return Retryable(text)

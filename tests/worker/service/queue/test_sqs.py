@@ -220,6 +220,6 @@ def test_some_messages_that_cannot_be_sent_do_not_stop_the_others() -> None:
 
 def test_an_answer_that_names_nothing_is_none() -> None:
     one, client = queue({}, {}, {})
-    with pytest.raises(Retryable, match="no answer"):
+    with pytest.raises(Retryable, match="does not list them"):
         asyncio.run(one.send(["a"]))
     assert len(client.asked) == 3
