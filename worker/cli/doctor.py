@@ -180,7 +180,7 @@ def _show_report(report: Report, *, offer: bool) -> None:
     elif report.offered and not report.done:
         screen.out.print(f"{len(report.offered)} repairs are possible: --repair lists them")
     errors, warnings = report.count_findings("error"), report.count_findings("warning")
-    screen.out.print(f"{errors} errors, {warnings} warnings" if errors or warnings else "all is well")
+    screen.out.print(f"{errors} errors, {warnings} warnings" if errors or warnings else "no problems")
 
 
 def _show_findings(findings: Iterable[Finding]) -> None:

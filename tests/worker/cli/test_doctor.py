@@ -63,7 +63,7 @@ def test_a_lake_that_is_well(whole: Path, capsys: Capsys) -> None:
     assert {one["lake"] for one in report["findings"]} == {Store.open(whole).uri}
     code, out, err = lakes.run(capsys, "doctor", "--lake", whole, "--repair", "--yes")
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1] == "all is well"
+    assert out.splitlines()[-1] == "no problems"
     assert "\x1b" not in out
 
 
