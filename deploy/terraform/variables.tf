@@ -76,7 +76,7 @@ variable "release" {
 }
 
 variable "separate_committer" {
-  description = "Set it as committer.separate of the chart. If false, workers also commit, and their role has both policies."
+  description = "Use the same value as for committer.separate in the chart. If false, workers also commit, and their role has both policies."
   type        = bool
   default     = false
 }
