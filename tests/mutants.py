@@ -5,8 +5,9 @@ A rule is marked in product code by a comment on the line above the statement, c
     # rule: a recovery marks the stages that manifests list
     if batch > marked:
 
-A `Mutant` names the function object, the rule and a change, so that functions, attributes and variables can be renamed. It
-fails when the function does not have the rule exactly once, or when the change does not apply to what follows the mark.
+A `Mutant` names the function object (for a statement outside functions the module), the rule and a change, so that functions,
+attributes and variables can be renamed. It fails when the function does not have the rule exactly once, or when the change
+does not apply to what follows the mark.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ import ast
 import inspect
 import io
 import sys
-import textwrap
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -79,6 +79,22 @@ class _First(Change):
         block.insert(0, block.pop(places[0].index))
 
 
+def _value(places: list[Place]) -> Place:
+    """The value at a mark: what is assigned, returned, passed, iterated over, caught or tested."""
+    place = places[0]
+    if isinstance(place.node, ast.BoolOp):  # the mark is of the operand that it begins with
+        place = next(inner for inner in places if inner.parent is place.node)
+    for field in ("value", "iter", "test", "type"):
+        if isinstance(place.node, ast.stmt | ast.keyword | ast.ExceptHandler) and hasattr(place.node, field):
+            return Place(place.node, field, None, getattr(place.node, field))
+    assert isinstance(place.node, ast.expr), f"{ast.unparse(place.node)} has no value"
+    return place
+
+
+def _called(*arguments: Any) -> ast.Call:
+    return ast.Call(ast.Name(VALUE, ast.Load()), list(arguments), [])
+
+
 @dataclass(frozen=True)
 class _Condition(Change):
     """The condition always has this value; an `except` clause that never holds catches nothing."""
@@ -88,20 +104,9 @@ class _Condition(Change):
         if isinstance(node, ast.ExceptHandler) and not self.value:
             node.type = ast.Tuple([], ast.Load())
             return
-        if isinstance(node, ast.Return | ast.Assign):
-            node = node.value  # type: ignore[assignment]
-        assert isinstance(node, ast.If | ast.While | ast.IfExp), f"{ast.unparse(node)} is not a condition"
+        if not isinstance(node, ast.If | ast.While):
+            (node,) = (inner for inner in ast.walk(_value(places).node) if isinstance(inner, ast.IfExp))
         node.test = ast.Constant(self.value)
-
-
-def _value(places: list[Place]) -> Place:
-    """The value at a mark: what is assigned, returned, passed, iterated over, caught or tested."""
-    place = places[0]
-    for field in ("value", "iter", "test", "type"):
-        if isinstance(place.node, ast.stmt | ast.keyword | ast.ExceptHandler) and hasattr(place.node, field):
-            return Place(place.node, field, None, getattr(place.node, field))
-    assert isinstance(place.node, ast.expr), f"{ast.unparse(place.node)} has no value"
-    return place
 
 
 class Becomes(Change):
@@ -116,15 +121,42 @@ class Through(Change):
 
     def apply(self, places: list[Place]) -> None:
         place = _value(places)
-        place.put(ast.Call(ast.Name(VALUE, ast.Load()), [place.node], []))  # type: ignore[list-item]
+        place.put(_called(place.node))
 
 
+@dataclass(frozen=True)
 class Argument(Change):
-    """The first argument of the call at the mark is what this function makes of it."""
+    """An argument, the first unless `index` says otherwise, of the call at the mark is what this function makes of it."""
+
+    index: int = 0
 
     def apply(self, places: list[Place]) -> None:
         call = next(node for node in ast.walk(_value(places).node) if isinstance(node, ast.Call))
-        call.args[0] = ast.Call(ast.Name(VALUE, ast.Load()), [call.args[0]], [])
+        call.args[self.index] = _called(call.args[self.index])
+
+
+@dataclass(frozen=True)
+class Operation(Change):
+    """The only operation of this kind at the mark (`ast.Lt`, `ast.Add`) is what this function makes of its two sides."""
+
+    kind: type[ast.cmpop | ast.operator] = ast.cmpop
+
+    def apply(self, places: list[Place]) -> None:
+        marked = _value(places)
+        ((place, index),) = (
+            (place, index)
+            for place in (marked, *_places(marked.node))
+            for index, operator in enumerate(getattr(place.node, "ops", None) or [getattr(place.node, "op", None)])
+            if isinstance(operator, self.kind)
+        )
+        if isinstance(place.node, ast.BinOp):
+            place.put(_called(place.node.left, place.node.right))
+            return
+        assert isinstance(place.node, ast.Compare)
+        sides = [place.node.left, *place.node.comparators]
+        parts: list[ast.expr] = [ast.Compare(sides[i], [op], [sides[i + 1]]) for i, op in enumerate(place.node.ops)]
+        parts[index] = _called(sides[index], sides[index + 1])
+        place.put(ast.BoolOp(ast.And(), parts) if len(parts) > 1 else parts[0])
 
 
 class Instead(Change):
@@ -148,11 +180,11 @@ def marks(source: str) -> Iterator[tuple[str, int]]:
             rule = ""
 
 
-def _places(tree: ast.AST, line: int) -> Iterator[Place]:
+def _places(tree: ast.AST) -> Iterator[Place]:
     for parent in ast.walk(tree):  # breadth first: the outermost before what is in it
         for field, value in ast.iter_fields(parent):
             for index, node in enumerate(value if isinstance(value, list) else [value]):
-                if getattr(node, "lineno", None) == line:
+                if isinstance(node, ast.AST):
                     yield Place(parent, field, index if isinstance(value, list) else None, node)
 
 
@@ -160,51 +192,49 @@ def _places(tree: ast.AST, line: int) -> Iterator[Place]:
 class Mutant:
     """A rule of a function, and what the mutant does instead. Called with a monkeypatch, it puts the mutant in place."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | ModuleType
     rule: str
     change: Change
 
     @property
-    def _function(self) -> FunctionType:
-        function = inspect.unwrap(self.function)
-        assert isinstance(function, FunctionType)
-        return function
+    def _original(self) -> Any:
+        return inspect.unwrap(self.function)  # type: ignore[arg-type]
 
     @property
     def file(self) -> Path:
-        return Path(self._function.__code__.co_filename).resolve()
+        return Path(inspect.getfile(self._original)).resolve()
+
+    def tree(self) -> ast.Module:
+        """The syntax tree of the file with the changed function."""
+        lines, first = inspect.getsourcelines(self._original)
+        source = self.file.read_text(encoding="utf-8")
+        marked = [
+            line for rule, line in marks(source) if rule == self.rule and first <= line < max(first, 1) + len(lines)
+        ]
+        assert len(marked) == 1, f"{self.function.__name__} marks {len(marked)} times: {self.rule}"
+        tree = ast.parse(source)
+        if not isinstance(self.change, Instead):
+            places = [place for place in _places(tree) if getattr(place.node, "lineno", None) == marked[0]]
+            before = ast.dump(tree)
+            self.change.apply(sorted(places, key=lambda place: place.node.col_offset))  # type: ignore[attr-defined]
+            assert ast.dump(tree) != before, f"{self.function.__name__} does not change: {self.rule}"
+        return ast.fix_missing_locations(tree)
 
     def code(self) -> CodeType:
         """The changed function's code."""
-        function = self._function
-        source = textwrap.dedent(inspect.getsource(function))
-        lines = [line for rule, line in marks(source) if rule == self.rule]
-        assert len(lines) == 1, f"{function.__qualname__} marks {len(lines)} times: {self.rule}"
-        if isinstance(self.change, Instead):
-            return function.__code__
-        tree = ast.parse(source)
-        before = ast.dump(tree)
-        self.change.apply(sorted(_places(tree, lines[0]), key=lambda place: place.node.col_offset))  # type: ignore[attr-defined]
-        assert ast.dump(tree) != before, f"{function.__qualname__} does not change: {self.rule}"
-        (definition,) = tree.body
-        assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
-        definition.decorator_list = []
-        outer = ast.parse(f"def outer({', '.join(function.__code__.co_freevars)}): ...")
-        outer.body[0].body = [definition]  # type: ignore[attr-defined]
-        module = compile(
-            ast.fix_missing_locations(outer),
-            f"a mutant of {self.file}",
-            "exec",
-            flags=annotations.compiler_flag,
-            dont_inherit=True,
+        original = self._original.__code__
+        nested = [compile(self.tree(), f"a mutant of {self.file}", "exec", dont_inherit=True)]
+        for code in nested:
+            nested += (const for const in code.co_consts if isinstance(const, CodeType))
+        (changed,) = (
+            code
+            for code in nested
+            if (code.co_qualname, code.co_firstlineno) == (original.co_qualname, original.co_firstlineno)
         )
-        (outer_code,) = (const for const in module.co_consts if isinstance(const, CodeType))
-        return next(
-            const for const in outer_code.co_consts if isinstance(const, CodeType) and const.co_name == definition.name
-        )
+        return changed
 
     def __call__(self, patch: pytest.MonkeyPatch) -> None:
-        function, code = self._function, self.code()
+        function, code = self._original, self.code()
         if isinstance(self.change, Instead):
             owner: Any = sys.modules[function.__module__]
             for name in function.__qualname__.split(".")[:-1]:

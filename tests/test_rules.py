@@ -14,6 +14,7 @@ from tests.worker.lake.commit import test_model as test_committer_model
 from tests.worker.lake.delta import test_lock_table_model
 
 ROOT = Path(__file__).parents[1]
+KERNELS = ROOT / "parser" / "engine" / "kernels"  # their rules are not about exactly once
 MODELS = {
     "fleet": test_fleet_model.MUTANTS,
     "committer": test_committer_model.MUTANTS,
@@ -49,12 +50,12 @@ def test_the_page_lists_every_rule() -> None:
     section = page.partition("\n## 8. The rules in the code\n")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| \d(?:\.\w+)? \| ([^|]+) \|", section, re.MULTILINE)
     assert len(listed) == len(set(listed))
-    assert set(listed) == {rule for _, rule in marked()}
+    assert set(listed) == {rule for file, rule in marked() if KERNELS not in file.parents}
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_changes_the_marked_rule(name: str) -> None:
-    MUTANTS[name].code()
+    compile(MUTANTS[name].tree(), name, "exec", dont_inherit=True)
 
 
 def test_no_mutant_was_lost() -> None:
