@@ -9,6 +9,7 @@ breaks a bound of the kernels, to show that the fuzzer would find it.
 from __future__ import annotations
 
 import argparse
+import ast
 import sys
 import tempfile
 from pathlib import Path
@@ -19,12 +20,16 @@ import atheris
 with atheris.instrument_imports(include=["pcaplake.parser"]):
     import pcaplake.parser.capture.reader  # noqa: F401 - what is imported later is not instrumented
 
+from pcaplake.parser.engine.kernels.walk import walk_records
+from tests.mutants import Mutant, Operation
 from tests.parser.checked import checked_kernels, in_place
 from tests.parser.laws import obey
 from tests.strategies import sample
 
 FOUND = Path("build/fuzz")
-PLANTED = ("if limit - at < need:", "if limit - at < need - 30:")
+PLANTED = Mutant(
+    walk_records, "all bytes of the declared header are there", Operation(lambda there, need: there < need - 30, ast.Lt)
+)
 
 
 def main() -> None:
@@ -32,7 +37,7 @@ def main() -> None:
     options.add_argument("--seconds", type=int, default=600)
     options.add_argument("--planted", action="store_true")
     chosen, more = options.parse_known_args()
-    kernels = checked_kernels(*(PLANTED if chosen.planted else ()))
+    kernels = checked_kernels(PLANTED if chosen.planted else None)
     for name, function in vars(kernels).items():
         if isinstance(function, FunctionType) and function.__module__ == kernels.__name__:
             setattr(kernels, name, atheris.instrument_func(function))

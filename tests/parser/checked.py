@@ -21,6 +21,7 @@ from pcaplake.parser.engine.kernels import (
     clock,
     columns,
     encoding,
+    header_values,
     key_columns,
     payloads,
     rows,
@@ -29,8 +30,9 @@ from pcaplake.parser.engine.kernels import (
 )
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.program import Program
+from tests.mutants import VALUE, Mutant
 
-MODULES = (encoding, clock, rows, walk, cases, columns, text_codes, key_columns, payloads, block_search)
+MODULES = (encoding, clock, rows, header_values, walk, cases, columns, text_codes, key_columns, payloads, block_search)
 _MASK = (1 << 64) - 1
 
 
@@ -92,32 +94,24 @@ def _within(steps: int) -> Any:
     return counted
 
 
-def _source() -> str:
-    """The source of all kernels in one module, as `ast.unparse` writes it; what they import of each other is left out."""
-    body: list[ast.stmt] = []
+def checked_kernels(mutant: Mutant | None = None, *, steps: int | None = None) -> ModuleType:
+    """All of `pcaplake.parser.engine.kernels`, or a mutant of them, as one module, interpreted and checked.
+
+    `steps` ends what would never end.
+    """
+    checked = ModuleType("checked_kernels")
+    names = {"load": load, "swap": swap, "get": _within(steps) if steps else get, "put": put, "SLACK": SLACK}
+    checked.__dict__.update(names, store8=_store(1), store16=_store(2), store32=_store(4), store64=_store(8))
+    checked.__dict__.update(njit=lambda function: function, kernel=lambda function: function)
+    if mutant:
+        checked.__dict__[VALUE] = mutant.change.value
     for module in MODULES:
         assert module.__file__
-        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
-        body += [node for node in tree.body if not isinstance(node, ast.ImportFrom)]
-    return ast.unparse(ast.Module(body, []))
-
-
-def checked_kernels(old: str = "", new: str = "", *, steps: int | None = None) -> ModuleType:
-    """All of `pcaplake.parser.engine.kernels` as one module, interpreted and checked.
-
-    With `new` for `old`, which must stand once in the source as `ast.unparse` writes it (so that comments and line
-    breaks do not matter); `steps` ends what would never end.
-    """
-    source = _source()
-    if old:
-        assert source.count(old) == 1, f"stands {source.count(old)} times in the kernels: {old}"
-        source = source.replace(old, new)
-    module = ModuleType("checked_kernels")
-    names = {"load": load, "swap": swap, "get": _within(steps) if steps else get, "put": put, "SLACK": SLACK}
-    module.__dict__.update(names, store8=_store(1), store16=_store(2), store32=_store(4), store64=_store(8))
-    module.__dict__.update(njit=lambda function: function, kernel=lambda function: function)
-    exec(compile(source, "checked_kernels", "exec"), module.__dict__)
-    return module
+        file = Path(module.__file__).resolve()
+        tree = mutant.tree() if mutant and mutant.file == file else ast.parse(file.read_text(encoding="utf-8"))
+        tree.body = [node for node in tree.body if not isinstance(node, ast.ImportFrom)]  # what they have of each other
+        exec(compile(tree, "checked_kernels", "exec"), checked.__dict__)
+    return checked
 
 
 class _OwnRooms(ScratchBuffers):

@@ -21,10 +21,12 @@ def find_pcapng_block(data, start, until, end, big, least, longest, types):
             kind, size = (word >> 32) & 0xFFFFFFFF, word & 0xFFFFFFFF
         else:
             kind, size = word & 0xFFFFFFFF, (word >> 32) & 0xFFFFFFFF
+        # rule: a block lies whole before the end
         if size < least or size > longest or size & 3 or at + size > end:
             continue
         known = False
         for k in range(types.size):
+            # rule: the block has one of the types
             known = known or types[k] == kind
         if kind == SECTION_HEADER:
             mark = load(data, at + 8)
@@ -32,6 +34,7 @@ def find_pcapng_block(data, start, until, end, big, least, longest, types):
         if known:
             echo = load(data, at + size - 4)
             echo = (swap(echo) >> 32 if big else echo) & 0xFFFFFFFF
+            # rule: both lengths of the block are equal
             if echo == size:
                 return at
     return -1

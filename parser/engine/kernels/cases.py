@@ -41,9 +41,11 @@ def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, p
         d = get(S, i)
         if slot < 0:
             value = get(K, field + get(ordinals, d))
+            # rule: a negative field of the packet is not known
             ok = value >= 0
         else:
             start = get(S, at + i)
+            # rule: a case applies only to rows that have its layer
             ok = start >= 0
             if kind == LENGTH_OF:
                 value = get(S, at + room + i) - start
@@ -58,20 +60,25 @@ def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, p
                 ok &= guard >= 0
             else:
                 start = get(S, if_at + i)
+                # rule: a condition holds only for rows that have its layer
                 ok &= start >= 0
                 word = load(data, (start if start >= 0 else 0) + if_offset)
                 if if_big:
                     word = swap(word)
                 guard = ((word >> if_shift) & if_mask) * if_mul + if_add
-            ok &= (least <= guard) & (guard <= most)
+            # rule: a condition names the least and the greatest value that it holds for
+            ok &= (guard >= least) & (guard <= most)
         if table >= 0:
+            # rule: a value is looked up only within its table
             inside = (value >= 0) & (value < size)
             value = get(lookup, table + (value if inside else 0))
+            # rule: a value that its table does not name is null
             ok &= inside & (value != NULL)
         store_case_value(arena, place + step * d, step, value)
         if valid >= 0:
             store8(arena, valid + d, ok)
         put(todo, left, i)
+        # rule: a row takes the first case that applies
         left += not ok
     return left
 
@@ -84,6 +91,7 @@ def trim_absent_cases(Q, q, n_cases, present):
         n_cases -= 1
     while n_cases > 1:
         slot = get(Q, q + (n_cases - 1) * CASE_WIDTH)
+        # rule: a case stays if any row has its layer
         if slot < 0 or present[slot] > 0:
             break
         n_cases -= 1
@@ -97,6 +105,7 @@ def mark_valid_rows(arena, valid, live, column, base, rows, whole, S, m):
     Return where they begin in the arena.
     """
     for i in range(live[column], base):
+        # rule: rows before the morsel that nothing has filled are null
         store8(arena, valid + i, 0)
     here = valid + base
     if whole:
@@ -104,6 +113,7 @@ def mark_valid_rows(arena, valid, live, column, base, rows, whole, S, m):
             store8(arena, here + i, 1)
     else:
         for i in range(max(live[column] - base, 0), rows):
+            # rule: rows of other sources are null
             store8(arena, here + i, 0)
         for i in range(m):
             store8(arena, here + get(S, i), 1)

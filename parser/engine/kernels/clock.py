@@ -17,6 +17,7 @@ def timestamp_nanoseconds(high, low, mode, factor, offset, most):
     if mode == SECONDS_AND_PARTS:
         ns = high * BILLION + low * factor
     elif mode == TICKS_TIMES:
+        # rule: the first word has the upper 32 bits of the ticks
         ticks = (high << 32) | low
         if ticks < 0 or ticks > most:
             return NO_TIME
@@ -37,11 +38,15 @@ def timestamp_nanoseconds(high, low, mode, factor, offset, most):
             ((part & np.uint64(0xFFFFFFFF)) * np.uint64(BILLION)) >> np.uint64(32)
         )
         if factor >= 32:
+            # rule: the upper half has been shifted by 32 bits already
             fraction = upper >> (bits - np.uint64(32)) if factor < 96 else np.uint64(0)
         else:
+            # rule: a part of a second counts in nanoseconds
             fraction = (part * np.uint64(BILLION)) >> bits
         ns = seconds * BILLION + np.int64(fraction)
     seconds = ns // BILLION + offset
+    # rule: a time lies between 1970 and the end of time
     if seconds < 0 or seconds >= END_OF_TIME:
         return NO_TIME
+    # rule: the offset of a clock is added to its time
     return ns + offset * BILLION

@@ -27,6 +27,7 @@ def _make_column_filler(store):
                     word = swap(word)
                 d = get(S, dest + i) if dest >= 0 else i
                 store(arena, place + step * d, ((word >> shift) & mask) * mul + add)
+                # rule: a row without the layer is null
                 store8(arena, valid + d, start >= 0)
         elif dest >= 0:
             for i in range(m):
@@ -49,6 +50,7 @@ def _make_column_filler(store):
     return fill_column
 
 
+# rule: a value is stored in as many bytes as its column has
 _fill8, _fill16, _fill32, _fill64 = (_make_column_filler(store) for store in (store8, store16, store32, store64))
 
 
@@ -78,6 +80,7 @@ def _fill_either_case(data, S, dest, at, m, Q, q, arena, place, step):
         guard = ((guard >> if_shift) & if_mask) * if_mul + if_add
         first = ((first >> shift) & mask) * mul + add
         second = ((second >> shift_2) & mask_2) * mul_2 + add_2
+        # rule: the first case counts only where its condition holds
         value = second if (guard < least) | (guard > most) else first
         store_case_value(arena, place + step * d, step, value)
 
@@ -89,10 +92,12 @@ def _fill_packet_field(K, field, ordinals, S, m, table, size, lookup, arena, pla
     for i in range(m):
         d = get(S, i)
         value = get(K, field + get(ordinals, d))
+        # rule: a negative field of the packet is null
         known = value >= 0
         if table >= 0:
             known &= value < size
             value = get(lookup, table + (value if known else 0))
+            # rule: a value that its table does not name is null
             known &= value != NULL
         store_case_value(arena, place + step * d, step, value)
         if valid >= 0:
@@ -158,6 +163,7 @@ def fill_number_columns(
         simple = _is_plain_term(Q, q)
         all_have = Q[q] >= 0 and present[Q[q]] == m
         dense = simple and all_have
+        # rule: exactly two cases are an either-or
         either = all_have and n_cases == 2 and _is_either_case(Q, q)
         if valid >= 0:
             whole = dense or either

@@ -23,7 +23,9 @@ def read_packet_times(packets, n, micros, interfaces, span):
         put(interfaces, i, get(K, INTERFACE * room + i))
         size += get(K, CAPTURED * room + i)
         if time != NO_TIME:
-            low, high, known = min(low, time), max(high, time), known + 1
+            # rule: packets may be out of order in time
+            low = min(low, time)
+            high, known = max(high, time), known + 1
     span[0], span[1], span[2], span[3] = low, high, known, size
 
 
@@ -38,17 +40,22 @@ def fill_key_columns(
     nulls = 0
     for i in range(m):
         o = table[ORDINAL, i]
+        # rule: a row has the time of its packet
         time = get(times, o)
         nulls += time == NO_TIME
         put(ts_ns, i, time)
         put(ts, i, get(micros, o))
+        # rule: a row has the number of its packet
         put(packet_no, i, first_no + o)
     for i in range(m):
         put(sub_no, i, table[SUB, i])
     if date.size:
         for i in range(m):
+            # rule: a row has the date of its packet
             put(date, i, get(days, table[ORDINAL, i]))
     if interface.size:
         for i in range(m):
-            put(interface, i, get(interfaces, table[ORDINAL, i]))
+            # rule: a row has the interface of its packet
+            o = table[ORDINAL, i]
+            put(interface, i, get(interfaces, o))
     return nulls

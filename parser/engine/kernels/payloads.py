@@ -14,6 +14,7 @@ def sum_payload_lengths(table, m):
     """The sum of the lengths of m payloads."""
     size = 0
     for i in range(m):
+        # rule: every payload needs room
         size += table[BODY_END, i] - table[BODY, i]
     return size
 
@@ -24,10 +25,12 @@ def gather_payloads(data, table, m, offsets, filled, out):
     for i in range(m):
         s = np.int64(table[BODY, i])
         n = np.int64(table[BODY_END, i]) - s
+        # rule: a payload begins where the one before it ends
         put(offsets, i, filled)
         if n > 128:
             out[filled : filled + n] = data[s : s + n]
         else:
+            # rule: a payload is copied to its last byte
             for k in range(0, n, SLACK):
                 store64(out, filled + k, load(data, s + k))
         filled += n
@@ -39,6 +42,7 @@ def count_stacked_headers(first, last, step, counts):
     """Count the stacked headers of `step` bytes from first[i] to last[i] (0 where first is -1); return the sum."""
     total = 0
     for i in range(first.size):
+        # rule: the first and the last header both count
         n = (last[i] - first[i]) // step + 1 if first[i] >= 0 else 0
         counts[i] = n
         total += n
@@ -51,6 +55,7 @@ def read_stacked_values(data, first, counts, step, offset, shift, mask, big, out
     k = 0
     for i in range(first.size):
         for j in range(counts[i]):
+            # rule: stacked headers lie behind each other
             word = load(data, first[i] + j * step + offset)
             if big:
                 word = swap(word)

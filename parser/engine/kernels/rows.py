@@ -12,8 +12,9 @@ from .raw_memory import get, put
 def write_table_row(
     tables, table, i, room_t, sources, s, j, room_s, slots, uses, where, record, ordinal, sub, body, body_end
 ):
-    """Write row i of the table and row j of source s; a start of an earlier record is written as -1, absent."""
+    """Write row i of the table and row j of source s."""
     t = table * TABLE_FIELDS * room_t + i
+    # rule: a row has the ordinal of its packet
     put(tables, t, ordinal)
     put(tables, t + room_t, sub)
     put(tables, t + 2 * room_t, body)
@@ -27,6 +28,7 @@ def write_table_row(
         if place < 0:
             break
         start = get(where, place)
+        # rule: a layer that starts in an earlier record is absent
         put(sources, r, start if start >= record else -1)
         r += room_s
         u += 1

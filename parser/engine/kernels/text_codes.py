@@ -54,9 +54,12 @@ def fill_text_codes(
             d = get(S, i)
             if get(kinds, d) < 0 and get(scratch, there + d):
                 low = load(scratch, 8 * d)
-                if wide:  # the second 8 of 16 bytes
+                if wide:
+                    # rule: the term reads the first 8 of 16 bytes
                     put(highs, d, low)
-                    low = swap(load(data, get(S, at_wide + i) + get(Q, k + Q_OFFSET) + 8))
+                    # rule: the other 8 bytes follow them
+                    at_low = get(S, at_wide + i) + get(Q, k + Q_OFFSET) + 8
+                    low = swap(load(data, at_low))
                 put(lows, d, low)
                 put(kinds, d, -2 - get(Q, k + Q_TABLE))
     n, mask, hashed = known[0, 0], np.int64(slots.size - 1), known.ravel()
@@ -91,6 +94,7 @@ def fill_text_codes(
             if get(hashed, e + 2) == low and get(hashed, e + 1) == high and get(hashed, e) == kind:
                 break
             h = (h + 1) & mask
+        # rule: a row has the code of its own value
         store32(arena, place + 4 * d, code)
         if not simple and valid >= base:
             store8(arena, valid + d, 1)

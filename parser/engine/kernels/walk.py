@@ -17,42 +17,13 @@ A source is one layer that gives rows to one table. `where` holds the starts of 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from . import kernel
 from .clock import timestamp_nanoseconds
 from .encoding import *
+from .header_values import read_epb_flags, read_term_value
 from .raw_memory import get, load, put, swap
 from .rows import write_fault_row, write_table_row
-
-
-@njit
-def read_term_value(data, where, at, P, k):
-    """The value of the term at P[k:k + TERM] for the layer that starts at `at`, or for a carrier that `where` knows."""
-    read = get(P, k)
-    start = get(where, read >> R_PLACE) if read & R_CARRIER else at
-    word = load(data, start + (read & 0xFFFF))
-    if read & R_BIG:
-        word = swap(word)
-    return ((word >> ((read >> R_SHIFT) & 63)) & get(P, k + T_MASK)) * get(P, k + T_MUL) + get(P, k + T_ADD)
-
-
-@njit
-def _read_epb_flags(data, at, limit, big):
-    """The value of the option epb_flags among the pcapng options in data[at:limit], or 0 (draft-ietf-opsawg-pcapng, 4.3)."""
-    while limit - at >= 4:
-        word = load(data, at)
-        if big:
-            word = swap(word) >> 32
-            code, size, value = (word >> 16) & 0xFFFF, word & 0xFFFF, (swap(load(data, at + 4)) >> 32) & 0xFFFFFFFF
-        else:
-            code, size, value = word & 0xFFFF, (word >> 16) & 0xFFFF, (word >> 32) & 0xFFFFFFFF
-        if code == 0 or 4 + size > limit - at:
-            return np.int64(0)
-        if code == 2 and size == 4:
-            return np.int64(value)
-        at += 4 + ((size + 3) & -4)
-    return np.int64(0)
 
 
 @kernel
@@ -98,13 +69,8 @@ def walk_records(
     n_layers = program.shape[0]
     P, U, T, S, K = program.ravel(), uses.ravel(), tables.ravel(), sources.ravel(), packets.ravel()
     C, X = clocks.ravel(), faults.ravel()
-    room_t, room_s, slots, room_k, room_x = (
-        tables.shape[2],
-        sources.shape[2],
-        uses.shape[1],
-        packets.shape[1],
-        faults.shape[1],
-    )
+    room_t, room_s, room_k, room_x = tables.shape[2], sources.shape[2], packets.shape[1], faults.shape[1]
+    slots = uses.shape[1]
     # `where` outlives a record: a start below `record` is one of an earlier record and counts as absent
     where = np.full(PLACES * n_layers, -1, np.int64)
     stack = np.empty(5 * (DEPTH + 1), np.int64)
@@ -130,9 +96,10 @@ def walk_records(
         if pos + total > end:
             status = MORE
             break
-        if pausing and pos != state[TRUSTED]:  # the length stands once more at the end of the block
+        if pausing and pos != state[TRUSTED]:
             echo = load(data, pos + total - 4)
             echo = (swap(echo) >> 32 if get(P, R + FLAGS) & F_BIG else echo) & 0xFFFFFFFF
+            # rule: the length of a block is a multiple of 4, and stands once more at its end
             if echo != total or total & 3:
                 status = BROKEN
                 break
@@ -148,22 +115,29 @@ def walk_records(
             L = layer * WIDTH
             fault, need, flags = 0, get(P, L + LEAST), get(P, L + FLAGS)
             body, body_end, soft = at, at, False
+            # rule: all bytes of the declared header are there
             if limit - at < need:
                 fault = SHORT_HEADER
+            # rule: layers nest no deeper than the limit
             elif level > DEPTH:
                 fault = TOO_DEEP
             else:
-                if flags & F_CHECKS:  # declared ranges; of alternatives the first that holds skips the others
+                if flags & F_CHECKS:
                     c, end_of_checks = L + CHECK, L + CHECK + get(P, L + N_CHECKS) * CHECK_WIDTH
                     while c < end_of_checks:
                         value, mode = read_term_value(data, where, at, P, c), get(P, c + TERM + 2)
+                        # rule: a check declares the least and the greatest good value
                         if value < get(P, c + TERM) or value > get(P, c + TERM + 1):
+                            # rule: a check ends the path, an expectation does not
                             if mode & ENDS_PATH:
                                 fault = BAD_VALUE
+                            # rule: a bad value is no fault while an alternative may hold
                             elif mode & IS_FAULT:
                                 soft = True
                         else:
+                            # rule: the first alternative that holds skips the others
                             c += (mode >> CHECK_SKIPS) * CHECK_WIDTH
+                        # rule: checks are made in order
                         c += CHECK_WIDTH
                 head, need, trailer = get(P, L + HEAD + T_ADD), get(P, L + TOTAL + T_ADD), get(P, L + TRAILER + T_ADD)
                 if flags & (F_HEAD | F_TOTAL | F_TRAILER):
@@ -173,51 +147,70 @@ def walk_records(
                         need = read_term_value(data, where, at, P, L + TOTAL)
                     if flags & F_TRAILER:
                         trailer = read_term_value(data, where, at, P, L + TRAILER)
-                # no length of its own: all that the carrier holds
+                # rule: a layer without a length of its own has all that its carrier holds
                 if need <= head + trailer and need == get(P, L + UNSIZED):
                     need = limit - at
                 if fault == 0:
-                    if need < head + trailer or (flags & F_HEAD and head < get(P, L + LEAST)):
+                    if (
+                        # rule: a layer holds its header and its trailer
+                        need < head + trailer
+                        # rule: a computed header holds the declared one
+                        or (flags & F_HEAD and head < get(P, L + LEAST))
+                    ):
                         fault = BAD_LENGTH
-                    elif need > limit - at:  # lax: keep what is there, and say so
+                    # rule: a layer that claims more than its span is an overrun
+                    elif need > limit - at:
                         fault = OVERRUN
+                        # rule: the body of an overrun is clipped to the span
                         body, body_end = min(at + head, limit), limit
                     else:
-                        body, body_end = at + head, at + need - trailer
+                        body = at + head
+                        # rule: the trailer is not part of the body
+                        body_end = at + need - trailer
+                    # rule: an entry without a body ends a padded chain
                     if flags & F_PADDED and need == head:
                         fault = PADDING
             # -- 2. note what is wrong; a soft fault is noted and ends nothing
             if fault or soft:
+                # rule: padding behind a chain is not a fault
                 if fault == SHORT_HEADER and flags & F_PADDED:
                     fault = PADDING
                 if fault != PADDING:
+                    # rule: a fault has the ordinal of its packet, or a negative number
                     here = n_packets if flags & F_RECORD and (fault == 0 or fault == OVERRUN) else ordinal
                     reason = fault if fault else BAD_VALUE
                     n_faults = write_fault_row(X, room_x, n_faults, here, layer, reason, at, need, limit - at)
             if fault == 0 or fault == OVERRUN:
                 # -- 3. remember where the layer starts, for columns of the layers below it and of the packet
                 put(where, layer, at)
+                # rule: the packet's row has the first occurrence of a layer
                 if get(where, n_layers + layer) < record:
                     put(where, n_layers + layer, at)
                     put(touched, n_touched, layer)
                     n_touched += 1
+                # rule: a packet is named after its innermost layer
                 deepest = layer
                 if flags & F_RARE:
-                    if flags & F_STACKS:  # the last header of the first run of headers without a gap
+                    if flags & F_STACKS:  # the last header of the first run
                         run = 2 * n_layers + layer
+                        # rule: headers without a gap are one run
                         if get(where, run) < record or get(where, run) + get(P, L + LEAST) == at:
                             put(where, run, at)
-                    if flags & F_TAIL:  # the trailer holds a header of its own, if it is there whole
+                    if flags & F_TAIL:
+                        # rule: a header in the trailer counts only if the trailer is whole
                         there = fault == 0 and trailer >= get(P, get(P, L + TAIL) * WIDTH)
                         put(where, get(P, L + TAIL), body_end if there else -1)
                     if flags & F_RECORD:  # -- 4. a captured packet: its time, lengths and interface
                         ordinal = n_packets
                         interface = read_term_value(data, where, at, P, L + RECORD + 2 * TERM)
                         original = read_term_value(data, where, at, P, L + RECORD + 4 * TERM)
+                        # rule: a packet has no more bytes than its record
                         captured = min(read_term_value(data, where, at, P, L + RECORD + 3 * TERM), body_end - body)
+                        # rule: a packet names an interface of its section
                         known = 0 <= interface < state[INTERFACES]
                         c = (interface if known else 0) * CLOCK_WIDTH
                         if flags & F_UNTIMED and known and get(C, c + C_SNAPLEN) > 0:
+                            # rule: a simple packet ends at the snaplen
                             captured = min(captured, get(C, c + C_SNAPLEN))
                         time, direction, fcs = NO_TIME, np.int64(0), np.int64(0)
                         wrong = 0
@@ -226,14 +219,8 @@ def walk_records(
                             if not flags & F_UNTIMED:
                                 high = read_term_value(data, where, at, P, L + RECORD)
                                 low = read_term_value(data, where, at, P, L + RECORD + TERM)
-                                time = timestamp_nanoseconds(
-                                    high,
-                                    low,
-                                    get(C, c + C_MODE),
-                                    get(C, c + C_FACTOR),
-                                    get(C, c + C_OFFSET),
-                                    get(C, c + C_MOST),
-                                )
+                                mode, factor, offset = get(C, c + C_MODE), get(C, c + C_FACTOR), get(C, c + C_OFFSET)
+                                time = timestamp_nanoseconds(high, low, mode, factor, offset, get(C, c + C_MOST))
                                 if time == NO_TIME:
                                     wrong, need = BAD_TIME, low
                         else:
@@ -241,10 +228,13 @@ def walk_records(
                         if wrong:
                             n_faults = write_fault_row(X, room_x, n_faults, ordinal, layer, wrong, at, 0, need)
                         if flags & F_OPTIONS:
+                            # rule: a packet is padded to a multiple of 4 bytes
                             after = body + ((captured + 3) & -4)
                             if limit - after >= 8 and fault == 0:
-                                bits = _read_epb_flags(data, after, limit, flags & F_BIG)
+                                bits = read_epb_flags(data, after, limit, flags & F_BIG)
+                                # rule: the direction has two bits
                                 direction = bits & 3
+                                # rule: the packet's own FCS length overrides that of its interface
                                 if (bits >> 5) & 15:
                                     fcs = (bits >> 5) & 15
                         if captured > LONGEST_PACKET:  # a block has room for more
@@ -254,8 +244,11 @@ def walk_records(
                             captured = np.int64(LONGEST_PACKET)
                         body_end = body + captured
                         late_body, late_end = body, body_end
-                        if fcs > 0:  # the frame check sequence ends the original frame, unless the snaplen cut it off
-                            body_end -= min(max(fcs - max(original - captured, 0), 0), captured)
+                        # rule: the frame check sequence is not payload
+                        if fcs > 0:
+                            # rule: the snaplen may have cut the frame check sequence off
+                            missing = max(original - captured, 0)
+                            body_end -= min(max(fcs - missing, 0), captured)
                         put(K, n_packets, time)
                         put(K, n_packets + INTERFACE * room_k, get(C, c + C_NUMBER) if known else -1)
                         put(K, n_packets + CAPTURED * room_k, captured)
@@ -267,6 +260,7 @@ def walk_records(
                         captured_row = ordinal
                     if flags & F_MEASURED:
                         put(where, 3 * n_layers + layer, body)
+                        # rule: a measured body ends before its trailer
                         put(where, 4 * n_layers + layer, body_end)
                 # -- 5. a row, if the layer gives one
                 source = get(P, L + SOURCE)
@@ -274,6 +268,7 @@ def walk_records(
                     table = get(owner, source)
                     i, j = get(table_rows, table), get(source_rows, source)
                     if i < room_t - 1:  # unreachable beyond: RESERVE; one row is kept for the packet's own
+                        # rule: sub_no counts the rows of one packet in a table
                         sub = get(subs, table) + 1 if get(last, table) == ordinal else 0
                         put(last, table, ordinal)
                         put(subs, table, sub)
@@ -302,27 +297,34 @@ def walk_records(
                 if flags & F_CHAIN and fault == 0 and layer != root and depth < DEPTH:
                     align = get(P, L + ALIGN)
                     after = at + need
+                    # rule: siblings are aligned
                     if align > 1:
                         after = at + (need + align - 1) // align * align
+                    # rule: a chain goes on to the end of its span
                     if after < limit:
                         d = 5 * depth
+                        # rule: a layer repeats, or another one follows it once
                         put(stack, d, layer if flags & F_REPEATS else get(P, L + THEN))
                         put(stack, d + 1, after)
                         put(stack, d + 2, limit)
                         put(stack, d + 3, level)
                         put(stack, d + 4, L if flags & F_CLEARS else -1)
                         depth += 1
-                # -- 7. descend: the first key that leads to a layer names the child, and the body is its span
+                # -- 7. descend: a key names the child, and the body is its span
                 follow = np.int64(-1)
+                # rule: only a body that has bytes is entered
                 if body < body_end:
                     c = L + KEY
                     for _ in range(get(P, L + N_KEYS)):
                         if get(P, c) == SPAN_KEY:
+                            # rule: a key may be the length of the span
                             key = limit - at
                         else:
                             key = read_term_value(data, where, at, P, c)
+                        # rule: a key lies within its key space
                         if 0 <= key < get(P, c + TERM + 1):
                             follow = get(lut, get(P, c + TERM) + key)
+                            # rule: the first key that leads to a layer counts
                             if follow >= 0:
                                 break
                         c += KEY_WIDTH
@@ -338,14 +340,11 @@ def walk_records(
                 break
             depth -= 1
             d = 5 * depth
-            layer, at, limit, level, clears = (
-                get(stack, d),
-                get(stack, d + 1),
-                get(stack, d + 2),
-                get(stack, d + 3),
-                get(stack, d + 4),
-            )
-            if clears >= 0:  # layers that the sibling before had and this one may lack
+            layer, at, limit, clears = get(stack, d), get(stack, d + 1), get(stack, d + 2), get(stack, d + 4)
+            # rule: siblings have the same depth
+            level = get(stack, d + 3)
+            # rule: a sibling has none of the layers below the one before it
+            if clears >= 0:
                 c = clears + CLEARS
                 while get(P, c) >= 0:
                     put(where, get(P, c), -1)
@@ -366,10 +365,10 @@ def walk_records(
                 put(T, t + 3 * room_t, late_end)
                 r = late * (slots + STARTS) * room_s + j
                 put(S, r, i)
-                if (
-                    j >= late_clean
-                ):  # `columns.clear_row_slots` makes the rows of a morsel absent again, so each is cleared once
+                # `columns.clear_row_slots` makes the rows of a morsel absent again, so each is cleared once
+                if j >= late_clean:
                     for slot in range(STARTS, late_used):
+                        # rule: layers that a packet lacks are absent in its row
                         put(S, r + slot * room_s, -1)
                     late_clean = j + 1
                 for k in range(n_touched):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from random import Random
 
 import pytest
 
+from pcaplake.parser.engine.kernels.walk import walk_records
+from tests.mutants import Mutant, Operation, Through
 from tests.parser import captures, frames
 from tests.parser.checked import OutOfBounds, checked_kernels, in_place
 from tests.parser.compare import difference, read
@@ -76,11 +79,19 @@ def test_checked_kernels_on_blocks() -> None:
 @pytest.mark.parametrize(
     "reach",
     [
-        ("limit - at < need", "limit - at < need - 40"),
-        ("min(at + head, limit), limit", "at + need + 40, at + need + 50"),
+        Mutant(
+            walk_records,
+            "all bytes of the declared header are there",
+            Operation(lambda there, need: there < need - 40, ast.Lt),
+        ),
+        Mutant(
+            walk_records,
+            "the body of an overrun is clipped to the span",
+            Through(lambda body: (body[1] + 40, body[1] + 50)),
+        ),
     ],
 )
-def test_the_check_works(reach: tuple[str, str]) -> None:
+def test_the_check_works(reach: Mutant) -> None:
     """A bound that is forgotten is out of bounds at once."""
     r = Random(1)
     made = [frames.bus_frame(r) if i % 2 else frames.ipv4(r) for i in range(80)]
@@ -90,5 +101,5 @@ def test_the_check_works(reach: tuple[str, str]) -> None:
         for data in cut:
             read(data, tight=True)
 
-    with in_place(checked_kernels(*reach)), pytest.raises((OutOfBounds, OverflowError)):
+    with in_place(checked_kernels(reach)), pytest.raises((OutOfBounds, OverflowError)):
         all_of_them()
