@@ -205,12 +205,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "the generation is not read again after staging": Mutant(
         Lake.stage,
-        "a stage counts only in the generation that the lake has afterwards",
+        "a stage counts only if the generation has not changed meanwhile",
         Becomes(False),
     ),
     "the ledger is asked about the generation of before": Mutant(
         Lake.find_captures,
-        "captures are looked up in the generation that the lake has afterwards",
+        "captures are looked up again if the generation has changed meanwhile",
         DROP,
     ),
     "nobody knows how old a file is": Mutant(

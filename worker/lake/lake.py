@@ -167,7 +167,7 @@ class Lake:
         while True:  # the generation is read after the captures: then it is theirs
             items = await self._retry_until_timeout(partial(self.ledger.get_capture_items, generation, capture_ids))
             before = generation
-            # rule: captures are looked up in the generation that the lake has afterwards
+            # rule: captures are looked up again if the generation has changed meanwhile
             generation = await self._retry_until_timeout(self._current.reload_generation)
             if generation == before:
                 return items
@@ -233,7 +233,7 @@ class Lake:
         others = await self._retry_until_timeout(lambda: self.ledger.put_stage_if_absent(stage))
         if not others:
             self._step("after stage.5")
-        # rule: a stage counts only in the generation that the lake has afterwards
+        # rule: a stage counts only if the generation has not changed meanwhile
         overwritten = stage.generation not in (
             await self._retry_until_timeout(self._current.reload_generation),
             self._reserved,
