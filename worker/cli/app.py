@@ -17,6 +17,7 @@ from pcaplake.parser import ProfileError
 from pcaplake.worker import VERSION
 from pcaplake.worker import console as screen
 from pcaplake.worker.captures.discovery import NotThere
+from pcaplake.worker.command_options import expand_options
 from pcaplake.worker.config.service_settings import describe_unknown_variables
 from pcaplake.worker.config.settings import WrongSetting, is_debug_enabled
 from pcaplake.worker.errors import PcaplakeError, WrongChoice
@@ -33,19 +34,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(ingest.ingest)
-app.command()(inspect.inspect)
-app.command()(tables.tables)
-app.command()(sample.sample)
-app.command()(maintain.maintain)
-app.command()(doctor.doctor)
-app.command()(status.status)
-app.command()(setup.setup)
-app.command()(replay.replay)
-app.command()(reconcile.reconcile)
-app.command()(redrive.redrive)
+for command in (
+    ingest.ingest,
+    inspect.inspect,
+    tables.tables,
+    sample.sample,
+    maintain.maintain,
+    doctor.doctor,
+    status.status,
+    setup.setup,
+    replay.replay,
+    reconcile.reconcile,
+    redrive.redrive,
+):
+    app.command()(expand_options(command))
 app.command(epilog=run_command.EPILOG)(run_command.run)
-app.command()(operator.operator)
+app.command()(expand_options(operator.operator))
 
 
 @app.callback(invoke_without_command=True)

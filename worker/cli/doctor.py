@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,16 +25,6 @@ from pcaplake.worker.lake.tables import SCHEMAS
 UNWELL = 1
 MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "error": "[red]error[/]"}
 
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="YAML file with the settings of the service.", show_default=False),
-]
-OneLake = Annotated[
-    str | None,
-    typer.Option(
-        "--lake", metavar="URI", help="Examine only this lake; a folder is a lake on one machine.", show_default=False
-    ),
-]
 LedgerPath = Annotated[
     Path | None,
     typer.Option(
@@ -44,17 +34,54 @@ LedgerPath = Annotated[
         show_default=False,
     ),
 ]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--storage-option", metavar="KEY=VALUE", help="Option of the object store. Repeatable."),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectOptions:
+    """Which lake or fleet to examine."""
+
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="YAML file with the settings of the service.", show_default=False
+        ),
+    ] = None
+    lake: Annotated[
+        str | None,
+        typer.Option(
+            "--lake",
+            metavar="URI",
+            help="Examine only this lake; a folder is a lake on one machine.",
+            show_default=False,
+        ),
+    ] = None
+    ledger: LedgerPath = None
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option("--storage-option", metavar="KEY=VALUE", help="Option of the object store. Repeatable."),
+    ] = None
+
+    def create_subject(self, *, adopt: bool = False) -> Subject:
+        """The subject that the options or settings name. Raises WrongSetting if there is no such lake."""
+        settings = FleetSettings.load(self.config, storage_option=self.storage_option)
+        lake = self.lake
+        if self.ledger is not None and lake is None:
+            lake = settings.lake
+            if lake is None:
+                raise WrongSetting("--ledger: name its lake with --lake")
+        subject = Subject(settings=settings, lake=lake, ledger=self.ledger, adopt=adopt)
+        for uri in subject.find_lake_uris():
+            try:
+                store = subject.open_store(uri)
+            except Fatal as error:
+                raise WrongSetting(f"--lake: {error}") from error
+            if store.local is not None and asyncio.run(read_identity(store)) is None:
+                raise WrongSetting(f"--lake: there is no lake at {store.local}; pcaplake ingest creates one")
+        return subject
 
 
 def doctor(
-    config: Config = None,
-    lake: OneLake = None,
-    ledger: LedgerPath = None,
-    storage_option: Options = None,
+    where: SubjectOptions,
     repair: Annotated[bool, typer.Option("--repair", help="List the repairs that are possible.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --repair: make the repairs.")] = False,
     adopt: Annotated[
@@ -105,7 +132,7 @@ def doctor(
         raise WrongSetting(
             f"--accept-loss: there is no table {accept_loss}; use one of {', '.join(SCHEMAS)}, or {RETURNED}"
         )
-    subject = replace(create_subject(config, lake, ledger, storage_option, adopt=adopt), accept_loss=accept_loss)
+    subject = replace(where.create_subject(adopt=adopt), accept_loss=accept_loss)
     with _show_progress() as begin:
         report = asyncio.run(examine_and_repair(subject, make=repair and yes, begin=begin))
     if json:
@@ -113,26 +140,6 @@ def doctor(
     else:
         _show_report(report, offer=repair and not yes)
     raise typer.Exit(0 if report.well else UNWELL)
-
-
-def create_subject(
-    config: Path | None, lake: str | None, ledger: Path | None, storage_option: list[str] | None, *, adopt: bool = False
-) -> Subject:
-    """The subject that the options or settings name. Raises WrongSetting if there is no such lake."""
-    settings = FleetSettings.load(config, storage_option=storage_option)
-    if ledger is not None and lake is None:
-        lake = settings.lake
-        if lake is None:
-            raise WrongSetting("--ledger: name its lake with --lake")
-    subject = Subject(settings=settings, lake=lake, ledger=ledger, adopt=adopt)
-    for uri in subject.find_lake_uris():
-        try:
-            store = subject.open_store(uri)
-        except Fatal as error:
-            raise WrongSetting(f"--lake: {error}") from error
-        if store.local is not None and asyncio.run(read_identity(store)) is None:
-            raise WrongSetting(f"--lake: there is no lake at {store.local}; pcaplake ingest creates one")
-    return subject
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,19 +50,49 @@ def _tuning_option(text: str, metavar: str | None = None) -> Any:
     return typer.Option(help=text, metavar=metavar, rich_help_panel=KNOBS, show_default=False)
 
 
-def ingest(
-    names: Names,
-    lake: LakeUri = None,
-    profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
-    threads: Annotated[int | None, typer.Option(metavar="N", help="Decoder threads; default: all cores.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class SettingOptions:
+    """The options that are fields of Settings. None: as in the environment, or the default."""
+
+    lake: LakeUri = None
+    profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None
+    threads: Annotated[int | None, typer.Option(metavar="N", help="Decoder threads; default: all cores.")] = None
     ledger: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder for the ledger of a remote lake; keep it.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line on stdout.")] = False,
+    ] = None
     mode: Annotated[
         str | None,
         typer.Option(metavar="append|overwrite", help="overwrite: these captures replace all rows of the lake."),
-    ] = None,
+    ] = None
+    raw: Annotated[bool | None, typer.Option("--raw", help="Store the bytes of every packet (column packets.raw).")] = (
+        None
+    )
+    storage_option: Pair = None
+    table_property: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Delta property of new tables. Repeatable.")
+    ] = None
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Partition column of a new lake; default: date. Repeatable."),
+    ] = None
+    create: Annotated[bool | None, typer.Option("--create/--no-create", help="Create missing tables.")] = None
+    target_file_size: Annotated[str | None, _tuning_option("Target size of Parquet files (128MB).", "SIZE")] = None
+    max_records: Annotated[int | None, _tuning_option("Most rows in a window (5000000).", "N")] = None
+    flush_interval: Annotated[str | None, _tuning_option("Longest time that a window stays open (60s).", "TIME")] = None
+    max_batch_adds: Annotated[int | None, _tuning_option("Most files in a batch (5000).", "N")] = None
+    max_batch_age: Annotated[str | None, _tuning_option("Longest time that a batch waits for more (2s).", "TIME")] = (
+        None
+    )
+    compression: Annotated[str | None, _tuning_option("zstd, snappy, gzip, lz4 or none (zstd).", "NAME")] = None
+    compression_level: Annotated[int | None, _tuning_option("Level for zstd and gzip (1).", "N")] = None
+    row_group_rows: Annotated[int | None, _tuning_option("Rows in a Parquet row group (131072).", "N")] = None
+    checkpoint_interval: Annotated[int | None, _tuning_option("Versions between checkpoints (100).", "N")] = None
+    commit_timeout: Annotated[str | None, _tuning_option("Longest time that a commit is retried (60s).", "TIME")] = None
+
+
+def ingest(
+    names: Names,
+    options: SettingOptions,
     yes: Annotated[bool, typer.Option("--yes", help="With --mode overwrite: replace without asking.")] = False,
     replace_changed: Annotated[
         bool,
@@ -70,18 +101,6 @@ def ingest(
             help="If a capture changed since it was ingested, keep only the rows of its current content.",
         ),
     ] = False,
-    raw: Annotated[
-        bool | None, typer.Option("--raw", help="Store the bytes of every packet (column packets.raw).")
-    ] = None,
-    storage_option: Pair = None,
-    table_property: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Delta property of new tables. Repeatable.")
-    ] = None,
-    partition_by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Partition column of a new lake; default: date. Repeatable."),
-    ] = None,
-    create: Annotated[bool | None, typer.Option("--create/--no-create", help="Create missing tables.")] = None,
     adopt: Annotated[
         bool,
         typer.Option(
@@ -89,22 +108,7 @@ def ingest(
             help="Rebuild this ledger from the manifests and use it for the lake. Stop all other processes first.",
         ),
     ] = False,
-    target_file_size: Annotated[str | None, _tuning_option("Target size of Parquet files (128MB).", "SIZE")] = None,
-    max_records: Annotated[int | None, _tuning_option("Most rows in a window (5000000).", "N")] = None,
-    flush_interval: Annotated[
-        str | None, _tuning_option("Longest time that a window stays open (60s).", "TIME")
-    ] = None,
-    max_batch_adds: Annotated[int | None, _tuning_option("Most files in a batch (5000).", "N")] = None,
-    max_batch_age: Annotated[
-        str | None, _tuning_option("Longest time that a batch waits for more (2s).", "TIME")
-    ] = None,
-    compression: Annotated[str | None, _tuning_option("zstd, snappy, gzip, lz4 or none (zstd).", "NAME")] = None,
-    compression_level: Annotated[int | None, _tuning_option("Level for zstd and gzip (1).", "N")] = None,
-    row_group_rows: Annotated[int | None, _tuning_option("Rows in a Parquet row group (131072).", "N")] = None,
-    checkpoint_interval: Annotated[int | None, _tuning_option("Versions between checkpoints (100).", "N")] = None,
-    commit_timeout: Annotated[
-        str | None, _tuning_option("Longest time that a commit is retried (60s).", "TIME")
-    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line on stdout.")] = False,
 ) -> None:
     """Read captures into a lake, each row exactly once, even if the command is killed and run again.
 
@@ -130,12 +134,7 @@ def ingest(
 
       pcaplake ingest s3://fleet/drives/ --lake s3://fleet/lake --ledger ~/.pcaplake
     """
-    given = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("names", "json", "adopt", "yes", "replace_changed")
-    }
-    settings = Settings.load(**given)
+    settings = Settings.load(**vars(options))
     screen.logs()
     raise typer.Exit(run_ingest(settings, names, adopt=adopt, yes=yes, replace_changed=replace_changed, json=json))
 

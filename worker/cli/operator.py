@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +24,21 @@ SHOWN = 3  # next times of a job
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # NAME-JOB-MINUTE then has at most 63 characters
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeaseTimes:
+    """Times of the election."""
+
+    lease: Annotated[
+        int, typer.Option(metavar="SECONDS", help="A leader that does not renew the Lease is replaced after this time.")
+    ] = 15
+    renew: Annotated[
+        float, typer.Option(metavar="SECONDS", help="A leader that cannot renew the Lease stops after this time.")
+    ] = 10.0
+    retry: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two attempts to get the Lease.")] = 2.0
+
+
 def operator(
+    *,
     jobs: Annotated[
         Path,
         typer.Option("--jobs", metavar="FILE", help="YAML file with the jobs and their schedules (docs/operator.md)."),
@@ -47,13 +62,7 @@ def operator(
             metavar="FILE", help="Credentials outside a pod. In a pod the ServiceAccount is used.", show_default=False
         ),
     ] = None,
-    lease: Annotated[
-        int, typer.Option(metavar="SECONDS", help="A leader that does not renew the Lease is replaced after this time.")
-    ] = 15,
-    renew: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A leader that cannot renew the Lease stops after this time.")
-    ] = 10.0,
-    retry: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two attempts to get the Lease.")] = 2.0,
+    times: LeaseTimes,
     every: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two listings of the Jobs.")] = 10.0,
     check: Annotated[
         bool,
@@ -110,7 +119,7 @@ def operator(
     where = namespace or (here[0] if here else None)
     if where is None:
         raise WrongSetting("--namespace: pass it, or set POD_NAMESPACE and POD_NAME with the Downward API")
-    if lease <= renew or renew <= 1.2 * retry or retry < 1:
+    if times.lease <= times.renew or times.renew <= 1.2 * times.retry or times.retry < 1:
         raise WrongSetting(
             "--retry must be at least 1, --renew more than 1.2 times --retry, and --lease more than --renew"
         )
@@ -120,7 +129,7 @@ def operator(
         name=name,
         identity=here[1] if here else socket.gethostname(),
         kubeconfig=kubeconfig,
-        timing=Timing(lease=lease, renew=renew, retry=retry),
+        timing=Timing(lease=times.lease, renew=times.renew, retry=times.retry),
         every=every,
         http_host=settings.http_host,
         http_port=settings.http_port,

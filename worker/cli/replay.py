@@ -38,16 +38,24 @@ Wave = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ObjectOptions:
+    """Which objects to announce."""
+
+    match: Match = None
+    newer_than: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only objects younger than this: 90m, 36h, 7d.")
+    ] = None
+    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="Only objects older than this.")] = None
+
+
 def replay(
+    *,
     place: Annotated[
         str, typer.Argument(metavar="s3://BUCKET/PREFIX", help="Prefix, or a glob such as s3://raw/drives/*.pcap.")
     ],
     config: Config = None,
-    match: Match = None,
-    newer_than: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only objects younger than this: 90m, 36h, 7d.")
-    ] = None,
-    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="Only objects older than this.")] = None,
+    which: ObjectOptions,
     start_after: Annotated[
         str, typer.Option(metavar="KEY", help="Continue after this key, which a stopped replay prints.")
     ] = "",
@@ -71,7 +79,9 @@ def replay(
     settings = FleetSettings.load(config)
     where, glob = _parse_place(place)
     choice = ObjectFilter(
-        globs=(glob, match or "*"), newer=parse_age(newer_than, "newer"), older=parse_age(older_than, "older")
+        globs=(glob, which.match or "*"),
+        newer=parse_age(which.newer_than, "newer"),
+        older=parse_age(which.older_than, "older"),
     )
     screen.logs()
     run = ReplayRun(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json as jsonlib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,22 +30,30 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the
 _DIGITS = 12
 
 
-def setup(
-    config: Config = None,
-    bucket: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Bucket that receives captures, if no route names it. Repeatable."),
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class QueueOptions:
+    """How to create the queue."""
+
     dead_letters: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the dead-letter queue; default: the queue's name with -dead."),
-    ] = None,
+    ] = None
     visibility_timeout: Annotated[
         str | None,
         typer.Option(
             metavar="TIME", help=f"Visibility timeout of the queue; {queues.VISIBILITY_TIMEOUT}s for a new queue."
         ),
+    ] = None
+
+
+def setup(
+    *,
+    config: Config = None,
+    bucket: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Bucket that receives captures, if no route names it. Repeatable."),
     ] = None,
+    queue_options: QueueOptions,
     notifications: Annotated[
         bool,
         typer.Option(
@@ -78,7 +86,7 @@ def setup(
     settings = FleetSettings.load(config)
     name = settings.require_queue_name()
     routes = settings.load_routes()
-    timeout = _parse_visibility_timeout(visibility_timeout)
+    timeout = _parse_visibility_timeout(queue_options.visibility_timeout)
     if account is not None and not (account.isdecimal() and len(account) == _DIGITS):
         raise WrongSetting(f"--account: {account!r} is not an account id of {_DIGITS} digits")
     try:
@@ -86,7 +94,7 @@ def setup(
     except WrongRoutes as error:
         raise WrongSetting(str(error)) from error
     with Clients(region=settings.region, options=settings.storage_option) as clients:
-        write = partial(_build_policies, clients, settings, places, dead_letters, account)
+        write = partial(_build_policies, clients, settings, places, queue_options.dead_letters, account)
         there = queues.find(clients.sqs, name)
         if policies:
             screen.out.print_json(jsonlib.dumps(write(there)))
@@ -96,7 +104,9 @@ def setup(
         # fail before anything is created if S3 would refuse the notifications
         making.announcements(clients, notified_places, making.arn_of(clients, name, there))
         making.make_tables(clients, settings, steps)
-        queue = queues.ensure(clients.sqs, name, steps, dead_letters=dead_letters, visibility_timeout=timeout)
+        queue = queues.ensure(
+            clients.sqs, name, steps, dead_letters=queue_options.dead_letters, visibility_timeout=timeout
+        )
         asyncio.run(making.make_lakes(settings, routes.lake_uris, steps))
         if notifications:
             making.make_notifications(clients, places, name, queue, steps)

@@ -17,7 +17,7 @@ from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.admin.status import MOST_PENDING, FleetWatch, LakeStatus, Leader, Status
 from pcaplake.worker.config.settings import WrongSetting
 
-from .doctor import Config, LedgerPath, OneLake, Options, create_subject
+from .doctor import SubjectOptions
 
 UNKNOWN = 3
 LEAST_SECONDS = 0.5
@@ -25,10 +25,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def status(
-    config: Config = None,
-    lake: OneLake = None,
-    ledger: LedgerPath = None,
-    storage_option: Options = None,
+    where: SubjectOptions,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh the screen until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", help="With --watch: seconds between refreshes.")] = 2.0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -51,7 +48,7 @@ def status(
         raise WrongSetting("--watch needs a terminal: without one, call --json repeatedly")
     if every < LEAST_SECONDS:
         raise WrongSetting(f"--every: the minimum is {LEAST_SECONDS} s")
-    subject = create_subject(config, lake, ledger, storage_option)
+    subject = where.create_subject()
     if watch:
         try:
             asyncio.run(_watch_status(subject, every))

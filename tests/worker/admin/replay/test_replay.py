@@ -509,7 +509,7 @@ async def test_what_nobody_can_read_stays() -> None:
     assert await case.redrive() == RedriveTally(found=3, matched=2, unreadable=1, moved=2)
     assert await case.left() == ["nonsense"]
     (bad,) = [one for one in case.shown if one.unreadable]
-    assert "no JSON" in bad.unreadable
+    assert "not JSON" in bad.unreadable
     assert not bad.matches_pattern(None)
     (good,) = json.loads(letters("a/2")[0])["Records"]
     case = Letters(json.dumps({"Records": [good, {"eventName": "ObjectCreated:Put"}]}))
