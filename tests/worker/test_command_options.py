@@ -14,7 +14,7 @@ from pcaplake.worker.command_options import expand_options
 @dataclass(frozen=True, kw_only=True)
 class Size:
     width: Annotated[int, typer.Option(help="in pixels")] = 3
-    height: int
+    height: Annotated[int, typer.Option()]
 
 
 def command(*, name: str = "x", size: Size) -> tuple[str, Size]:
