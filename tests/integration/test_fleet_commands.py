@@ -152,7 +152,7 @@ def account(aws: Aws, tmp_path: Path, capsys: Capsys) -> Account:
 def test_setup_makes_what_is_not_there_and_then_nothing(account: Account) -> None:
     first = account.json("setup")
     made = {(step["what"], step["name"]): step["state"] for step in first["steps"]}
-    assert made["queue", account.queue] == made["lake", account.lake] == made["notification", account.raw] == "made"
+    assert made["queue", account.queue] == made["lake", account.lake] == made["notification", account.raw] == "created"
     assert first["notes"] == []
     check_queue(account)
     check_tables(account)
@@ -160,11 +160,11 @@ def test_setup_makes_what_is_not_there_and_then_nothing(account: Account) -> Non
 
     second = account.json("setup")
     assert second["changes"] == 0
-    assert {step["state"] for step in second["steps"]} <= {"there", "not supported here"}
+    assert {step["state"] for step in second["steps"]} <= {"exists", "not supported"}
     assert second["policies"] == first["policies"]
     assert set(first["policies"]) == {"worker", "committer", "spark", "operator", "doctor"}
     out, _ = account.run("setup")
-    assert f"there        queue {account.queue}" in out
+    assert f"exists       queue {account.queue}" in out
     assert "IAM policy of a worker" in out
     only, _ = account.run("setup", "--policies")
     assert json.loads(only) == first["policies"]
@@ -227,9 +227,9 @@ def test_a_rehearsal_makes_nothing(account: Account) -> None:
     with Clients() as clients:
         assert find(clients.sqs, account.queue) is None
         assert find(clients.sqs, f"{account.queue}-dead") is None
-    assert "would be made queue" in account.run("setup", "--dry-run")[0]
+    assert "would be created queue" in account.run("setup", "--dry-run")[0]
     made = account.json("setup")
-    states = {("changed" if step["state"] == "made" else step["state"]) for step in made["steps"]}
+    states = {("changed" if step["state"] == "created" else step["state"]) for step in made["steps"]}
     assert "changed" in states
     assert account.json("setup", "--dry-run")["changes"] == 0
 
@@ -287,10 +287,10 @@ def test_a_queue_that_is_gone_is_made_again(account: Account) -> None:
     before = s3.get_bucket_notification_configuration(Bucket=account.raw)["QueueConfigurations"]
     account.aws.client("sqs").delete_queue(QueueUrl=account.url())
     told = {step["what"]: step["state"] for step in account.json("setup", "--dry-run")["steps"]}
-    assert (told["queue"], told["notification"]) == ("made", "there")
+    assert (told["queue"], told["notification"]) == ("created", "exists")
     states = {(step["what"], step["name"]): step["state"] for step in account.json("setup")["steps"]}
-    assert states["queue", account.queue] == states["queue policy", account.queue] == "made"
-    assert states["notification", account.raw] == "there"
+    assert states["queue", account.queue] == states["queue policy", account.queue] == "created"
+    assert states["notification", account.raw] == "exists"
     assert s3.get_bucket_notification_configuration(Bucket=account.raw)["QueueConfigurations"] == before
     account.put(KEY)
     assert account.keys() == [KEY]

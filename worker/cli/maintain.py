@@ -84,7 +84,7 @@ def maintain(
         screen.as_json({name: asdict(result) for name, result in report.items()})
     else:
         rows = [
-            (name, result.compacted, result.made, "-" if result.deleted is None else result.deleted, result.version)
+            (name, result.compacted, result.added, "-" if result.deleted is None else result.deleted, result.version)
             for name, result in report.items()
         ]
         screen.table(None, ["table", "files compacted", "into", "deleted", "version"], rows)

@@ -133,7 +133,7 @@ _ROLES: dict[Role, str] = {
 
 
 def _show_step(step: Step, dry_run: bool) -> None:
-    state = f"would be {step.state}" if dry_run and step.state in ("made", "changed") else step.state
+    state = f"would be {step.state}" if dry_run and step.state in ("created", "changed") else step.state
     detail = f" ({step.detail})" if step.detail else ""
     screen.line(f"{state:<12} {step.what} {step.name}{detail}")
 

@@ -35,7 +35,7 @@ class MaintenanceResult:
     and the table's version afterwards."""
 
     compacted: int
-    made: int
+    added: int
     deleted: int | None
     version: int
 
@@ -114,7 +114,7 @@ def _maintain_table(
     deleted = None if waiting is None else _vacuum_table(store, name, table, retention_days, waiting)
     table.update_incremental()
     return MaintenanceResult(
-        compacted=done["numFilesRemoved"], made=done["numFilesAdded"], deleted=deleted, version=table.version()
+        compacted=done["numFilesRemoved"], added=done["numFilesAdded"], deleted=deleted, version=table.version()
     )
 
 

@@ -43,12 +43,12 @@ def ensure(client: Any, name: str, shape: Shape, steps: Steps, *, sleep: Callabl
     """
     table = _describe(client, name)
     if table is None:
-        steps.act("made", shape.what, name, lambda: _make(client, name, shape, sleep), "on demand")
+        steps.apply_change("created", shape.what, name, lambda: _make(client, name, shape, sleep), "on demand")
         if steps.dry_run:
             return
         table = _describe(client, name) or {}
     else:
-        steps.there(shape.what, name)
+        steps.record_existing(shape.what, name)
     _time_to_live(client, name, steps)
     _point_in_time_recovery(client, name, steps, sleep)
     _deletion_protection(client, name, table, steps)
@@ -98,10 +98,10 @@ def _time_to_live(client: Any, name: str, steps: Steps) -> None:
                     f"the items of the DynamoDB table {name} expire by {described.get('AttributeName')}, not by {EXPIRES}: "
                     "disable that and run this again, or use another table"
                 )
-            steps.there(what, name, EXPIRES)
+            steps.record_existing(what, name, EXPIRES)
             return
         given = {"Enabled": True, "AttributeName": EXPIRES}
-        steps.act(
+        steps.apply_change(
             "changed",
             what,
             name,
@@ -118,12 +118,12 @@ def _point_in_time_recovery(client: Any, name: str, steps: Steps, sleep: Callabl
         except client.exceptions.ClientError as error:
             if error_code(error) not in _UNSUPPORTED:
                 raise
-            steps.unsupported(what, name)
+            steps.record_unsupported(what, name)
             return
         if described.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus") == "ENABLED":
-            steps.there(what, name)
+            steps.record_existing(what, name)
             return
-        steps.act("changed", what, name, lambda: _switch_on_recovery(client, name, sleep))
+        steps.apply_change("changed", what, name, lambda: _switch_on_recovery(client, name, sleep))
 
 
 def _switch_on_recovery(client: Any, name: str, sleep: Callable[[float], None]) -> None:
@@ -142,14 +142,14 @@ def _switch_on_recovery(client: Any, name: str, sleep: Callable[[float], None]) 
 def _deletion_protection(client: Any, name: str, table: Mapping[str, Any], steps: Steps) -> None:
     what = "deletion protection"
     if table.get("DeletionProtectionEnabled"):
-        steps.there(what, name)
+        steps.record_existing(what, name)
         return
     if "DeletionProtectionEnabled" not in table:
-        steps.unsupported(what, name)
+        steps.record_unsupported(what, name)
         return
 
     def switch_on() -> None:
         with translate_errors(f"DynamoDB table {name}: {what}"):
             client.update_table(TableName=name, DeletionProtectionEnabled=True)
 
-    steps.act("changed", what, name, switch_on)
+    steps.apply_change("changed", what, name, switch_on)

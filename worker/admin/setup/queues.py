@@ -87,15 +87,17 @@ def ensure(
             "MessageRetentionPeriod": str(RETENTION),
         }
         detail = f"visibility timeout {given['VisibilityTimeout']} s"
-        steps.act("made", "queue", name, lambda: _make(client, name, given), detail)
+        steps.apply_change("created", "queue", name, lambda: _make(client, name, given), detail)
         queue = None if steps.dry_run else _found(client, name)
     else:
         detail = f"visibility timeout {queue.attributes['VisibilityTimeout']} s"
-        steps.there("queue", name, detail)
+        steps.record_existing("queue", name, detail)
         if visibility_timeout is not None and int(queue.attributes["VisibilityTimeout"]) != visibility_timeout:
             wanted = {"VisibilityTimeout": str(visibility_timeout)}
             url = queue.url
-            steps.act("changed", "queue", name, lambda: _set(client, name, url, wanted), f"{visibility_timeout} s")
+            steps.apply_change(
+                "changed", "queue", name, lambda: _set(client, name, url, wanted), f"{visibility_timeout} s"
+            )
     _dead_letters(client, name, queue, dead_letters, steps)
     return find(client, name) if steps.dry_run else _found(client, name)
 
@@ -108,17 +110,19 @@ def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None
                 f"the dead letters of the queue {name} are in {known.name}: do not pass --dead-letters, or change the "
                 "redrive policy by hand"
             )
-        steps.there("dead letters", known.name)
-        steps.there("redrive policy", name)
+        steps.record_existing("dead letters", known.name)
+        steps.record_existing("redrive policy", name)
         return
     dead_name = given or dead_letters_of(name)
     dead = find(client, dead_name)
     if dead is None:
         kept = {"MessageRetentionPeriod": str(DEAD_RETENTION)}
-        steps.act("made", "dead letters", dead_name, lambda: _make(client, dead_name, kept), "kept for 14 days")
+        steps.apply_change(
+            "created", "dead letters", dead_name, lambda: _make(client, dead_name, kept), "kept for 14 days"
+        )
         dead = None if steps.dry_run else _found(client, dead_name)
     else:
-        steps.there("dead letters", dead_name)
+        steps.record_existing("dead letters", dead_name)
 
     def link() -> None:
         assert queue is not None
@@ -126,7 +130,7 @@ def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None
         policy = {"deadLetterTargetArn": str(dead.arn), "maxReceiveCount": MAX_RECEIVES}
         _set(client, name, queue.url, {"RedrivePolicy": json.dumps(policy)})
 
-    steps.act("made", "redrive policy", name, link, f"after {MAX_RECEIVES} receipts to {dead_name}")
+    steps.apply_change("created", "redrive policy", name, link, f"after {MAX_RECEIVES} receipts to {dead_name}")
 
 
 def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: Steps) -> None:
@@ -155,13 +159,13 @@ def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: St
     }
     detail = f"S3 may send for {', '.join(sorted(arn.rpartition(':')[2] for arn in arns))}"
     if _unlisted(mine) == _unlisted(wanted):
-        steps.there("queue policy", name, detail)
+        steps.record_existing("queue policy", name, detail)
         return
     changed = json.dumps(
         {**policy, "Statement": [*(statement for statement in statements if statement is not mine), wanted]}
     )
-    state: State = "made" if mine is None else "changed"
-    steps.act(state, "queue policy", name, lambda: _set(client, name, queue.url, {"Policy": changed}), detail)
+    state: State = "created" if mine is None else "changed"
+    steps.apply_change(state, "queue policy", name, lambda: _set(client, name, queue.url, {"Policy": changed}), detail)
 
 
 def _unlisted(value: Any) -> Any:

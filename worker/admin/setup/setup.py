@@ -73,19 +73,21 @@ async def make_lakes(settings: FleetSettings, lakes: Sequence[str], steps: Steps
     if steps.dry_run:
         for uri in lakes:
             if await read_identity(Store.open(uri, settings.storage_options_for(uri))) is None:
-                steps.act("made", "lake", uri, lambda: None)
+                steps.apply_change("created", "lake", uri, lambda: None)
             else:
-                steps.there("lake", uri)
+                steps.record_existing("lake", uri)
         return
     locks = settings.lock_table if settings.log_store == "dynamodb" else None
     async with await Services.open(settings.ledger_table, locks, region=settings.region) as services:
         for uri in lakes:
             known = await read_identity(Store.open(uri, settings.storage_options_for(uri)))
             if known is not None and await _whole(settings, services, uri):
-                steps.there("lake", uri)
+                steps.record_existing("lake", uri)
                 continue
             await _open(settings, services, uri, create=True)
-            steps.act("made" if known is None else "changed", "lake", uri, lambda: None, "with all its tables")
+            steps.apply_change(
+                "created" if known is None else "changed", "lake", uri, lambda: None, "with all its tables"
+            )
 
 
 async def _whole(settings: FleetSettings, services: Services, uri: str) -> bool:
@@ -149,19 +151,21 @@ def make_notifications(
     arn = arn_of(clients, name, queue)
     found = announcements(clients, places, arn)
     if queue is None:
-        steps.act("made", "queue policy", name, lambda: None)
+        steps.apply_change("created", "queue policy", name, lambda: None)
     else:
         queues.allow_buckets(clients.sqs, queue, [announcement.bucket for announcement in found], steps)
     for announcement in found:
         shown = ", ".join(f"{notifications.filter_of(prefix)}*" for prefix in announcement.prefixes)
         if announcement.wanted is None:
-            steps.there("notification", announcement.bucket, shown)
+            steps.record_existing("notification", announcement.bucket, shown)
         else:
             had = any(
                 notifications.same_queue(rule.receiver, str(arn)) for rule in notifications.rules(announcement.now)
             )
             act = _Notify(clients.s3, announcement.bucket, announcement.wanted, sleep)
-            steps.act("changed" if had else "made", "notification", announcement.bucket, act, f"{shown} to {name}")
+            steps.apply_change(
+                "changed" if had else "created", "notification", announcement.bucket, act, f"{shown} to {name}"
+            )
 
 
 class _Notify:

@@ -263,14 +263,14 @@ def test_lakes_that_would_be_announced() -> None:
 def test_a_rehearsal_tells_and_does_nothing() -> None:
     shown: list[Step] = []
     steps = Steps(dry_run=True, show=shown.append)
-    steps.act("made", "queue", "captures", lambda: pytest.fail("it was done"))
-    steps.there("table", "t", "x")
+    steps.apply_change("created", "queue", "captures", lambda: pytest.fail("it was done"))
+    steps.record_existing("table", "t", "x")
     assert (
         shown
         == steps.done
         == [
-            Step(what="queue", name="captures", state="made"),
-            Step(what="table", name="t", state="there", detail="x"),
+            Step(what="queue", name="captures", state="created"),
+            Step(what="table", name="t", state="exists", detail="x"),
         ]
     )
     assert steps.changes == 1
@@ -279,7 +279,7 @@ def test_a_rehearsal_tells_and_does_nothing() -> None:
 def test_what_fails_is_not_told() -> None:
     steps = Steps()
     with pytest.raises(ZeroDivisionError):
-        steps.act("made", "queue", "captures", lambda: 1 // 0)
+        steps.apply_change("created", "queue", "captures", lambda: 1 // 0)
     assert (steps.done, steps.changes) == ([], 0)
 
 
@@ -374,10 +374,10 @@ def test_a_service_without_backups_and_protection(account: Clients) -> None:
         stub.add_client_error("describe_continuous_backups", "UnknownOperationException")
         tables.ensure(account.dynamodb, "ledger", tables.LEDGER, steps)
     assert [(one.what, one.state) for one in steps.done] == [
-        ("ledger table", "there"),
-        ("time to live", "there"),
-        ("point-in-time recovery", "not supported here"),
-        ("deletion protection", "not supported here"),
+        ("ledger table", "exists"),
+        ("time to live", "exists"),
+        ("point-in-time recovery", "not supported"),
+        ("deletion protection", "not supported"),
     ]
 
 
@@ -402,10 +402,10 @@ def test_a_table_is_waited_for_and_its_backups_too(account: Clients) -> None:
         tables.ensure(account.dynamodb, "ledger", tables.LEDGER, steps, sleep=slept.append)
         stub.assert_no_pending_responses()
     assert [(one.what, one.state) for one in steps.done] == [
-        ("ledger table", "made"),
+        ("ledger table", "created"),
         ("time to live", "changed"),
         ("point-in-time recovery", "changed"),
-        ("deletion protection", "there"),
+        ("deletion protection", "exists"),
     ]
     assert len(slept) == 2
 
