@@ -193,7 +193,7 @@ def measure_local_ingest(site: BenchSite, captures: ServedCaptures, count: int) 
 
 
 async def measure_volume(site: BenchSite, captures: ServedCaptures, *, count: int, repeats: int) -> dict[str, Any]:
-    """Megabytes of captures a second: fetched alone, and through the whole service; beside it `pcaplake ingest`."""
+    """Megabytes of captures per second, only fetched, and through the whole service; `pcaplake ingest` for comparison."""
     alone, files, whole, size = list[float](), list[float](), list[dict[str, Any]](), captures.capture_size * count
     for _ in range(repeats):
         files.append(await asyncio.to_thread(measure_local_ingest, site, captures, count))

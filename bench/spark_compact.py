@@ -2,7 +2,7 @@
 
 Two sections of `python -m bench.spark`: `compact` and `zorder`. A lake in a folder, so that Spark and the committer are
 measured and not the local S3. Captures of CAN frames are staged and committed by the real committer with default settings, one
-every EVERY seconds, alone and then beside a compaction.
+every EVERY seconds, alone and then during a compaction.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class BackgroundCommits:
 class _Run:
     report: compact.Report
     alone: list[float]
-    beside: list[float]
+    during: list[float]
 
 
 def compaction_section(bench: SparkBench) -> str:
@@ -141,13 +141,13 @@ def compaction_section(bench: SparkBench) -> str:
         ),
         (
             "from stage to row during the compaction: median s",
-            _format_median_range([statistics.median(run.beside) for run in compaction_runs]),
+            _format_median_range([statistics.median(run.during) for run in compaction_runs]),
         ),
         (
             "from stage to row during the compaction: longest s",
-            _format_median_range([max(run.beside) for run in compaction_runs]),
+            _format_median_range([max(run.during) for run in compaction_runs]),
         ),
-        ("commits during the compaction", _format_median_range([len(run.beside) for run in compaction_runs], 0)),
+        ("commits during the compaction", _format_median_range([len(run.during) for run in compaction_runs], 0)),
     ]
     head = f"one day of `can_frames` in files of {FRAMES:,} frames; median (least–most) of {runs}"
     return f"## A compaction during commits\n\n{format_markdown_table((head, ''), rows)}"
@@ -161,7 +161,7 @@ def _measure_compaction(bench: SparkBench, folder: str, files: int) -> _Run:
     busy = BackgroundCommits(folder=folder, first=files + 300)
     with busy.run_in_background():
         report = compact.run(bench.spark, folder, Options(tables=("can_frames",)))
-    return _Run(report=report, alone=alone.seconds, beside=busy.seconds)
+    return _Run(report=report, alone=alone.seconds, during=busy.seconds)
 
 
 def data_skipping_section(bench: SparkBench) -> str:

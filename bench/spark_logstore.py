@@ -73,8 +73,8 @@ def _measure_commits(bench: SparkBench, name: str, count: int, through: Any = No
 def _count_through_proxies(bench: SparkBench) -> Iterator[tuple[FaultProxy, FaultProxy]]:
     """Proxies in front of S3 and DynamoDB, in a separate event loop."""
     loop = asyncio.new_event_loop()
-    beside = threading.Thread(target=loop.run_forever, daemon=True)
-    beside.start()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
     s3, dynamodb = FaultProxy(bench.aws.s3), FaultProxy(bench.aws.dynamodb)
 
     def run_on_event_loop(what: Any) -> None:
@@ -88,7 +88,7 @@ def _count_through_proxies(bench: SparkBench) -> Iterator[tuple[FaultProxy, Faul
         for proxy in (s3, dynamodb):
             run_on_event_loop(proxy.__aexit__(None, None, None))
         loop.call_soon_threadsafe(loop.stop)
-        beside.join()
+        thread.join()
         loop.close()
 
 

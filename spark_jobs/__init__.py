@@ -1,1 +1,1 @@
-"""PySpark jobs on a lake's tables, safe beside running workers: compaction, vacuum, backfill, replace, signals, quality."""
+"""PySpark jobs on a lake's tables, safe while workers run: compaction, vacuum, backfill, replace, signals, quality."""

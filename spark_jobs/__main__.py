@@ -15,7 +15,7 @@ import typer
 from pcaplake.spark_jobs.common import job
 
 JOBS: Final = ("compact", "vacuum", "backfill", "signals", "replace", "quality")
-_HELP = "PySpark jobs on a lake's tables, safe beside running workers. `JOB --help` describes a job."
+_HELP = "PySpark jobs on a lake's tables, safe while workers run. `JOB --help` describes a job."
 
 
 def build_command_line(names: Sequence[str] = JOBS) -> typer.Typer:

@@ -1,4 +1,4 @@
-"""The jars that Spark needs beside pyspark's own: Delta, S3A and this project's log store. Maven builds them once.
+"""The jars that Spark needs in addition to pyspark's own: Delta, S3A and this project's log store. Maven builds them once.
 
     python -m pcaplake.spark_jobs.jars [FOLDER]
 

@@ -22,7 +22,7 @@ _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
 def build_sdist(folder: Path) -> Path:
-    """Build the sdist in `folder` from a copy of the sources, so that nothing is written beside them."""
+    """Build the sdist in `folder` from a copy of the sources, so that nothing is written to their folder."""
     source = folder / "source"
     for name in ("parser", "worker", "spark_jobs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "target"))

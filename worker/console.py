@@ -97,7 +97,7 @@ def _bar(total: float | None, *columns: TextColumn) -> Progress:
 
 @contextlib.asynccontextmanager
 async def running(look: Callable[[], tuple[float, float, str]], every: float = 0.2) -> AsyncIterator[None]:
-    """Show a bar of bytes during the block; `look` returns (bytes done, total bytes, text beside the bar)."""
+    """Show a bar of bytes during the block; `look` returns (bytes done, total bytes, text next to the bar)."""
     _, total, text = look()
     with _bar(total, TextColumn("{task.fields[text]}", markup=False)) as progress:
         task = progress.add_task("ingest", total=total, text=text)

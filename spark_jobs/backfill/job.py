@@ -4,7 +4,7 @@ This module has Spark's tasks, the waves and the report. executor.py runs on exe
 Spark, and sources.py finds the captures.
 
 The ledger makes it exactly-once: a capture that any process has staged or committed is skipped, and if two processes read
-the same capture at once, the first to stage it wins. So a backfill may run beside the fleet on the same captures, be killed
+the same capture at once, the first to stage it wins. So a backfill may run with a fleet on the same captures, be killed
 at any time and run again. The fleet's committer commits the stages, or the driver's (`--commit`, local lakes).
 """
 
@@ -49,7 +49,7 @@ class Options:
 
     `commit`: the driver commits as well; it always does for a lake whose ledger is on this machine. `ledger`: the folder of
     such ledgers for lakes that are not local. `partition_bytes`: a task reads at most this much, or one larger capture.
-    `wave`: captures in one Spark job. `flush_interval`: longest time that a merge window is open, seconds; None: the
+    `wave`: captures in one Spark job. `flush_interval`: longest time that a window is open, seconds; None: the
     worker's setting, else 60.
     """
 

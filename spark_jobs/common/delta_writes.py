@@ -1,4 +1,4 @@
-"""Writing Delta tables with Spark beside other writers: settings of the session, retries after conflicts, replaced rows."""
+"""Writes Delta tables with Spark while others write: settings of the session, retries after conflicts, replaced rows."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLEAN_UP = "delta.enableExpiredLogCleanup"
-# beside `signals_<message>`; jobs skip tables that do not exist
+# and the tables `signals_<message>`; jobs skip tables that do not exist
 TABLE_NAMES: tuple[str, ...] = (*TABLES, "signals", "signal_catalog", "quality")
 _WIDE = "signals_"
 

@@ -1,6 +1,6 @@
 """Compaction: rewrites many small files of a partition as a few large ones, in Z-order on request.
 
-Runs Delta's OPTIMIZE on the partitions that plan.py chooses. It may run beside the workers and be killed at any time:
+Runs Delta's OPTIMIZE on the partitions that plan.py chooses. It may run while workers run, and be killed at any time:
 OPTIMIZE removes files and adds others with the same rows in one version, which never conflicts with an append, and VACUUM
 deletes the files that a killed run leaves.
 """
@@ -269,7 +269,7 @@ def command(
 ) -> Report:
     """Combine small files into large ones, newest partitions first, within a budget; optionally in Z-order.
 
-    Safe beside workers and readers. May be killed at any time: finished partitions stay compacted, the current one stays
+    Safe while workers and readers run. May be killed at any time: finished partitions stay compacted, the current one stays
     unchanged. A partition is compacted once it has --min-files small files; with --zorder the whole partition is then
     sorted again.
 

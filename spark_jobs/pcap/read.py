@@ -169,7 +169,7 @@ class ReadPlan:
 
 
 class _SingleTableWindow(RowWindow):
-    """A merge window that keeps the rows of one table and counts the others."""
+    """A window that keeps the rows of one table and counts the others."""
 
     def __init__(self, table: str) -> None:
         self.batches: list[pa.RecordBatch] = []

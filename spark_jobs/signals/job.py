@@ -48,7 +48,7 @@ def command(
     """Decode CAN and LIN frames to physical values: tables `signals` and `signal_catalog`.
 
     Reads only frames that are not decoded yet. When a database changes, the changed messages are decoded again for all
-    frames. May be stopped or killed at any time, and run beside workers, compaction and vacuum; only one signals job may
+    frames. May be stopped or killed at any time, and run together with workers, compaction and vacuum; only one signals job may
     run on a lake. Formats: DBC, KCD, SYM, ARXML (CAN) and LDF (LIN).
     """
     options = Options(

@@ -148,7 +148,7 @@ class _SignalsJob:
         if state is None:
             if begun_kinds:
                 raise Fatal(
-                    f"state.json beside the checkpoints in {memory.folder} is missing, so the definitions of older rows are "
+                    f"state.json is missing in {memory.folder}, which has checkpoints, so the definitions of older rows are "
                     "unknown: delete that folder, and the next run decodes all frames again"
                 )
             state = DefinitionState()

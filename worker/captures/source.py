@@ -247,7 +247,7 @@ class Sources:
             if exact is None:
                 raise Unnameable(
                     f"{error}. Because of this key, nothing below {store.uri}/{folder} can be listed in this store: rename or "
-                    "delete that object, or name the folders and objects beside it one by one"
+                    "delete that object, or name the other folders and objects one by one"
                 ) from error
             return await exact.list_objects(folder)
         if exact is not None and (

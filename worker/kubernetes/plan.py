@@ -3,7 +3,7 @@
 Parses the file and builds Jobs from templates.
 
     timezone: Europe/Berlin
-    template: spark-job.yaml        # a batch/v1 Job beside this file, or the map itself
+    template: spark-job.yaml        # a batch/v1 Job in the folder of this file, or the map itself
     jobs:
       compact: {schedule: "17 * * * *", args: [compact, --lake, "s3://lake/drives"]}
       vacuum: {schedule: "41 2 * * *", args: [vacuum, --lake, "s3://lake/drives"]}

@@ -212,7 +212,7 @@ class Lake:
         return {item.capture.uri for item in items}
 
     def window(self, *, tables: Collection[str] | None = None) -> Window:
-        """A new merge window for one worker thread; `tables`: take rows of these tables only."""
+        """A new window for one worker thread; `tables`: take rows of these tables only."""
         schemas = self._schemas if tables is None else {name: self._schemas[name] for name in tables}
         return Window(
             self.store,

@@ -25,7 +25,7 @@ Label = str | Mapping[str, str]
 class Metric:
     """A metric that Prometheus scrapes, under `name`.
 
-    `of` and `pick`: the histogram whose smallest or largest value this gauge holds. `beside`: a counter with the same
+    `of` and `pick`: the histogram whose smallest or largest value this gauge holds. `created_with`: a counter with the same
     labels; when one of its series is created, the same series of this counter is created with the value 0.
     """
 
@@ -36,11 +36,11 @@ class Metric:
     buckets: tuple[float, ...] = ()
     of: str | None = None
     pick: Callable[[float, float], float] = max
-    beside: str | None = None
+    created_with: str | None = None
 
 
-def _counter_metric(name: str, help: str, *, beside: str | None = None, **labels: Label) -> Metric:
-    return Metric(name=name, kind="counter", help=help, labels=labels, beside=beside)
+def _counter_metric(name: str, help: str, *, created_with: str | None = None, **labels: Label) -> Metric:
+    return Metric(name=name, kind="counter", help=help, labels=labels, created_with=created_with)
 
 
 def _gauge_metric(name: str, help: str, **labels: Label) -> Metric:
@@ -246,7 +246,7 @@ METRICS: Mapping[str, Metric] = {
     "request_failures": _counter_metric(
         "pcaplake_request_failures_total",
         "Requests that got no answer or an error that may be retried.",
-        beside="requests",
+        created_with="requests",
         service="as above",
         operation="as above",
     ),

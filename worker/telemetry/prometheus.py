@@ -61,7 +61,9 @@ class PrometheusMeter:
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         self._extremes: dict[str, list[str]] = {}
-        self._beside = {metric.beside: name for name, metric in METRICS.items() if metric.beside is not None}
+        self._created_with = {
+            metric.created_with: name for name, metric in METRICS.items() if metric.created_with is not None
+        }
         for name, metric in METRICS.items():
             if metric.kind == "counter":
                 self._counters[name] = Counter(metric.name, metric.help, list(metric.labels), registry=registry)
@@ -93,8 +95,8 @@ class PrometheusMeter:
         try:
             metric = self._counters[name]
             (metric.labels(**labels) if labels or METRICS[name].labels else metric).inc(by)
-            if name in self._beside:
-                self._counters[self._beside[name]].labels(**labels)
+            if name in self._created_with:
+                self._counters[self._created_with[name]].labels(**labels)
         except (KeyError, ValueError) as error:
             self._report_misuse("count", name, labels, error)
 

@@ -286,7 +286,7 @@ async def _check_unlocked_versions(case: Case, lock_table: LockTable, table: str
     return [
         warning(
             f"version {versions[-1]} was written without the lock table, whose newest entry is {newest.version}: Spark "
-            "loses commits beside a writer that does not use the lock table",
+            "loses commits if another writer does not use the lock table",
             "make every writer of this table use the lock table",
             table=table,
         )

@@ -37,7 +37,7 @@ class Rule:
     suffix: str
 
     def overlaps(self, prefix: str) -> bool:
-        """True if S3 would refuse a rule of ours for `prefix` beside this one."""
+        """True if S3 would refuse a rule of ours for `prefix` because of this one."""
         created = any(event.startswith(EVENTS.removesuffix("*")) for event in self.events)
         return created and (self.prefix.startswith(prefix) or prefix.startswith(self.prefix))
 

@@ -108,7 +108,7 @@ class Scope:
 def policies(scope: Scope) -> dict[Role, Document]:
     """The policies by role. A process with two roles needs both. Spark's policy is for jobs that read and write tables.
 
-    A deny statement also applies beside other policies, so Spark's policy denies only what no such job needs. A backfill
+    A deny statement overrides all other policies of a role, so Spark's policy denies only what no such job needs. A backfill
     that commits needs it: give it the policies of worker and committer instead.
     """
     return {
@@ -138,14 +138,16 @@ def policies(scope: Scope) -> dict[Role, Document]:
         ),
         "operator": _document(
             _allow("Queue", "sqs", QUEUE["operator"], [str(scope.queue)]),
-            _allow("DeadLetters", "sqs", DEAD_LETTERS["operator"], [f"{_beside(scope.queue)}:{scope.dead_letters}"]),
+            _allow(
+                "DeadLetters", "sqs", DEAD_LETTERS["operator"], [f"{_arn_prefix(scope.queue)}:{scope.dead_letters}"]
+            ),
             _allow("LakeJson", "s3", ("GetObject",), scope.inside(LAKE_JSON)),
             _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
             *_of_tables(scope, "operator"),
         ),
         "doctor": _document(
             _allow("Queue", "sqs", QUEUE["doctor"], [str(scope.queue)]),
-            _allow("DeadLetters", "sqs", DEAD_LETTERS["doctor"], [f"{_beside(scope.queue)}:{scope.dead_letters}"]),
+            _allow("DeadLetters", "sqs", DEAD_LETTERS["doctor"], [f"{_arn_prefix(scope.queue)}:{scope.dead_letters}"]),
             _allow("Captures", "s3", ("GetObject",), scope.below(PROBES)),  # an object that does not exist
             _allow("Lakes", "s3", ("GetObject",), scope.inside("*")),
             _allow("Probes", "s3", ("DeleteObject", "PutObject"), scope.inside(f"{PROBES}/*")),
@@ -195,7 +197,7 @@ def _records(scope: Scope) -> list[str]:
     ]
 
 
-def _beside(queue: Arn) -> str:
+def _arn_prefix(queue: Arn) -> str:
     return str(queue).rpartition(":")[0]
 
 

@@ -102,7 +102,7 @@ class TableCommits:
             table,
             adds,
             txn=Txn(app_id=APP_ID, version=manifest.batch),
-            beside=opening_transaction(manifest.generation) if manifest.opens else None,
+            other_txn=opening_transaction(manifest.generation) if manifest.opens else None,
             schema=schema,
             overwrite=manifest.opens,
             after=after,

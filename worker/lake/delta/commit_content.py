@@ -30,7 +30,7 @@ class CommitRequest:
     overwrite: bool = False
     operation: str = "WRITE"
     after: int = -1
-    beside: Txn | None = None
+    other_txn: Txn | None = None
 
 
 def build_create_table_commit(
@@ -93,8 +93,8 @@ def build_write_commit(
         actions.append(metadata)
     if request.txn is not None:
         actions.append(request.txn)
-    if request.beside is not None:
-        actions.append(request.beside)
+    if request.other_txn is not None:
+        actions.append(request.other_txn)
     return metadata, serialize_actions([*actions, *removes, *adds])
 
 

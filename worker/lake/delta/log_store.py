@@ -2,12 +2,12 @@
 
     catch up     read the log; the transaction is in it already: done
     publish      put N.json if absent (publish.py). Lost: catch up, then the next N. Outcome unknown: catch up, then
-                 decide; no other N is tried before N.json exists, so a late request cannot land beside its repeat
+                 decide; no other N is tried before N.json exists, so a late request and its repeat cannot both create a version
     settled?     N-1 is still the object that was read or written; if not, readers may not see N: read the log again
 
 Whether a transaction is in a table is read from `txn` (without one: from the `txnId` of a commitInfo), never from a
 response or from the presence of a file. Adds and removes by other writers never conflict with an append; each attempt
-builds its metaData action from the current one. With a lock table (S3, beside Spark's DynamoDB log store) publishing takes
+builds its metaData action from the current one. With a lock table (S3, when Spark writes the tables too) publishing takes
 more steps, and reading begins with the newest version in the lock table; nothing else differs.
 """
 
@@ -124,14 +124,14 @@ class LogStore(LogReader):
         partition_columns: Sequence[str] | None = None,
         overwrite: bool = False,
         after: int = -1,
-        beside: Txn | None = None,
+        other_txn: Txn | None = None,
     ) -> Commit:
         """Add files to a table, in one version.
 
         `txn`: makes the commit idempotent; a repeated call with this version or a lower one changes nothing. `schema`: of
         the files; columns that the table lacks are added, nullable, and a missing table is created, partitioned by
         `partition_columns` or else as the first file. `overwrite`: the same version removes all live files. `after`: a
-        transaction of the same application that the table must have. `beside`: the transaction of another application,
+        transaction of the same application that the table must have. `other_txn`: the transaction of another application,
         written in the same version and not checked.
 
         Raises TableBlocked, SchemaConflict; SetBack when the table no longer has `after`; Retryable when `commit_timeout`
@@ -148,7 +148,7 @@ class LogStore(LogReader):
             struct=struct,
             overwrite=overwrite,
             after=after,
-            beside=beside,
+            other_txn=other_txn,
         )
         state = self._cache_of_table(table).state
         if (
@@ -248,8 +248,8 @@ class LogStore(LogReader):
         cache.accepted = state.metadata = metadata
         if txn is not None:
             state.txns[txn.app_id] = txn.version
-        if request.beside is not None:
-            state.txns[request.beside.app_id] = request.beside.version
+        if request.other_txn is not None:
+            state.txns[request.other_txn.app_id] = request.other_txn.version
         cache.stale = False
         return Commit(table=table, version=number, adds=len(request.adds), already=False)
 
@@ -263,7 +263,7 @@ class LogStore(LogReader):
 
 
 async def _await_both(answer: Awaitable[T], other: Awaitable[None]) -> T:
-    """Await both, also when one fails, so that nothing of this attempt runs beside the next."""
+    """Await both, also when one fails, so that no part of this attempt runs during the next."""
     first, second = await asyncio.gather(answer, other, return_exceptions=True)
     if isinstance(second, BaseException):
         raise second

@@ -1,4 +1,4 @@
-"""The merge window: writes the rows of many captures into few Parquet files, which become one stage.
+"""The window: writes the rows of many captures into few Parquet files, which become one stage.
 
 A window belongs to one worker thread, and its methods block. Only `abandon` may be called from another thread.
 """

@@ -3,8 +3,8 @@
 The order of the steps ensures that: write a temporary file, fsync it, link it to its name if that is free, unlink the
 temporary name, fsync the folder.
 
-A temporary file is `<name>.<uuid>.tmp` beside its target, and its writer holds an flock on it. A process that dies leaves
-it without the lock. Readers ignore it, and `delete_abandoned_files` deletes it.
+A temporary file is `<name>.<uuid>.tmp` in the folder of its target, and its writer holds an flock on it. A process that
+dies leaves it without the lock. Readers ignore it, and `delete_abandoned_files` deletes it.
 """
 
 from __future__ import annotations
