@@ -268,13 +268,6 @@ def _build_report(
     )
 
 
-def _parse_option(name: str, read: Callable[[Any], Any], text: str) -> Any:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise WrongSetting(f"{name}: {error}") from error
-
-
 @job.command
 def command(
     invocation: job.Invocation,
@@ -290,20 +283,18 @@ def command(
     include: Annotated[
         list[str] | None, typer.Option("--include", metavar="GLOB", help="Only file names that match; may be repeated.")
     ] = None,
-    profile: Annotated[
-        Path | None, typer.Option("--profile", metavar="FILE", help="Profile for --lake: ports, bus names, vehicle id.")
-    ] = None,
+    profile: job.ProfileFile = None,
     commit: Annotated[
         bool, typer.Option("--commit", help="Also commit, and wait until all rows are in the tables.")
     ] = False,
-    ledger: Annotated[
-        Path | None, typer.Option("--ledger", metavar="FOLDER", help="Folder of the ledger, for a lake on one machine.")
-    ] = None,
-    partition_bytes: Annotated[str, typer.Option(metavar="SIZE", help="A task reads at most this much.")] = "1GB",
+    ledger: job.LedgerFolder = None,
+    partition_bytes: Annotated[
+        int, typer.Option(metavar="SIZE", parser=parse_size, show_default="1GB", help="A task reads at most this much.")
+    ] = PARTITION_BYTES,
     wave: Annotated[int, typer.Option(metavar="N", min=1, help="Captures in one Spark job.")] = WAVE,
     flush_interval: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Longest time that a window stays open (60s).", show_default=False),
+        float | None,
+        typer.Option(metavar="TIME", parser=parse_seconds, help="Longest time that a window stays open (60s)."),
     ] = None,
 ) -> Report:
     """Load existing captures into lakes, each row exactly once, with or without a running fleet.
@@ -332,10 +323,8 @@ def command(
         commit=commit,
         ledger=ledger,
         wave=wave,
-        partition_bytes=_parse_option("--partition-bytes", parse_size, partition_bytes),
-        flush_interval=None
-        if flush_interval is None
-        else _parse_option("--flush-interval", parse_seconds, flush_interval),
+        partition_bytes=partition_bytes,
+        flush_interval=flush_interval,
     )
     work = prepare_work(settings, options)
     compile_missing(say_line)

@@ -35,7 +35,7 @@ from typer.exceptions import TyperException
 
 from pcaplake.parser import ProfileError
 from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
-from pcaplake.worker.config.settings import WrongSetting, is_debug_enabled, parse_pairs
+from pcaplake.worker.config.settings import WrongSetting, explain_usage_error, is_debug_enabled, parse_pairs
 from pcaplake.worker.errors import PcaplakeError
 from pcaplake.worker.plain_text import to_json
 from pcaplake.worker.stderr import log_warnings, say
@@ -49,6 +49,13 @@ QUARANTINED, USAGE, FATAL, INTERRUPTED = 1, 2, 3, 130  # as worker/cli/app.py
 NO_LAKE = "no lake: give --lake URI, or set PCAPLAKE_LAKE"
 _INTERRUPTED = "interrupted: what is committed stays; run the job again to continue"
 
+Tables = Annotated[list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; may be repeated.")]
+ProfileFile = Annotated[
+    Path | None, typer.Option("--profile", metavar="FILE", help="Profile for --lake: ports, bus names, vehicle id.")
+]
+LedgerFolder = Annotated[
+    Path | None, typer.Option("--ledger", metavar="FOLDER", help="Folder of the ledger, for a lake on one machine.")
+]
 _COMMON: dict[str, tuple[Any, Any]] = {
     "lake": (
         Annotated[str | None, typer.Option("--lake", metavar="URI", help="The lake. Default: `lake` of the settings.")],
@@ -221,7 +228,7 @@ def _run_reporting_errors(app: typer.Typer, arguments: Sequence[str] | None, nam
                 say(_INTERRUPTED)
             return code
         except TyperException as error:
-            say(f"{error.format_message()} See --help.")
+            say(f"{explain_usage_error(error.format_message())} See --help.")
             return USAGE
         except (WrongSetting, ProfileError) as error:
             say(f"error: {error}")

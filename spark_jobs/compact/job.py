@@ -226,13 +226,14 @@ def _first_line(error: Exception) -> str:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+_size_option = partial(typer.Option, metavar="SIZE", parser=parse_size)
+
+
 @job.command
 def command(
     invocation: job.Invocation,
     *,
-    table: Annotated[
-        list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; may be repeated.")
-    ] = None,
+    table: job.Tables = None,
     partition: Annotated[
         list[str] | None,
         typer.Option("--partition", metavar="COLUMN=VALUE", help="Only these partitions; may be repeated."),
@@ -250,16 +251,14 @@ def command(
         int, typer.Option(metavar="N", help="Compact a partition when it has at least N small files.")
     ] = DEFAULTS.min_files,
     target_file_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Target size of compacted files.")
-    ] = f"{DEFAULTS.target_file_size >> 20}MB",
+        int,
+        _size_option(help="Target size of compacted files.", show_default=f"{DEFAULTS.target_file_size >> 20}MB"),
+    ] = DEFAULTS.target_file_size,
     small_file: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="A smaller file counts as small. Default: half of --target-file-size."),
+        int | None, _size_option(help="A smaller file counts as small. Default: half of --target-file-size.")
     ] = None,
     max_files: Annotated[int | None, typer.Option(metavar="N", help="Budget: rewrite at most N files.")] = None,
-    max_bytes: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Budget: rewrite at most this many bytes.")
-    ] = None,
+    max_bytes: Annotated[int | None, _size_option(help="Budget: rewrite at most this many bytes.")] = None,
     max_minutes: Annotated[
         float | None, typer.Option(metavar="N", help="Budget: start no partition after N minutes.")
     ] = None,
@@ -279,47 +278,35 @@ def command(
 
       pcaplake-spark compact --lake lake/ --table can_frames --zorder can_frames=vehicle_id,can_id,ts
     """
-    try:
-        options = Options(
-            tables=tuple(table or ()),
-            partitions=_parse_partitions(partition or ()),
-            zorder=_parse_zorder(zorder or (), table or ()),
-            min_files=min_files,
-            target_file_size=_parse_size("target_file_size", target_file_size),
-            small_file=None if small_file is None else _parse_size("small_file", small_file),
-            max_files=max_files,
-            max_bytes=None if max_bytes is None else _parse_size("max_bytes", max_bytes),
-            max_seconds=None if max_minutes is None else 60 * max_minutes,
-            dry_run=dry_run,
-        )
-    except ValueError as error:
-        name, colon, rest = str(error).partition(":")
-        raise WrongSetting(f"--{name.replace('_', '-')}{colon}{rest}") from error
+    options = Options(
+        tables=tuple(table or ()),
+        partitions=_parse_partitions(partition or ()),
+        zorder=_parse_zorder(zorder or (), table or ()),
+        min_files=min_files,
+        target_file_size=target_file_size,
+        small_file=small_file,
+        max_files=max_files,
+        max_bytes=max_bytes,
+        max_seconds=None if max_minutes is None else 60 * max_minutes,
+        dry_run=dry_run,
+    )
     with invocation.open_lake_session("compact") as opened:
         return run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)
 
 
-def _parse_size(name: str, text: str) -> int:
-    """ValueError, with the option's name, for text that is not a size."""
-    try:
-        return int(parse_size(text))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
 def _parse_partitions(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """ValueError for text that is not COLUMN=VALUE."""
+    """WrongSetting for text that is not COLUMN=VALUE."""
     values_by_column: dict[str, tuple[str, ...]] = {}
     for text in texts:
         column, mark, value = text.partition("=")
         if not mark or not column:
-            raise ValueError(f"partition: {text!r} is not COLUMN=VALUE; an empty VALUE means null")
+            raise WrongSetting(f"--partition: {text!r} is not COLUMN=VALUE; an empty VALUE means null")
         values_by_column[column] = (*values_by_column.get(column, ()), value)
     return values_by_column
 
 
 def _parse_zorder(texts: Iterable[str], tables: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Columns by table; `ids` means BY_IDS of `tables`, or of all tables. ValueError for other text."""
+    """Columns by table; `ids` means BY_IDS of `tables`, or of all tables. WrongSetting for other text."""
     columns_by_table: dict[str, tuple[str, ...]] = {}
     for text in texts:
         table, mark, columns = text.partition("=")
@@ -332,5 +319,5 @@ def _parse_zorder(texts: Iterable[str], tables: Collection[str]) -> dict[str, tu
         elif mark and table and names:
             columns_by_table[table] = names
         else:
-            raise ValueError(f"zorder: {text!r} is neither TABLE=COLUMN,COLUMN nor ids")
+            raise WrongSetting(f"--zorder: {text!r} is neither TABLE=COLUMN,COLUMN nor ids")
     return columns_by_table

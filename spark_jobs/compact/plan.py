@@ -40,13 +40,15 @@ class Options:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError for values that cannot work."""
+        """WrongSetting for values that cannot work."""
         if self.min_files < 2:
-            raise ValueError("min_files: must be at least 2, because one file cannot be combined")
+            raise WrongSetting("--min-files: must be at least 2, because one file cannot be combined")
         if self.target_file_size < 1 << 16:
-            raise ValueError("target_file_size: must be at least 64KB")
+            raise WrongSetting("--target-file-size: must be at least 64KB")
         if not 0 < self.small_file_limit <= self.target_file_size:
-            raise ValueError("small_file: must not be above target_file_size, or compacted files are compacted again")
+            raise WrongSetting(
+                "--small-file: must not be above --target-file-size, or compacted files are compacted again"
+            )
 
     @property
     def small_file_limit(self) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.common.lake_tables import read_table
+from pcaplake.worker.config.settings import WrongSetting
 
 from .report import TOTAL, QualityFinding
 
@@ -47,9 +48,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.since is not None and self.until is not None and self.until < self.since:
-            raise ValueError("until: the last day is before the first")
+            raise WrongSetting("--until: the last day is before the first")
         if self.most < 0:
-            raise ValueError("most: must not be negative")
+            raise WrongSetting("--most: must not be negative")
 
     @property
     def includes_all_captures(self) -> bool:

@@ -82,6 +82,9 @@ def _findings_frame(spark: SparkSession, report: Report) -> DataFrame:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+_day_option = partial(typer.Option, metavar="DAY", parser=datetime.date.fromisoformat)
+
+
 @job.command
 def command(
     invocation: job.Invocation,
@@ -96,10 +99,8 @@ def command(
         str | None,
         typer.Option(metavar="URI", help="Write the findings as Parquet to a folder that does not exist yet."),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DAY", help="Only captures from this UTC day (2026-09-21) on.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="DAY", help="Only captures up to this UTC day.")] = None,
+    since: Annotated[datetime.date | None, _day_option(help="Only captures from this UTC day (2026-09-21) on.")] = None,
+    until: Annotated[datetime.date | None, _day_option(help="Only captures up to this UTC day.")] = None,
     late_hours: Annotated[
         float, typer.Option(metavar="HOURS", help="List captures that arrived later than this after their last packet.")
     ] = 24.0,
@@ -119,12 +120,7 @@ def command(
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise WrongSetting(f"--html: there is no folder {html.absolute().parent}")
-    try:
-        options = Options(
-            since=_parse_day("since", since), until=_parse_day("until", until), late_hours=late_hours, most=most
-        )
-    except ValueError as error:
-        raise WrongSetting(f"--{error}") from error
+    options = Options(since=since, until=until, late_hours=late_hours, most=most)
     now = datetime.datetime.now(datetime.UTC)
     with invocation.open_lake_session("quality") as opened:
         report = run_interruptible(
@@ -143,11 +139,3 @@ def command(
             "no rows are missing or duplicate" if report.well else "rows are missing or duplicate: see the report"
         )
         return report
-
-
-def _parse_day(name: str, text: str | None) -> datetime.date | None:
-    """Raises `ValueError` for text that is not a day."""
-    try:
-        return None if text is None else datetime.date.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(f"{name}: {text!r} is not a day; write it as 2026-09-21") from error

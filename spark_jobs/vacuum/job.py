@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -61,7 +60,7 @@ _LISTERS = 4  # times the cores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`tables`: empty means all. `retention_ms`: files are kept at least this long; ValueError below a week."""
+    """`tables`: empty means all. `retention_ms`: files are kept at least this long; WrongSetting below a week."""
 
     tables: tuple[str, ...] = ()
     retention_ms: int = RETENTION_MS
@@ -69,8 +68,8 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.retention_ms < LEAST_MS:
-            raise ValueError(
-                f"retention-days: must be at least {LEAST_RETENTION_DAYS}: readers and pending stages need the files"
+            raise WrongSetting(
+                f"--retention-days: must be at least {LEAST_RETENTION_DAYS}: readers and pending stages need the files"
             )
 
 
@@ -222,9 +221,7 @@ def _delete_files(spark: SparkSession, path: str, hours: int, table: TableSnapsh
 def command(
     invocation: job.Invocation,
     *,
-    table: Annotated[
-        list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; may be repeated.")
-    ] = None,
+    table: job.Tables = None,
     retention_days: Annotated[
         float,
         typer.Option(
@@ -233,12 +230,7 @@ def command(
             "table's own retention is longer.",
         ),
     ] = RETENTION_MS / DAY_MS,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder of the ledger, for a lake on one machine whose ledger is outside the lake."
-        ),
-    ] = None,
+    ledger: job.LedgerFolder = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
 ) -> Report:
     """Delete files that no version needs any more, and files that killed workers left behind.
@@ -252,10 +244,7 @@ def command(
 
       pcaplake-spark vacuum --lake lake/ --retention-days 30
     """
-    try:
-        options = Options(tables=tuple(table or ()), retention_ms=round(retention_days * DAY_MS), dry_run=dry_run)
-    except ValueError as error:
-        raise WrongSetting(f"--{error}") from error
+    options = Options(tables=tuple(table or ()), retention_ms=round(retention_days * DAY_MS), dry_run=dry_run)
     with invocation.open_lake_session("vacuum") as opened:
         subject = Subject(settings=opened.settings, lake=opened.lake, ledger=ledger)
         waiting = run_request(lambda: find_pending_stages(subject, opened.lake))

@@ -19,7 +19,7 @@ from pcaplake.worker import console as screen
 from pcaplake.worker.captures.discovery import NotThere
 from pcaplake.worker.command_options import expand_options
 from pcaplake.worker.config.service_settings import describe_unknown_variables
-from pcaplake.worker.config.settings import WrongSetting, is_debug_enabled
+from pcaplake.worker.config.settings import WrongSetting, explain_usage_error, is_debug_enabled
 from pcaplake.worker.errors import PcaplakeError, WrongChoice
 
 from . import doctor, ingest, inspect, maintain, operator, reconcile, redrive, replay, sample, setup, status, tables
@@ -73,7 +73,9 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     try:
         return app(arguments, standalone_mode=False) or 0
     except TyperException as error:
-        screen.say(f"pcaplake: {error.format_message()} See pcaplake --help, or --help of the command.")
+        screen.say(
+            f"pcaplake: {explain_usage_error(error.format_message())} See pcaplake --help, or --help of the command."
+        )
         return USAGE
     except (WrongSetting, NotThere, ProfileError, WrongChoice) as error:
         screen.say(f"pcaplake: {error}")

@@ -22,6 +22,8 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.tables import SCHEMAS
 
+from .ingest import Pair
+
 UNWELL = 1
 MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "error": "[red]error[/]"}
 
@@ -56,10 +58,7 @@ class SubjectOptions:
         ),
     ] = None
     ledger: LedgerPath = None
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option("--storage-option", metavar="KEY=VALUE", help="Option of the object store. Repeatable."),
-    ] = None
+    storage_option: Pair = None
 
     def create_subject(self, *, adopt: bool = False) -> Subject:
         """The subject that the options or settings name. Raises WrongSetting if there is no such lake."""

@@ -30,8 +30,9 @@ def maintain(
     storage_option: Pair = None,
     ledger: LedgerPath = None,
     target_file_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Target size of compacted files (128MB).", show_default=False)
-    ] = None,
+        int,
+        typer.Option(metavar="SIZE", parser=parse_size, help="Target size of compacted files.", show_default="128MB"),
+    ] = LakeConfig().target_file_size,
     retention_days: Annotated[
         int, typer.Option(metavar="DAYS", help=f"Keep replaced files for this time; at least {LEAST_RETENTION_DAYS}.")
     ] = LEAST_RETENTION_DAYS,
@@ -49,16 +50,12 @@ def maintain(
     Example:  pcaplake maintain --lake lake/ --target-file-size 256MB
     """
     store = open_lake_store(lake, storage_option)
-    try:
-        target = LakeConfig().target_file_size if target_file_size is None else parse_size(target_file_size)
-        if target < 1 << 20:
-            raise WrongSetting("--target-file-size: the minimum is 1MB")
-        if retention_days < LEAST_RETENTION_DAYS:
-            raise WrongSetting(
-                f"--retention-days: the minimum is {LEAST_RETENTION_DAYS}, because readers and pending stages need the files"
-            )
-    except ValueError as error:
-        raise WrongSetting(str(error)) from error
+    if target_file_size < 1 << 20:
+        raise WrongSetting("--target-file-size: the minimum is 1MB")
+    if retention_days < LEAST_RETENTION_DAYS:
+        raise WrongSetting(
+            f"--retention-days: the minimum is {LEAST_RETENTION_DAYS}, because readers and pending stages need the files"
+        )
     asyncio.run(refuse_lake_with_lock_table(store))
     files, problems, left_alone = _make_uncommitted_files_reader(store, ledger), list[PcaplakeError](), dict[str, str]()
     try:
@@ -70,7 +67,7 @@ def maintain(
     report = dict[str, MaintenanceResult]()
     for name, done in maintain_each_table(
         store,
-        target_file_size=target,
+        target_file_size=target_file_size,
         waiting=None if problems else files,
         left_alone=left_alone,
         retention_days=retention_days,

@@ -18,9 +18,9 @@ from .replay import (
     ObjectFilter,
     ReplayRun,
     Wave,
+    age_option,
     describe_tally,
     make_uri_printer,
-    parse_age,
     print_outcome_at_end,
 )
 from .setup import Config, Json
@@ -33,8 +33,8 @@ def reconcile(
     ] = None,
     config: Config = None,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Skip younger objects, which may still be in progress.")
-    ] = "1h",
+        float, age_option(help="Skip younger objects, which may still be in progress.", show_default="1h")
+    ] = 3600.0,
     match: Match = None,
     announce: Annotated[bool, typer.Option("--announce", help="Send the missing captures to the queue.")] = False,
     wave: Wave = WAVE,
@@ -54,7 +54,7 @@ def reconcile(
     """
     settings = FleetSettings.load(config)
     chosen, globs = _find_places(settings, places or [])
-    choice = ObjectFilter(globs=(*globs, match or "*"), older=parse_age(older_than, "older"))
+    choice = ObjectFilter(globs=(*globs, match or "*"), older=older_than)
     screen.logs()
     run = ReplayRun(settings, chosen, choice, wave=wave, announce=announce, show=make_uri_printer(not json))
     with print_outcome_at_end(run, json):

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,15 @@ from .setup import Config, Json
 
 SHOWN = 1_000  # in one JSON object
 _DAYS = re.compile(r"(\d+(?:\.\d+)?)\s*d")
+
+
+def parse_age(text: Any) -> Any:
+    """`7d`, or a time as in the settings -> seconds."""
+    days = _DAYS.fullmatch(text.strip()) if isinstance(text, str) else None
+    return float(days[1]) * 86_400 if days else parse_seconds(text)
+
+
+age_option = partial(typer.Option, metavar="TIME", parser=parse_age)
 Match = Annotated[
     str | None, typer.Option(metavar="GLOB", help="Only keys that match this pattern, such as '*/2026-09-*.pcap'.")
 ]
@@ -43,10 +53,8 @@ class ObjectOptions:
     """Which objects to announce."""
 
     match: Match = None
-    newer_than: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only objects younger than this: 90m, 36h, 7d.")
-    ] = None
-    older_than: Annotated[str | None, typer.Option(metavar="TIME", help="Only objects older than this.")] = None
+    newer_than: Annotated[float | None, age_option(help="Only objects younger than this: 90m, 36h, 7d.")] = None
+    older_than: Annotated[float | None, age_option(help="Only objects older than this.")] = None
 
 
 def replay(
@@ -78,11 +86,7 @@ def replay(
     """
     settings = FleetSettings.load(config)
     where, glob = _parse_place(place)
-    choice = ObjectFilter(
-        globs=(glob, which.match or "*"),
-        newer=parse_age(which.newer_than, "newer"),
-        older=parse_age(which.older_than, "older"),
-    )
+    choice = ObjectFilter(globs=(glob, which.match or "*"), newer=which.newer_than, older=which.older_than)
     screen.logs()
     run = ReplayRun(
         settings, [where], choice, wave=wave, announce=not dry_run, show=make_uri_printer(dry_run and not json)
@@ -193,17 +197,6 @@ def describe_tally(tally: Tally) -> str:
     )
     counts = ", ".join(f"{count:,} {what}" for count, what in parts if count)
     return f"{tally.listed:,} objects{': ' if counts else ''}{counts}"
-
-
-def parse_age(value: str | None, which: str) -> float | None:
-    """`7d`, or a time as in the settings -> seconds."""
-    if value is None:
-        return None
-    try:
-        days = _DAYS.fullmatch(value.strip())
-        return float(days[1]) * 86_400 if days else float(parse_seconds(value))
-    except ValueError as error:
-        raise WrongSetting(f"--{which}-than: {error}") from error
 
 
 def _parse_place(given: str) -> tuple[Place, str]:

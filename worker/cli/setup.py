@@ -30,6 +30,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the
 _DIGITS = 12
 
 
+def _parse_visibility_timeout(text: str) -> int:
+    timeout = int(parse_seconds(text))
+    if not 1 <= timeout <= queues.LONGEST_VISIBILITY:
+        raise ValueError("must be between 1s and 12h")
+    return timeout
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
     """How to create the queue."""
@@ -39,9 +46,11 @@ class QueueOptions:
         typer.Option(metavar="NAME", help="Name of the dead-letter queue; default: the queue's name with -dead."),
     ] = None
     visibility_timeout: Annotated[
-        str | None,
+        int | None,
         typer.Option(
-            metavar="TIME", help=f"Visibility timeout of the queue; {queues.VISIBILITY_TIMEOUT}s for a new queue."
+            metavar="TIME",
+            parser=_parse_visibility_timeout,
+            help=f"Visibility timeout of the queue; {queues.VISIBILITY_TIMEOUT}s for a new queue.",
         ),
     ] = None
 
@@ -86,7 +95,6 @@ def setup(
     settings = FleetSettings.load(config)
     name = settings.require_queue_name()
     routes = settings.load_routes()
-    timeout = _parse_visibility_timeout(queue_options.visibility_timeout)
     if account is not None and not (account.isdecimal() and len(account) == _DIGITS):
         raise WrongSetting(f"--account: {account!r} is not an account id of {_DIGITS} digits")
     try:
@@ -105,7 +113,11 @@ def setup(
         making.announcements(clients, notified_places, making.arn_of(clients, name, there))
         making.make_tables(clients, settings, steps)
         queue = queues.ensure(
-            clients.sqs, name, steps, dead_letters=queue_options.dead_letters, visibility_timeout=timeout
+            clients.sqs,
+            name,
+            steps,
+            dead_letters=queue_options.dead_letters,
+            visibility_timeout=queue_options.visibility_timeout,
         )
         asyncio.run(making.make_lakes(settings, routes.lake_uris, steps))
         if notifications:
@@ -172,13 +184,3 @@ def _build_policies_or_note(
     if long := too_long(documents):
         notes.append(f"too long for one managed policy: {', '.join(long)}; split it or use inline policies")
     return documents
-
-
-def _parse_visibility_timeout(text: str | None) -> int | None:
-    try:
-        timeout = None if text is None else int(parse_seconds(text))
-    except ValueError as error:
-        raise WrongSetting(f"--visibility-timeout: {error}") from error
-    if timeout is not None and not 1 <= timeout <= queues.LONGEST_VISIBILITY:
-        raise WrongSetting("--visibility-timeout: must be between 1s and 12h")
-    return timeout

@@ -268,6 +268,11 @@ def explain_validation_error(
     return ": ".join([where, *within, message])
 
 
+def explain_usage_error(message: str) -> str:
+    """A message of typer as a sentence, without what pydantic puts before the text of a parser."""
+    return f"{message.replace('Value error, ', '').rstrip('.')}."
+
+
 def suggest_setting(word: str, known: Collection[str], prefix: str = "") -> str:
     """Suggests a setting with a similar name. `prefix` is only shown: comparing it would make all names similar."""
     close = difflib.get_close_matches(word, known, 1)

@@ -225,7 +225,7 @@ def test_a_lake_that_is_well_looked_at_by_the_command(
     assert "no rows are missing or duplicate" in err
     assert f"<h1>Quality of {lake}</h1>" in file.read_text(encoding="utf-8")
     assert job.run(app, ["quality", "--lake", lake, "--since", "yesterday"]) == job.USAGE
-    assert "--since: 'yesterday' is not a day" in capsys.readouterr().err
+    assert "'--since': Invalid isoformat string: 'yesterday'" in capsys.readouterr().err
     assert job.run(app, ["quality", "--lake", lake, "--html", str(tmp_path / "no" / "x.html")]) == job.USAGE
 
 
