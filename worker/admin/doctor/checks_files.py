@@ -8,7 +8,7 @@ is files, stages, manifests, logs: a file that moves on during the check is foun
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import timedelta
 
 from pcaplake.worker.admin.case import EVERYTHING, Case, NotExamined, iterate_manifests, list_batches_from
@@ -49,7 +49,8 @@ async def check_files(case: Case) -> list[Finding]:
         except (TableBlocked, Retryable) as problem:
             findings.append(warning(f"not examined: {problem}", "repair its log, see above", table=table))
             continue
-        findings += await _check_missing_files(case, table, {f"{table}/{path}" for path in log.live} - listed[table])
+        unseen = {f"{table}/{path}" for path in log.live} - listed[table]
+        findings += [finding async for finding in _check_missing_files(case, table, unseen)]
         orphans = [
             meta for meta in metas if meta.path.removeprefix(f"{table}/") not in (log.named or set()) | staged[table]
         ]
@@ -69,18 +70,14 @@ def _is_data_file(path: str) -> bool:
     return name.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in (*folders, name))
 
 
-async def _check_missing_files(case: Case, table: str, unseen: Collection[str]) -> list[Finding]:
+async def _check_missing_files(case: Case, table: str, unseen: Collection[str]) -> AsyncIterator[Finding]:
     """A finding if files of a table are missing. `unseen`: files that the listing lacks; newer ones may exist."""
-    gone = await StageFiles(case.store).find_missing(sorted(unseen))
-    if not gone:
-        return []
-    return [
-        error(
+    if gone := await StageFiles(case.store).find_missing(sorted(unseen)):
+        yield error(
             f"{len(gone)} of its files are missing: {', '.join(gone[:_SHOWN])}",
             "restore them from a backup or from the bucket's object versions; readers fail until then",
             table=table,
         )
-    ]
 
 
 async def _find_staged_files(case: Case, candidates: Sequence[str]) -> dict[str, set[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from pcaplake.worker.admin.case import Case, ForeignLedger, NotExamined, list_batches_from
@@ -43,36 +43,28 @@ async def check_lake_json(case: Case) -> list[Finding]:
     return wrong or [ok(f"lake {lake.lake_id}, generation {lake.generation}, {lake.log_store}")]
 
 
-def _find_differences(case: Case, lake: Identity) -> Sequence[Finding]:
-    findings = []
+def _find_differences(case: Case, lake: Identity) -> Iterator[Finding]:
     if lake.log_store != case.log_store:
-        findings.append(
-            error(
-                f"the lake uses the log store {lake.log_store}, but the settings say {case.log_store}: two kinds of log "
-                "stores on one table lose commits",
-                "set `log_store` and `lock_table` as they are in the lake",
-            )
+        yield error(
+            f"the lake uses the log store {lake.log_store}, but the settings say {case.log_store}: two kinds of log "
+            "stores on one table lose commits",
+            "set `log_store` and `lock_table` as they are in the lake",
         )
     here = recorded_uri(case.store)
     if case.copy_of is not None:
-        findings.append(
-            error(
-                f"this lake is a copy of {case.copy_of}, and the original still exists: both would use the same ledger, and "
-                "lose and duplicate each other's rows",
-                "use the original, or give the copy its own identity and ledger with --repair --adopt",
-                repair=_build_ledger_repair(case, lake) if case.adopt else None,
-            )
+        yield error(
+            f"this lake is a copy of {case.copy_of}, and the original still exists: both would use the same ledger, and "
+            "lose and duplicate each other's rows",
+            "use the original, or give the copy its own identity and ledger with --repair --adopt",
+            repair=_build_ledger_repair(case, lake) if case.adopt else None,
         )
     elif lake.uri != here:
-        findings.append(
-            error(
-                f"lake.json says that the lake is at {lake.uri}, but it was opened as {here}: captures and lock table entries "
-                "depend on the spelling of the URI",
-                "use the URI in lake.json; if the lake was moved, stop all processes that use it and run --repair --adopt",
-                repair=_build_ledger_repair(case, lake) if case.adopt else None,
-            )
+        yield error(
+            f"lake.json says that the lake is at {lake.uri}, but it was opened as {here}: captures and lock table entries "
+            "depend on the spelling of the URI",
+            "use the URI in lake.json; if the lake was moved, stop all processes that use it and run --repair --adopt",
+            repair=_build_ledger_repair(case, lake) if case.adopt else None,
         )
-    return findings
 
 
 async def check_ledger(case: Case) -> list[Finding]:
@@ -89,34 +81,33 @@ async def check_ledger(case: Case) -> list[Finding]:
     except Fatal as problem:
         return [error(str(problem), _advise_ledger_rebuild(case, lake), repair=_build_ledger_repair(case, lake))]
     try:
-        set_back = await _check_generation(case, lake)
+        set_back = [finding async for finding in _check_generation(case, lake)]
     except NotAllowed as why:  # the policy of a worker does not allow reading head
         set_back = [
             warning(
                 f"not examined: whether {LAKE_JSON} is an older copy: {why}", "run the doctor with the policy doctor"
             )
         ]
-    return [*(set_back or [ok(f"{book.kind} at {book.name}")]), *await _check_time_to_live(case.ledger_table)]
+    expiry = [finding async for finding in _check_time_to_live(case.ledger_table)]
+    return [*(set_back or [ok(f"{book.kind} at {book.name}")]), *expiry]
 
 
-async def _check_generation(case: Case, lake: Identity) -> list[Finding]:
+async def _check_generation(case: Case, lake: Identity) -> AsyncIterator[Finding]:
     """Is a later generation in use than lake.json says?"""
     generation = await case.generation_in_use()
     if generation <= lake.generation:
-        return []
+        return
 
     async def raise_generation() -> str:
         return f"{LAKE_JSON} says generation {(await restore_generation(case.store, generation)).generation}"
 
     what = f"raise the generation in {LAKE_JSON} of {case.store.uri} from {lake.generation} to {generation}"
-    return [
-        error(
-            f"{LAKE_JSON} says generation {lake.generation}, but generation {generation} is in use: the file was restored "
-            "from an older copy, and every process refuses this lake until that is fixed",
-            "stop all processes that use this lake; then restore the newest lake.json or run --repair",
-            repair=Repair(what=what, make=raise_generation),
-        )
-    ]
+    yield error(
+        f"{LAKE_JSON} says generation {lake.generation}, but generation {generation} is in use: the file was restored "
+        "from an older copy, and every process refuses this lake until that is fixed",
+        "stop all processes that use this lake; then restore the newest lake.json or run --repair",
+        repair=Repair(what=what, make=raise_generation),
+    )
 
 
 def _is_recorded_place(case: Case, lake: Identity) -> bool:
@@ -141,36 +132,31 @@ def _advise_ledger_rebuild(case: Case, lake: Identity) -> str:
 def _build_ledger_repair(case: Case, lake: Identity) -> Repair | None:
     if not (_is_recorded_place(case, lake) or case.adopt):
         return None
+    place = case.place.ledger_name(lake)
+    what = f"rebuild the ledger of {case.store.uri} at {place} from the manifests and make it the lake's"
     if case.copy_of is not None:
-        return Repair(
-            what=f"give {case.store.uri}, a copy of {case.copy_of}, its own identity and a ledger rebuilt from its manifests",
-            make=lambda: rebuild_lake_ledger(case, adopt=True),
+        what = (
+            f"give {case.store.uri}, a copy of {case.copy_of}, its own identity and a ledger rebuilt from its manifests"
         )
-    return Repair(
-        what=f"rebuild the ledger of {case.store.uri} at {case.place.ledger_name(lake)} from the manifests "
-        "and make it the lake's",
-        make=lambda: rebuild_lake_ledger(case, adopt=True),
-    )
+    return Repair(what=what, make=lambda: rebuild_lake_ledger(case, adopt=True))
 
 
-async def _check_time_to_live(table: DynamoClient | None) -> list[Finding]:
+async def _check_time_to_live(table: DynamoClient | None) -> AsyncIterator[Finding]:
     """Check that DynamoDB deletes expired items."""
     if table is None:
-        return []
+        return
     try:
         answer = await table.call_operation("DescribeTimeToLive")
     except Fatal as refusal:
-        return [warning(f"cannot tell whether expired items are deleted: {refusal}", "this does no harm")]
+        yield warning(f"cannot tell whether expired items are deleted: {refusal}", "this does no harm")
+        return
     described = answer.get("TimeToLiveDescription", {})
     on = described.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
-    if on and described.get("AttributeName") == "expireTime":
-        return []
-    return [
-        warning(
+    if not on or described.get("AttributeName") != "expireTime":
+        yield warning(
             f"the DynamoDB table {table.table} does not delete expired items, so it keeps growing",
             "set its time-to-live attribute to expireTime, as `pcaplake setup` does",
         )
-    ]
 
 
 async def check_lock_table(case: Case) -> list[Finding]:
@@ -181,7 +167,7 @@ async def check_lock_table(case: Case) -> list[Finding]:
         await case.lock_table.verify_and_read_clock()
     except Fatal as problem:
         return [error(str(problem), "")]
-    findings = await _check_time_to_live(case.lock_dynamo)
+    findings = [finding async for finding in _check_time_to_live(case.lock_dynamo)]
     for table in sorted(case.schemas):
         path = TablePath.for_table(case.store.uri, table)
         others = list(path.other_spellings())
@@ -207,7 +193,7 @@ async def check_lock_entries(case: Case) -> list[Finding]:
     for table in sorted(case.schemas):
         try:
             findings += await _check_incomplete_entries(case, case.lock_table, table)
-            findings += await _check_unlocked_versions(case, case.lock_table, table)
+            findings += [finding async for finding in _check_unlocked_versions(case, case.lock_table, table)]
         except TableBlocked as problem:
             findings.append(error(str(problem), "", table=table))
     return findings or [ok("all entries are complete")]
@@ -265,29 +251,24 @@ async def _complete_entries(case: Case, lock_table: LockTable, table: str) -> st
     return f"{done}; still incomplete: {left}" if left else done
 
 
-async def _check_unlocked_versions(case: Case, lock_table: LockTable, table: str) -> list[Finding]:
+async def _check_unlocked_versions(case: Case, lock_table: LockTable, table: str) -> AsyncIterator[Finding]:
     """Find a version above the newest entry, if that has not expired: a writer does not use the lock table."""
     versions = json_versions(await case.store.list(delta_log_path(table)))
     newest = await lock_table.get_newest_entry(TablePath.for_table(case.store.uri, table))
     if newest is None or not versions:
-        return []
+        return
     if newest.complete and newest.version > versions[-1]:
-        return [
-            error(
-                f"the lock table says that version {newest.version} exists, but the log ends at {versions[-1]}",
-                "restore the deleted N.json files; if the table was deleted or created again, delete its items from the "
-                "lock table",
-                table=table,
-            )
-        ]
+        yield error(
+            f"the lock table says that version {newest.version} exists, but the log ends at {versions[-1]}",
+            "restore the deleted N.json files; if the table was deleted or created again, delete its items from the "
+            "lock table",
+            table=table,
+        )
     expired = newest.expires is not None and newest.expires <= case.now()
-    if expired or versions[-1] <= newest.version:
-        return []
-    return [
-        warning(
+    if versions[-1] > newest.version and not expired:
+        yield warning(
             f"version {versions[-1]} was written without the lock table, whose newest entry is {newest.version}: Spark "
             "loses commits if another writer does not use the lock table",
             "make every writer of this table use the lock table",
             table=table,
         )
-    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from pcaplake.worker.admin.case import Case, iterate_manifests
 from pcaplake.worker.captures.source import is_readable_again
 from pcaplake.worker.errors import PcaplakeError
@@ -20,14 +22,14 @@ async def check_returned_captures(case: Case) -> list[Finding]:
         case.store, [batch for batch in batch_state.batches if batch > batch_state.head]
     ):
         if manifest is not None and manifest.returned:
-            findings += await _check_owed_captures(case, manifest, batch)
+            findings += [finding async for finding in _check_owed_captures(case, manifest, batch)]
     return findings or [ok("no batch waits for returned captures")]
 
 
-async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> list[Finding]:
+async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> AsyncIterator[Finding]:
     lake, ledger = case.require_identity_and_ledger()
     if manifest.generation != lake.generation:
-        return []  # an overwrite replaces their rows
+        return  # an overwrite replaces their rows
     owed: list[Capture] = []
     for stage in manifest.returned:
         items = await ledger.get_capture_items(manifest.generation, [capture.capture_id for capture in stage.captures])
@@ -39,26 +41,20 @@ async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> li
     try:
         lost = [capture for capture in owed if not await is_readable_again(case.sources, capture)]
     except PcaplakeError as why:
-        return [
-            warning(
-                f"batch {batch} waits until {len(owed)} captures are read again; whether they can be read is not known: {why}",
-                "run the doctor with the permissions and the storage options of a worker",
-            )
-        ]
+        yield warning(
+            f"batch {batch} waits until {len(owed)} captures are read again; whether they can be read is not known: {why}",
+            "run the doctor with the permissions and the storage options of a worker",
+        )
+        return
     if lost:
-        return [
-            error(
-                f"batch {batch} waits for captures that must be read again, but {describe_unreadable_captures(lost)}",
-                "restore each capture with its original content, and run `pcaplake ingest`. To give up these rows: "
-                f"--repair --accept-loss {RETURNED}",
-                repair=build_capture_loss_repair(case, manifest, lost) if case.accept_loss == RETURNED else None,
-            )
-        ]
-    if not owed:
-        return []
-    return [
-        warning(
+        yield error(
+            f"batch {batch} waits for captures that must be read again, but {describe_unreadable_captures(lost)}",
+            "restore each capture with its original content, and run `pcaplake ingest`. To give up these rows: "
+            f"--repair --accept-loss {RETURNED}",
+            repair=build_capture_loss_repair(case, manifest, lost) if case.accept_loss == RETURNED else None,
+        )
+    elif owed:
+        yield warning(
             f"batch {batch} waits until {len(owed)} captures are read again",
             "a committer announces them to workers; on one machine the next `pcaplake ingest` reads them",
         )
-    ]

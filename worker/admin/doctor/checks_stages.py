@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pcaplake.worker.admin.case import Case, NotExamined, iterate_manifests
 from pcaplake.worker.lake.commit.losses import is_loss_accepted
@@ -50,8 +50,7 @@ async def check_pending_stages(case: Case) -> list[Finding]:
     items = await ledger.get_stage_items(lake.generation, [*waiting, *aside])
     stages = [item.stage for item in items.values() if item.batch is None and item.stage is not None]
     findings = [
-        *_check_forgotten_stages(waiting, items),
-        *_check_stage_objects(items),
+        *_check_stage_items(waiting, items),
         *_check_stage_ages(case, [stage_waiting for stage_waiting in stages if stage_waiting.stage_id not in aside]),
     ]
     files = StageFiles(case.store)
@@ -63,42 +62,30 @@ async def check_pending_stages(case: Case) -> list[Finding]:
     return findings or [ok(f"{len(waiting)}{most} stages are pending, and all their files exist")]
 
 
-def _check_forgotten_stages(waiting: Iterable[str], items: Mapping[str, StageItem]) -> list[Finding]:
-    gone = [stage_id for stage_id in waiting if stage_id not in items]
-    if not gone:
-        return []
-    return [
-        error(
+def _check_stage_items(waiting: Iterable[str], items: Mapping[str, StageItem]) -> Iterator[Finding]:
+    if gone := [stage_id for stage_id in waiting if stage_id not in items]:
+        yield error(
             f"{len(gone)} stages are on the work list but not in the ledger: {', '.join(gone[:5])}",
             "the ledger has lost items: restore it from a backup, or rebuild it with --repair if that is offered; "
             "read captures again that were only staged with `pcaplake replay`",
         )
-    ]
-
-
-def _check_stage_objects(items: Mapping[str, StageItem]) -> list[Finding]:
-    gone = [stage_id for stage_id, item in items.items() if item.batch is None and item.stage is None]
-    if not gone:
-        return []
-    return [
-        error(
+    if gone := [stage_id for stage_id, item in items.items() if item.batch is None and item.stage is None]:
+        yield error(
             f"the objects in _pcaplake/stages of {len(gone)} pending stages are missing: {', '.join(gone[:5])}",
             "someone deletes objects of this lake: restore them from object versions or a backup; until then the stages are held",
         )
-    ]
 
 
-def _check_stage_ages(case: Case, stages: Iterable[Stage]) -> list[Finding]:
+def _check_stage_ages(case: Case, stages: Iterable[Stage]) -> Iterator[Finding]:
     if case.store_now is None:
         raise NotExamined("the time of the object store is not known, see above")
-    now = case.store_now
-    ages = sorted((now - stage.written_at for stage in stages), reverse=True)
-    old = [age for age in ages if age > OLD_MS]
-    if not old:
-        return []
-    what = f"{len(old)} stages have waited for more than {OLD_MS // 60_000} minutes, the oldest for {_format_duration(old[0])}"
-    do = "run `pcaplake status`: it shows whether a committer runs and whether tables are blocked"
-    return [(error if old[0] > CHECK_AFTER_MS else warning)(what, do)]
+    ages = [case.store_now - stage.written_at for stage in stages]
+    if old := [age for age in ages if age > OLD_MS]:
+        oldest = _format_duration(max(old))
+        yield (error if max(old) > CHECK_AFTER_MS else warning)(
+            f"{len(old)} stages have waited for more than {OLD_MS // 60_000} minutes, the oldest for {oldest}",
+            "run `pcaplake status`: it shows whether a committer runs and whether tables are blocked",
+        )
 
 
 def _format_duration(ms: int) -> str:
@@ -120,16 +107,16 @@ async def _check_missing_files(case: Case, stage: Stage, gone: list[str], batch:
 def _report_missing_files(case: Case, stage: Stage, table: str, gone: list[str], batch: int | None) -> Finding:
     uris = ", ".join(capture.uri for capture in stage.captures[:3])
     where = f"stage {stage.stage_id}" if batch is None else f"batch {batch}, stage {stage.stage_id},"
-    then = (
-        "when the stage is older than a day, the committer reads its captures again, or holds it if they are gone too"
+    then = "when the stage is older than a day, the committer "
+    then += (
+        "reads its captures again, or holds it"
         if batch is None
-        else "when the stage is older than a day, the committer rebuilds them from its captures, and blocks the table if "
-        "the captures are gone too"
+        else "rebuilds them from its captures, and blocks the table"
     )
     return error(
         f"{where} is not committed yet, but {len(gone)} of its files with {count_lost_rows(stage, table, gone)} rows "
         f"are missing: {', '.join(gone[:3])}",
-        f"restore them; {then}: {uris}. To give up these rows: --repair --accept-loss {table}",
+        f"restore them; {then} if the captures are gone too: {uris}. To give up these rows: --repair --accept-loss {table}",
         table=table,
         repair=build_file_loss_repair(case, stage, table, gone) if case.accept_loss == table else None,
     )
@@ -168,14 +155,10 @@ async def check_ledger_contents(case: Case) -> list[Finding]:
             ledger, manifest, above_head=batch > batch_state.head, replaced=replaced
         ):
             forgotten[batch] = len(lost)
+    if not batch_state.batches:
+        return [ok("no batch yet")]
     if not forgotten:
-        return [
-            ok(
-                f"the ledger has all of batches {batch_state.batches[0]} to {batch_state.last_batch_number}"
-                if batch_state.batches
-                else "no batch yet"
-            )
-        ]
+        return [ok(f"the ledger has all of batches {batch_state.batches[0]} to {batch_state.last_batch_number}")]
     return [
         error(
             f"manifests name {sum(forgotten.values())} stages that the ledger has lost, in {len(forgotten)} batches "

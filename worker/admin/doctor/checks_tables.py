@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,35 +45,20 @@ async def check_log_versions(case: Case) -> list[Finding]:
     for table, tail in logs.items():
         if table in had and isinstance(tail, LogState) and tail.version < 0:
             continue  # dropped: the check `transactions` reports it
-        findings += [error(str(tail), "", table=table)] if isinstance(tail, TableBlocked) else []
-        findings += [] if isinstance(tail, TableBlocked) else await _check_version_gaps(case.store, table, tail)
+        if isinstance(tail, TableBlocked):
+            findings.append(error(str(tail), "", table=table))
+        else:
+            findings += [finding async for finding in _check_version_gaps(case.store, table, tail)]
     return findings or [ok(f"no gap in {len(logs)} logs")]
 
 
-async def _check_version_gaps(store: Store, table: str, tail: LogState) -> list[Finding]:
+async def _check_version_gaps(store: Store, table: str, tail: LogState) -> AsyncIterator[Finding]:
     if tail.version < 0:
-        return [warning("the table does not exist", "the next start of a process creates it", table=table)]
-    findings = await _check_checkpoint_hint(store, table, tail)
-    numbers = json_versions(await store.list(delta_log_path(table)))
-    missing = sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
-    if not missing:
-        return findings
-    what = f"versions {_format_numbers(missing)} are missing in its log"
-    if missing[-1] > tail.checkpoint_version:
-        return [
-            *findings,
-            error(what, f"restore them in {delta_log_path(table)}: readers stop at the gap", table=table),
-        ]
-    below = f"{what}, below its checkpoint {tail.checkpoint_version}"
-    return [*findings, warning(below, "only older versions are unreadable", table=table)]
-
-
-async def _check_checkpoint_hint(store: Store, table: str, tail: LogState) -> list[Finding]:
+        yield warning("the table does not exist", "the next start of a process creates it", table=table)
+        return
     hint = await read_last_checkpoint_hint(store, table)
-    if hint is None or hint.version >= tail.checkpoint_version:
-        return []
-    return [
-        warning(
+    if hint is not None and hint.version < tail.checkpoint_version:
+        yield warning(
             f"_last_checkpoint names checkpoint {hint.version}, but checkpoint {tail.checkpoint_version} exists: a slow writer "
             "overwrote it, and readers that rely on it get an old version or an error",
             "--repair corrects it; so does the next checkpoint",
@@ -83,7 +68,14 @@ async def _check_checkpoint_hint(store: Store, table: str, tail: LogState) -> li
                 make=lambda: _repair_checkpoint_hint(store, table),
             ),
         )
-    ]
+    numbers = json_versions(await store.list(delta_log_path(table)))
+    if missing := sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []:
+        what = f"versions {_format_numbers(missing)} are missing in its log"
+        if missing[-1] > tail.checkpoint_version:
+            yield error(what, f"restore them in {delta_log_path(table)}: readers stop at the gap", table=table)
+        else:
+            below = f"{what}, below its checkpoint {tail.checkpoint_version}"
+            yield warning(below, "only older versions are unreadable", table=table)
 
 
 async def _repair_checkpoint_hint(store: Store, table: str) -> str:
@@ -233,7 +225,9 @@ async def _check_blocked_table(case: Case, table: str, tail: LogState, metadata:
     if reason is None:
         return []
     protocol, version = await _read_protocol(case.store, table, tail)
-    location = _location_for_spark(case, table)
+    location = case.store.external_location(table)
+    if case.lock_table is not None:
+        location = TablePath.for_table(case.store.uri, table).uri
     freeing = build_unblock_statements(location, metadata, protocol, struct)
     for name in list_undroppable_features(protocol):
         freeing.append(f"-- no ALTER TABLE statement drops {name}")
@@ -258,20 +252,9 @@ def _find_partition_conflict(case: Case, table: str, metadata: Metadata) -> str 
         return None
     have = list(metadata.partition_columns)
     expected = list(table_partition_columns(case.schemas[table], case.identity.partition_columns))
-    return (
-        None
-        if have == expected
-        else f"the table is partitioned by {have}, but the lake by {expected}: restore the partitioning"
-    )
-
-
-def _location_for_spark(case: Case, table: str) -> str:
-    """The table's location as Spark spells it."""
-    return (
-        TablePath.for_table(case.store.uri, table).uri
-        if case.lock_table is not None
-        else case.store.external_location(table)
-    )
+    if have == expected:
+        return None
+    return f"the table is partitioned by {have}, but the lake by {expected}: restore the partitioning"
 
 
 async def _read_protocol(store: Store, table: str, tail: LogState) -> tuple[Mapping[str, Any], int | None]:
