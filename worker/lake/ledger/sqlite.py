@@ -14,15 +14,13 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pcaplake.worker.lake.formats import check_format
 from pcaplake.worker.lake.records import Capture, Manifest, Stage
 
 from . import COMMITTED, STAGED, CaptureItem, Enrollment, Lease, LedgerLost, StageItem, captures_of_other_stages
-from .sqlite_file import LOCK_TIMEOUT, SqliteFile
-
-T = TypeVar("T")
+from .sqlite_file import LOCK_TIMEOUT, SqliteFile, in_thread, in_transaction
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -99,15 +97,14 @@ class SqliteLedger(SqliteFile):
     def _write_fact(self, name: str, value: str | int) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
 
-    async def read_ledger_id(self) -> str:
-        return str(await self._run_in_thread(lambda: self._read_fact("identity", "")))
+    @in_thread
+    def read_ledger_id(self) -> str:
+        return str(self._read_fact("identity", ""))
 
-    async def bind_to_lake(self, lake_id: str) -> str:
-        def insert_lake_id() -> str:
-            self._db.execute("INSERT OR IGNORE INTO facts (name, value) VALUES ('lake_id', ?)", (lake_id,))
-            return str(self._read_fact("lake_id", ""))
-
-        return await self._run_transaction(insert_lake_id)
+    @in_transaction
+    def bind_to_lake(self, lake_id: str) -> str:
+        self._db.execute("INSERT OR IGNORE INTO facts (name, value) VALUES ('lake_id', ?)", (lake_id,))
+        return str(self._read_fact("lake_id", ""))
 
     def _select_enrollment(self) -> Enrollment | None:
         uri = self._read_fact("uri", None)
@@ -115,52 +112,40 @@ class SqliteLedger(SqliteFile):
             return None
         return Enrollment(uri=uri, generation=self._read_fact("generation", 0), shards=self._read_fact("shards", 1))
 
-    async def read_enrollment(self) -> Enrollment | None:
-        return await self._run_in_thread(self._select_enrollment)
+    read_enrollment = in_thread(_select_enrollment)
 
-    async def enroll_lake(self, lake: Enrollment, *, moved: bool = False) -> Enrollment:
-        def write_enrollment() -> Enrollment:
-            before = self._select_enrollment() or lake
-            uri, generation = lake.uri if moved else before.uri, max(lake.generation, before.generation)
-            for name, value in (("uri", uri), ("generation", generation), ("shards", lake.shards)):
-                self._write_fact(name, value)
-            return replace(lake, uri=uri, generation=generation)
+    @in_transaction
+    def enroll_lake(self, lake: Enrollment, *, moved: bool = False) -> Enrollment:
+        before = self._select_enrollment() or lake
+        uri, generation = lake.uri if moved else before.uri, max(lake.generation, before.generation)
+        for name, value in (("uri", uri), ("generation", generation), ("shards", lake.shards)):
+            self._write_fact(name, value)
+        return replace(lake, uri=uri, generation=generation)
 
-        return await self._run_transaction(write_enrollment)
-
-    async def get_capture_items(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
+    @in_thread
+    def get_capture_items(self, generation: int, capture_ids: Collection[str]) -> dict[str, CaptureItem]:
         sql = f"SELECT {_CAPTURE}, stage_id, state, batch FROM captures WHERE generation = ? AND capture_id IN ({{}})"
+        return {
+            row[0]: CaptureItem(capture=_capture_from_row(row), stage_id=row[7], state=row[8], batch=row[9])
+            for row in self._select_by_ids(sql, generation, capture_ids)
+        }
 
-        def select_captures() -> dict[str, CaptureItem]:
-            return {
-                row[0]: CaptureItem(capture=_capture_from_row(row), stage_id=row[7], state=row[8], batch=row[9])
-                for row in self._select_by_ids(sql, generation, capture_ids)
-            }
-
-        return await self._run_in_thread(select_captures)
-
-    async def find_contents_by_uri(self, generation: int, uris: Collection[str]) -> dict[str, list[str]]:
+    @in_thread
+    def find_contents_by_uri(self, generation: int, uris: Collection[str]) -> dict[str, list[str]]:
         """uri -> capture_ids of its contents that are staged or committed; without URIs that have none."""
         sql = "SELECT uri, capture_id FROM captures WHERE generation = ? AND uri IN ({})"
+        ids_by_uri: dict[str, list[str]] = {}
+        for uri, capture_id in self._select_by_ids(sql, generation, uris):
+            ids_by_uri.setdefault(uri, []).append(capture_id)
+        return ids_by_uri
 
-        def select_contents() -> dict[str, list[str]]:
-            ids_by_uri: dict[str, list[str]] = {}
-            for uri, capture_id in self._select_by_ids(sql, generation, uris):
-                ids_by_uri.setdefault(uri, []).append(capture_id)
-            return ids_by_uri
-
-        return await self._run_in_thread(select_contents)
-
-    async def forget_captures(self, generation: int, capture_ids: Collection[str]) -> None:
+    @in_transaction
+    def forget_captures(self, generation: int, capture_ids: Collection[str]) -> None:
         """Delete captures whose rows were removed from the tables, so that they can be ingested again."""
-
-        def delete_captures() -> None:
-            self._db.executemany(
-                "DELETE FROM captures WHERE generation = ? AND capture_id = ?",
-                [(generation, capture_id) for capture_id in capture_ids],
-            )
-
-        await self._run_transaction(delete_captures)
+        self._db.executemany(
+            "DELETE FROM captures WHERE generation = ? AND capture_id = ?",
+            [(generation, capture_id) for capture_id in capture_ids],
+        )
 
     def _find_capture_holders(self, stage: Stage) -> dict[str, str]:
         sql = "SELECT capture_id, stage_id FROM captures WHERE generation = ? AND capture_id IN ({})"
@@ -182,38 +167,33 @@ class SqliteLedger(SqliteFile):
             [(stage.generation, *_VALUES(capture), stage.stage_id, STAGED) for capture in captures],
         )
 
-    async def put_stage_if_absent(self, stage: Stage) -> dict[str, str]:
-        body = (stage.generation, stage.stage_id)
+    @in_transaction
+    def put_stage_if_absent(self, stage: Stage) -> dict[str, str]:
+        known = self._has_stage(stage)
+        others = captures_of_other_stages(stage, self._find_capture_holders(stage), known=known)
+        if not known and not others:
+            self._insert_stage(stage, None)
+            self._insert_captures(stage, stage.captures)
+            key = (stage.generation, stage.stage_id)
+            self._db.execute("INSERT INTO pending (generation, stage_id) VALUES (?, ?)", key)
+        return others
 
-        def insert_if_absent() -> dict[str, str]:
-            known = self._has_stage(stage)
-            others = captures_of_other_stages(stage, self._find_capture_holders(stage), known=known)
-            if not known and not others:
-                self._insert_stage(stage, None)
-                self._insert_captures(stage, stage.captures)
-                self._db.execute("INSERT INTO pending (generation, stage_id) VALUES (?, ?)", body)
-            return others
-
-        return await self._run_transaction(insert_if_absent)
-
-    async def list_pending_stages(self, generation: int, limit: int) -> list[str]:
+    @in_thread
+    def list_pending_stages(self, generation: int, limit: int) -> list[str]:
         sql = "SELECT stage_id FROM pending WHERE generation = ? ORDER BY staged_at LIMIT ?"
-        return await self._run_in_thread(lambda: [row[0] for row in self._db.execute(sql, (generation, limit))])
+        return [row[0] for row in self._db.execute(sql, (generation, limit))]
 
-    async def get_stage_items(self, generation: int, stage_ids: Collection[str]) -> dict[str, StageItem]:
+    @in_thread
+    def get_stage_items(self, generation: int, stage_ids: Collection[str]) -> dict[str, StageItem]:
         sql = "SELECT stage_id, body, batch, displaced FROM stages WHERE generation = ? AND stage_id IN ({})"
-
-        def select_stages() -> dict[str, StageItem]:
-            return {
-                stage_id: StageItem(
-                    stage=None if body is None else Stage.from_json(zlib.decompress(body)),
-                    batch=batch,
-                    displaced=bool(displaced),
-                )
-                for stage_id, body, batch, displaced in self._select_by_ids(sql, generation, stage_ids)
-            }
-
-        return await self._run_in_thread(select_stages)
+        return {
+            stage_id: StageItem(
+                stage=None if body is None else Stage.from_json(zlib.decompress(body)),
+                batch=batch,
+                displaced=bool(displaced),
+            )
+            for stage_id, body, batch, displaced in self._select_by_ids(sql, generation, stage_ids)
+        }
 
     def _delete_pending_stages(self, generation: int, stage_ids: Iterable[str]) -> None:
         self._db.executemany(
@@ -221,58 +201,51 @@ class SqliteLedger(SqliteFile):
             [(generation, stage_id) for stage_id in stage_ids],
         )
 
-    async def remove_pending_stages(self, generation: int, stage_ids: Collection[str]) -> None:
-        await self._run_transaction(lambda: self._delete_pending_stages(generation, stage_ids))
+    remove_pending_stages = in_transaction(_delete_pending_stages)
 
-    async def hold_stage(self, generation: int, stage_id: str, reason: str) -> bool:
+    @in_transaction
+    def hold_stage(self, generation: int, stage_id: str, reason: str) -> bool:
         free = "SELECT 1 FROM stages WHERE generation = ? AND stage_id = ? AND batch IS NULL"
+        if self._db.execute(free, (generation, stage_id)).fetchone() is None:
+            return False
+        self._delete_pending_stages(generation, [stage_id])
+        self._db.execute(
+            "INSERT OR REPLACE INTO held (generation, stage_id, reason) VALUES (?, ?, ?)",
+            (generation, stage_id, reason),
+        )
+        return True
 
-        def move_to_held() -> bool:
-            if self._db.execute(free, (generation, stage_id)).fetchone() is None:
-                return False
-            self._delete_pending_stages(generation, [stage_id])
-            self._db.execute(
-                "INSERT OR REPLACE INTO held (generation, stage_id, reason) VALUES (?, ?, ?)",
-                (generation, stage_id, reason),
-            )
-            return True
-
-        return await self._run_transaction(move_to_held)
-
-    async def list_held_stages(self, generation: int) -> dict[str, str]:
+    @in_thread
+    def list_held_stages(self, generation: int) -> dict[str, str]:
         sql = "SELECT stage_id, reason FROM held WHERE generation = ?"
-        return await self._run_in_thread(lambda: dict(self._db.execute(sql, (generation,)).fetchall()))
+        return dict(self._db.execute(sql, (generation,)).fetchall())
 
-    async def release_held_stages(self, generation: int) -> None:
-        def move_to_pending() -> None:
+    @in_transaction
+    def release_held_stages(self, generation: int) -> None:
+        self._db.execute(
+            "INSERT OR IGNORE INTO pending (generation, stage_id) SELECT generation, stage_id FROM held "
+            "WHERE generation = ?",
+            (generation,),
+        )
+        self._db.execute("DELETE FROM held WHERE generation = ?", (generation,))
+
+    @in_transaction
+    def mark_batch_stages(self, manifest: Manifest, *, rebuild: bool = False) -> None:
+        live = rebuild or manifest.batch > self._select_head()
+        for stage in (*manifest.stages, *manifest.returned):
+            if not self._has_stage(stage):
+                if not live:
+                    continue
+                if not rebuild:
+                    raise LedgerLost(manifest.batch, stage.stage_id)
+                self._insert_stage(stage, manifest.batch)
             self._db.execute(
-                "INSERT OR IGNORE INTO pending (generation, stage_id) SELECT generation, stage_id FROM held "
-                "WHERE generation = ?",
-                (generation,),
+                "UPDATE stages SET batch = ? WHERE generation = ? AND stage_id = ?",
+                (manifest.batch, stage.generation, stage.stage_id),
             )
-            self._db.execute("DELETE FROM held WHERE generation = ?", (generation,))
-
-        await self._run_transaction(move_to_pending)
-
-    async def mark_batch_stages(self, manifest: Manifest, *, rebuild: bool = False) -> None:
-        def mark_stages() -> None:
-            live = rebuild or manifest.batch > self._select_head()
-            for stage in (*manifest.stages, *manifest.returned):
-                if not self._has_stage(stage):
-                    if not live:
-                        continue
-                    if not rebuild:
-                        raise LedgerLost(manifest.batch, stage.stage_id)
-                    self._insert_stage(stage, manifest.batch)
-                self._db.execute(
-                    "UPDATE stages SET batch = ? WHERE generation = ? AND stage_id = ?",
-                    (manifest.batch, stage.generation, stage.stage_id),
-                )
-            for stage in manifest.stages if live else ():
-                self._reclaim_captures(stage)
-            self._write_fact("marked", max(manifest.batch, self._read_fact("marked", -1)))
-
-        await self._run_transaction(mark_stages)
+        for stage in manifest.stages if live else ():
+            self._reclaim_captures(stage)
+        self._write_fact("marked", max(manifest.batch, self._read_fact("marked", -1)))
 
     def _reclaim_captures(self, stage: Stage) -> None:
         holders = self._find_capture_holders(stage)
@@ -283,72 +256,60 @@ class SqliteLedger(SqliteFile):
         )
         self._insert_captures(stage, foreign)
 
-    async def read_watermark(self) -> int:
-        return int(await self._run_in_thread(lambda: self._read_fact("marked", -1)))
+    @in_thread
+    def read_watermark(self) -> int:
+        return int(self._read_fact("marked", -1))
 
-    async def unstage_returned_captures(self, manifest: Manifest) -> list[Capture]:
-        def delete_captures() -> list[Capture]:
-            free: list[Capture] = []
-            for stage in manifest.returned:
-                self._db.executemany(
-                    "DELETE FROM captures WHERE generation = ? AND capture_id = ? AND stage_id = ?",
-                    [(stage.generation, c.capture_id, stage.stage_id) for c in stage.captures],
-                )
-                holders = self._find_capture_holders(stage)
-                free += [c for c in stage.captures if c.capture_id not in holders]
-            return free
+    @in_transaction
+    def unstage_returned_captures(self, manifest: Manifest) -> list[Capture]:
+        free: list[Capture] = []
+        for stage in manifest.returned:
+            self._db.executemany(
+                "DELETE FROM captures WHERE generation = ? AND capture_id = ? AND stage_id = ?",
+                [(stage.generation, c.capture_id, stage.stage_id) for c in stage.captures],
+            )
+            holders = self._find_capture_holders(stage)
+            free += [c for c in stage.captures if c.capture_id not in holders]
+        return free
 
-        return await self._run_transaction(delete_captures)
-
-    async def flag_batch_committed(self, manifest: Manifest) -> None:
-        def flag_captures() -> None:
-            for stage in manifest.stages:
-                self._db.executemany(
-                    "UPDATE captures SET state = ?, batch = ? WHERE generation = ? AND capture_id = ? AND stage_id = ?",
-                    [
-                        (COMMITTED, manifest.batch, stage.generation, c.capture_id, stage.stage_id)
-                        for c in stage.captures
-                    ],
-                )
-            for stage in (*manifest.stages, *manifest.returned):
-                self._delete_pending_stages(stage.generation, [stage.stage_id])
-                self._db.execute(
-                    "UPDATE stages SET body = NULL WHERE generation = ? AND stage_id = ?",
-                    (stage.generation, stage.stage_id),
-                )
-
-        await self._run_transaction(flag_captures)
+    @in_transaction
+    def flag_batch_committed(self, manifest: Manifest) -> None:
+        for stage in manifest.stages:
+            self._db.executemany(
+                "UPDATE captures SET state = ?, batch = ? WHERE generation = ? AND capture_id = ? AND stage_id = ?",
+                [(COMMITTED, manifest.batch, stage.generation, c.capture_id, stage.stage_id) for c in stage.captures],
+            )
+        for stage in (*manifest.stages, *manifest.returned):
+            self._delete_pending_stages(stage.generation, [stage.stage_id])
+            self._db.execute(
+                "UPDATE stages SET body = NULL WHERE generation = ? AND stage_id = ?",
+                (stage.generation, stage.stage_id),
+            )
 
     def _select_head(self) -> int:
         return int(self._read_fact("head", -1))
 
-    async def read_head(self) -> int:
-        return await self._run_in_thread(self._select_head)
+    read_head = in_thread(_select_head)
 
-    async def advance_head(self, batch: int) -> bool:
-        def advance_if_next() -> bool:
-            if self._select_head() != batch - 1:
-                return False
-            self._write_fact("head", batch)
-            return True
-
-        return await self._run_transaction(advance_if_next)
+    @in_transaction
+    def advance_head(self, batch: int) -> bool:
+        if self._select_head() != batch - 1:
+            return False
+        self._write_fact("head", batch)
+        return True
 
     def _select_lease(self) -> Lease:
         return Lease(owner=self._read_fact("owner", ""), beat=self._read_fact("beat", 0))
 
-    async def read_lease(self) -> Lease:
-        return await self._run_in_thread(self._select_lease)
+    read_lease = in_thread(_select_lease)
 
-    async def take_lease(self, seen: Lease, owner: str) -> bool:
-        def take_if_unchanged() -> bool:
-            if self._select_lease() != seen:
-                return False
-            self._write_fact("owner", owner)
-            self._write_fact("beat", seen.beat + 1)
-            return True
-
-        return await self._run_transaction(take_if_unchanged)
+    @in_transaction
+    def take_lease(self, seen: Lease, owner: str) -> bool:
+        if self._select_lease() != seen:
+            return False
+        self._write_fact("owner", owner)
+        self._write_fact("beat", seen.beat + 1)
+        return True
 
 
 def read_ledger_id_of_file(path: Path) -> str | None:

@@ -6,16 +6,17 @@ sqlite.py defines the tables in the file.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.lake.store.local_store import MAKE_ROOM
@@ -38,6 +39,36 @@ _LOCK_BYTES = {"-shm": range(120, 123), "": range(0x40000000, 0x40000200)}
 """Bytes that SQLite locks for writing: in the shared memory of the WAL, or in the file itself without a WAL."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+File = TypeVar("File", bound="SqliteFile")
+P = ParamSpec("P")
+
+
+def in_thread(
+    method: Callable[Concatenate[File, P], T],
+) -> Callable[Concatenate[File, P], Coroutine[Any, Any, T]]:
+    """Makes a method that reads the database asynchronous: it runs in the file's thread."""
+
+    @functools.wraps(method)
+    async def run_method(self: File, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run_in_thread(lambda: method(self, *args, **kwargs))
+
+    return run_method
+
+
+def in_transaction(
+    method: Callable[Concatenate[File, P], T],
+) -> Callable[Concatenate[File, P], Coroutine[Any, Any, T]]:
+    """Makes a method that writes to the database asynchronous: it runs in the file's thread, in one transaction."""
+
+    @functools.wraps(method)
+    async def run_method(self: File, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def run_in_transaction() -> T:
+            with self._write_transaction():
+                return method(self, *args, **kwargs)
+
+        return await self._run_in_thread(run_in_transaction, writes=True)
+
+    return run_method
 
 
 class LedgerDamaged(Fatal):
@@ -109,10 +140,7 @@ class SqliteFile:
     async def check_integrity(self) -> None:
         """Raises LedgerDamaged when SQLite's quick_check finds damage; reads the whole file."""
 
-        def run_quick_check() -> str:
-            return str(self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
-
-        result = await self._run_in_thread(run_quick_check)
+        result = await self._run_in_thread(lambda: self._db.execute("PRAGMA quick_check(1)").fetchone()[0])
         if result != "ok":
             raise LedgerDamaged(self.path, result)
 
@@ -165,13 +193,6 @@ class SqliteFile:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
-
-    async def _run_transaction(self, work: Callable[[], T]) -> T:
-        def run_in_transaction() -> T:
-            with self._write_transaction():
-                return work()
-
-        return await self._run_in_thread(run_in_transaction, writes=True)
 
     async def close(self) -> None:
         await self._run_in_thread(self._db.close)

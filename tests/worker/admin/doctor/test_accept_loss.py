@@ -71,9 +71,9 @@ def test_a_batch_goes_on_without_files_and_quarantine_says_so_once(
     accept = ("doctor", "--lake", lake, "--repair", "--accept-loss", "packets", "--yes")
     if killed is not None:
         owner, name = {
-            "before it is staged": (SqliteLedger, "stage"),
-            "before the record": (losses, "accept"),
-            "after the record": (SqliteLedger, "release"),
+            "before it is staged": (SqliteLedger, "put_stage_if_absent"),
+            "before the record": (losses, "accept_file_loss"),
+            "after the record": (SqliteLedger, "release_held_stages"),
         }[killed]
 
         async def dead(*given: object) -> None:
