@@ -121,7 +121,9 @@ def run(
     Raises WrongSetting, and Fatal as lakes and ledgers do. Stages remain, and the next run continues from there.
     """
     settings = settings or FleetSettings.load(lake=lake)
-    work = prepare_work(settings if lake is None else _settings_for_lake(settings, lake), options)
+    if lake not in (None, settings.lake):
+        settings = settings.model_copy(update={"lake": lake, "routes": None})
+    work = prepare_work(settings, options)
     local_ledger_lakes = [uri for uri in work.routes.lake_uris if work.has_local_ledger(uri)]
     master = str(spark.sparkContext.master)
     if local_ledger_lakes and not master.startswith("local"):
@@ -164,10 +166,6 @@ def prepare_work(settings: FleetSettings, options: Options) -> Work:
     if interval is not None:
         lake_config = replace(lake_config, flush_interval=interval)
     return Work(routes=settings.load_routes(), settings=settings, lake_config=lake_config, ledger=options.ledger)
-
-
-def _settings_for_lake(settings: FleetSettings, lake: str) -> FleetSettings:
-    return settings if settings.lake == lake else settings.model_copy(update={"lake": lake, "routes": None})
 
 
 def _stage_wave(

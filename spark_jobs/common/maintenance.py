@@ -8,7 +8,7 @@ obeys, and `disable_log_cleanup` sets it on tables that were created by others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,6 +72,18 @@ def read_snapshot(store: Store, table: str) -> TableSnapshot | None:
         return None
     except (DeltaError, OSError) as error:
         raise Fatal(f"{table}: its log cannot be read: {error}; run `pcaplake doctor`") from error
+
+
+def read_snapshots(store: Store, tables: Collection[str], skipped: Collection[str] = ()) -> Iterator[TableSnapshot]:
+    """Read these tables, or all that the lake has if none is named. Fatal for one that is named and does not exist."""
+    for name in tables or list_table_names(store):
+        if name in skipped:
+            continue
+        table = read_snapshot(store, name)
+        if table is not None:
+            yield table
+        elif tables:
+            raise Fatal(f"{store.uri} has no table {name}")
 
 
 def list_table_names(store: Store) -> tuple[str, ...]:

@@ -22,12 +22,10 @@ from pcaplake.spark_jobs.common.lake_tables import table_path
 from pcaplake.spark_jobs.common.maintenance import (
     TableSnapshot,
     disable_log_cleanup,
-    list_table_names,
     no_lake_error,
-    read_snapshot,
+    read_snapshots,
 )
 from pcaplake.worker.config.settings import WrongSetting, parse_size
-from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store.store import Store
 
 from .plan import Options, Partition, check_options, choose_partitions, partition_predicate, summarize_partitions
@@ -143,13 +141,7 @@ def run(
 
 def _select_tables(store: Store, options: Options) -> tuple[Options, dict[str, TableSnapshot]]:
     """The tables of this run, and the options checked against them."""
-    snapshots: dict[str, TableSnapshot] = {}
-    for name in options.tables or list_table_names(store):
-        table = read_snapshot(store, name)
-        if table is not None:
-            snapshots[name] = table
-        elif options.tables:
-            raise Fatal(f"{store.uri} has no table {name}")
+    snapshots = {table.name: table for table in read_snapshots(store, options.tables)}
     if not snapshots:
         raise no_lake_error(store.uri)
     return check_options(options, snapshots), snapshots

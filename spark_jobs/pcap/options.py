@@ -79,7 +79,7 @@ class Options:
             pushdown=_parse_boolean(known, "pushdown", default=True),
             max_files=_parse_positive_integer(known, "maxFilesPerTrigger"),
             max_bytes=_parse_positive_integer(known, "maxBytesPerTrigger"),
-            forget_after=_parse_duration(known, "forgetAfter"),
+            forget_after=parse_seconds(known.get("forgetAfter")),
             storage=storage,
         )
 
@@ -120,10 +120,6 @@ def _parse_positive_integer(known: Mapping[str, str], name: str) -> int | None:
     if number < 1:
         raise ValueError(f"option {name} is {number}; write 1 or more")
     return number
-
-
-def _parse_duration(known: Mapping[str, str], name: str) -> float | None:
-    return float(parse_seconds(known[name])) if name in known else None
 
 
 def _suggest_option(word: str) -> str:

@@ -40,7 +40,7 @@ def list_captures_so_far(options: Options) -> list[ObjectRef]:
     refs_by_uri: dict[str, ObjectRef] = {}
     for path in options.paths or ("",):
         try:
-            refs = list_captures(_with_single_path(options, path))
+            refs = list_captures(replace(options, paths=(path,) if path else ()))
         except NotThere:
             if not is_remote_uri(path) and not _MAGIC & set(path):
                 raise
@@ -48,10 +48,6 @@ def list_captures_so_far(options: Options) -> list[ObjectRef]:
         for ref in refs:
             refs_by_uri.setdefault(ref.uri, ref)
     return list(refs_by_uri.values())
-
-
-def _with_single_path(options: Options, path: str) -> Options:
-    return replace(options, paths=(path,) if path else ())
 
 
 def _event_seconds(ref: ObjectRef) -> int:

@@ -198,7 +198,7 @@ class _SignalRowsBuilder:
             self._unknown.append((piece, ~decoded.known))
         if decoded.raw is None:
             self._wide.append(piece)
-        labels = _no_labels(count)
+        labels = np.full(count, -1, np.int32)
         if decoded.labels is not None:
             codes = self._labels.encode_texts(decoded.names)
             labels = np.append(codes, np.int32(-1))[decoded.labels]
@@ -270,10 +270,6 @@ class _TextDictionary:
         if absent.all():
             return pa.nulls(len(codes), STRING)
         return pa.array(list(self._known), STRING).take(pa.array(codes, mask=absent))
-
-
-def _no_labels(count: int) -> NDArray[np.int32]:
-    return np.full(count, -1, np.int32)
 
 
 def _take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:

@@ -101,7 +101,7 @@ class SignalStream:
         self._query = None
         if error is None:
             return True
-        if not _is_schema_change(error) or self._restarts >= RESTARTS:
+        if "DELTA_SCHEMA_CHANGED" not in str(error) or self._restarts >= RESTARTS:
             raise Retryable(f"decoding signals from {SOURCES[self.kind]} failed: {_summarize_error(error)}") from error
         log.info("%s has new columns: started again", SOURCES[self.kind])
         self._restarts += 1
@@ -158,10 +158,6 @@ def drain_streams(
 
 def _transaction_writer(rows: DataFrame, app: str, number: int) -> Any:
     return rows.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number)
-
-
-def _is_schema_change(error: Exception) -> bool:
-    return "DELTA_SCHEMA_CHANGED" in str(error)
 
 
 def _summarize_error(error: Exception) -> str:

@@ -26,7 +26,7 @@ from pcaplake.spark_jobs.common.delta_writes import session_settings
 from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.lake_tables import table_path
-from pcaplake.spark_jobs.common.maintenance import TableSnapshot, disable_log_cleanup, list_table_names, read_snapshot
+from pcaplake.spark_jobs.common.maintenance import TableSnapshot, disable_log_cleanup, read_snapshots
 from pcaplake.spark_jobs.common.sql import delta_table
 from pcaplake.spark_jobs.vacuum.pending_stages import PendingStages, find_pending_stages
 from pcaplake.worker.admin.open_case import Subject
@@ -133,24 +133,16 @@ def run(
     start = clock()
     store = Store.open(lake, storage)
     done: list[VacuumResult] = []
-    skipped: list[str] = []
+    skipped = [name for name in waiting.behind if not options.tables or name in options.tables]
     try:
-        for name in options.tables or list_table_names(store):
-            if name in waiting.behind:
-                say(f"{name} is skipped: {waiting.behind[name]}")
-                skipped.append(name)
-                continue
-            table = read_snapshot(store, name)
-            if table is None:
-                if options.tables:
-                    raise Fatal(f"{store.uri} has no table {name}")
-                continue
+        for name in skipped:
+            say(f"{name} is skipped: {waiting.behind[name]}")
+        for table in read_snapshots(store, options.tables, skipped):
+            name, table_start = table.name, clock()
             hours = retention_hours(options, table.properties, waiting, _driver_clock_ms(spark))
             say(f"{name}: {'looking for' if options.dry_run else 'deleting'} files older than {hours / 24:.1f} days")
-            table_start = clock()
-            path = table_path(lake, name)
             vacuum = _measure_deletable if options.dry_run else _delete_files
-            files, size = run_interruptible(spark, partial(vacuum, spark, path, hours, table, store))
+            files, size = run_interruptible(spark, partial(vacuum, spark, table_path(lake, name), hours, table, store))
             say(f"  {files:,} files, {size:,} bytes")
             done.append(
                 VacuumResult(

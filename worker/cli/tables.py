@@ -12,7 +12,7 @@ from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import Settings, WrongSetting
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.lake.tables import TableCounts, count_tables
+from pcaplake.worker.lake.tables import count_tables
 
 from .ingest import LakeUri, Pair
 
@@ -26,7 +26,7 @@ def tables(
 
     Example:  pcaplake tables --lake lake/ --json
     """
-    counts = asyncio.run(_count_lake_tables(open_lake_store(lake, storage_option)))
+    counts = asyncio.run(count_tables(open_lake_store(lake, storage_option)))
     if json:
         screen.as_json({name: asdict(count) for name, count in counts.items()})
         return
@@ -41,7 +41,3 @@ def open_lake_store(lake: str | None, storage_option: list[str] | None) -> Store
     if asyncio.run(read_identity(store)) is None:
         raise WrongSetting(f"--lake: there is no lake at {settings.lake}; pcaplake ingest creates one")
     return store
-
-
-async def _count_lake_tables(store: Store) -> dict[str, TableCounts]:
-    return await count_tables(store)

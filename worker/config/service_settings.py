@@ -16,7 +16,6 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.lake.config import Creation, LakeConfig
 
 from .routes import EXAMPLE, Routes, WrongRoutes
@@ -196,10 +195,6 @@ class FleetSettings(BaseSettings):
     def _check_consistency(self) -> Self:
         if self.routes is not None and (self.lake is not None or self.profile is not None):
             raise ValueError("give either `routes`, or `lake` with `profile`")
-        known = {name for spec in TABLES.values() for name in spec.schema.names}
-        for column in self.partition_by or ():
-            if column not in known:
-                raise ValueError(f"partition_by: no table has a column {column!r}")
         if self.drain_timeout <= self.poll_wait:
             raise ValueError("drain_timeout must be longer than poll_wait, because the last poll must end within it")
         return self

@@ -144,12 +144,18 @@ def parse_pairs(values: Any) -> Any:
 
 
 def parse_columns(value: Any) -> Any:
-    """`date,vehicle_id`, a list of names, or JSON of one -> a tuple of names."""
+    """`date,vehicle_id`, a list of names, or JSON of one -> a tuple of names of columns that a table has."""
     value = _decode_json(value, "date,vehicle_id", '["date", "vehicle_id"]')
+    if value is None:
+        return None
     parts = value.split(",") if isinstance(value, str) else value
-    if parts is None or (isinstance(parts, (list, tuple)) and all(isinstance(part, str) for part in parts)):
-        return parts and tuple(name for name in map(str.strip, parts) if name)
-    raise ValueError(f"{value!r} is not a list of columns; write for example date,vehicle_id")
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"{value!r} is not a list of columns; write for example date,vehicle_id")
+    columns = tuple(name for name in map(str.strip, parts) if name)
+    known = {name for spec in TABLES.values() for name in spec.schema.names}
+    if unknown := [name for name in columns if name not in known]:
+        raise ValueError(f"no table has a column {unknown[0]!r}")
+    return columns
 
 
 def _decode_json(value: Any, plain: str, as_json: str) -> Any:
@@ -206,10 +212,6 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        known = {name for spec in TABLES.values() for name in spec.schema.names}
-        for column in self.partition_by or ():
-            if column not in known:
-                raise ValueError(f"--partition-by: no table has a column {column!r}")
         try:
             store = Store.open(self.lake, self.storage_options_for(self.lake))
         except Fatal as error:

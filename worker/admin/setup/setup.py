@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tenacity import retry_if_exception
@@ -162,28 +163,19 @@ def make_notifications(
             had = any(
                 notifications.same_queue(rule.receiver, str(arn)) for rule in notifications.rules(announcement.now)
             )
-            act = _Notify(clients.s3, announcement.bucket, announcement.wanted, sleep)
+            act = partial(_put_notifications, clients.s3, announcement.bucket, announcement.wanted, sleep)
             steps.apply_change(
                 "changed" if had else "created", "notification", announcement.bucket, act, f"{shown} to {name}"
             )
 
 
-class _Notify:
+def _put_notifications(
+    client: Any, bucket: str, configuration: Mapping[str, Any], sleep: Callable[[float], None]
+) -> None:
     """Sets the configuration. S3 tests the queue's policy first, which takes a while to come into effect, so it is retried."""
-
-    def __init__(
-        self, client: Any, bucket: str, configuration: Mapping[str, Any], sleep: Callable[[float], None]
-    ) -> None:
-        self._client, self._bucket, self._configuration, self._sleep = client, bucket, configuration, sleep
-
-    def __call__(self) -> None:
-        def put() -> None:
-            self._client.put_bucket_notification_configuration(
-                Bucket=self._bucket, NotificationConfiguration=self._configuration
-            )
-
-        with translate_errors(f"bucket {self._bucket}: notification"):
-            _UNTIL_POLICY_HOLDS.run_blocking(put, self._sleep)
+    put = partial(client.put_bucket_notification_configuration, Bucket=bucket, NotificationConfiguration=configuration)
+    with translate_errors(f"bucket {bucket}: notification"):
+        _UNTIL_POLICY_HOLDS.run_blocking(put, sleep)
 
 
 def account_of(clients: Clients, queue: queues.Found | None, name: str, given: str | None) -> queues.Arn:

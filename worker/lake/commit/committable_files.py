@@ -78,7 +78,8 @@ class CommittableFiles:
         except Exception as error:  # noqa: BLE001 -- an error of a capture blocks one table only
             return None, f"{gone}, and cannot be rebuilt: {str(error) or repr(error)}"
         if rebuilt is None:
-            return None, f"{gone}, and so are its captures: put back the files, or {_join_capture_uris(stage)}"
+            uris = ", ".join(capture.uri for capture in stage.captures)
+            return None, f"{gone}, and so are its captures: put back the files, or {uris}"
         had, has = _count_rows(stage.adds[table]), _count_rows(rebuilt)
         # rule: files are rebuilt with as many rows as they had
         if had is None or had == has:
@@ -95,7 +96,3 @@ def _count_rows(adds: Sequence[AddFile]) -> int | None:
     """Rows of all files; None when one has no row count."""
     counts = [add.num_records for add in adds]
     return None if None in counts else sum(count or 0 for count in counts)
-
-
-def _join_capture_uris(stage: Stage) -> str:
-    return ", ".join(capture.uri for capture in stage.captures)

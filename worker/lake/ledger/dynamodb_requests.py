@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -130,7 +130,10 @@ class Requests:
         answers a token that it saw within ten minutes with success, whatever happened to the items since.
         """
         asked = {
-            "TransactItems": [_with_table_name(self._dynamo.table, action) for action in actions],
+            "TransactItems": [
+                {kind: {"TableName": self._dynamo.table, **arguments} for kind, arguments in action.items()}
+                for action in actions
+            ],
             "ClientRequestToken": uuid.uuid4().hex,
         }
 
@@ -190,10 +193,6 @@ class Requests:
 
     def _busy_error(self, why: str) -> _TableBusy:
         return _TableBusy(f"the DynamoDB table {self._dynamo.table} is busy: {why}")
-
-
-def _with_table_name(table: str, action: Action) -> dict[str, Mapping[str, Any]]:
-    return {kind: {"TableName": table, **arguments} for kind, arguments in action.items()}
 
 
 async def gather_limited(work: Callable[[A], Awaitable[T]], arguments: Iterable[A]) -> list[T]:
