@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -41,10 +42,10 @@ class DecodedSignal:
 
     signal: Signal
     rows: Ints | None
-    raw: Ints | None
     value: Floats
-    known: Bools | None
-    valid: Bools | None
+    raw: Ints | None = None
+    known: Bools | None = None
+    valid: Bools | None = None
     labels: NDArray[np.int32] | None = None
     names: tuple[str, ...] = ()
     units: NDArray[np.int8] | None = None
@@ -174,44 +175,27 @@ class _CompiledSignal:
 
     def _decode_by_coding(self, payload: Bytes, rows: Ints | None) -> DecodedSignal:
         signal = self.signal
+        decoded = partial(DecodedSignal, signal=signal, rows=rows)
         if signal.length > 64:
             value = self._decode_wide_value(payload, rows)
-            return DecodedSignal(
-                signal=signal,
-                rows=rows,
-                raw=None,
-                value=value,
-                known=None,
-                valid=self._check_value_bounds(value, value),
-            )
+            return decoded(value=value, valid=self._check_value_bounds(value, value))
         words = self.extract_raw_bits(payload, rows)
         raw = words.view(np.int64)
         if signal.coding == "ascii":
             return self._decode_ascii_text(words, rows)
         if signal.coding == "bcd":
             value, decimal = self._decode_bcd_digits(words)
-            return DecodedSignal(signal=signal, rows=rows, raw=raw, value=value, known=decimal, valid=decimal)
+            return decoded(raw=raw, value=value, known=decimal, valid=decimal)
         if signal.coding == "float":
             number = _reinterpret_floats(words, signal.length)
             value = _apply_linear_scale(number, signal.scales[0])
             valid: Bools | None = self._check_value_bounds(number, value)
-            labels = (
-                self._look_up_labels(np.where(np.isfinite(number), number, -1.5).astype(np.int64))
-                if self._names
-                else None
-            )
-            if labels is not None:
-                labels[~np.isfinite(number)] = -1
-            return DecodedSignal(
-                signal=signal,
-                rows=rows,
-                raw=raw,
-                value=value,
-                known=None,
-                valid=valid,
-                labels=labels,
-                names=self._names,
-            )
+            labels: NDArray[np.int32] | None = None
+            if self._names:
+                finite: Bools = np.isfinite(number)
+                labels = self._look_up_labels(np.where(finite, number, -1).astype(np.int64))
+                labels[~finite] = -1
+            return decoded(raw=raw, value=value, valid=valid, labels=labels, names=self._names)
         known: Bools | None = None
         units: NDArray[np.int8] | None = None
         if len(signal.scales) == 1 and signal.scales[0].low is None and signal.scales[0].high is None:
@@ -222,19 +206,10 @@ class _CompiledSignal:
         if known is not None:
             valid = known if valid is None else valid & known
         if self._may_be_infinite:
-            finite: Bools = np.isfinite(value)
+            finite = np.isfinite(value)
             valid = finite if valid is None else valid & finite
-        return DecodedSignal(
-            signal=signal,
-            rows=rows,
-            raw=raw,
-            value=value,
-            known=known,
-            valid=valid,
-            labels=self._look_up_labels(raw) if self._names else None,
-            names=self._names,
-            units=units,
-        )
+        labels = self._look_up_labels(raw) if self._names else None
+        return decoded(raw=raw, value=value, known=known, valid=valid, labels=labels, names=self._names, units=units)
 
     def _apply_scale(self, words: Words, scale: Scale) -> Floats:
         signal = self.signal
@@ -348,7 +323,6 @@ class _CompiledSignal:
             raw=words.view(np.int64),
             value=np.full(len(words), np.nan),
             known=nothing,
-            valid=None,
             labels=labels.astype(np.int32),
             names=names,
         )
