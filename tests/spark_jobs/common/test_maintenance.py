@@ -42,7 +42,7 @@ def test_conflicts_without_end_and_every_other_error_are_raised() -> None:
         tries.append(None)
         raise ConcurrentAppendException("somebody appended")
 
-    with pytest.raises(Retryable, match="signals changes all the time"):
+    with pytest.raises(Retryable, match="signals conflicts in every attempt"):
         retry_on_conflict("signals", conflict)
     assert len(tries) == 8
 
