@@ -19,12 +19,7 @@ from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, conflict_exceptions, session_settings
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.lake_tables import table_path
-from pcaplake.spark_jobs.common.maintenance import (
-    TableSnapshot,
-    disable_log_cleanup,
-    no_lake_error,
-    read_snapshots,
-)
+from pcaplake.spark_jobs.common.maintenance import TableSnapshot, disable_log_cleanup, no_lake_error, read_snapshots
 from pcaplake.worker.config.settings import WrongSetting, parse_size
 from pcaplake.worker.lake.store.store import Store
 
@@ -243,8 +238,7 @@ def command(
         int, typer.Option(metavar="N", help="Compact a partition when it has at least N small files.")
     ] = DEFAULTS.min_files,
     target_file_size: Annotated[
-        int,
-        _size_option(help="Target size of compacted files.", show_default=f"{DEFAULTS.target_file_size >> 20}MB"),
+        int, _size_option(help="Target size of compacted files.", show_default=f"{DEFAULTS.target_file_size >> 20}MB")
     ] = DEFAULTS.target_file_size,
     small_file: Annotated[
         int | None, _size_option(help="A smaller file counts as small. Default: half of --target-file-size.")

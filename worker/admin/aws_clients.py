@@ -10,21 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from pcaplake.worker.errors import Fatal, NotAllowed, Retryable
+from pcaplake.worker.lake.store.credentials import botocore_client_arguments
 
 _CONFIG: dict[str, Any] = {
     "connect_timeout": 5,
     "read_timeout": 30,
     "retries": {"mode": "standard", "total_max_attempts": 5},
-}
-_OPTIONS = {
-    "access_key_id": "aws_access_key_id",
-    "secret_access_key": "aws_secret_access_key",
-    "session_token": "aws_session_token",
-    "token": "aws_session_token",
-    "region": "region_name",
-    "default_region": "region_name",
-    "endpoint": "endpoint_url",
-    "endpoint_url": "endpoint_url",
 }
 _CREDENTIALS = frozenset(
     {
@@ -45,8 +36,7 @@ class Clients:
 
     def __init__(self, *, region: str | None = None, options: Mapping[str, str] | None = None) -> None:
         self._region = region
-        given = {name.lower().removeprefix("aws_"): value for name, value in (options or {}).items()}
-        self._s3 = {_OPTIONS[name]: value for name, value in given.items() if name in _OPTIONS}
+        self._s3 = botocore_client_arguments(options or {})
         self._made: dict[str, Any] = {}
 
     @property

@@ -11,20 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pcaplake.worker.errors import Retryable
+from pcaplake.worker.lake.store.credentials import botocore_client_arguments
 from pcaplake.worker.lake.store.store import Listing, ObjectMeta
 
 from .objects import PART_BYTES, REFUSALS, Changed, Content, Gone, Refused
 
-_OPTIONS = {
-    "access_key_id": "aws_access_key_id",
-    "secret_access_key": "aws_secret_access_key",
-    "session_token": "aws_session_token",
-    "token": "aws_session_token",
-    "region": "region_name",
-    "default_region": "region_name",
-    "endpoint": "endpoint_url",
-    "endpoint_url": "endpoint_url",
-}
 _CONFIG: dict[str, Any] = {"s3": {"addressing_style": "path"}, "connect_timeout": 5, "read_timeout": 30}
 _GONE = frozenset({"NoSuchKey", "NoSuchVersion"})
 
@@ -35,7 +26,7 @@ class SignedObjects:
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
         self.uri = uri
         given = {name.lower().removeprefix("aws_"): value for name, value in (options or {}).items()}
-        self._client = {_OPTIONS[name]: value for name, value in given.items() if name in _OPTIONS}
+        self._client = botocore_client_arguments(options or {})
         self._anonymous = given.get("skip_signature", "").lower() == "true"
 
     async def list_objects(self, prefix: str) -> Listing:

@@ -67,12 +67,9 @@ def reconcile(
 
 def _find_places(settings: FleetSettings, names: list[str]) -> tuple[tuple[Place, ...], tuple[str, ...]]:
     """The places that the arguments name, or those of the routes; a glob must be the only argument."""
-    try:
-        if not names:
-            return find_watched_places(settings.load_routes(), by="s3://BUCKET/PREFIX"), ()
-        pairs = [parse_place(name) for name in names]
-    except ValueError as error:
-        raise WrongSetting(str(error)) from error
+    if not names:
+        return find_watched_places(settings.load_routes(), by="s3://BUCKET/PREFIX"), ()
+    pairs = [parse_place(name) for name in names]
     globs = tuple(glob for _, glob in pairs if glob != "*")
     if globs and len(pairs) > 1:
         raise WrongSetting("a glob must be the only place: name prefixes, and pass the glob with --match")

@@ -22,7 +22,7 @@ from pcaplake.worker.captures.source import ObjectRef
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.s3_prefixes import Place, parse_place
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.config.settings import WrongSetting, parse_seconds
+from pcaplake.worker.config.settings import parse_seconds
 from pcaplake.worker.lake.services import Services
 from pcaplake.worker.plain_text import shell_word
 from pcaplake.worker.service.queue.sqs import SqsQueue
@@ -85,7 +85,7 @@ def replay(
       pcaplake replay 's3://raw/drives/2026-09-*/*.pcapng' --newer-than 30d --dry-run
     """
     settings = FleetSettings.load(config)
-    where, glob = _parse_place(place)
+    where, glob = parse_place(place)
     choice = ObjectFilter(globs=(glob, which.match or "*"), newer=which.newer_than, older=which.older_than)
     screen.logs()
     run = ReplayRun(
@@ -197,13 +197,6 @@ def describe_tally(tally: Tally) -> str:
     )
     counts = ", ".join(f"{count:,} {what}" for count, what in parts if count)
     return f"{tally.listed:,} objects{': ' if counts else ''}{counts}"
-
-
-def _parse_place(given: str) -> tuple[Place, str]:
-    try:
-        return parse_place(given)
-    except ValueError as error:
-        raise WrongSetting(str(error)) from error
 
 
 def make_uri_printer(on: bool) -> Callable[[ObjectRef], Any]:

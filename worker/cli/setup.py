@@ -19,7 +19,6 @@ from pcaplake.worker.admin.setup import setup as making
 from pcaplake.worker.admin.setup.policies import Role, Scope, too_long
 from pcaplake.worker.admin.setup.policies import policies as written
 from pcaplake.worker.admin.setup.setup_plan import Step, Steps
-from pcaplake.worker.config.routes import WrongRoutes
 from pcaplake.worker.config.s3_prefixes import Place, find_watched_places
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import PREFIX, WrongSetting, parse_seconds
@@ -97,10 +96,7 @@ def setup(
     routes = settings.load_routes()
     if account is not None and not (account.isdecimal() and len(account) == _DIGITS):
         raise WrongSetting(f"--account: {account!r} is not an account id of {_DIGITS} digits")
-    try:
-        places = find_watched_places(routes, bucket or ())
-    except WrongRoutes as error:
-        raise WrongSetting(str(error)) from error
+    places = find_watched_places(routes, bucket or ())
     with Clients(region=settings.region, options=settings.storage_option) as clients:
         write = partial(_build_policies, clients, settings, places, queue_options.dead_letters, account)
         there = queues.find(clients.sqs, name)

@@ -20,6 +20,8 @@ from pcaplake.parser import Profile, ProfileError
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store.store import Store
 
+from .settings import WrongSetting
+
 _KEYS = ("name", "bucket", "key", "lake", "profile", "vehicle_id", "vehicle_id_pattern", "also")
 EXAMPLE = """\
 routes:
@@ -33,7 +35,7 @@ routes:
 """
 
 
-class WrongRoutes(ValueError):
+class WrongRoutes(WrongSetting):
     """Routes that cannot be used. The message has one line for each problem."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from .routes import Routes, WrongRoutes
+from .settings import WrongSetting
 
 _MAGIC = frozenset("*?[")
 
@@ -29,12 +30,12 @@ class Place:
 def parse_place(uri: str) -> tuple[Place, str]:
     """Parses `s3://bucket/prefix` or a glob of keys into a place and the glob that its keys must match ("*" for all).
 
-    Raises ValueError for anything else.
+    Raises WrongSetting for anything else.
     """
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in ("s3", "s3a", "s3n") or not bucket or _MAGIC & set(bucket):
-        raise ValueError(f"{uri!r} is not a bucket with a prefix; write s3://bucket/prefix or s3://bucket/a/*.pcap")
+        raise WrongSetting(f"{uri!r} is not a bucket with a prefix; write s3://bucket/prefix or s3://bucket/a/*.pcap")
     prefix = fixed_prefix(key)
     return Place(bucket=bucket, prefix=prefix), "*" if prefix == key else key
 

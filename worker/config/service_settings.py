@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pcaplake.worker.lake.config import Creation, LakeConfig
 
-from .routes import EXAMPLE, Routes, WrongRoutes
+from .routes import EXAMPLE, Routes
 from .settings import (
     PREFIX,
     S3,
@@ -229,20 +229,17 @@ class FleetSettings(BaseSettings):
 
     def load_routes(self) -> Routes:
         """The routes from `routes`, or from `lake` and `profile`. WrongSetting if they cannot be used."""
-        try:
-            if self.routes is not None:
-                return Routes.load(self.routes, storage_options=self.storage_option)
-            if self.lake is None:
-                raise WrongSetting(
-                    f"no lake is set: name a settings file with --config, or set {PREFIX}ROUTES to a routes file, or "
-                    f"{PREFIX}LAKE to the URI of one lake"
-                )
-            route = {"bucket": "*", "lake": self.lake, "name": "lake"}
-            if self.profile is not None:
-                route["profile"] = str(self.profile.absolute())
-            return Routes.parse_routes([route], folder=Path("/"), storage_options=self.storage_option)
-        except WrongRoutes as error:
-            raise WrongSetting(str(error)) from error
+        if self.routes is not None:
+            return Routes.load(self.routes, storage_options=self.storage_option)
+        if self.lake is None:
+            raise WrongSetting(
+                f"no lake is set: name a settings file with --config, or set {PREFIX}ROUTES to a routes file, or "
+                f"{PREFIX}LAKE to the URI of one lake"
+            )
+        route = {"bucket": "*", "lake": self.lake, "name": "lake"}
+        if self.profile is not None:
+            route["profile"] = str(self.profile.absolute())
+        return Routes.parse_routes([route], folder=Path("/"), storage_options=self.storage_option)
 
     def require_queue_name(self) -> str:
         """The queue's name. WrongSetting if it is not set."""

@@ -8,7 +8,7 @@ A test compares these lists with the requests that the code makes.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -111,50 +111,32 @@ def policies(scope: Scope) -> dict[Role, Document]:
     A deny statement overrides all other policies of a role, so Spark's policy denies only what no such job needs. A backfill
     that commits needs it: give it the policies of worker and committer instead.
     """
-    return {
-        "worker": _document(
-            _allow("Queue", "sqs", QUEUE["worker"], [str(scope.queue)]),
-            _allow("Captures", "s3", ("GetObject", "GetObjectVersion"), scope.captures),
-            _allow("Lakes", "s3", ("AbortMultipartUpload", "GetObject", "PutObject"), scope.inside("*")),
-            _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
-            *_of_tables(scope, "worker"),
-        ),
-        "committer": _document(
-            _allow("Queue", "sqs", QUEUE["committer"], [str(scope.queue)]),
-            _allow("Captures", "s3", ("GetObject", "GetObjectVersion"), scope.captures),
-            _allow("Lakes", "s3", ("AbortMultipartUpload", "GetObject", "PutObject"), scope.inside("*")),
-            _allow("ExpiredLog", "s3", ("DeleteObject",), scope.inside("*/_delta_log/*")),
-            _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
-            *_of_tables(scope, "committer"),
-        ),
-        "spark": _document(
+    captures = _allow("Captures", "s3", ("GetObject", "GetObjectVersion"), scope.captures)
+    lakes = _allow("Lakes", "s3", ("AbortMultipartUpload", "GetObject", "PutObject"), scope.inside("*"))
+    names = _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets)
+    expired_log = _allow("ExpiredLog", "s3", ("DeleteObject",), scope.inside("*/_delta_log/*"))
+    statements: dict[Role, tuple[Document, ...]] = {
+        "worker": (captures, lakes, names),
+        "committer": (captures, lakes, expired_log, names),
+        "spark": (
             _allow(
                 "Tables", "s3", ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"), scope.inside("*")
             ),
             _allow("Names", "s3", ("GetBucketLocation", "ListBucket"), scope.lake_buckets),
             _deny("Records", "s3", ("DeleteObject", "PutObject"), _records(scope)),
             _deny("Stages", "s3", ("DeleteObject",), scope.inside("_pcaplake/stages/*")),
-            *_of_tables(scope, "spark"),
         ),
-        "operator": _document(
-            _allow("Queue", "sqs", QUEUE["operator"], [str(scope.queue)]),
-            _allow(
-                "DeadLetters", "sqs", DEAD_LETTERS["operator"], [f"{_arn_prefix(scope.queue)}:{scope.dead_letters}"]
-            ),
-            _allow("LakeJson", "s3", ("GetObject",), scope.inside(LAKE_JSON)),
-            _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
-            *_of_tables(scope, "operator"),
-        ),
-        "doctor": _document(
-            _allow("Queue", "sqs", QUEUE["doctor"], [str(scope.queue)]),
-            _allow("DeadLetters", "sqs", DEAD_LETTERS["doctor"], [f"{_arn_prefix(scope.queue)}:{scope.dead_letters}"]),
+        "operator": (_allow("LakeJson", "s3", ("GetObject",), scope.inside(LAKE_JSON)), names),
+        "doctor": (
             _allow("Captures", "s3", ("GetObject",), scope.below(PROBES)),  # an object that does not exist
             _allow("Lakes", "s3", ("GetObject",), scope.inside("*")),
             _allow("Probes", "s3", ("DeleteObject", "PutObject"), scope.inside(f"{PROBES}/*")),
-            _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets),
-            *_of_tables(scope, "doctor"),
-            *_probes_of_tables(scope),
+            names,
         ),
+    }
+    return {
+        role: {"Version": "2012-10-17", "Statement": [*_of_queues(scope, role), *of_role, *_of_tables(scope, role)]}
+        for role, of_role in statements.items()
     }
 
 
@@ -164,23 +146,26 @@ def too_long(documents: Mapping[Role, Document]) -> list[Role]:
     return [role for role, document in documents.items() if len(json.dumps(document, separators=(",", ":"))) > LONGEST]
 
 
-def _of_tables(scope: Scope, role: Role) -> list[Document]:
-    statements = []
+def _of_queues(scope: Scope, role: Role) -> Iterator[Document]:
+    if role in QUEUE:
+        yield _allow("Queue", "sqs", QUEUE[role], [str(scope.queue)])
+    if role in DEAD_LETTERS:
+        dead_letters = f"{str(scope.queue).rpartition(':')[0]}:{scope.dead_letters}"
+        yield _allow("DeadLetters", "sqs", DEAD_LETTERS[role], [dead_letters])
+
+
+def _of_tables(scope: Scope, role: Role) -> Iterator[Document]:
+    """The doctor may also write its own items, which are selected by the prefix of their keys."""
     if role in LEDGER:
-        statements.append(_allow("Ledger", "dynamodb", LEDGER[role], [scope.table(scope.ledger_table)]))
+        yield _allow("Ledger", "dynamodb", LEDGER[role], [scope.table(scope.ledger_table)])
     if role in LOCKS and scope.lock_table is not None:
-        statements.append(_allow("Locks", "dynamodb", LOCKS[role], [scope.table(scope.lock_table)]))
-    return statements
-
-
-def _probes_of_tables(scope: Scope) -> list[Document]:
-    """Writes to the doctor's own items, selected by the prefix of their keys."""
-    ledger = _allow("LedgerProbes", "dynamodb", PROBED_LEDGER, [scope.table(scope.ledger_table)])
-    statements = [_of_keys(ledger, PROBE_ITEMS)]
-    if scope.lock_table is not None:
-        locks = _allow("LockProbes", "dynamodb", PROBED_LOCKS, [scope.table(scope.lock_table)])
-        statements.append(_of_keys(locks, PROBE_ENTRIES))
-    return statements
+        yield _allow("Locks", "dynamodb", LOCKS[role], [scope.table(scope.lock_table)])
+    if role == "doctor":
+        ledger = _allow("LedgerProbes", "dynamodb", PROBED_LEDGER, [scope.table(scope.ledger_table)])
+        yield _of_keys(ledger, PROBE_ITEMS)
+        if scope.lock_table is not None:
+            locks = _allow("LockProbes", "dynamodb", PROBED_LOCKS, [scope.table(scope.lock_table)])
+            yield _of_keys(locks, PROBE_ENTRIES)
 
 
 def _of_keys(statement: Document, prefix: str) -> Document:
@@ -197,17 +182,9 @@ def _records(scope: Scope) -> list[str]:
     ]
 
 
-def _arn_prefix(queue: Arn) -> str:
-    return str(queue).rpartition(":")[0]
-
-
 def _literal(text: str) -> str:
     """Escape `*`, `?` and `$`, which IAM reads as patterns, as in `${$}`."""
     return "".join(f"${{{letter}}}" if letter in "$*?" else letter for letter in text)
-
-
-def _document(*statements: Document) -> Document:
-    return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
 def _allow(sid: str, service: str, actions: Collection[str], resources: Collection[str]) -> Document:

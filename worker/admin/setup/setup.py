@@ -173,7 +173,10 @@ def _put_notifications(
     client: Any, bucket: str, configuration: Mapping[str, Any], sleep: Callable[[float], None]
 ) -> None:
     """Sets the configuration. S3 tests the queue's policy first, which takes a while to come into effect, so it is retried."""
-    put = partial(client.put_bucket_notification_configuration, Bucket=bucket, NotificationConfiguration=configuration)
+
+    def put() -> None:
+        client.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=configuration)
+
     with translate_errors(f"bucket {bucket}: notification"):
         _UNTIL_POLICY_HOLDS.run_blocking(put, sleep)
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from pcaplake.worker.lake.store.store import Listing, Store
 
-from .actions import CommitInfo, Metadata, Protocol, Txn, parse_action
+from .actions import Action, CommitInfo, Metadata, Protocol, Txn, parse_action
 from .checkpoint_reader import read_columns
 from .errors import TableBlocked
 
@@ -83,20 +83,25 @@ class LogState:
         """The version of the checkpoint; -1 without one."""
         return -1 if self.checkpoint is None else self.checkpoint.version
 
+    def apply_action(self, action: Action | None) -> None:
+        """Apply an action of a version or a checkpoint that is not about files."""
+        match action:
+            case Txn():
+                self.txns[action.app_id] = action.version
+            case Protocol():
+                self.protocol = action
+            case Metadata():
+                self.metadata = action
+
     def apply_version(self, version: int, data: bytes) -> None:
         """Apply the next N.json. Lines about files are not parsed."""
         for line in data.split(b"\n"):
             if not line.strip() or line.startswith(_FILE_ACTIONS):
                 continue
-            match parse_action(json.loads(line)):
-                case Txn() as txn:
-                    self.txns[txn.app_id] = txn.version
-                case Protocol() as protocol:
-                    self.protocol = protocol
-                case Metadata() as metadata:
-                    self.metadata = metadata
-                case CommitInfo(txn_id=txn_id) if txn_id:
-                    self.attempts[txn_id] = version
+            action = parse_action(json.loads(line))
+            if isinstance(action, CommitInfo) and action.txn_id:
+                self.attempts[action.txn_id] = version
+            self.apply_action(action)
         self.move_to_version(version, data)
 
     def move_to_version(self, version: int, data: bytes) -> None:
@@ -268,23 +273,13 @@ async def _read_checkpoint(store: Store, table: str, tail: LogState, checkpoint:
         try:
             async for root, values in read_columns(store, path, _CHECKPOINT_KEYS):
                 for value in values.to_pylist(maps_as_pydicts="strict"):
-                    _apply_checkpoint_row(tail, root, value)
+                    tail.apply_action(parse_action({root: value}))
         except FileNotFoundError:
             return f"{path} is missing; restore it, or delete _last_checkpoint if an older checkpoint is complete"
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             return f"{path} is damaged ({error}); delete it and _last_checkpoint: older versions are read instead"
     tail.version, tail.checkpoint = checkpoint.version, checkpoint
     return None
-
-
-def _apply_checkpoint_row(tail: LogState, root: str, value: Mapping[str, object]) -> None:
-    match parse_action({root: value}):
-        case Txn() as txn:
-            tail.txns[txn.app_id] = txn.version
-        case Protocol() as protocol:
-            tail.protocol = protocol
-        case Metadata() as metadata:
-            tail.metadata = metadata
 
 
 async def _find_version_gap(store: Store, table: str, tail: LogState, listing: Listing) -> str | None:

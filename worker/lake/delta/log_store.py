@@ -83,13 +83,7 @@ class LogStore(LogReader):
         self._properties = {**PROPERTIES, **(properties or {})}
         self._engine_info, self._now = engine_info, runtime.now
 
-    async def create(
-        self,
-        table: str,
-        schema: pa.Schema | Struct,
-        *,
-        partition_columns: Sequence[str] = (),
-    ) -> bool:
+    async def create(self, table: str, schema: pa.Schema | Struct, *, partition_columns: Sequence[str] = ()) -> bool:
         """Create a table with protocol 1/2. False: there is a table already, perhaps with another schema.
 
         Raises SchemaConflict for a type that Delta does not have, ValueError for an unknown partition column.
@@ -142,13 +136,7 @@ class LogStore(LogReader):
         if not adds and txn is None and struct is None and not overwrite:
             raise ValueError(f"{table}: nothing to commit")
         request = CommitRequest(
-            table=table,
-            adds=adds,
-            txn=txn,
-            struct=struct,
-            overwrite=overwrite,
-            after=after,
-            other_txn=other_txn,
+            table=table, adds=adds, txn=txn, struct=struct, overwrite=overwrite, after=after, other_txn=other_txn
         )
         state = self._cache_of_table(table).state
         if (

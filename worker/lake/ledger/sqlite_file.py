@@ -43,9 +43,7 @@ File = TypeVar("File", bound="SqliteFile")
 P = ParamSpec("P")
 
 
-def in_thread(
-    method: Callable[Concatenate[File, P], T],
-) -> Callable[Concatenate[File, P], Coroutine[Any, Any, T]]:
+def in_thread(method: Callable[Concatenate[File, P], T]) -> Callable[Concatenate[File, P], Coroutine[Any, Any, T]]:
     """Makes a method that reads the database asynchronous: it runs in the file's thread."""
 
     @functools.wraps(method)
@@ -55,9 +53,7 @@ def in_thread(
     return run_method
 
 
-def in_transaction(
-    method: Callable[Concatenate[File, P], T],
-) -> Callable[Concatenate[File, P], Coroutine[Any, Any, T]]:
+def in_transaction(method: Callable[Concatenate[File, P], T]) -> Callable[Concatenate[File, P], Coroutine[Any, Any, T]]:
     """Makes a method that writes to the database asynchronous: it runs in the file's thread, in one transaction."""
 
     @functools.wraps(method)

@@ -18,6 +18,24 @@ _OWN = frozenset({"env", "iam-role", "container-role"})
 _GIVEN = frozenset({"access_key_id", "skip_signature", "web_identity_token_file", "metadata_endpoint"})
 
 
+_CLIENT_ARGUMENTS = {
+    "access_key_id": "aws_access_key_id",
+    "secret_access_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+    "token": "aws_session_token",
+    "region": "region_name",
+    "default_region": "region_name",
+    "endpoint": "endpoint_url",
+    "endpoint_url": "endpoint_url",
+}
+
+
+def botocore_client_arguments(options: Mapping[str, str]) -> dict[str, str]:
+    """Storage options in obstore's names -> arguments of `create_client` of botocore's sessions."""
+    given = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
+    return {_CLIENT_ARGUMENTS[name]: value for name, value in given.items() if name in _CLIENT_ARGUMENTS}
+
+
 class BotocoreCredentials:
     """A credential provider for obstore that returns botocore's current credentials. `region`: of the profile, if it has one."""
 

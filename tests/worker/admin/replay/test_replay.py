@@ -20,9 +20,8 @@ from pcaplake.worker.admin.replay.listing import Found, Page, pages
 from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
 from pcaplake.worker.cli import redrive as command
 from pcaplake.worker.cli.replay import ObjectFilter, describe_tally, make_uri_printer, parse_age
-from pcaplake.worker.cli.replay import _parse_place as place_of
 from pcaplake.worker.config.routes import Routes
-from pcaplake.worker.config.s3_prefixes import Place
+from pcaplake.worker.config.s3_prefixes import Place, parse_place
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.lake import identity
@@ -231,7 +230,7 @@ def test_ages_and_places_as_people_write_them() -> None:
     with pytest.raises(ValueError, match="'soon' is not a time"):
         parse_age("soon")
     with pytest.raises(WrongSetting, match="s3://bucket/prefix"):
-        place_of("raw/a")
+        parse_place("raw/a")
 
 
 TRIES = 7  # of `outlast_outage`
