@@ -22,6 +22,7 @@ SMALL = {  # a JVM beside everything else on two cores
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM lists in 10,000 tasks by default
+    "spark.databricks.delta.snapshotPartitions": "2",  # Delta reads a log in 50 tasks by default
     "spark.default.parallelism": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
