@@ -106,16 +106,6 @@ class RemoveFile:
             "size": self.size,
         }
 
-    @classmethod
-    def from_json(cls, action: Mapping[str, Any]) -> RemoveFile:
-        return cls(
-            uri=action["path"],
-            deletion_timestamp=action.get("deletionTimestamp") or 0,
-            partition_values=dict(action.get("partitionValues") or {}),
-            size=action.get("size"),
-            data_change=action["dataChange"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Txn:
@@ -207,18 +197,6 @@ class CommitInfo:
             "txnId": self.txn_id,
         }
 
-    @classmethod
-    def from_json(cls, action: Mapping[str, Any]) -> CommitInfo:
-        return cls(
-            txn_id=action.get("txnId") or "",
-            timestamp=action.get("timestamp") or 0,
-            operation=action.get("operation") or "",
-            engine_info=action.get("engineInfo") or "",
-            parameters=dict(action.get("operationParameters") or {}),
-            metrics=dict(action.get("operationMetrics") or {}),
-            blind_append=bool(action.get("isBlindAppend")),
-        )
-
 
 Action = AddFile | RemoveFile | Txn | Protocol | Metadata | CommitInfo
 
@@ -237,11 +215,11 @@ def serialize_actions(actions: Iterable[Action]) -> bytes:
     return "".join(_encode({_NAMES[type(action)]: action.to_json()}) + "\n" for action in actions).encode()
 
 
-def parse_action(line: Mapping[str, Any]) -> Action | None:
-    """The action of one JSON object; None for kinds without a class here (cdc, domainMetadata, ...)."""
-    for kind, name in _NAMES.items():
-        if line.get(name):
-            return kind.from_json(line[name])
+def parse_table_action(line: Mapping[str, Any]) -> Txn | Protocol | Metadata | None:
+    """The action of one JSON object if it is about the whole table; None for files and other kinds."""
+    for kind in (Txn, Protocol, Metadata):
+        if action := line.get(_NAMES[kind]):
+            return kind.from_json(action)
     return None
 
 

@@ -16,14 +16,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from pcaplake.worker.lake.store.store import Listing, Store
 
-from .actions import Action, CommitInfo, Metadata, Protocol, Txn, parse_action
+from .actions import Metadata, Protocol, Txn, parse_table_action
 from .checkpoint_reader import read_columns
 from .errors import TableBlocked
 
@@ -83,25 +84,25 @@ class LogState:
         """The version of the checkpoint; -1 without one."""
         return -1 if self.checkpoint is None else self.checkpoint.version
 
-    def apply_action(self, action: Action | None) -> None:
-        """Apply an action of a version or a checkpoint that is not about files."""
-        match action:
-            case Txn():
-                self.txns[action.app_id] = action.version
-            case Protocol():
-                self.protocol = action
-            case Metadata():
-                self.metadata = action
+    def apply_action(self, line: Mapping[str, Any]) -> None:
+        """Apply an action of a version or a checkpoint that is about the whole table."""
+        match parse_table_action(line):
+            case Txn() as txn:
+                self.txns[txn.app_id] = txn.version
+            case Protocol() as protocol:
+                self.protocol = protocol
+            case Metadata() as metadata:
+                self.metadata = metadata
 
     def apply_version(self, version: int, data: bytes) -> None:
         """Apply the next N.json. Lines about files are not parsed."""
         for line in data.split(b"\n"):
             if not line.strip() or line.startswith(_FILE_ACTIONS):
                 continue
-            action = parse_action(json.loads(line))
-            if isinstance(action, CommitInfo) and action.txn_id:
-                self.attempts[action.txn_id] = version
-            self.apply_action(action)
+            parsed = json.loads(line)
+            if attempt := (parsed.get("commitInfo") or {}).get("txnId"):
+                self.attempts[attempt] = version
+            self.apply_action(parsed)
         self.move_to_version(version, data)
 
     def move_to_version(self, version: int, data: bytes) -> None:
@@ -273,7 +274,7 @@ async def _read_checkpoint(store: Store, table: str, tail: LogState, checkpoint:
         try:
             async for root, values in read_columns(store, path, _CHECKPOINT_KEYS):
                 for value in values.to_pylist(maps_as_pydicts="strict"):
-                    tail.apply_action(parse_action({root: value}))
+                    tail.apply_action({root: value})
         except FileNotFoundError:
             return f"{path} is missing; restore it, or delete _last_checkpoint if an older checkpoint is complete"
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
