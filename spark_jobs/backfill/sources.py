@@ -34,7 +34,7 @@ async def list_capture_pages(
     region: str | None = None,
     storage: Callable[[str], Mapping[str, str]] = lambda uri: {},
 ) -> AsyncIterator[Page]:
-    """All sources, in order. Fatal where one does not exist or cannot be listed; Retryable.
+    """All sources, in order. Raises Fatal if one does not exist or cannot be listed, and Retryable.
 
     `storage`: options of the object store that a URI is in.
     """

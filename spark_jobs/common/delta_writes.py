@@ -90,7 +90,7 @@ def replace_rows(
     """Delete all rows that match `where` and insert `rows`, which must match it too, in one transaction.
 
     `merge`: add columns that the table lacks. `txn`: application id and version of the transaction; nothing is written
-    where the table already has that version or a higher one. Retryable as `retry_on_conflict`.
+    where the table already has that version or a higher one. Raises Retryable as `retry_on_conflict`.
     """
     writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", where)
     writer = writer.option("mergeSchema", str(merge).lower())

@@ -131,7 +131,7 @@ class Invocation:
 
     @contextlib.contextmanager
     def open_lake_session(self, name: str) -> Iterator[OpenedLake]:
-        """A session for a job on one lake. WrongSetting where no lake is named, Fatal as `open_session`."""
+        """A session for a job on one lake. Raises WrongSetting where no lake is named, Fatal as `open_session`."""
         settings = FleetSettings.load(self.config)
         lake = self.lake or settings.lake
         if lake is None:

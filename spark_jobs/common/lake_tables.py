@@ -55,7 +55,7 @@ def read_table(
 ) -> DataFrame:
     """A table of the lake. A missing table has no rows and the schema of `pcaplake.parser.schemas`, or `schema`.
 
-    `version`: read this version. ValueError for a missing table without a known schema.
+    `version`: read this version. Raises ValueError for a missing table without a known schema.
     """
     if table_exists(spark, lake, table):
         reader = spark.read.format("delta")

@@ -56,7 +56,7 @@ class TableSnapshot:
 
 
 def read_snapshot(store: Store, table: str) -> TableSnapshot | None:
-    """Read a table; None if it does not exist. Fatal when its log cannot be read."""
+    """Read a table; None if it does not exist. Raises Fatal when its log cannot be read."""
     try:
         read = DeltaTable(store.external_location(table), storage_options=store.current_options() or None)
         metadata = read.metadata()
@@ -75,7 +75,7 @@ def read_snapshot(store: Store, table: str) -> TableSnapshot | None:
 
 
 def read_snapshots(store: Store, tables: Collection[str], skipped: Collection[str] = ()) -> Iterator[TableSnapshot]:
-    """Read these tables, or all that the lake has if none is named. Fatal for one that is named and does not exist."""
+    """Read these tables, or all that the lake has if none is named. Raises Fatal for one that is named and does not exist."""
     for name in tables or list_table_names(store):
         if name in skipped:
             continue

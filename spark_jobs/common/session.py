@@ -83,7 +83,7 @@ def open_session(
 
     `settings`: the workers' settings; default: from the environment. `master`: default all cores of this machine; ignored
     under spark-submit and where a session already runs. `conf`: further Spark settings, which take precedence. Raises
-    Fatal where the log store would differ from the workers', and says what to do; WrongSetting.
+    Fatal if the log store would differ from the workers', and WrongSetting.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

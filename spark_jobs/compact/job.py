@@ -85,7 +85,7 @@ def run(
     """Compact the partitions that are due. `storage`: options of the object store; `say` reports progress.
 
     If another process compacts the same files, the partition is skipped with a `problem`. Raises Fatal for a table that
-    cannot be read or does not exist although it is named, and for a lake without tables; WrongSetting for a column that
+    cannot be read or does not exist although it is named, and for a lake without tables; raises WrongSetting for a column that
     no table has. An interrupt cancels Spark's job and leaves that partition unchanged.
     """
     start = clock()
@@ -292,7 +292,7 @@ def _parse_partitions(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _parse_zorder(texts: Iterable[str], tables: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Columns by table; `ids` means BY_IDS of `tables`, or of all tables. WrongSetting for other text."""
+    """Columns by table; `ids` means BY_IDS of `tables`, or of all tables. Raises WrongSetting for other text."""
     columns_by_table: dict[str, tuple[str, ...]] = {}
     for text in texts:
         table, mark, columns = text.partition("=")

@@ -190,7 +190,7 @@ def _is_selected(partition: Partition, selected_values: Mapping[str, tuple[str, 
 
 
 def partition_predicate(values: Iterable[tuple[str, Value]]) -> str | None:
-    """The SQL condition for one partition; None: the table has no partitions. Fatal for a type without a literal here."""
+    """The SQL condition for one partition; None: the table has no partitions. Raises Fatal for a type without a literal here."""
     return " AND ".join(_equality_condition(column, value) for column, value in values) or None
 
 

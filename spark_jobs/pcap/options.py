@@ -85,7 +85,7 @@ class Options:
 
 
 def resolve_profile(profile: Profile | str | None) -> Profile:
-    """A profile from an object, a path, or YAML text (text with a line break or `: `). ProfileError."""
+    """A profile from an object, a path, or YAML text (text with a line break or `: `). Raises ProfileError."""
     if isinstance(profile, Profile):
         return profile
     if not profile:

@@ -83,7 +83,7 @@ class ReadPlan:
 
     # -- reading --------------------------------------------------------------------------------------------------
     def read_captures(self, refs: Iterable[ObjectRef]) -> Iterator[pa.RecordBatch]:
-        """Read captures one after the other. OSError when one cannot be read; BadCapture in mode FAILFAST."""
+        """Read captures one after the other. Raises OSError when one cannot be read; BadCapture in mode FAILFAST."""
         with running_loop() as loop:
             sources = Sources(self.storage)
             for ref in refs:

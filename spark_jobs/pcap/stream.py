@@ -28,7 +28,7 @@ _MAGIC = frozenset("*?[")
 
 
 def list_captures(options: Options) -> list[ObjectRef]:
-    """List all captures. NotThere for a path that matches nothing."""
+    """List all captures. Raises NotThere for a path that matches nothing."""
     if not options.paths:
         raise ValueError("nothing to read: name captures, folders or s3:// prefixes in load(...)")
     refs = asyncio.run(find_captures(options.paths, Sources(options.storage)))
@@ -79,7 +79,7 @@ class Offset:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Offset:
-        """Parse an offset. ValueError for one of another source."""
+        """Parse an offset. Raises ValueError for one of another source."""
         if raw.get("pcap") != 1:
             raise ValueError(
                 "the checkpoint belongs to another source or a newer pcaplake: start with a new checkpoint"
@@ -134,7 +134,7 @@ def take_within_limits(
 
 
 def captures_of_batch(start: Offset, end: Offset) -> Collection[ObjectRef]:
-    """The captures of the batch between two offsets. ValueError where they are not one batch apart."""
+    """The captures of the batch between two offsets. Raises ValueError where they are not one batch apart."""
     if start.number == end.number:
         return ()
     if start.number + 1 != end.number:

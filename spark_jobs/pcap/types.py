@@ -31,7 +31,7 @@ def table_spark_schema(table: str, columns: Sequence[str] | None = None) -> Stru
 
 
 def check_requested_columns(table: str, schema: StructType) -> tuple[str, ...]:
-    """The columns of a user's schema, in its order. ValueError for unknown columns and for other types."""
+    """The columns of a user's schema, in its order. Raises ValueError for unknown columns and for other types."""
     whole = table_spark_schema(table, schema.names)
     for field in schema.fields:
         if field.dataType != whole[field.name].dataType:

@@ -99,7 +99,7 @@ class Report:
 
 
 def retention_hours(options: Options, properties: Mapping[str, str], waiting: PendingStages, spark_now: int) -> int:
-    """How long VACUUM must keep files of one table. `spark_now`: the driver's clock, epoch ms. Fatal as `_table_retention`."""
+    """Hours for which VACUUM must keep a table's files. `spark_now`: its driver's clock, epoch ms. Raises as `_table_retention`."""
     keep = max(LEAST_MS, options.retention_ms, _table_retention(properties))
     if waiting.oldest is not None:
         keep = max(keep, waiting.oldest_age_ms + MARGIN_MS)
@@ -127,7 +127,7 @@ def run(
 ) -> Report:
     """Delete files that are old enough, table by table. `waiting`: from `find_pending_stages`, called just before.
 
-    A stage that begins later is younger than any file that is deleted. Fatal for a table that cannot be read or does not
+    A stage that begins later is younger than any file that is deleted. Raises Fatal for a table that cannot be read or does not
     exist although it is named, and at the end for tables that were skipped. May be killed at any time.
     """
     start = clock()

@@ -28,7 +28,7 @@ class LakeLedger:
     ledger: Ledger
 
     async def read_generation(self) -> int:
-        """The current generation. Fatal if the lake is gone, or its lake.json was replaced by an older copy."""
+        """The current generation. Raises Fatal if the lake is gone, or its lake.json was replaced by an older copy."""
         identity_object = await read_identity(self.store)
         if identity_object is None:
             raise Fatal(f"there is no lake at {self.store.uri}: create it with `pcaplake setup`, or correct the routes")
@@ -78,7 +78,7 @@ def _combine_states(states: Sequence[str | None]) -> Standing:
 async def open_lake_ledgers(
     routes: Routes, services: Services, *, storage: Callable[[str], Mapping[str, str]] = lambda uri: {}
 ) -> dict[str, LakeLedger]:
-    """The ledgers of all lakes. Fatal if a lake does not exist or has another ledger, in which all captures would seem new.
+    """The ledgers of all lakes. Raises Fatal if a lake does not exist or has another ledger, which would lack all captures.
 
     `storage` returns the options of the object store for the URI of a lake.
     """

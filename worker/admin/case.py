@@ -76,7 +76,7 @@ class LedgerPlace(Protocol):
         ...
 
     async def open(self, lake: Identity, *, create: bool) -> Ledger:
-        """Open the ledger. Fatal if it does not exist and `create` is false."""
+        """Open the ledger. Raises Fatal if it does not exist and `create` is false."""
         ...
 
 
@@ -127,7 +127,7 @@ class Case:
         return ledger
 
     async def read_identity_and_ledger(self) -> tuple[Identity, Ledger]:
-        """lake.json and its ledger. Fatal if one is missing, damaged, or belongs to another lake."""
+        """lake.json and its ledger. Raises Fatal if one is missing, damaged, or belongs to another lake."""
         if await self.read_identity() is None:
             raise Fatal(f"{LAKE_JSON} is gone" if await list_batches_from(self.store, 0) else "there is no lake yet")
         if self.copy_of is not None:
@@ -137,7 +137,7 @@ class Case:
         return self.identity, ledger
 
     async def read_identity(self) -> Identity | None:
-        """Sets `identity` and `copy_of`. Returns None if there is no lake.json; Fatal if it is damaged."""
+        """Set `identity` and `copy_of`. Returns None if there is no lake.json. Raises Fatal if it is damaged."""
         self.identity = None
         identity_object = await read_identity(self.store)
         if identity_object is None:
@@ -155,7 +155,7 @@ class Case:
         return identity
 
     async def open_ledger(self) -> Ledger:
-        """Sets `ledger`; call `read_identity` first. Fatal if it is not the lake's ledger; ForeignLedger if it is another's."""
+        """Set `ledger`; call `read_identity` first. Raises Fatal for a wrong ledger, ForeignLedger for that of another lake."""
         assert self.identity is not None
         lake = self.identity
         ledger = await self.open_named_ledger(lake, False)
@@ -191,7 +191,7 @@ class Case:
         return self.identity, self.ledger
 
     async def read_batch_state(self) -> BatchState:
-        """The state of the batches, which is read once. NotExamined without a ledger."""
+        """The state of the batches, which is read once. Raises NotExamined without a ledger."""
         if self._batch_state is None:
             _, ledger = self.require_identity_and_ledger()
             head, marked = await ledger.read_head(), await ledger.read_watermark()
@@ -213,7 +213,7 @@ class Case:
         return {}
 
     async def get_table_logs(self) -> Mapping[str, LogState | TableBlocked]:
-        """The logs of all tables, from the batch state if there is a ledger. NotExamined without lake.json."""
+        """The logs of all tables, from the batch state if there is a ledger. Raises NotExamined without lake.json."""
         if self.identity is None:
             raise NotExamined("there is no lake.json")
         return await self._read_table_logs() if self.ledger is None else (await self.read_batch_state()).logs
@@ -245,7 +245,7 @@ async def list_batches_from(store: Store, first: int) -> tuple[int, ...]:
 
 
 async def iterate_manifests(store: Store, batches: Iterable[int]) -> AsyncIterator[tuple[int, Manifest | None]]:
-    """Each of these manifests, or None if it is gone; reads some ahead. Fatal for a damaged manifest."""
+    """Each of these manifests, or None if it is gone; reads some ahead. Raises Fatal for a damaged manifest."""
     left = list(batches)
     while left:
         some, left = left[:_MANIFESTS_AT_ONCE], left[_MANIFESTS_AT_ONCE:]

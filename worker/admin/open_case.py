@@ -83,7 +83,7 @@ def create_local_case(store: Store, given: Path | None = None, *, adopt: bool = 
 
 
 def create_fleet_case(store: Store, services: Services, *, adopt: bool = False, lease_timeout: float = 10.0) -> Case:
-    """A lake of the fleet. The caller closes it and `services`. Fatal for a URI that has two spellings."""
+    """A lake of the fleet. The caller closes it and `services`. Raises Fatal for a URI that has two spellings."""
     lock_table = None
     if services.locks is not None:
         TablePath.for_table(store.uri, "table")
@@ -111,7 +111,7 @@ class Subject:
     accept_loss: str | None = None
 
     def find_lake_uris(self) -> tuple[str, ...]:
-        """The URIs of the lakes. WrongSetting if none is named, or the routes cannot be used."""
+        """The URIs of the lakes. Raises WrongSetting if none is named, or the routes cannot be used."""
         return (self.lake,) if self.lake is not None else self.settings.load_routes().lake_uris
 
     def open_store(self, uri: str) -> Store:

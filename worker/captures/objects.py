@@ -133,7 +133,7 @@ class StoredObjects:
                 raise kind(
                     f"{where}: not found, but the answer does not say that the object is missing: {_first_line(error)}"
                 ) from error
-            raise Gone(f"{where} does not exist (any more)") from error
+            raise Gone(f"{where} does not exist") from error
         except obstore_errors.PreconditionError as error:
             raise Changed(f"{where} has changed since it was listed or announced") from error
         except ValueError as error:

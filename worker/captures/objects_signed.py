@@ -94,7 +94,7 @@ class SignedObjects:
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             if code in _GONE:
-                raise Gone(f"{where} does not exist (any more)") from error
+                raise Gone(f"{where} does not exist") from error
             if code == "PreconditionFailed":
                 raise Changed(f"{where} has changed since it was listed or announced") from error
             kind = Refused if code in REFUSALS else Retryable

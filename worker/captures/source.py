@@ -91,7 +91,7 @@ class LocalFile(io.RawIOBase):
             raise OSError(f"{uri} is not a regular file")
 
     def identify_capture(self) -> Capture:
-        """The capture with its id. Reads the whole file, in bounded memory. OSError for a path that is not UTF-8."""
+        """The capture with its id. Reads the whole file, in bounded memory. Raises OSError for a path that is not UTF-8."""
         if not is_utf8(self.uri):
             raise OSError(
                 "its path is not UTF-8, and tables hold only UTF-8 text: rename it, for example with `convmv`"
@@ -209,14 +209,14 @@ class Sources:
         self._buckets = dict(buckets or {})
 
     def open_store(self, uri: str) -> tuple[Store, str]:
-        """The store of a remote URI, and the key in it. Fatal for an unknown scheme."""
+        """The store of a remote URI, and the key in it. Raises Fatal for an unknown scheme."""
         root, key = _split_bucket_and_key(uri)
         if root not in self._stores:
             self._stores[root] = Store.open(root, self._options(root))
         return self._stores[root], key
 
     def open_objects(self, uri: str) -> tuple[Objects, str]:
-        """The adapter that reads objects of a remote URI's bucket, and the key in it. Fatal as in `open_store`."""
+        """The adapter that reads objects of a remote URI's bucket, and the key in it. Raises Fatal as in `open_store`."""
         root, key = _split_bucket_and_key(uri)
         if root not in self._buckets:
             store, _ = self.open_store(uri)

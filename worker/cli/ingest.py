@@ -228,7 +228,7 @@ async def _count_rows_to_remove(store: Store) -> dict[str, int]:
 
 
 def _confirm_overwrite(store: Store, rows: Mapping[str, int], yes: bool) -> None:
-    """Print what an overwrite will remove, and ask. WrongSetting without a terminal, Fatal if the answer is no."""
+    """Print what an overwrite will remove, and ask. Raises WrongSetting without a terminal, Fatal if the answer is no."""
     if not rows:
         return
     named = ", ".join(f"{name} {count:,}" for name, count in rows.items())

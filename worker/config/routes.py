@@ -68,7 +68,7 @@ class Routes:
 
     @classmethod
     def load(cls, path: Path, *, storage_options: Mapping[str, str] | None = None) -> Self:
-        """The routes of a YAML file. WrongRoutes when it cannot be read or used."""
+        """The routes of a YAML file. Raises WrongRoutes when it cannot be read or used."""
         try:
             raw = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
         except (OSError, UnicodeDecodeError) as error:

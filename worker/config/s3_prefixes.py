@@ -48,7 +48,7 @@ def fixed_prefix(pattern: str) -> str:
 def find_watched_places(
     routes: Routes, buckets: Collection[str] = (), *, by: str = "--bucket NAME"
 ) -> tuple[Place, ...]:
-    """The places where captures of the routes can be, sorted and without duplicates. WrongRoutes if a bucket must be named.
+    """The places where captures of the routes can be, sorted, without duplicates. Raises WrongRoutes if a bucket must be named.
 
     `buckets` are the real names for routes whose bucket is a pattern; `by` tells a user how to name one.
     """

@@ -180,7 +180,7 @@ class FleetSettings(BaseSettings):
 
     @classmethod
     def load(cls, config: Path | None = None, **given: Any) -> Self:
-        """The settings; `config` defaults to PCAPLAKE_CONFIG. WrongSetting names the setting and what to write."""
+        """The settings; `config` defaults to PCAPLAKE_CONFIG. Raises WrongSetting, which says what to write."""
         named = config or (Path(path) if (path := read_variable("config")) else None)
         file = {} if named is None else _read_settings_file(named)
         values = {name: value for name, value in file.items() if read_variable(name) is None}
@@ -228,7 +228,7 @@ class FleetSettings(BaseSettings):
         return {**region, **plain_http_options(uri, self.storage_option), **self.storage_option}
 
     def load_routes(self) -> Routes:
-        """The routes from `routes`, or from `lake` and `profile`. WrongSetting if they cannot be used."""
+        """The routes from `routes`, or from `lake` and `profile`. Raises WrongSetting if they cannot be used."""
         if self.routes is not None:
             return Routes.load(self.routes, storage_options=self.storage_option)
         if self.lake is None:
@@ -242,7 +242,7 @@ class FleetSettings(BaseSettings):
         return Routes.parse_routes([route], folder=Path("/"), storage_options=self.storage_option)
 
     def require_queue_name(self) -> str:
-        """The queue's name. WrongSetting if it is not set."""
+        """The queue's name. Raises WrongSetting if it is not set."""
         if not self.queue:
             raise WrongSetting(
                 f"no queue is set: name a settings file with --config, or set {PREFIX}QUEUE to the name of the SQS queue; "

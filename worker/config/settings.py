@@ -203,7 +203,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls, **given: Any) -> Self:
-        """The settings; values in `given` that are not None override the environment. WrongSetting says what is wrong."""
+        """The settings; values in `given` override the environment, except None. Raises WrongSetting, which says what is wrong."""
         options = {name: value for name, value in given.items() if value is not None}
         try:
             return cls(**options)
@@ -233,7 +233,7 @@ class Settings(BaseSettings):
         return LakeConfig(**select_shared_settings(self, LakeConfig), creation=creation)
 
     def load_vehicle_profile(self) -> Profile:
-        """The profile in the settings, or the default. WrongSetting if it cannot be used."""
+        """The profile in the settings, or the default. Raises WrongSetting if it cannot be used."""
         if self.profile is None:
             return Profile.default()
         try:

@@ -63,7 +63,7 @@ class Cluster:
     @classmethod
     @asynccontextmanager
     async def connected(cls, kubeconfig: Path | None = None, *, request: float = REQUEST) -> AsyncIterator[Cluster]:
-        """Connects with `kubeconfig`, or as the pod's ServiceAccount. Fatal if there is neither. `request`: timeout in s."""
+        """Connect with `kubeconfig` or as the pod's ServiceAccount. Raises Fatal if there is neither. `request`: timeout in s."""
         configuration = client.Configuration()
         try:
             if kubeconfig is None:

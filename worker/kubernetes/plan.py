@@ -81,7 +81,7 @@ class Plan(_Strict):
 
     @classmethod
     def load(cls, path: Path) -> Plan:
-        """Reads the file and all templates. WrongSetting names the line and says what to write."""
+        """Read the file and all templates. Raises WrongSetting, which names the line and says what to write."""
         raw = _yaml(path)
         try:
             plan = cls.model_validate(raw)

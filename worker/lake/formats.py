@@ -30,7 +30,7 @@ def unknown_fields() -> Any:
 
 
 def read_fields(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for a dataclass with `unknown`: its fields, and the rest in `unknown`. TypeError unless `raw` is a mapping."""
+    """Arguments for a dataclass: its fields, and the rest in `unknown`. Raises TypeError unless `raw` is a mapping."""
     known = {known_field.name for known_field in fields(kind)} - {"unknown"}
     arguments = {name: value for name, value in raw.items() if name in known}
     if len(arguments) < len(raw):

@@ -156,7 +156,7 @@ def is_ledger_inside_lake(store: Store, ledger_name: str) -> bool:
 
 
 async def is_lake_still_at(store: Store, uri: str, lake_id: str) -> bool:
-    """True if a lake with this id exists at `uri`, and `uri` is not another name of `store`. Fatal if that is unknown."""
+    """True if a lake with this id exists at `uri`, and `uri` is not another name of `store`. Raises Fatal if that is unknown."""
     try:
         other = store.open_other_store(uri)
         other_identity = await other.get(LAKE_JSON)
@@ -300,7 +300,7 @@ class CurrentIdentity:
         return self.identity.generation
 
     async def reload_generation(self) -> int:
-        """Read the current generation. Fatal if lake.json is gone, names another ledger, or was set back to an older copy."""
+        """Read the current generation. Raises Fatal if lake.json is gone, names another ledger, or was set back."""
         identity_object = await read_identity(self._store)
         lake, meta = require_same_lake(self.identity, identity_object)
         if meta != self._seen:  # an older copy has another time, but may have the same eTag

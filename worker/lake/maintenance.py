@@ -49,7 +49,7 @@ def maintain_each_table(
     retention_days: int = LEAST_RETENTION_DAYS,
     begin: Callable[[str], None] = lambda table: None,
 ) -> Iterator[tuple[str, MaintenanceResult | PcaplakeError]]:
-    """Maintain the tables one after the other -> (name, result or error) of each. ValueError for a too short retention.
+    """Maintain the tables one after the other -> (name, result or error) of each. Raises ValueError for a too short retention.
 
     `waiting`: called before each VACUUM, returns the paths below the lake's root of all files that are staged and not in
     every table yet; None if they are unknown: then nothing is deleted. `left_alone`: table -> why it is skipped.

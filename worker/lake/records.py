@@ -168,7 +168,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Ignores unknown fields of newer versions: a manifest is never rewritten. Fatal for a newer major format."""
+        """Ignores unknown fields of newer versions: a manifest is never rewritten. Raises Fatal for a newer major format."""
         raw = json.loads(data)
         check_format(f"the manifest of batch {raw.get('batch')}", raw.get("format"), FORMAT)
         shared: dict[str, Json] = raw["schemas"]

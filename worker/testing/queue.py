@@ -250,7 +250,7 @@ class MemoryBucket:
         for content, data in reversed(self.versions.get(key, [])):
             if version_id in (None, content.version_id):
                 return content, data
-        raise Gone(f"{self.name}/{key} does not exist (any more)")
+        raise Gone(f"{self.name}/{key} does not exist")
 
     async def head_object(self, key: str, version_id: str | None = None) -> Content:
         return await self._faults.run_with_faults(f"bucket.head {key}", lambda: self._find_version(key, version_id)[0])

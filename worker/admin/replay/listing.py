@@ -39,7 +39,7 @@ Page = tuple[Found, ...]
 
 
 async def pages(client: Any, place: Place, *, start_after: str = "") -> AsyncIterator[Page]:
-    """Pages of up to 1,000 objects with keys after `start_after`. Fatal if the bucket does not exist; Retryable."""
+    """Pages of up to 1,000 objects with keys after `start_after`. Raises Fatal if the bucket does not exist, and Retryable."""
     arguments: dict[str, Any] = {
         "Bucket": place.bucket,
         "Prefix": place.prefix,

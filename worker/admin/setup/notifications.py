@@ -117,7 +117,7 @@ def _refusal(bucket: str, prefix: str, clash: Rule) -> str:
     which = "all keys" if not clash.prefix and not clash.suffix else f"keys {clash.prefix!r}...{clash.suffix!r}"
     earlier = (
         f"An earlier `pcaplake setup` created that rule, for the queue {clash.receiver.rpartition(':')[2]}: if no fleet "
-        "reads that queue any more, remove it from the bucket's notifications and run this again. If one does: "
+        "still reads that queue, remove it from the bucket's notifications and run this again. If one does: "
         if clash.id.startswith(_MARK)
         else ""
     )

@@ -70,7 +70,7 @@ def make_tables(clients: Clients, settings: FleetSettings, steps: Steps) -> None
 
 
 async def make_lakes(settings: FleetSettings, lakes: Sequence[str], steps: Steps) -> None:
-    """lake.json and the tables of each lake. Fatal and Retryable as `Lake.open`."""
+    """lake.json and the tables of each lake. Raises Fatal and Retryable as `Lake.open`."""
     if steps.dry_run:
         for uri in lakes:
             if await read_identity(Store.open(uri, settings.storage_options_for(uri))) is None:
@@ -120,7 +120,7 @@ class Announcements:
 
 
 def announcements(clients: Clients, places: Collection[Place], queue: queues.Arn) -> list[Announcements]:
-    """One for each bucket. Fatal if a bucket does not exist, or another receiver gets these events."""
+    """One for each bucket. Raises Fatal if a bucket does not exist, or another receiver gets these events."""
     result = []
     for bucket, below in prefixes(places).items():
         with translate_errors(f"bucket {bucket}"):
@@ -182,7 +182,7 @@ def _put_notifications(
 
 
 def account_of(clients: Clients, queue: queues.Found | None, name: str, given: str | None) -> queues.Arn:
-    """The queue's ARN, even if the queue does not exist yet. Fatal if the account is not known."""
+    """The queue's ARN, even if the queue does not exist yet. Raises Fatal if the account is not known."""
     if queue is not None:
         return queue.arn
     if given is not None:

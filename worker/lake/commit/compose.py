@@ -184,7 +184,7 @@ class Composer:
         ]
 
     async def _read_generation(self, last: int, flush_now: bool) -> int:
-        """The lake's generation. Fatal when it is lower than that of the previous batch."""
+        """The lake's generation. Raises Fatal when it is lower than that of the previous batch."""
         if (
             flush_now
             or last > self._current.generation

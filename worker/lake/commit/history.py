@@ -72,7 +72,7 @@ class _ManifestSummary:
 
 
 async def read_last_batches(store: Store, ledger: Ledger) -> dict[str, int]:
-    """The last batch of each table up to the ledger's head. Fatal for a manifest that cannot be read."""
+    """The last batch of each table up to the ledger's head. Raises Fatal for a manifest that cannot be read."""
 
     async def load_manifest(batch: int) -> Manifest | None:
         manifest_object = await store.get(manifest_path(batch))
@@ -99,7 +99,7 @@ async def find_lost_tables(store: Store, log_store: LogStore, ledger: Ledger) ->
 
 
 async def find_tables_written_above_head(store: Store, ledger: Ledger) -> set[str]:
-    """Tables for which batches above the ledger's head have rows. Fatal for a manifest that cannot be read."""
+    """Tables for which batches above the ledger's head have rows. Raises Fatal for a manifest that cannot be read."""
     tables, batch = set[str](), await ledger.read_head() + 1
     while (manifest_object := await store.get(manifest_path(batch))) is not None:
         tables |= Manifest.from_json(manifest_object[0]).written_tables

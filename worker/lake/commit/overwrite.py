@@ -44,7 +44,7 @@ def opening_transaction(generation: int) -> Txn:
 
 
 async def reserve_generation(store: Store) -> int:
-    """Reserve a new generation for an overwrite. Fatal when there is no lake."""
+    """Reserve a new generation for an overwrite. Raises Fatal when there is no lake."""
     while True:
         lake, meta = await _require_identity(store)
         number = max(lake.generation, lake.reserved) + 1
@@ -134,7 +134,7 @@ async def check_overwrite(
     stage_ids: Collection[str],
     tables: Collection[str],
 ) -> list[Stage]:
-    """The stages of an overwrite. Fatal unless they are all that is staged in the generation, and the tables can take them."""
+    """The stages of an overwrite. Raises Fatal if the generation has other stages, or if the tables cannot take their rows."""
     waiting = await ledger.list_pending_stages(generation, EVERYTHING)
     if set(waiting) != set(stage_ids):
         raise Fatal(

@@ -35,7 +35,7 @@ class TablePath:
 
     @classmethod
     def for_table(cls, lake: str, table: str) -> Self:
-        """For a table of a lake at `s3://`, `s3n://` or `s3a://`. Fatal for a lake that can be spelled in two ways."""
+        """For a table of a lake at `s3://`, `s3n://` or `s3a://`. Raises Fatal for a lake that can be spelled in two ways."""
         scheme, separator, rest = lake.partition("://")
         if not separator or scheme not in _SCHEMES:
             raise Fatal(f"{lake}: only a lake on S3 has a lock table; write s3://bucket/path, or name no lock table")
@@ -161,7 +161,7 @@ class LockTable(Protocol):
         ...
 
     async def verify_and_read_clock(self) -> float | None:
-        """Its clock, epoch seconds, or None. Fatal when it does not exist, has another key schema, or is replicated."""
+        """Its clock, epoch seconds, or None. Raises Fatal when it does not exist, has another key schema, or is replicated."""
         ...
 
     async def close(self) -> None: ...

@@ -119,7 +119,7 @@ class DynamoLedger:
             await self._dynamo.close()
 
     async def read_ledger_id(self) -> str:
-        """The table's TableId, which changes when the table is restored from a backup. Fatal for an unsuitable table."""
+        """The table's TableId, which changes when the table is restored from a backup. Raises Fatal for an unsuitable table."""
         table = (await self._dynamo.call_operation("DescribeTable"))["Table"]
         types = {
             definition["AttributeName"]: definition["AttributeType"] for definition in table["AttributeDefinitions"]

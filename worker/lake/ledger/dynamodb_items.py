@@ -122,7 +122,7 @@ def capture_attributes(scope: Scope, capture: Capture, stage_id: str) -> dict[st
 
 
 def require_known_format(stored_item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The item itself; Fatal when it has a newer major format."""
+    """The item itself; raises Fatal when it has a newer major format."""
     check_format(f"the ledger's item {stored_item.get('pk')}", stored_item.get("format", FORMAT), FORMAT)
     return stored_item
 

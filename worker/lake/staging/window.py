@@ -153,7 +153,7 @@ class Window:
         return dict(self._counts)
 
     def begin(self, capture: Capture) -> None:
-        """Begin the next capture. ValueError when it is in the window already."""
+        """Begin the next capture. Raises ValueError when it is in the window already."""
         if self._now is not None or capture.capture_id in self:
             raise ValueError(f"the capture {capture.uri} is in this window already, or the previous one has not ended")
         self._now = capture
@@ -162,7 +162,7 @@ class Window:
             self._opened = self._clock()
 
     def write(self, table: str, batch: pa.RecordBatch) -> None:
-        """Write rows of the current capture, of any dates. KeyError for a table that the lake does not have.
+        """Write rows of the current capture, of any dates. Raises KeyError for a table that the lake does not have.
 
         Raises Retryable and Fatal as the store does.
         """
@@ -184,7 +184,7 @@ class Window:
         self._rows += batch.num_rows
 
     def end(self, outcome: str = "ok") -> None:
-        """The current capture is complete. ValueError when it has no rows: each has one in `captures`."""
+        """The current capture is complete. Raises ValueError when it has no rows: each has one in `captures`."""
         if self._now is None or not self._counts:
             raise ValueError("a capture ends after it has begun and has rows, at least its own in `captures`")
         done = replace(self._now, rows=self._counts.total(), outcome=outcome)
