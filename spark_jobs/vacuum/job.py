@@ -99,7 +99,7 @@ class Report:
 
 
 def retention_hours(options: Options, properties: Mapping[str, str], waiting: PendingStages, spark_now: int) -> int:
-    """Hours for which VACUUM must keep a table's files. `spark_now`: its driver's clock, epoch ms. Raises as `_table_retention`."""
+    """Hours for which VACUUM keeps a table's files. `spark_now`: its driver's clock, epoch ms. Raises as `_table_retention`."""
     keep = max(LEAST_MS, options.retention_ms, _table_retention(properties))
     if waiting.oldest is not None:
         keep = max(keep, waiting.oldest_age_ms + MARGIN_MS)

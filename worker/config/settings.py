@@ -203,7 +203,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls, **given: Any) -> Self:
-        """The settings; values in `given` override the environment, except None. Raises WrongSetting, which says what is wrong."""
+        """The settings; values in `given` override the environment, except None. Raises WrongSetting with the reason."""
         options = {name: value for name, value in given.items() if value is not None}
         try:
             return cls(**options)
