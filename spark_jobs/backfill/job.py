@@ -266,21 +266,28 @@ def _build_report(
     )
 
 
-@job.command
-def command(
-    invocation: job.Invocation,
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """Which captures to load."""
+
     names: Annotated[
         list[str] | None, typer.Argument(metavar="PATH|URI...", help="Captures, folders, globs, s3:// prefixes.")
-    ] = None,
+    ] = None
     list_: Annotated[
         list[str] | None, typer.Option("--list", metavar="FILE", help="File with one URI or path a line; - is stdin.")
-    ] = None,
+    ] = None
     inventory: Annotated[
         list[str] | None, typer.Option("--inventory", metavar="URI", help="manifest.json of an S3 inventory.")
-    ] = None,
+    ] = None
     include: Annotated[
         list[str] | None, typer.Option("--include", metavar="GLOB", help="Only file names that match; may be repeated.")
-    ] = None,
+    ] = None
+
+
+@job.command
+def command(
+    *,
+    captures: CaptureOptions,
     profile: job.ProfileFile = None,
     commit: Annotated[
         bool, typer.Option("--commit", help="Also commit, and wait until all rows are in the tables.")
@@ -294,6 +301,7 @@ def command(
         float | None,
         typer.Option(metavar="TIME", parser=parse_seconds, help="Longest time that a window stays open (60s)."),
     ] = None,
+    invocation: job.Invocation,
 ) -> Report:
     """Load existing captures into lakes, each row exactly once, with or without a running fleet.
 
@@ -314,10 +322,10 @@ def command(
     """
     settings = invocation.load_settings(profile=profile)
     options = Options(
-        names=tuple(names or ()),
-        lists=tuple(list_ or ()),
-        inventories=tuple(inventory or ()),
-        include=tuple(include or ()),
+        names=tuple(captures.names or ()),
+        lists=tuple(captures.list_ or ()),
+        inventories=tuple(captures.inventory or ()),
+        include=tuple(captures.include or ()),
         commit=commit,
         ledger=ledger,
         wave=wave,

@@ -3,7 +3,7 @@
 A job has `Options` and `Report` (frozen dataclasses), `run(spark, lake, options, ...) -> Report`, and
 
     @job.command
-    def command(invocation: job.Invocation, *, zorder: Annotated[bool, typer.Option(help="...")] = False) -> Report:
+    def command(*, zorder: Annotated[bool, typer.Option(help="...")] = False, invocation: job.Invocation) -> Report:
         \"\"\"The text of --help.\"\"\"
         options = Options(zorder=zorder)  # mistakes are reported before Spark starts
         with invocation.open_lake_session("compact") as opened:
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
+import functools
 import os
 import signal
 import sys
@@ -28,12 +28,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.exceptions import TyperException
 
 from pcaplake.parser import ProfileError
+from pcaplake.worker.command_options import expand_options
 from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
 from pcaplake.worker.config.settings import WrongSetting, explain_usage_error, is_debug_enabled, parse_pairs
 from pcaplake.worker.errors import PcaplakeError
@@ -56,47 +57,6 @@ ProfileFile = Annotated[
 LedgerFolder = Annotated[
     Path | None, typer.Option("--ledger", metavar="FOLDER", help="Folder of the ledger, for a lake on one machine.")
 ]
-_COMMON: dict[str, tuple[Any, Any]] = {
-    "lake": (
-        Annotated[str | None, typer.Option("--lake", metavar="URI", help="The lake. Default: `lake` of the settings.")],
-        None,
-    ),
-    "config": (
-        Annotated[
-            Path | None, typer.Option("--config", metavar="FILE", help="The workers' settings (docs/settings.md).")
-        ],
-        None,
-    ),
-    "log_store": (
-        Annotated[
-            str, typer.Option("--log-store", metavar="pcaplake|stock", help="Spark's log store (docs/spark.md).")
-        ],
-        "pcaplake",
-    ),
-    "master": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--master", metavar="URL", help="Spark's master. Default: all cores of this machine, or spark-submit's."
-            ),
-        ],
-        None,
-    ),
-    "conf": (
-        Annotated[
-            list[str] | None,
-            typer.Option("--conf", metavar="KEY=VALUE", help="A further setting of Spark; may be repeated."),
-        ],
-        None,
-    ),
-    "report": (
-        Annotated[
-            Path | None,
-            typer.Option("--report", metavar="FILE", help="Write the report to this file instead of stdout."),
-        ],
-        None,
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +78,29 @@ class OpenedLake:
 class Invocation:
     """The values of the options that every job has."""
 
-    lake: str | None = None
-    config: Path | None = None
-    log_store: str = "pcaplake"
-    master: str | None = None
-    conf: Sequence[str] | None = None
-    report: Path | None = None
+    lake: Annotated[
+        str | None, typer.Option("--lake", metavar="URI", help="The lake. Default: `lake` of the settings.")
+    ] = None
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="The workers' settings (docs/settings.md).")
+    ] = None
+    log_store: Annotated[
+        str, typer.Option("--log-store", metavar="pcaplake|stock", help="Spark's log store (docs/spark.md).")
+    ] = "pcaplake"
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Spark's master. Default: all cores of this machine, or spark-submit's."
+        ),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="A further setting of Spark; may be repeated."),
+    ] = None
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write the report to this file instead of stdout."),
+    ] = None
 
     def load_settings(self, **given: Any) -> FleetSettings:
         """The workers' settings, with `--lake` if it is given. Raises WrongSetting."""
@@ -167,36 +144,18 @@ class Invocation:
 
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:
-    """`function(invocation, **its own options) -> Report` as a typer command that has the common options too."""
-    hints = get_type_hints(function, include_extras=True)
-    own_parameters = [
-        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name != "invocation"
-    ]
-    clash = {parameter.name for parameter in own_parameters} & set(_COMMON)
-    if clash:
-        raise TypeError(f"{function.__module__}: every job already has the option {', '.join(sorted(clash))}")
-    common = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _COMMON.items()
-    ]
+    """`function(*, its own options, invocation) -> Report` as a typer command; options may be grouped in dataclasses."""
 
-    def run_command(**given: Any) -> None:
-        invocation = Invocation(**{name: given.pop(name) for name in _COMMON})
+    @functools.wraps(function)
+    def run_command(*, invocation: Invocation, **given: Any) -> None:
         file = invocation.report
         if file is not None and not file.absolute().parent.is_dir():  # fail now, not after an hour of work
             raise WrongSetting(f"--report: there is no folder {file.absolute().parent}")
-        report = function(invocation, **given)
+        report = function(invocation=invocation, **given)
         write_report(report, file)
         raise typer.Exit(getattr(report, "exit_code", 0))
 
-    run_command.__name__ = function.__name__
-    run_command.__doc__ = function.__doc__
-    parameters = [*own_parameters, *common]
-    run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run_command
+    return expand_options(run_command)
 
 
 def write_report(report: Any, file: Path | None = None) -> None:

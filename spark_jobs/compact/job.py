@@ -216,15 +216,15 @@ def _first_line(error: Exception) -> str:
 _size_option = partial(typer.Option, metavar="SIZE", parser=parse_size)
 
 
-@job.command
-def command(
-    invocation: job.Invocation,
-    *,
-    table: job.Tables = None,
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What to compact."""
+
+    table: job.Tables = None
     partition: Annotated[
         list[str] | None,
         typer.Option("--partition", metavar="COLUMN=VALUE", help="Only these partitions; may be repeated."),
-    ] = None,
+    ] = None
     zorder: Annotated[
         list[str] | None,
         typer.Option(
@@ -233,7 +233,24 @@ def command(
             help="Sort a table by these columns, so that queries on them read fewer files. `ids` sorts every table by "
             "vehicle, id and time. May be repeated.",
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """When to stop."""
+
+    max_files: Annotated[int | None, typer.Option(metavar="N", help="Budget: rewrite at most N files.")] = None
+    max_bytes: Annotated[int | None, _size_option(help="Budget: rewrite at most this many bytes.")] = None
+    max_minutes: Annotated[
+        float | None, typer.Option(metavar="N", help="Budget: start no partition after N minutes.")
+    ] = None
+
+
+@job.command
+def command(
+    *,
+    what: TableOptions,
     min_files: Annotated[
         int, typer.Option(metavar="N", help="Compact a partition when it has at least N small files.")
     ] = DEFAULTS.min_files,
@@ -243,14 +260,11 @@ def command(
     small_file: Annotated[
         int | None, _size_option(help="A smaller file counts as small. Default: half of --target-file-size.")
     ] = None,
-    max_files: Annotated[int | None, typer.Option(metavar="N", help="Budget: rewrite at most N files.")] = None,
-    max_bytes: Annotated[int | None, _size_option(help="Budget: rewrite at most this many bytes.")] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(metavar="N", help="Budget: start no partition after N minutes.")
-    ] = None,
+    budget: BudgetOptions,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be compacted, and change nothing.")
     ] = False,
+    invocation: job.Invocation,
 ) -> Report:
     """Combine small files into large ones, newest partitions first, within a budget; optionally in Z-order.
 
@@ -265,15 +279,15 @@ def command(
       pcaplake-spark compact --lake lake/ --table can_frames --zorder can_frames=vehicle_id,can_id,ts
     """
     options = Options(
-        tables=tuple(table or ()),
-        partitions=_parse_partitions(partition or ()),
-        zorder=_parse_zorder(zorder or (), table or ()),
+        tables=tuple(what.table or ()),
+        partitions=_parse_partitions(what.partition or ()),
+        zorder=_parse_zorder(what.zorder or (), what.table or ()),
         min_files=min_files,
         target_file_size=target_file_size,
         small_file=small_file,
-        max_files=max_files,
-        max_bytes=max_bytes,
-        max_seconds=None if max_minutes is None else 60 * max_minutes,
+        max_files=budget.max_files,
+        max_bytes=budget.max_bytes,
+        max_seconds=None if budget.max_minutes is None else 60 * budget.max_minutes,
         dry_run=dry_run,
     )
     with invocation.open_lake_session("compact") as opened:

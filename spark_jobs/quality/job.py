@@ -87,7 +87,6 @@ _day_option = partial(typer.Option, metavar="DAY", parser=datetime.date.fromisof
 
 @job.command
 def command(
-    invocation: job.Invocation,
     *,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained HTML page with plots.")
@@ -107,6 +106,7 @@ def command(
     most: Annotated[
         int, typer.Option(metavar="N", help="List at most N captures in each section; all are counted.")
     ] = 100,
+    invocation: job.Invocation,
 ) -> Report:
     """Report missing, duplicate, damaged and late data: captures without rows, gaps in packet numbers, duplicates, faults.
 

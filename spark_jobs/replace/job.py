@@ -204,27 +204,41 @@ def _decode_on_executors(
     return decoded
 
 
-@job.command
-def command(
-    invocation: job.Invocation,
-    names: Annotated[list[str] | None, typer.Argument(metavar="URI|ID...", help="Captures to replace.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """Which captures to replace."""
+
+    names: Annotated[list[str] | None, typer.Argument(metavar="URI|ID...", help="Captures to replace.")] = None
     list_: Annotated[
         Path | None, typer.Option("--list", metavar="FILE", help="File with one URI or id a line.", exists=True)
-    ] = None,
+    ] = None
     where: Annotated[
         str | None, typer.Option(metavar="SQL", help="Also captures that match this condition on the table `captures`.")
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalOptions:
+    """What to do about the signals of replaced frames."""
+
     databases: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Databases of the signals job, to replace the signals too.")
-    ] = None,
+    ] = None
     wait_for_signals: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
             help="A signals job is running: wait this long for it instead of decoding its frames here.",
         ),
-    ] = None,
-    leave_signals: Annotated[bool, typer.Option("--leave-signals", help="Keep the signals of the old rows.")] = False,
+    ] = None
+    leave_signals: Annotated[bool, typer.Option("--leave-signals", help="Keep the signals of the old rows.")] = False
+
+
+@job.command
+def command(
+    *,
+    captures: CaptureOptions,
+    signals: SignalOptions,
     force: Annotated[bool, typer.Option("--force", help="Also captures that are up to date.")] = False,
     without_profile: Annotated[
         bool,
@@ -238,6 +252,7 @@ def command(
     ledger: Annotated[
         Path | None, typer.Option("--ledger", metavar="FOLDER", help="Folder of the ledger, for a lake on one machine.")
     ] = None,
+    invocation: job.Invocation,
 ) -> Report:
     """Decode captures of a lake again, with this decoder and the current profile, and replace their rows.
 
@@ -257,17 +272,17 @@ def command(
     target = settings.lake
     if target is None:
         raise WrongSetting(job.NO_LAKE)
-    listed = [] if list_ is None else [line.strip() for line in list_.read_text(encoding="utf-8").splitlines()]
+    listed = [] if captures.list_ is None else captures.list_.read_text(encoding="utf-8").splitlines()
     follow = (
         None
-        if databases is None
-        else SignalReplacerConfig(databases=Databases.from_file(databases), wait=wait_for_signals)
+        if signals.databases is None
+        else SignalReplacerConfig(databases=Databases.from_file(signals.databases), wait=signals.wait_for_signals)
     )
     options = Options(
-        names=(*(names or ()), *filter(None, listed)),
-        where=where,
+        names=(*(captures.names or ()), *filter(None, map(str.strip, listed))),
+        where=captures.where,
         signals=follow,
-        leave_signals=leave_signals,
+        leave_signals=signals.leave_signals,
         force=force,
         without_profile=without_profile,
         ledger=ledger,

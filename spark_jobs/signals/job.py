@@ -20,7 +20,6 @@ from .tables import SOURCES
 
 @job.command
 def command(
-    invocation: job.Invocation,
     *,
     databases: Annotated[
         Path,
@@ -44,6 +43,7 @@ def command(
     ] = None,
     files: Annotated[int, typer.Option(min=1, help="A batch reads at most this many files of frames.")] = 1000,
     size: Annotated[str, typer.Option(metavar="SIZE", help="A batch reads about this many bytes of frames.")] = "2g",
+    invocation: job.Invocation,
 ) -> Report:
     """Decode CAN and LIN frames to physical values: tables `signals` and `signal_catalog`.
 

@@ -211,7 +211,6 @@ def _delete_files(spark: SparkSession, path: str, hours: int, table: TableSnapsh
 
 @job.command
 def command(
-    invocation: job.Invocation,
     *,
     table: job.Tables = None,
     retention_days: Annotated[
@@ -224,6 +223,7 @@ def command(
     ] = RETENTION_MS / DAY_MS,
     ledger: job.LedgerFolder = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
+    invocation: job.Invocation,
 ) -> Report:
     """Delete files that no version needs any more, and files that killed workers left behind.
 

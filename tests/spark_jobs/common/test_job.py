@@ -57,7 +57,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @job.command
-def counted(invocation: job.Invocation, *, files: Annotated[int, typer.Option(help="How many.")] = 1) -> Report:
+def counted(*, files: Annotated[int, typer.Option(help="How many.")] = 1, invocation: job.Invocation) -> Report:
     """Count files."""
     with invocation.open_lake_session("count") as opened:
         if files == 0:
@@ -127,9 +127,9 @@ def test_help_has_both_kinds_of_options(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_option_of_all_jobs_cannot_be_a_jobs_own() -> None:
-    def clash(invocation: job.Invocation, *, lake: str = "") -> None: ...
+    def clash(*, lake: str = "", invocation: job.Invocation) -> None: ...
 
-    with pytest.raises(TypeError, match="lake"):
+    with pytest.raises(ValueError, match="lake"):
         job.command(clash)
 
 
