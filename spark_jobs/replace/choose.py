@@ -94,9 +94,8 @@ def choose_captures(
     (inside,) = work.routes.lake_uris
     nameless = _find_by_object(driver, work, sorted(name for name in names - found_names if "://" in name))
     chosen = CaptureSelection(unknown=sorted(names - found_names - {one.uri for one in nameless}))
-    rows: dict[str, Row | None] = {
-        row.capture_id: row for row in capture_rows
-    }  # a capture with two rows is decoded once
+    # a capture with two rows is decoded once
+    rows: dict[str, Row | None] = {row.capture_id: row for row in capture_rows}
     captures = [
         Capture(capture_id=row.capture_id, uri=row.uri, etag=row.etag, size=row.object_size)
         for row in rows.values()

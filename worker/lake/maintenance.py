@@ -108,9 +108,8 @@ def _maintain_table(
     table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
     done = table.optimize.compact(target_size=target_file_size, writer_properties=writer_properties(table))
     table.create_checkpoint()
-    asyncio.run(
-        LogStore(store).clean(name)
-    )  # oldest first: commits rely on that, and `deltalake` does not guarantee it
+    # oldest first: commits rely on that, and `deltalake` does not guarantee it
+    asyncio.run(LogStore(store).clean(name))
     deleted = None if waiting is None else _vacuum_table(store, name, table, retention_days, waiting)
     table.update_incremental()
     return MaintenanceResult(

@@ -191,14 +191,11 @@ def _build_reference(
     if "/" in bucket:
         raise BadNotification(f"{where} has the bucket {_shorten_for_display(bucket)}")
     uri = f"s3://{bucket}/{key}"
-    etag, version_id = (
-        _optional_text(etag, f"{where}: etag").strip('"'),
-        _optional_text(version_id, f"{where}: version"),
-    )
+    etag = _optional_text(etag, f"{where}: etag").strip('"')
+    version_id = _optional_text(version_id, f"{where}: version")
     for name in (uri, etag, version_id):
-        if any(
-            "\ud800" <= letter <= "\udfff" for letter in name
-        ):  # JSON allows half of a surrogate pair, stores do not
+        # JSON allows half of a surrogate pair, stores do not
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise BadNotification(f"{where} has a name that is not valid Unicode: {_shorten_for_display(name)}")
     return ObjectRef(
         uri=uri,
