@@ -21,6 +21,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from .background import run_in_background
 from .plain_text import to_json, visible
 from .stderr import log_warnings
 
@@ -108,13 +109,8 @@ async def running(look: Callable[[], tuple[float, float, str]], every: float = 0
                 progress.update(task, completed=min(done, total), total=total, text=text)
                 await asyncio.sleep(every)
 
-        following = asyncio.create_task(follow()) if err.is_terminal else None
-        try:
+        async with run_in_background(follow()) if err.is_terminal else contextlib.nullcontext():
             yield
-        finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ buses:                                      # as in `can_frames.bus`; "*" means 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from pcaplake.worker.errors import Fatal
+from pcaplake.worker.plain_text import suggest_name
 
 from .files import load_database
 from .model import Kind, Message
@@ -87,7 +87,7 @@ class Databases:
     def from_mapping(cls, content: Any, where: str, folder: Path) -> Databases:
         sections = _require_mapping(content, where)
         for name in sections.keys() - {"databases", "buses"}:
-            raise Fatal(f"{where} has no key {name!r}; {_suggest_name(str(name), ('databases', 'buses'))}")
+            raise Fatal(f"{where} has no key {name!r}; {suggest_name(str(name), ('databases', 'buses'))}")
         skipped: Counter[str] = Counter()
         lost: dict[str, str] = {}
         databases: dict[str, list[Message]] = {}
@@ -106,7 +106,7 @@ class Databases:
         for bus, names in buses.items():
             for name in _require_name_list(names, f"{where}: buses.{bus}"):
                 if name not in databases:
-                    raise Fatal(f"{where}: bus {bus} has no database {name!r}; {_suggest_name(name, list(databases))}")
+                    raise Fatal(f"{where}: bus {bus} has no database {name!r}; {suggest_name(name, list(databases))}")
             messages = [message for name in _require_name_list(names, "") for message in databases[name]]
             networks[str(bus)] = Network.from_messages(messages, f"{where}: bus {bus}")
         return cls(networks=networks, skipped=dict(skipped), lost=lost)
@@ -153,8 +153,3 @@ def _require_name_list(content: Any, where: str) -> list[str]:
     if not names or not all(isinstance(name, str) and name for name in names):
         raise Fatal(f"{where} must be a name or a list of names")
     return names
-
-
-def _suggest_name(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"write one of: {', '.join(sorted(known))}"

@@ -18,6 +18,7 @@ from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.capture_status import CaptureStatusReader, open_lake_ledgers
 from pcaplake.worker.admin.replay.announce import WAVE, Announcer, Tally, go_through
 from pcaplake.worker.admin.replay.listing import Found, pages
+from pcaplake.worker.background import run_in_background
 from pcaplake.worker.captures.source import ObjectRef
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.s3_prefixes import Place, parse_place
@@ -216,9 +217,5 @@ async def _show_progress(look: Callable[[], str]) -> AsyncIterator[None]:
                 status.update(look())
                 await asyncio.sleep(0.2)
 
-        following = asyncio.create_task(update_status_line())
-        try:
+        async with run_in_background(update_status_line()):
             yield
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)

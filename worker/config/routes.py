@@ -6,9 +6,8 @@ one is refused at the start. `EXAMPLE` shows all keys.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +18,7 @@ import yaml
 from pcaplake.parser import Profile, ProfileError
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import suggest_name
 
 from .settings import WrongSetting
 
@@ -136,7 +136,7 @@ class _RoutesParser:
         before = len(self.problems)
         for key in raw:
             if key not in _KEYS:
-                self._add_problem(f"has no key {key!r}; {_suggest_key(str(key), _KEYS)}")
+                self._add_problem(f"has no key {key!r}; {suggest_name(str(key), _KEYS)}")
         name = self._read_text(raw, "name") or self._where
         if "name" in raw:
             self._where += f" ({name})"
@@ -233,8 +233,3 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value} appears twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
-
-
-def _suggest_key(word: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"write one of: {', '.join(known)}"

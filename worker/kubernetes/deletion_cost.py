@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from pcaplake.worker.background import run_in_background
 from pcaplake.worker.errors import Fatal, PcaplakeError
 from pcaplake.worker.meter import SILENT, Meter
 
@@ -81,12 +82,8 @@ async def following(
         if write is None:
             yield
             return
-        task = asyncio.create_task(DeletionCost(write, in_flight, interval=interval, meter=meter).run())
-        try:
+        async with run_in_background(DeletionCost(write, in_flight, interval=interval, meter=meter).run()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def _writer(pod: tuple[str, str] | None, stack: AsyncExitStack) -> Callable[[int], Awaitable[None]] | None:

@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
 
 from prometheus_client import CollectorRegistry
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import VERSION
+from pcaplake.worker.background import run_in_background
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
@@ -109,7 +109,7 @@ async def run_service(settings: FleetSettings) -> int:
     with configured_logging(settings.log_format, settings.log_level), exported_traces(settings.traces_endpoint):
         if line := describe_unknown_variables():
             log.warning("%s", line)
-        async with server, _run_in_background(delay.run()), open_service_parts(settings, meter) as parts:
+        async with server, run_in_background(delay.run()), open_service_parts(settings, meter) as parts:
             await _run_until_stopped(settings, parts, meter, server)
     return 0
 
@@ -145,16 +145,6 @@ def _follow_deletion_cost(
     return following(
         lambda: service.messages_in_flight, read_pod_identity(), interval=settings.deletion_cost_interval, meter=meter
     )
-
-
-@contextlib.asynccontextmanager
-async def _run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _describe_hang(lake: Lake, settings: FleetSettings) -> str | None:
