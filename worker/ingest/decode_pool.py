@@ -1,13 +1,12 @@
-"""Decoder threads, each with its merge windows: captures in, stages in the ledger out.
+"""Decoder threads, each with merge windows of its own: they read captures and enter stages into the ledger.
 
-Knows who shares Parquet files with whom and when a window closes. Must not know messages or queues: a job's `done`
-tells how it ended, and whoever gave the job decides what follows.
+A lane reads one capture at a time, in a thread, into the window of the capture's lake, and may read the next capture while
+the previous window is being staged. A window closes when it is full, after `flush_interval`, when it is the oldest and its
+lane needs a window for another lake, and at once when no capture in flight could join it.
 
-A lane reads one capture at a time, in a thread, into the window of the capture's lake, and may read the next one while
-the last window is being staged. A window closes when it is full, when `flush_interval` is over, when it is the oldest
-and its lane needs one for another lake, and at once when nothing is in flight that could join it. What goes wrong in
-one capture costs the captures that share its window their work, never a row: they end as AGAIN. So a capture that has
-failed before has a window of its own. (What may cost the process its life is read while nothing else is: suspects.py.)
+If a capture fails, the captures that share its window are lost with it and end as RETRY: they are read again, so this costs
+work and never a row. Therefore a capture that has failed before gets a window of its own. (Captures that may end the
+process are read while nothing else is: worker/service/suspects.py.)
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from pcaplake.worker.meter import SILENT, Meter
 
 from .pipeline import Reader, Stopped
 
-MOST_WINDOWS = 4  # of one lane: each holds row groups that are not written yet
+MOST_WINDOWS = 4  # of one lane; each holds row groups that are not written yet
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
 class End(Enum):
-    """How a job ended. STAGED: its rows are safe; TAKEN: somebody else's are; AGAIN: nothing is known, ask the ledger
-    and read it again; STOPPED: it was given up because the service stops."""
+    """How a job ended. All but RETRY and STOPPED mean that the rows of the capture are durable."""
 
     STAGED = "staged"
-    ALREADY_STAGED = "taken"
-    RETRY = "again"
-    STOPPED = "stopped"
+    ALREADY_STAGED = "already_staged"  # by another stage
+    RETRY = "retry"  # not known: ask the ledger, and read the capture again
+    STOPPED = "stopped"  # not read to the end, because it is no longer wanted or the pool stops
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Job:
-    """One capture for one lake. `body`, a CaptureFile, is closed when it has been read; `alone`: nothing shares its window.
+    """One capture for one lake. `body`, a CaptureFile, is closed when it has been read; `alone`: in a window of its own.
 
-    `done` gets an End, or the exception that reading raised. `stage_id`, `rows` and `summary` are known when STAGED.
+    `wanted` is asked before the capture is read, and between batches while it is the first in its window. `done` gets an
+    End, or the exception of the reader. `stage_id`, `rows` and `summary` are set when it is STAGED.
     """
 
     lake: Lake
@@ -59,6 +58,7 @@ class Job:
     capture: Capture
     body: Any
     alone: bool = False
+    wanted: Callable[[], bool] = lambda: True
     done: asyncio.Future[End] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     stage_id: str = ""
     rows: dict[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Job:
 
 
 class _OpenWindow:
-    """A window, and the jobs that are whole in it."""
+    """A window, and the jobs whose rows are complete in it."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -88,7 +88,7 @@ class _OpenWindow:
 
 
 class DecodePool:
-    """`coming` counts captures that will be submitted soon: windows wait for them, no longer than `flush_interval`."""
+    """`coming` counts captures that will be submitted soon: windows wait for them, at most for `flush_interval`."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class DecodePool:
         self._threads, self._coming, self._meter, self._clock = threads, coming, meter, clock
         self._readers = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._stagers = ThreadPoolExecutor(threads, thread_name_prefix="stage")
-        self._jobs: deque[Job] = deque()  # that wait
-        self._open: set[Job] = set()  # that have not ended
+        self._jobs: deque[Job] = deque()  # waiting for a lane
+        self._open: set[Job] = set()  # not ended
         self._reading = 0
         self._closed = self._stopped = False
         self._changed = asyncio.Condition()
 
     async def submit_job(self, job: Job) -> None:
-        """Hand a job over; wait for its `done`."""
+        """Queue a job. Its `done` tells when it has ended."""
         if self._closed:
             job.finish_job(End.STOPPED)
             return
@@ -118,23 +118,23 @@ class DecodePool:
         await self.notify_changed()
 
     async def notify_changed(self) -> None:
-        """Something is no longer coming: windows that waited for it may close."""
+        """Wake the lanes: a capture that was coming no longer is, so windows that waited for it may close."""
         async with self._changed:
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """Take nothing more: what waits ends as STOPPED, what is being read is finished and staged."""
+        """Accept no more jobs: waiting jobs end as STOPPED, and captures that are being read are finished and staged."""
         self._closed = True
         while self._jobs:
             self._jobs.popleft().finish_job(End.STOPPED)
         await self.notify_changed()
 
     def stop(self) -> None:
-        """Give up captures that are still being read, where that costs nobody else; they end as STOPPED."""
+        """End the reading of captures that are the first in their window; they end as STOPPED."""
         self._stopped = True
 
     async def run(self) -> None:
-        """Until `close`, and everything is staged; every job has ended then. Fatal as the lake raises it."""
+        """Run until `close` is called and everything is staged; then every job has ended. Raises Fatal as the lake does."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._threads):
@@ -155,7 +155,7 @@ class DecodePool:
         staging: set[asyncio.Task[None]] = set()
 
         async def stage_in_background(lake: Lake) -> None:
-            """In the background, one at a time."""
+            """Stage the window of a lake in the background, one window at a time."""
             if staging:
                 await asyncio.wait(staging)
                 staging.clear()
@@ -172,7 +172,10 @@ class DecodePool:
                             await stage_in_background(next(iter(held)))
                         if job.lake not in held:
                             held[job.lake] = _OpenWindow(job.lake.window())
-                        if not await self._read_capture(job, held[job.lake]):
+                        # asked when the window is open, because `wanted` may compare generations
+                        if not job.wanted():
+                            job.finish_job(End.STOPPED)
+                        elif not await self._read_capture(job, held[job.lake]):
                             del held[job.lake]
                         elif job.alone or held[job.lake].window.is_due:
                             await stage_in_background(job.lake)
@@ -180,13 +183,13 @@ class DecodePool:
                         self._reading -= 1
                         await self.notify_changed()
                     continue
-                for lake in [lake for lake, one in held.items() if self._should_close_window(one)]:
+                for lake in [lake for lake, open_window in held.items() if self._should_close_window(open_window)]:
                     await stage_in_background(lake)
                 if self._closed and not held and not self._jobs:
                     return
         finally:
-            for one in held.values():
-                one.give_up_window()
+            for open_window in held.values():
+                open_window.give_up_window()
 
     def _can_join_window(self, job: Job, open_window: _OpenWindow) -> bool:
         return (
@@ -199,33 +202,33 @@ class DecodePool:
         return open_window.window.is_due or self._is_idle()
 
     def _is_idle(self) -> bool:
-        """Nothing is in flight that could join a window."""
+        """Is there no capture in flight that could join a window?"""
         return self._closed or (not self._jobs and not self._reading and not self._coming())
 
     async def _wait_for_next_job(self, held: dict[Lake, _OpenWindow]) -> Job | None:
-        """The next job; None: a window closes, or all is done."""
+        """The next job; None when a window must close or everything is done."""
         async with self._changed:
             while True:
-                if any(one.window.is_due for one in held.values()):
+                if any(open_window.window.is_due for open_window in held.values()):
                     return None
                 if self._jobs:
                     self._reading += 1
                     return self._jobs.popleft()
                 if (held and self._is_idle()) or (self._closed and not held):
                     return None
-                patience = min((one.window.seconds_until_due for one in held.values()), default=None)
+                due = min((open_window.window.seconds_until_due for open_window in held.values()), default=None)
                 with suppress(TimeoutError):  # `wait_for` of Python 3.11 may swallow a cancellation
-                    async with asyncio.timeout(patience):
+                    async with asyncio.timeout(due):
                         await self._changed.wait()
 
     async def _read_capture(self, job: Job, open_window: _OpenWindow) -> bool:
-        """A capture into a window; False: the window is lost."""
+        """Read a capture into a window; False if the window is lost."""
         window, alone, started = open_window.window, open_window.window.is_empty, self._clock()
 
         def read_into_window() -> Summary | None:
-            # one that shares its window is small: it is read to its end
+            # a capture that shares its window is small, so it is read to its end
             file = cast(BinaryIO, job.body)
-            summary = job.reader.read(file, job.capture, window, lambda: alone and self._stopped)
+            summary = job.reader.read(file, job.capture, window, lambda: alone and (self._stopped or not job.wanted()))
             job.body.require_unchanged()
             return summary
 
@@ -236,7 +239,7 @@ class DecodePool:
         except asyncio.CancelledError:
             job.body.close()  # the thread may still be reading
             raise
-        except Exception as error:  # noqa: BLE001 -- whatever one capture does, the others go on
+        except Exception as error:  # noqa: BLE001 -- an error of one capture must not stop the others
             job.fail_job(error)
         job.body.close_and_discard()
         self._meter.observe("step_seconds", self._clock() - started, step="decode")
@@ -248,7 +251,7 @@ class DecodePool:
         return True
 
     async def _stage_window(self, open_window: _OpenWindow) -> None:
-        """Staged, or AGAIN: also when nobody knows. Fatal is everybody's."""
+        """Stage a window. If it is not known whether that worked, its jobs end as RETRY; Fatal ends the pool."""
         started = self._clock()
         try:
             stage = await self._run_in_thread(self._stagers, open_window.window.close)
@@ -260,8 +263,8 @@ class DecodePool:
             for job in open_window.jobs:
                 job.fail_job(error)
             raise
-        except Exception as error:  # noqa: BLE001 -- a window that cannot be closed is no reason to end
-            log.warning("%r; these captures are read again: %d", error, len(open_window.jobs))
+        except Exception as error:  # noqa: BLE001 -- a window that cannot be closed must not end the pool
+            log.warning("%r; %d captures are read again", error, len(open_window.jobs))
             if len(open_window.jobs) == 1 and open_window.jobs[0].alone:
                 open_window.jobs[0].fail_job(error)
             open_window.give_up_window()

@@ -1,7 +1,7 @@
-"""Reads captures again for the committer of one lake: the `Source` of the service, of `ingest` and of `backfill`.
+"""Reads captures again: into new files for the committer of a lake, and for Spark's `replace`.
 
-Knows how the content of a capture is opened, checked and decoded. Must not know how captures are announced again, nor
-why: `announce` says that, a message in a queue or a reading here and now.
+`CaptureSource` is the committer's `Source` of the service, `ingest` and `backfill`. How captures are announced again (by a
+message in a queue, or by reading them at once) is up to its `announce`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import BinaryIO, TypeVar, cast
 
-from pcaplake.parser import Summary
 from pcaplake.worker.captures.objects import Changed, Gone
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.source import Sources, is_readable_again, reference_from_capture, require_same_content
+from pcaplake.worker.captures.source import (
+    CaptureFile,
+    Sources,
+    is_readable_again,
+    reference_from_capture,
+    require_same_content,
+)
 from pcaplake.worker.errors import Fatal, PcaplakeError
 from pcaplake.worker.lake.delta import AddFile
 from pcaplake.worker.lake.lake import Lake
@@ -30,10 +35,10 @@ T = TypeVar("T")
 
 
 class CaptureSource:
-    """The committer's `Source`; `lake` is set when it is open.
+    """The committer's `Source`. Set `lake` when it is open.
 
-    `reader_of`: how a capture of this URI is read for the lake, None when no route leads there. `announce`: makes sure
-    that captures are read and staged again, durable when it returns.
+    `reader_of` returns the reader for a URI, or None if no route leads from it to the lake. `announce` makes sure that
+    captures are read and staged again; this is durable when it returns.
     """
 
     lake: Lake
@@ -49,15 +54,15 @@ class CaptureSource:
     ) -> None:
         self._sources, self._reader_of, self._announce = sources, reader_of, announce
         self._budget, self._fetch_config = budget, fetch_config
-        # not asyncio's own, for which `asyncio.run` waits in the end however long it takes
+        # not asyncio's own executor, because `asyncio.run` waits for its threads without a limit
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rebuild-files")
 
     async def replay_captures(self, captures: Sequence[Capture]) -> None:
-        """Announce these captures. Retryable when some could not be."""
+        """Announce these captures. Raises Retryable if some could not be announced."""
         await self._announce(captures)
 
     async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
-        """Those whose content is gone or has changed, or from which no route leads to the lake. Retryable, Fatal."""
+        """Captures whose content is gone or has changed, or from which no route leads to the lake. Raises Retryable, Fatal."""
         return [
             capture
             for capture in captures
@@ -65,17 +70,17 @@ class CaptureSource:
         ]
 
     async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
-        """New files with the rows of these captures in one table; None when one is gone or has changed.
+        """New files with the rows of these captures in one table; None if a capture is gone or has changed.
 
-        Retryable for now. Fatal, OSError: one cannot be read as things are.
+        Raises Retryable if a capture cannot be read now, Fatal and OSError if it cannot be read at all.
         """
-        tables = {table, "captures"}  # every capture leaves a row in the second; its file is nobody's
+        tables = {table, "captures"}  # every capture must leave a row in `captures`; the file of that table is not used
         window = self.lake.window(tables=tables)
         try:
             for capture in captures:
                 reader = self._reader_of(capture.uri)
                 if reader is None:
-                    log.warning("%s: no route leads from it to %s any more", capture.uri, self.lake.store.uri)
+                    log.warning("%s: no route leads from it to %s any longer", capture.uri, self.lake.store.uri)
                     return None
                 await self._read_capture(replace(reader, tables=tables), capture, window)
             stage = await self._run_in_thread(window.close)
@@ -91,15 +96,8 @@ class CaptureSource:
             reference_from_capture(capture), fetch_config=self._fetch_config, budget=self._budget
         )
         async with opening as file:
-
-            def check_and_read() -> Summary | None:
-                require_same_content(file, capture)
-                summary = reader.read(cast(BinaryIO, file), capture, window)
-                file.require_unchanged()
-                return summary
-
             try:
-                await self._run_in_thread(check_and_read)
+                await self._run_in_thread(lambda: read_same_content(reader, file, capture, window))
             except (PcaplakeError, OSError):
                 raise
             except Exception as error:
@@ -107,3 +105,13 @@ class CaptureSource:
 
     async def _run_in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+
+def read_same_content(reader: Reader, file: CaptureFile, capture: Capture, window: Window) -> None:
+    """Read all rows of an open capture into a window. Raises Changed if its content is not, or does not stay, the same.
+
+    Blocks, so call it in a worker thread.
+    """
+    require_same_content(file, capture)
+    reader.read(cast(BinaryIO, file), capture, window)
+    file.require_unchanged()

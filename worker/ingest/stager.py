@@ -1,7 +1,7 @@
 """One capture, from its reference to a stage in the ledger: ask, open, decode, stage. Steps 3.2 to 3.6 of docs/exactly-once.md.
 
-The service and `backfill` stage every capture through this class. It decides what each kind of error means and how often
-a capture is read. Must not know messages or Spark.
+The service, `ingest` and `backfill` stage every capture through this class. It decides what each kind of error means and
+how often a capture is read. It does not know messages, threads of its callers or Spark.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, BinaryIO, cast
 
 from pcaplake.parser import Summary, is_capture
 from pcaplake.worker.batched import Batched
-from pcaplake.worker.captures.objects import Changed, Gone, Refused
+from pcaplake.worker.captures.objects import Changed, Gone, Refused, Unavailable
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
 from pcaplake.worker.captures.source import (
     CaptureFile,
@@ -29,13 +29,14 @@ from pcaplake.worker.captures.source import (
 )
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.ledger import CaptureItem
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.meter import SILENT, Meter
 from pcaplake.worker.telemetry.logs import bind_log_context
 from pcaplake.worker.telemetry.traces import span
 
 from .decode_pool import DecodePool, End, Job
-from .pipeline import Reader
+from .pipeline import OK, QUARANTINED, Reader
 
 log = logging.getLogger(__name__)
 
@@ -43,22 +44,22 @@ ATTEMPTS = 3  # of one capture
 
 
 class Outcome(Enum):
-    """What became of a capture. `STOPPED` says nothing of it; every other outcome is final for this content."""
+    """What happened to a capture. Every outcome but STOPPED is final for this content."""
 
     STAGED = "staged"
-    QUARANTINED = "quarantined"  # staged as a row of `quarantine`: it is not a capture
+    QUARANTINED = "quarantined"  # staged as a row of `quarantine`, because it is not a capture
     ALREADY_STAGED = "already_staged"
-    GONE = "gone"  # or changed: an event of its own tells of the new content
-    IGNORED = "ignored"  # it is not a capture, and nobody named it
-    STOPPED = "stopped"
+    GONE = "gone"  # or changed: the new content has a notification of its own
+    IGNORED = "ignored"  # it is not a capture, and the reference is not explicit
+    STOPPED = "stopped"  # it is no longer wanted, or the decode pool has stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """An outcome with what is known then.
+    """An outcome and its details.
 
-    `capture`: of what the ledger has. `why`: of what is gone. `rows` by table, `summary`, `stage_id`: of what is staged
-    now.
+    `capture`: set if the ledger has it. `why`: set if it is gone. `rows` by table, `summary` and `stage_id`: set if this
+    request staged it.
     """
 
     outcome: Outcome
@@ -71,11 +72,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagerConfig:
-    """How captures are opened, and when one that failed is read again.
+    """How captures are opened, and when a capture that failed is read again.
 
-    `threads`: that decode. `budget`: bytes of objects in memory. `max_open`: captures that are open and not decoded
-    yet; None: as many as the budget lets. `failure_pause`: seconds before a capture is read again that failed by
-    itself, by the number of its failures; None: it is not, the caller may do that.
+    `threads`: number of decoder threads. `budget`: limit on the bytes of objects in memory. `max_open`: most captures that
+    are open and not yet decoded; None: limited by the budget only. `failure_pause`: returns the seconds to wait before a
+    capture is read again, from the number of its failures; None: a failure is raised at once.
     """
 
     threads: int
@@ -87,17 +88,23 @@ class StagerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A capture for a lake. `alone`: in a window of its own. `submitted` is called when a decoder thread is to take it."""
+    """A capture for a lake. `alone`: in a window of its own.
+
+    `submitted` is called when the capture waits for a decoder thread, and `progress` with the number of bytes after each
+    read, from any thread. `wanted` is asked before and while the capture is read; False ends the request as STOPPED.
+    """
 
     lake: Lake
     reader: Reader
     ref: ObjectRef
     alone: bool = False
     submitted: Callable[[], None] = lambda: None
+    progress: Callable[[int], None] = lambda count: None
+    wanted: Callable[[], bool] = lambda: True
 
 
 class CaptureStager:
-    """`stage` while `decode_pool` runs."""
+    """Stages captures while its `decode_pool` runs."""
 
     def __init__(
         self,
@@ -108,23 +115,24 @@ class CaptureStager:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sources, self._config, self._meter, self._clock = sources, config, meter, clock
-        self._opening = 0  # captures that are being asked for or opened: windows wait for them
+        self._opening = 0  # captures that are being looked up or opened; windows wait for them
         self.decode_pool = DecodePool(config.threads, coming=lambda: self._opening, meter=meter)
         self._slots = asyncio.Semaphore(config.max_open or 1)
-        self._questions: dict[Lake, Batched[str, str]] = {}
+        self._questions: dict[Lake, Batched[str, CaptureItem]] = {}
         self._running: dict[tuple[Lake, str], asyncio.Future[None]] = {}
 
-    async def is_staged(self, lake: Lake, capture_id: str) -> bool:
-        """Does the ledger have the capture in the lake's generation now? Questions that come together are one request."""
+    async def find_staged(self, lake: Lake, capture_id: str) -> Capture | None:
+        """The capture, if the ledger has it in the lake's current generation. Concurrent lookups share a request."""
         if lake not in self._questions:
-            self._questions[lake] = Batched(lake.capture_states)
-        return await self._questions[lake].ask(capture_id) is not None
+            self._questions[lake] = Batched(lake.find_captures)
+        item = await self._questions[lake].ask(capture_id)
+        return None if item is None else item.capture
 
     async def stage_capture(self, request: Request) -> Result:
-        """Read a capture until somebody's rows of it are staged.
+        """Read a capture until its rows are staged, by this process or another.
 
-        Raises Fatal when a lake cannot be used, Refused when the capture is not given, Retryable for now, and whatever
-        the decoder raises.
+        Raises Fatal if a lake cannot be used, Unavailable if the capture cannot be read now (Refused if its store denies
+        it), Retryable if the lake cannot be written now, and everything that the decoder raises.
         """
         failures, ref = 0, request.ref
         while True:
@@ -142,12 +150,12 @@ class CaptureStager:
                 log.warning("%s: %r; reading it again", ref.uri, error)
                 await asyncio.sleep(self._config.failure_pause(failures))
             finally:
-                await self.decode_pool.notify_changed()  # windows may have waited for it
+                await self.decode_pool.notify_changed()  # windows may be waiting for it
 
     async def _resolve_and_stage(self, request: Request, *, alone: bool) -> Result:
         if not is_remote_uri(request.ref.uri):
             return await self._retry_until_staged(request, request.ref, alone=alone)
-        with _translate_fatal_to_refused():
+        with _translate_source_errors():
             ref = await self._sources.resolve_reference(request.ref)
         key = request.lake, capture_from_reference(ref).capture_id
         bind_log_context(capture_id=key[1])
@@ -164,33 +172,46 @@ class CaptureStager:
 
     async def _retry_until_staged(self, request: Request, ref: ObjectRef, *, alone: bool) -> Result:
         for attempt in range(ATTEMPTS):
+            if not request.wanted():
+                return Result(outcome=Outcome.STOPPED)
             result = await self._attempt_staging(request, ref, alone=alone or attempt > 0)
             if result is not None:
                 return result
         raise Retryable(f"{ref.uri}: it was read {ATTEMPTS} times and could not be staged")
 
     async def _attempt_staging(self, request: Request, ref: ObjectRef, *, alone: bool) -> Result | None:
-        """Read it once; None when it must be read again."""
+        """Read a capture once; None if it must be read again."""
         async with AsyncExitStack() as stack:
             self._opening += 1
             try:
-                named = capture_from_reference(ref) if is_remote_uri(ref.uri) else None
+                capture = capture_from_reference(ref) if is_remote_uri(ref.uri) else None
+                staged = capture and await self.find_staged(request.lake, capture.capture_id)
                 # rule: a capture that the ledger has is not decoded again
-                if named is not None and await self.is_staged(request.lake, named.capture_id):
-                    return Result(outcome=Outcome.ALREADY_STAGED, capture=named)
-                body = await self._open_capture(ref, stack)
+                if staged is not None:
+                    return Result(outcome=Outcome.ALREADY_STAGED, capture=staged)
+                body = await self._open_capture(request, ref, stack)
                 if not ref.explicit:
                     if not await asyncio.to_thread(is_capture, cast(BinaryIO, body)):
                         return Result(outcome=Outcome.IGNORED)
                     body.rewind()
-                if named is None:  # the name of a local file is the hash of its content
-                    named = await asyncio.to_thread(cast(LocalFile, body.file).identify_capture)
-                    if await self.is_staged(request.lake, named.capture_id):
-                        return Result(outcome=Outcome.ALREADY_STAGED, capture=named)
+                if capture is None:  # the eTag of a local file is the hash of its content
+                    capture = await asyncio.to_thread(cast(LocalFile, body.file).identify_capture)
+                    if ref.etag not in (None, capture.etag):
+                        raise Changed(f"{ref.uri} has another content now")
+                    staged = await self.find_staged(request.lake, capture.capture_id)
+                    if staged is not None:
+                        return Result(outcome=Outcome.ALREADY_STAGED, capture=staged)
             finally:
                 self._opening -= 1
             request.submitted()
-            job = Job(lake=request.lake, reader=request.reader, capture=named, body=body, alone=alone)
+            job = Job(
+                lake=request.lake,
+                reader=request.reader,
+                capture=capture,
+                body=body,
+                alone=alone,
+                wanted=request.wanted,
+            )
             await self.decode_pool.submit_job(job)
             # rule: a capture is done only when the ledger has a stage with it
             end = await job.done
@@ -198,13 +219,14 @@ class CaptureStager:
             return None
         if end is End.STOPPED:
             return Result(outcome=Outcome.STOPPED)
-        if end is End.ALREADY_STAGED:
-            return Result(outcome=Outcome.ALREADY_STAGED, capture=named)
         outcome = Outcome.QUARANTINED if job.summary is None else Outcome.STAGED
-        return Result(outcome=outcome, capture=named, rows=job.rows, summary=job.summary, stage_id=job.stage_id)
+        capture = replace(capture, outcome=QUARANTINED if job.summary is None else OK)
+        if end is End.ALREADY_STAGED:
+            return Result(outcome=Outcome.ALREADY_STAGED, capture=capture)
+        return Result(outcome=outcome, capture=capture, rows=job.rows, summary=job.summary, stage_id=job.stage_id)
 
-    async def _open_capture(self, ref: ObjectRef, stack: AsyncExitStack) -> _Body:
-        """An open capture; closed by the stack."""
+    async def _open_capture(self, request: Request, ref: ObjectRef, stack: AsyncExitStack) -> _Body:
+        """An open capture, which the stack closes."""
         free: Callable[[], None] = lambda: None  # noqa: E731
         if self._config.max_open is not None:
             await self._slots.acquire()
@@ -214,24 +236,28 @@ class CaptureStager:
         opening = self._sources.open_capture_file(
             ref, fetch_config=self._config.fetch_config, budget=self._config.budget
         )
-        with _translate_fatal_to_refused():
+        with _translate_source_errors():
             file = await stack.enter_async_context(opening)
         self._meter.observe("step_seconds", self._clock() - started, step="fetch")
-        return _Body(file, free)
+        return _Body(file, free, request.progress)
 
 
 class _Body:
-    """An open capture as a decoder thread reads it. `free` is called when it has been read."""
+    """An open capture for a decoder thread. `free` is called when it has been read, `progress` after each read."""
 
-    def __init__(self, file: CaptureFile, free: Callable[[], None]) -> None:
-        self.file, self._free = file, free
+    def __init__(self, file: CaptureFile, free: Callable[[], None], progress: Callable[[int], None]) -> None:
+        self.file, self._free, self._progress = file, free, progress
         self.rewind, self.require_unchanged, self.close = file.rewind, file.require_unchanged, file.close
 
     def read(self, size: int = -1) -> bytes:
-        return self.file.read(size) or b""
+        data = self.file.read(size) or b""
+        self._progress(len(data))
+        return data
 
     def readinto(self, out: Any) -> int:
-        return self.file.readinto(out)
+        count = self.file.readinto(out)
+        self._progress(count)
+        return count
 
     def close_and_discard(self) -> None:
         self.file.close_and_discard()
@@ -244,9 +270,13 @@ def _call_only_once(call: Callable[[], None]) -> Callable[[], None]:
 
 
 @contextmanager
-def _translate_fatal_to_refused() -> Iterator[None]:
-    """A reference may name a bucket that cannot be: that says nothing about other captures."""
+def _translate_source_errors() -> Iterator[None]:
+    """Turn errors of a capture's store into Unavailable, because they say nothing about the lake or other captures."""
     try:
         yield
     except Fatal as error:
         raise Refused(str(error)) from error
+    except Unavailable:
+        raise
+    except Retryable as error:
+        raise Unavailable(str(error)) from error

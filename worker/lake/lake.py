@@ -172,12 +172,11 @@ class Lake:
             if generation == before:
                 return items
 
-    async def uris_with_other_contents(self, captures: Collection[Capture]) -> set[str]:
-        """The URIs of these captures for which the lake also has another content. Empty for a ledger in DynamoDB."""
+    async def uris_with_other_contents(self, uris: Collection[str]) -> set[str]:
+        """Those of these URIs of which the lake has several contents. Empty for a ledger in DynamoDB."""
         ledger = self.ledger
         if not isinstance(ledger, SqliteLedger):
             return set()
-        uris = {capture.uri for capture in captures}
         contents = await self._retry_until_timeout(lambda: ledger.find_contents_by_uri(self._current.generation, uris))
         return {uri for uri, capture_ids in contents.items() if len(capture_ids) > 1}
 

@@ -108,9 +108,9 @@ class MessageStager:
                 return
             asked = [(i, capture_id) for i, capture_id in ids.items() if capture_id is not None]
             staged = await asyncio.gather(
-                *(self.captures.is_staged(requests[i].lake, capture_id) for i, capture_id in asked)
+                *(self.captures.find_staged(requests[i].lake, capture_id) for i, capture_id in asked)
             )
-            todo = [i for (i, _), is_staged in zip(asked, staged, strict=True) if not is_staged]
+            todo = [i for (i, _), capture in zip(asked, staged, strict=True) if capture is None]
             if not todo:
                 return
         raise Retryable(f"its captures were read {ATTEMPTS} times, and each time an overwrite removed some of them")
