@@ -158,7 +158,9 @@ def test_a_key_that_cannot_be_named_beside_others_outside_s3(kind: str, odd: str
             await store.put("drives/z/c.pcap", b"0123")
             bucket.put(f"{root}/{odd}", b"0123", {})
             sources = Sources(store.options)
-            with pytest.raises(Fatal, match="rename or delete that object, or name the folders and objects") as why:
+            with pytest.raises(
+                Fatal, match="rename or delete that object, or name the other folders and objects"
+            ) as why:
                 await find_captures([f"{store.uri}/drives/"], sources)
             assert f"{root}/{odd}" in str(why.value)
             found = await find_captures([f"{store.uri}/drives/a.pcap", f"{store.uri}/drives/z/"], sources)
