@@ -162,10 +162,8 @@ async def _verify_lock_table(settings: FleetSettings, stores: Sequence[Store], l
     async with await Services.open(settings.ledger_table, settings.lock_table, region=settings.region) as services:
         assert services.locks is not None
         region = services.locks.region
-        for (
-            uri,
-            lake,
-        ) in ledgers.items():  # lake.json does not name the region; the ledger is in the lock table's region
+        # lake.json does not name the region; the ledger is in the lock table's region
+        for uri, lake in ledgers.items():
             ledger_id = await DynamoLedger(services.ledger, stores[0], lake_id=None).read_ledger_id()
             if ledger_id != lake.ledger_id:
                 raise Fatal(

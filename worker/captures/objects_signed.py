@@ -46,9 +46,8 @@ class SignedObjects:
         return sorted(objects, key=lambda meta: meta.path)
 
     async def head_object(self, key: str, version_id: str | None = None) -> Content:
-        async with self._get_object(
-            key, VersionId=version_id
-        ) as answer:  # HEAD does not tell a missing key from a missing bucket
+        # HEAD does not tell a missing key from a missing bucket
+        async with self._get_object(key, VersionId=version_id) as answer:
             return Content(key=key, size=answer["ContentLength"], etag=answer["ETag"].strip('"'), version_id=version_id)
 
     async def read_range(self, content: Content, start: int, end: int) -> AsyncIterator[memoryview]:

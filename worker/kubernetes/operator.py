@@ -43,9 +43,8 @@ class Operator:
         self._meter, self._now, self._clock, self._sleep = meter, now, clock, sleep
         self._known: dict[str, State] | None = None
         self._refused: dict[str, datetime] = {}  # the last due time that was refused, by job
-        self._forbidden: dict[
-            str, datetime
-        ] = {}  # the last due time that was forbidden, by job that was not created since
+        # the last due time that was forbidden, by job that was not created since
+        self._forbidden: dict[str, datetime] = {}
         self._kept: set[str] = set()  # uids of Jobs that may not be deleted
         self._rights = Rights(clock)
         self._overlapped: dict[str, datetime] = {}

@@ -278,9 +278,8 @@ class Committer:
 
     # 4, 5, 6
     async def _commit_open_batches(self) -> None:
-        owed: dict[
-            int, Retryable
-        ] = {}  # batches whose returned captures could not be announced: head waits, tables do not
+        # batches whose returned captures could not be announced: head waits, tables do not
+        owed: dict[int, Retryable] = {}
         for batch in sorted(self._progress.open.keys() - self._progress.given_back):
             try:
                 # rule: returned captures are announced or staged again

@@ -228,12 +228,8 @@ class SqsQueue(Queue):
         self._meter.count("requests", service="sqs", operation=operation)
         try:
             yield
-        except (
-            ClientError,
-            BotoCoreError,
-            HttpError,
-            OSError,
-        ) as error:  # a response that breaks off is not an error of botocore
+        # a response that breaks off is not an error of botocore
+        except (ClientError, BotoCoreError, HttpError, OSError) as error:
             self._meter.count("request_failures", service="sqs", operation=operation)
             if isinstance(error, ClientError):
                 raise _error_of_response(where, error.response) from error
