@@ -18,7 +18,7 @@ from pcaplake.worker.config.s3_prefixes import Place
 from pcaplake.worker.errors import Fatal, PcaplakeError
 from pcaplake.worker.lake.delta.preflight import FAR_OFF
 from pcaplake.worker.lake.dynamodb_table import Canceled, ConditionLost, DynamoClient, to_attribute_values
-from pcaplake.worker.lake.ledger.dynamodb import find_lakes_with_pending_stages
+from pcaplake.worker.lake.ledger.dynamodb_lakes import find_lakes_with_pending_stages
 from pcaplake.worker.lake.store.conditional import ADVICE, PROBES, find_ignored_condition
 
 from .findings import Finding, error, ok, warning

@@ -36,7 +36,6 @@ from .dynamodb_items import (
     ABSENT,
     EXISTS,
     INLINE_BYTES,
-    LAKES,
     UNFIXED,
     Scope,
     advance_head_action,
@@ -395,18 +394,3 @@ class DynamoLedger:
         request = uuid.uuid4().hex
         existing = await self._requests.write_item(take_lease_action(self._bound_lake_id, seen, owner, request))
         return existing is None or existing.get("taken_by") == request
-
-
-async def find_lakes_with_pending_stages(dynamo: DynamoClient, but: Collection[str] = ()) -> list[str]:
-    """URIs of this table's lakes, except `but`, that have a pending stage; sorted."""
-    requests = Requests(dynamo)
-
-    async def uri_if_pending(lake: Mapping[str, Any]) -> str | None:
-        scope = Scope(lake_id=lake["sk"], generation=lake["generation"], shards=lake["shards"])
-        for shard in range(scope.shards):
-            if await requests.query_partition(scope.work_list_partition(shard), 1):
-                return str(lake["uri"])
-        return None
-
-    others = [lake for lake in await requests.query_partition(LAKES) if lake["uri"] not in but]
-    return sorted({uri for uri in await gather_limited(uri_if_pending, others) if uri is not None})

@@ -1,0 +1,26 @@
+"""The lakes that share a ledger table in DynamoDB. dynamodb.py has the ledger of one lake."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pcaplake.worker.lake.dynamodb_table import DynamoClient
+
+from .dynamodb_items import LAKES, Scope
+from .dynamodb_requests import Requests, gather_limited
+
+
+async def find_lakes_with_pending_stages(dynamo: DynamoClient, but: Collection[str] = ()) -> list[str]:
+    """URIs of this table's lakes, except `but`, that have a pending stage; sorted."""
+    requests = Requests(dynamo)
+
+    async def uri_if_pending(lake: Mapping[str, Any]) -> str | None:
+        scope = Scope(lake_id=lake["sk"], generation=lake["generation"], shards=lake["shards"])
+        for shard in range(scope.shards):
+            if await requests.query_partition(scope.work_list_partition(shard), 1):
+                return str(lake["uri"])
+        return None
+
+    others = [lake for lake in await requests.query_partition(LAKES) if lake["uri"] not in but]
+    return sorted({uri for uri in await gather_limited(uri_if_pending, others) if uri is not None})
