@@ -59,7 +59,7 @@ def run(
         late_hours=options.late_hours,
         most=options.most,
         seconds=round(clock() - start, 3),
-        well=has_no_alarms(rows),
+        healthy=has_no_alarms(rows),
         rows=tuple(rows),
     )
 
@@ -136,6 +136,6 @@ def command(
             except OSError as error:
                 raise Fatal(f"--html: {error}") from error
         opened.say(
-            "no rows are missing or duplicate" if report.well else "rows are missing or duplicate: see the report"
+            "no rows are missing or duplicate" if report.healthy else "rows are missing or duplicate: see the report"
         )
         return report

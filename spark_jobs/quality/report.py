@@ -61,7 +61,7 @@ class Report:
     late_hours: float
     most: int
     seconds: float
-    well: bool
+    healthy: bool
     rows: tuple[QualityFinding, ...]
 
     def of(self, section: str) -> list[QualityFinding]:

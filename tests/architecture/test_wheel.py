@@ -58,7 +58,7 @@ def test_one_machine_needs_no_extra(wheel: Path, tmp_path: Path) -> None:
     capture = next(path for path in sorted((tmp_path / "drive").rglob("*.pcapng")))
     assert "protocols" in run(venv, tmp_path, "pcaplake", "inspect", os.fspath(capture))
     run(venv, tmp_path, "pcaplake", "maintain", "--lake", "lake")
-    assert json.loads(run(venv, tmp_path, "pcaplake", "doctor", "--lake", "lake", "--json"))["well"]
+    assert json.loads(run(venv, tmp_path, "pcaplake", "doctor", "--lake", "lake", "--json"))["healthy"]
     lines = run(venv, tmp_path, "pcaplake", "doctor", "--lake", "lake").splitlines()
     assert not [line for line in lines if line != line.rstrip()], "no line is blank but for its indentation"
 

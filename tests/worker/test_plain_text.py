@@ -243,7 +243,7 @@ def quality_page(folder: Path, capsys: Any) -> str:
     )
     rows += tuple(QualityFinding(section=one, kind=HOSTILE, count=2, vehicle_id=HOSTILE) for one in SECTIONS)
     made = datetime(2026, 1, 1, tzinfo=UTC)
-    told: dict[str, Any] = dict(since=None, until=None, late_hours=24, most=5, seconds=1.0, well=False)
+    told: dict[str, Any] = dict(since=None, until=None, late_hours=24, most=5, seconds=1.0, healthy=False)
     return render_page(Quality(lake=HOSTILE, made_at=made, rows=rows, **told))
 
 

@@ -24,7 +24,7 @@ from pcaplake.worker.lake.tables import SCHEMAS
 
 from .ingest import Pair
 
-UNWELL = 1
+UNHEALTHY = 1
 MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "error": "[red]error[/]"}
 
 LedgerPath = Annotated[
@@ -138,7 +138,7 @@ def doctor(
         screen.as_json(report_as_dict(report))
     else:
         _show_report(report, offer=repair and not yes)
-    raise typer.Exit(0 if report.well else UNWELL)
+    raise typer.Exit(0 if report.healthy else UNHEALTHY)
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def _show_progress() -> Iterator[Callable[[str], None]]:
 def report_as_dict(report: Report) -> dict[str, Any]:
     """The object that `--json` prints."""
     return {
-        "well": report.well,
+        "healthy": report.healthy,
         "errors": report.count_findings("error"),
         "warnings": report.count_findings("warning"),
         "findings": [

@@ -18,6 +18,6 @@ def made(rows: list[QualityFinding], lake: str = "lake") -> Report:
         late_hours=24,
         most=5,
         seconds=1.0,
-        well=has_no_alarms(rows),
+        healthy=has_no_alarms(rows),
         rows=tuple(rows),
     )

@@ -132,7 +132,7 @@ class TestWhatIsWrong:
         ]
 
     def test_it_is_not_well(self, report: Report) -> None:
-        assert not report.well
+        assert not report.healthy
         assert [name for name in ALARMING if report.total_count(name)] == list(ALARMING)
 
 
@@ -156,7 +156,7 @@ def test_a_mistyped_lake_is_not_well(spark: Any, lake: str) -> None:
 def test_a_lake_without_captures_is_empty(spark: Any, lake: str) -> None:
     fill(lake, [])
     report = find(spark, lake, since=DAY)
-    assert report.well
+    assert report.healthy
     assert report.total_count("tables") == 0
     assert "None." in render_page(report)
 
@@ -211,7 +211,7 @@ def test_a_lake_that_is_well_looked_at_by_the_command(
     assert job.run(app, ["quality", "--lake", lake, "--html", str(file)]) == 0
     out, err = capsys.readouterr()
     said = json.loads(out)
-    assert (said["well"], said["since"], said["lake"]) == (True, None, lake)
+    assert (said["healthy"], said["since"], said["lake"]) == (True, None, lake)
     totals = {row["section"]: row["count"] for row in said["rows"] if row["kind"] == TOTAL}
     assert totals == dict.fromkeys(SECTIONS, 0) | {"tables": 123, "days": 120}
     assert [(row["date"], row["vehicle_id"], row["count"]) for row in said["rows"] if row["section"] == "days"] == [

@@ -58,7 +58,7 @@ def ingest(capsys: Capsys, drive: Drive, lake: Path) -> int:
 @pytest.mark.slow
 def test_a_lake_that_is_well(whole: Path, capsys: Capsys) -> None:
     code, report = doctor(capsys, whole)
-    assert (code, report["well"], report["errors"], report["warnings"]) == (0, True, 0, 0)
+    assert (code, report["healthy"], report["errors"], report["warnings"]) == (0, True, 0, 0)
     assert {one["check"] for one in report["findings"]} == CHECKS.keys() - OF_FLEETS
     assert {one["lake"] for one in report["findings"]} == {Store.open(whole).uri}
     code, out, err = lakes.run(capsys, "doctor", "--lake", whole, "--repair", "--yes")
@@ -267,9 +267,9 @@ def test_a_ledger_that_was_named_by_a_relative_path_is_found_from_anywhere(
     assert json.loads((here / "lake" / LAKE_JSON).read_text())["ledger_name"] == str(ledger)
     monkeypatch.chdir(there)
     code, report = doctor(capsys, here / "lake")
-    assert (code, report["well"]) == (0, True)
+    assert (code, report["healthy"]) == (0, True)
     code, report = doctor(capsys, here / "lake", "--ledger", "../here/state")
-    assert (code, report["well"]) == (0, True)
+    assert (code, report["healthy"]) == (0, True)
     assert list(there.iterdir()) == []
 
 

@@ -107,7 +107,7 @@ class Report:
         return sum(finding.level == level for finding in self.findings)
 
     @property
-    def well(self) -> bool:
+    def healthy(self) -> bool:
         return self.count_findings("ok") == len(self.findings)
 
 
