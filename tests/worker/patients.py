@@ -32,7 +32,7 @@ from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
 from pcaplake.worker.testing.memory_ledger import MemoryLedger
 from pcaplake.worker.testing.memory_store import MemoryStore
 from tests.worker.lake.commit.bench import SCHEMA, SCHEMAS, TABLES, Source, fill
-from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata
+from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata, parse_add
 
 LOCKS = "dynamodb delta_log"
 DAY = 86_400.0
@@ -465,7 +465,7 @@ DAMAGES = {
 
 
 def added(data: bytes) -> list[AddFile]:
-    return [AddFile.from_json(line["add"]) for line in parse_json_lines(data) if "add" in line]
+    return [parse_add(line["add"]) for line in parse_json_lines(data) if "add" in line]
 
 
 def with_checkpoint(ground: Ground, table: str, number: int, files: Sequence[AddFile], *, clean_up: bool) -> None:

@@ -131,10 +131,7 @@ def operator(
         kubeconfig=kubeconfig,
         timing=Timing(lease=times.lease, renew=times.renew, retry=times.retry),
         every=every,
-        http_host=settings.http_host,
-        http_port=settings.http_port,
-        log_format=settings.log_format,
-        log_level=settings.log_level,
+        settings=settings,
     )
     raise typer.Exit(asyncio.run(operate(options)))
 

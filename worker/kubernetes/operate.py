@@ -6,10 +6,10 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from prometheus_client import CollectorRegistry
 
+from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.kubernetes.election import Timing
 from pcaplake.worker.stop_signals import on_stop_signals
 from pcaplake.worker.telemetry.logs import configured_logging
@@ -40,18 +40,16 @@ class Options:
     kubeconfig: Path | None = None
     timing: Timing
     every: float = EVERY
-    http_host: str
-    http_port: int
-    log_format: Literal["json", "text"]
-    log_level: Literal["debug", "info", "warning", "error"]
+    settings: FleetSettings
 
 
 async def operate(options: Options) -> int:
     """Runs until a signal and returns the exit code. Raises Fatal."""
     registry = CollectorRegistry()
-    meter, server = PrometheusMeter(registry), Server(registry, host=options.http_host, port=options.http_port)
+    settings, meter = options.settings, PrometheusMeter(registry)
+    server = Server(registry, host=settings.http_host, port=settings.http_port)
     meter.begin(["operator_jobs"], job=options.plan.jobs)
-    with configured_logging(options.log_format, options.log_level):
+    with configured_logging(settings.log_format, settings.log_level):
         async with server, Cluster.connected(options.kubeconfig) as cluster:
             operator = Operator(
                 options.plan,

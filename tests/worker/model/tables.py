@@ -15,13 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.parquet import ParquetFileSummary
 from pcaplake.worker.lake.store.store import ObjectMeta
 from pcaplake.worker.testing.faults import Faults
 from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
-from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes
+from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, parse_add
 from tests.worker.lake.delta.lock_tables import Java
 
 DAY = 86_400.0
@@ -247,7 +246,7 @@ class Tables:
             return
         said = [action["txn"] for version in log for action in version if "txn" in action]
         data = checkpoint_bytes(
-            [AddFile.from_json(add) for add in self.live(table).values()],
+            [parse_add(add) for add in self.live(table).values()],
             table_id=metadata["id"],
             txns={txn["appId"]: txn["version"] for txn in said},
             schema=SCHEMA,

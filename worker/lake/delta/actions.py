@@ -71,17 +71,6 @@ class AddFile:
             "dataChange": self.data_change,
         } | ({"stats": self.stats} if self.stats else {})
 
-    @classmethod
-    def from_json(cls, action: Mapping[str, Any]) -> AddFile:
-        return cls(
-            path=decode_path(action["path"]),
-            size=action["size"],
-            partition_values=dict(action["partitionValues"]),
-            modification_time=action["modificationTime"],
-            stats=action.get("stats") or "",
-            data_change=action["dataChange"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFile:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
-from pcaplake.worker.lake.delta.actions import parse_json_lines
+from pcaplake.worker.lake.delta.actions import decode_path, parse_json_lines
 from pcaplake.worker.lake.delta.schema import to_arrow_schema, to_delta_struct
 from pcaplake.worker.testing.memory_store import MemoryStore
 
@@ -47,6 +47,18 @@ def add(name: object, *, rows: int = 1, date: str = "2026-11-21") -> AddFile:
     stats = json.dumps({"numRecords": rows, "minValues": {"n": 0}, "maxValues": {"n": rows}, "nullCount": {"n": 0}})
     path = f"date={date}/{name}.zstd.parquet"
     return AddFile(path=path, size=100, partition_values={"date": date}, modification_time=0, stats=stats)
+
+
+def parse_add(action: Mapping[str, Any]) -> AddFile:
+    """The Add of a log's line."""
+    return AddFile(
+        path=decode_path(action["path"]),
+        size=action["size"],
+        partition_values=dict(action["partitionValues"]),
+        modification_time=action["modificationTime"],
+        stats=action.get("stats") or "",
+        data_change=action["dataChange"],
+    )
 
 
 def write(folder: Path, name: object, values: list[int], *, date: str = "2026-11-21") -> AddFile:
