@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 from pathlib import Path
 
@@ -34,6 +35,7 @@ QUOTED = {
 }
 
 
+@functools.cache
 def texts() -> str:
     """All string constants of the product, one to a line, without the values of f-strings."""
     names = subprocess.run(
