@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, TypeVar
@@ -214,12 +214,7 @@ class Requeue:
         if self._queue is not None and not self._work.has_local_ledger(lake):
             await announce_in_queue(self._queue, lake, captures)
         else:
-            self.refs += [_reference_for_reread(capture) for capture in captures]
-
-
-def _reference_for_reread(capture: Capture) -> ObjectRef:
-    ref = reference_from_capture(capture)
-    return ref if is_remote_uri(ref.uri) else replace(ref, etag=None)  # a local file gets a new etag
+            self.refs += [reference_from_capture(capture) for capture in captures]
 
 
 async def _next_page(pages: AsyncIterator[Page]) -> Page | None:

@@ -98,7 +98,7 @@ class Report:
     @property
     def unread_captures(self) -> int:
         """Captures whose rows are missing: `failed`, and returned captures that could not be read again."""
-        return self.failed + self.returned.get("failed", 0)
+        return self.failed + self.returned.get("failed", 0) + self.returned.get("gone", 0)
 
     @property
     def exit_code(self) -> int:

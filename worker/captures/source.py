@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import stat
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -84,6 +85,7 @@ class LocalFile(io.RawIOBase):
     def __init__(self, uri: str) -> None:
         super().__init__()
         self.uri = uri
+        self._closing = threading.Lock()  # a closed descriptor's number may soon be that of another file
         self._fd = os.open(uri.removeprefix("file://"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._before = os.fstat(self._fd)
         if not stat.S_ISREG(self._before.st_mode):
@@ -98,10 +100,10 @@ class LocalFile(io.RawIOBase):
             )
         digest, buffer = blake3(), bytearray(1 << 20)
         view = memoryview(buffer)
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        while count := os.readv(self._fd, [view]):
+        self.rewind()
+        while count := self.readinto(view):
             digest.update(view[:count])
-        os.lseek(self._fd, 0, os.SEEK_SET)
+        self.rewind()
         etag = digest.hexdigest(length=16)
         return Capture(
             capture_id=compute_capture_id(self.uri, etag), uri=self.uri, etag=etag, size=self._before.st_size
@@ -113,23 +115,29 @@ class LocalFile(io.RawIOBase):
         return _modification_time(self._before)
 
     def rewind(self) -> None:
-        os.lseek(self._fd, 0, os.SEEK_SET)
+        with self._closing:
+            os.lseek(self._fd, 0, os.SEEK_SET)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, out: Any) -> int:
-        return os.readv(self._fd, [out])
+        with self._closing:
+            return os.readv(self._fd, [out])
 
     def require_unchanged(self) -> None:
         """Raise Changed if the file was written to since it was opened."""
-        now = os.fstat(self._fd)
+        with self._closing:
+            now = os.fstat(self._fd)
         if (now.st_size, now.st_mtime_ns) != (self._before.st_size, self._before.st_mtime_ns):
             raise Changed(f"{self.uri} was written to while it was read: ingest it when it is complete")
 
     def close(self) -> None:
-        if not self.closed and self._fd >= 0:
-            os.close(self._fd)
+        """Close the file, also while another thread reads it: that thread gets an OSError."""
+        if self._fd >= 0:
+            with self._closing:
+                os.close(self._fd)
+                self._fd = -1
         super().close()
 
     def close_and_discard(self) -> None:

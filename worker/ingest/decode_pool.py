@@ -47,7 +47,8 @@ class End(Enum):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Job:
-    """One capture for one lake. `body`, a CaptureFile, is closed when it has been read; `alone`: in a window of its own.
+    """One capture for one lake. `body`, a CaptureFile, is closed when it has been read; `alone`: in a window of its own;
+    `first`: before the jobs that wait.
 
     `wanted` is asked before the capture is read, and between batches while it is the first in its window. `done` gets an
     End, or the exception of the reader. `stage_id`, `rows` and `summary` are set when it is STAGED.
@@ -58,6 +59,7 @@ class Job:
     capture: Capture
     body: Any
     alone: bool = False
+    first: bool = False
     wanted: Callable[[], bool] = lambda: True
     done: asyncio.Future[End] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     stage_id: str = ""
@@ -114,7 +116,7 @@ class DecodePool:
             return
         self._open.add(job)
         job.done.add_done_callback(lambda _: self._open.discard(job))
-        self._jobs.append(job)
+        (self._jobs.appendleft if job.first else self._jobs.append)(job)
         await self.notify_changed()
 
     async def notify_changed(self) -> None:

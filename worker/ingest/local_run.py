@@ -140,12 +140,20 @@ class Ingest:
         """Enough tasks to fill two windows for each thread, because a task waits until its capture is staged."""
         tasks = min(self._threads * 2 * (MAX_CAPTURES + OPEN_CAPTURES), len(self._waiting))
         async with asyncio.TaskGroup() as group:
-            for _ in range(tasks):
-                group.create_task(self._run_task())
+            committer = group.create_task(self._watch_committer())
+            staging = [group.create_task(self._run_task()) for _ in range(tasks)]
+            if staging:
+                await asyncio.wait(staging)
+            committer.cancel()
+
+    async def _watch_committer(self) -> None:
+        """Raise the error that ended the committer, if one does."""
+        while True:
+            self._lake.raise_if_stopped()
+            await asyncio.sleep(0.5)
 
     async def _run_task(self) -> None:
         while self._waiting and not self.stopped:
-            self._lake.raise_if_stopped()
             await self._stage_capture(self._waiting.popleft())
 
     async def _stage_capture(self, ref: ObjectRef) -> None:
@@ -244,6 +252,7 @@ class Ingest:
                 lake=self._lake,
                 reader=self._reader,
                 ref=reference_from_capture(capture),
+                first=True,
                 wanted=lambda: self._lake.generation == generation,
             )
             try:
@@ -255,12 +264,15 @@ class Ingest:
                     raise
                 failed[capture.uri] = str(error) or repr(error)
                 return
+            if result.outcome is Outcome.STOPPED:
+                if request.wanted():
+                    raise Retryable(f"{capture.uri} must be read again, but the run ends")
+                return
             self._replayed = True
-            if result.outcome is not Outcome.STOPPED:
-                self.tally.total += 1
-                self.tally.total_bytes += capture.size
-                self.tally.read_bytes += capture.size
-                self._count_result(request.ref, result)
+            self.tally.total += 1
+            self.tally.total_bytes += capture.size
+            self.tally.read_bytes += capture.size
+            self._count_result(request.ref, result)
 
         ends = await asyncio.gather(*(replay_capture(capture) for capture in captures), return_exceptions=True)
         for end in ends:

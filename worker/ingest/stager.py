@@ -7,13 +7,15 @@ how often a capture is read. It does not know messages, threads of its callers o
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from pcaplake.parser import Summary, is_capture
 from pcaplake.worker.batched import Batched
@@ -39,6 +41,7 @@ from .decode_pool import DecodePool, End, Job
 from .pipeline import OK, QUARANTINED, Reader
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 ATTEMPTS = 3  # of one capture
 
@@ -90,14 +93,16 @@ class StagerConfig:
 class Request:
     """A capture for a lake. `alone`: in a window of its own.
 
-    `submitted` is called when the capture waits for a decoder thread, and `progress` with the number of bytes after each
-    read, from any thread. `wanted` is asked before and while the capture is read; False ends the request as STOPPED.
+    `first`: the capture does not wait for others that are open or wait for a decoder thread. `submitted` is called when the
+    capture waits for a decoder thread, and `progress` with the number of bytes after each read, from any thread; negative if
+    they are read again. `wanted` is asked before and while the capture is read; False ends the request as STOPPED.
     """
 
     lake: Lake
     reader: Reader
     ref: ObjectRef
     alone: bool = False
+    first: bool = False
     submitted: Callable[[], None] = lambda: None
     progress: Callable[[int], None] = lambda count: None
     wanted: Callable[[], bool] = lambda: True
@@ -117,7 +122,9 @@ class CaptureStager:
         self._sources, self._config, self._meter, self._clock = sources, config, meter, clock
         self._opening = 0  # captures that are being looked up or opened; windows wait for them
         self.decode_pool = DecodePool(config.threads, coming=lambda: self._opening, meter=meter)
-        self._slots = asyncio.Semaphore(config.max_open or 1)
+        self._slots = {first: asyncio.Semaphore(config.max_open or 1) for first in (False, True)}
+        # not asyncio's own executor, which local stores need: hashing large captures would block it
+        self._openers = ThreadPoolExecutor(config.threads, thread_name_prefix="open")
         self._questions: dict[Lake, Batched[str, CaptureItem]] = {}
         self._running: dict[tuple[Lake, str], asyncio.Future[None]] = {}
 
@@ -174,7 +181,8 @@ class CaptureStager:
         for attempt in range(ATTEMPTS):
             if not request.wanted():
                 return Result(outcome=Outcome.STOPPED)
-            result = await self._attempt_staging(request, ref, alone=alone or attempt > 0)
+            # a capture that was lost with its window may share one again: another capture failed
+            result = await self._attempt_staging(request, ref, alone=alone or attempt > 1)
             if result is not None:
                 return result
         raise Retryable(f"{ref.uri}: it was read {ATTEMPTS} times and could not be staged")
@@ -189,13 +197,16 @@ class CaptureStager:
                 # rule: a capture that the ledger has is not decoded again
                 if staged is not None:
                     return Result(outcome=Outcome.ALREADY_STAGED, capture=staged)
-                body = await self._open_capture(request, ref, stack)
+                free = await self._wait_for_slot(request, stack)
+                if not request.wanted():
+                    return Result(outcome=Outcome.STOPPED)
+                body = await self._open_capture(ref, free, stack)
                 if not ref.explicit:
-                    if not await asyncio.to_thread(is_capture, cast(BinaryIO, body)):
+                    if not await self._run_in_thread(lambda: is_capture(cast(BinaryIO, body))):
                         return Result(outcome=Outcome.IGNORED)
                     body.rewind()
                 if capture is None:  # the eTag of a local file is the hash of its content
-                    capture = await asyncio.to_thread(cast(LocalFile, body.file).identify_capture)
+                    capture = await self._run_in_thread(cast(LocalFile, body.file).identify_capture)
                     if ref.etag not in (None, capture.etag):
                         raise Changed(f"{ref.uri} has another content now")
                     staged = await self.find_staged(request.lake, capture.capture_id)
@@ -204,18 +215,21 @@ class CaptureStager:
             finally:
                 self._opening -= 1
             request.submitted()
+            body.progress, body.bytes_read = request.progress, 0
             job = Job(
                 lake=request.lake,
                 reader=request.reader,
                 capture=capture,
                 body=body,
                 alone=alone,
+                first=request.first,
                 wanted=request.wanted,
             )
             await self.decode_pool.submit_job(job)
             # rule: a capture is done only when the ledger has a stage with it
             end = await job.done
         if end is End.RETRY:
+            request.progress(-body.bytes_read)
             return None
         if end is End.STOPPED:
             return Result(outcome=Outcome.STOPPED)
@@ -225,13 +239,21 @@ class CaptureStager:
             return Result(outcome=Outcome.ALREADY_STAGED, capture=capture)
         return Result(outcome=outcome, capture=capture, rows=job.rows, summary=job.summary, stage_id=job.stage_id)
 
-    async def _open_capture(self, request: Request, ref: ObjectRef, stack: AsyncExitStack) -> _Body:
+    async def _wait_for_slot(self, request: Request, stack: AsyncExitStack) -> Callable[[], None]:
+        """Wait until a capture may be opened. Returns a function that frees the slot, at the latest when the stack closes."""
+        if self._config.max_open is None:
+            return lambda: None
+        slots = self._slots[request.first]
+        await slots.acquire()
+        free = _call_only_once(slots.release)
+        stack.callback(free)
+        return free
+
+    def _run_in_thread(self, call: Callable[[], _T]) -> asyncio.Future[_T]:
+        return asyncio.get_running_loop().run_in_executor(self._openers, call)
+
+    async def _open_capture(self, ref: ObjectRef, free: Callable[[], None], stack: AsyncExitStack) -> _Body:
         """An open capture, which the stack closes."""
-        free: Callable[[], None] = lambda: None  # noqa: E731
-        if self._config.max_open is not None:
-            await self._slots.acquire()
-            free = _call_only_once(self._slots.release)
-            stack.callback(free)
         started = self._clock()
         opening = self._sources.open_capture_file(
             ref, fetch_config=self._config.fetch_config, budget=self._config.budget
@@ -239,25 +261,31 @@ class CaptureStager:
         with _translate_source_errors():
             file = await stack.enter_async_context(opening)
         self._meter.observe("step_seconds", self._clock() - started, step="fetch")
-        return _Body(file, free, request.progress)
+        return _Body(file, free)
 
 
 class _Body:
     """An open capture for a decoder thread. `free` is called when it has been read, `progress` after each read."""
 
-    def __init__(self, file: CaptureFile, free: Callable[[], None], progress: Callable[[int], None]) -> None:
-        self.file, self._free, self._progress = file, free, progress
+    def __init__(self, file: CaptureFile, free: Callable[[], None]) -> None:
+        self.file, self._free = file, free
+        self.progress: Callable[[int], None] = lambda count: None
+        self.bytes_read = 0
         self.rewind, self.require_unchanged, self.close = file.rewind, file.require_unchanged, file.close
 
     def read(self, size: int = -1) -> bytes:
         data = self.file.read(size) or b""
-        self._progress(len(data))
+        self._count_bytes(len(data))
         return data
 
     def readinto(self, out: Any) -> int:
         count = self.file.readinto(out)
-        self._progress(count)
+        self._count_bytes(count)
         return count
+
+    def _count_bytes(self, count: int) -> None:
+        self.bytes_read += count
+        self.progress(count)
 
     def close_and_discard(self) -> None:
         self.file.close_and_discard()
@@ -271,7 +299,10 @@ def _call_only_once(call: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def _translate_source_errors() -> Iterator[None]:
-    """Turn errors of a capture's store into Unavailable, because they say nothing about the lake or other captures."""
+    """Turn errors of a capture's store into Unavailable, because they say nothing about the lake or other captures.
+
+    A process that has too many open files is no error of the capture: that is Retryable.
+    """
     try:
         yield
     except Fatal as error:
@@ -280,3 +311,7 @@ def _translate_source_errors() -> Iterator[None]:
         raise
     except Retryable as error:
         raise Unavailable(str(error)) from error
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise Retryable(f"{error}: raise the limit on open files (`ulimit -n`)") from error
+        raise

@@ -232,6 +232,8 @@ class Lake:
         others = await self._retry_until_timeout(lambda: self.ledger.put_stage_if_absent(stage))
         if not others:
             self._step("after stage.5")
+            if self._reserved is not None:
+                self._replacing.add(stage.stage_id)
         # rule: a stage counts only if the generation has not changed meanwhile
         overwritten = stage.generation not in (
             await self._retry_until_timeout(self._current.reload_generation),
@@ -249,8 +251,6 @@ class Lake:
         self._meter.observe("stage_bytes", stage.byte_count)
         if overwritten:
             return Staged(retry=stage.captures)
-        if self._reserved is not None:
-            self._replacing.add(stage.stage_id)
         self._own[stage.stage_id] = None
         if len(self._own) > _REMEMBERED:
             del self._own[next(iter(self._own))]
