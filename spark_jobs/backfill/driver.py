@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pcaplake.spark_jobs.common.event_loop import running_loop
+from pcaplake.worker.background import run_in_background
 from pcaplake.worker.captures.objects import Changed, Gone
 from pcaplake.worker.captures.source import (
     UNKNOWN_SIZE,
@@ -24,17 +25,18 @@ from pcaplake.worker.captures.source import (
     Sources,
     capture_from_reference,
     is_remote_uri,
-    reference_from_capture,
 )
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.ingest.rebuild_files import CaptureSource
+from pcaplake.worker.ingest.restage import restage_captures
+from pcaplake.worker.ingest.stager import CaptureStager, Result, StagerConfig
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.retry import outlast_outage
 from pcaplake.worker.service.announce import announce_captures as announce_in_queue
 from pcaplake.worker.service.queue import Queue
 
-from .executor import Work
+from .executor import SLOTS, OutcomeCounts, Work
 from .inventory import ListedObject
 from .sources import Page
 
@@ -54,8 +56,10 @@ class Wave:
 class Driver:
     """The open lakes of a backfill, and the event loop that they run in. Made by `open_driver`."""
 
-    def __init__(self, work: Work, lakes: dict[str, Lake], loop: asyncio.AbstractEventLoop, requeue: Requeue) -> None:
-        self.lakes, self._work, self._loop, self._requeue = lakes, work, loop, requeue
+    def __init__(
+        self, work: Work, lakes: dict[str, Lake], loop: asyncio.AbstractEventLoop, source: ReturnedCaptures
+    ) -> None:
+        self.lakes, self._work, self._loop, self._source = lakes, work, loop, source
         self._sources = Sources(work.storage_options)
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -91,18 +95,19 @@ class Driver:
                 refs, ends = [], Counter()
         yield Wave(refs=tuple(refs), ends=ends)
 
-    def iterate_returned_waves(self, most: int) -> Iterator[Wave]:
-        """Yield captures that a committer returned because their files are lost, in waves of up to `most`. They are read
-        again."""
-        refs, self._requeue.refs = self._requeue.refs, []
-        for start in range(0, len(refs), most):
-            yield Wave(refs=tuple(refs[start : start + most]), ends=Counter())
+    @property
+    def restaged(self) -> OutcomeCounts:
+        """Counts of captures that committers of this process have had staged again."""
+        return self._source.restaged
 
     def drain_lakes(self) -> None:
         """Wait until every stage of the lakes is in every table. Raises `Fatal` as `Lake.drain` does."""
 
         async def drain_all() -> None:
-            await asyncio.gather(*(lake.drain() for lake in self.lakes.values()))
+            restaged = None
+            while restaged != self.restaged.ends.total():
+                restaged = self.restaged.ends.total()
+                await asyncio.gather(*(lake.drain() for lake in self.lakes.values()))
 
         self.run_coroutine(drain_all())
 
@@ -157,64 +162,68 @@ class Driver:
 @contextmanager
 def open_driver(work: Work, *, commit: bool) -> Iterator[Driver]:
     """Open the lakes; create missing lakes and tables if the settings allow it. `commit`: also run a committer."""
-    requeue = Requeue(work)
+    source = ReturnedCaptures(work)
     with running_loop() as loop:
         stack = AsyncExitStack()
 
         async def open_lakes() -> dict[str, Lake]:
-            await requeue.connect_queue(stack, needed=commit)
+            if commit:
+                await source.open(stack)
             return await stack.enter_async_context(
-                work.open_lakes(create=work.settings.create, commits=commit, source=requeue.create_capture_source)
+                work.open_lakes(create=work.settings.create, commits=commit, source=source.create_capture_source)
             )
 
         try:
             lakes = asyncio.run_coroutine_threadsafe(open_lakes(), loop).result()
-            yield Driver(work, lakes, loop, requeue)
+            yield Driver(work, lakes, loop, source)
         finally:
             asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result()
 
 
-class Requeue:
-    """Has captures read again for the committers of this process.
+class ReturnedCaptures:
+    """Gets captures read again that the committers of this process have returned because their files are lost.
 
     If the settings name the fleet's queue, the captures are announced there, because they may not belong to this backfill.
-    Otherwise this run or the next one reads them; until then they are in `refs`, with about 350 bytes for each capture.
+    Otherwise the driver stages them itself.
     """
 
     def __init__(self, work: Work) -> None:
-        self.refs: list[ObjectRef] = []
+        self.restaged = OutcomeCounts()
         self._work = work
         self._queue: Queue | None = None
+        self._stager = CaptureStager(Sources(work.storage_options), StagerConfig(threads=1, max_open=SLOTS))
 
-    async def connect_queue(self, stack: AsyncExitStack, *, needed: bool) -> None:
-        name = self._work.settings.queue
-        if not needed or name is None:
-            return
-        from pcaplake.worker.service.queue.sqs import SqsQueue
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Connect to the queue, and run a decoder thread, until the stack closes."""
+        decode_pool = self._stager.decode_pool
+        await stack.enter_async_context(run_in_background(decode_pool.run()))
+        stack.push_async_callback(decode_pool.close)
+        if (name := self._work.settings.queue) is not None:
+            from pcaplake.worker.service.queue.sqs import SqsQueue
 
-        self._queue = await SqsQueue.open(name, region=self._work.settings.region)
-        stack.push_async_callback(self._queue.close)
+            self._queue = await SqsQueue.open(name, region=self._work.settings.region)
+            stack.push_async_callback(self._queue.close)
 
     def create_capture_source(self, lake: str) -> CaptureSource:
         """The `Source` for the committer of this lake, which rebuilds lost files or has captures read again."""
         readers = self._work.create_readers()
 
-        async def announce_for_lake(captures: Sequence[Capture]) -> None:
-            await self.announce_captures(lake, captures)
+        async def announce_captures(captures: Sequence[Capture]) -> None:
+            if self._queue is not None and not self._work.has_local_ledger(lake):
+                await announce_in_queue(self._queue, lake, captures)
+            else:
+                await restage_captures(self._stager, source.lake, find_reader, captures, self._count_result)
 
         def find_reader(uri: str) -> Reader | None:
             return next(
                 (readers[route.name] for route in self._work.routes.find_routes(uri) if route.lake == lake), None
             )
 
-        return CaptureSource(Sources(self._work.storage_options), find_reader, announce_for_lake)
+        source = CaptureSource(Sources(self._work.storage_options), find_reader, announce_captures)
+        return source
 
-    async def announce_captures(self, lake: str, captures: Sequence[Capture]) -> None:
-        """Announce captures to the fleet, or keep them for this run."""
-        if self._queue is not None and not self._work.has_local_ledger(lake):
-            await announce_in_queue(self._queue, lake, captures)
-        else:
-            self.refs += [reference_from_capture(capture) for capture in captures]
+    def _count_result(self, capture: Capture, result: Result) -> None:
+        self.restaged.add_result(result)
 
 
 async def _next_page(pages: AsyncIterator[Page]) -> Page | None:

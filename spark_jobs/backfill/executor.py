@@ -116,6 +116,16 @@ class OutcomeCounts:
     failed: dict[str, str] = field(default_factory=dict)
     fatal: str | None = None
 
+    def add_result(self, result: Result) -> None:
+        """Count one capture."""
+        self.ends[_ENDS.get(result.outcome, result.outcome.value)] += 1
+        if result.capture is None or result.outcome is Staging.ALREADY_STAGED:
+            return
+        self.rows.update(result.rows)
+        self.bytes += result.capture.size
+        if result.outcome is Staging.QUARANTINED and len(self.bad) < NAMED:
+            self.bad.append(result.capture.uri)
+
     def add_counts(self, other: OutcomeCounts) -> None:
         self.ends.update(other.ends)
         self.rows.update(other.rows)
@@ -191,15 +201,9 @@ class StagingTask:
     def _count_result(self, result: Result) -> None:
         if result.outcome is Staging.STOPPED:
             raise Retryable("the decoder threads have ended")
-        self.outcome.ends[_ENDS.get(result.outcome, result.outcome.value)] += 1
         if result.why is not None:
             log.info("%s", result.why)
-        if result.capture is None or result.outcome is Staging.ALREADY_STAGED:
-            return
-        self.outcome.rows.update(result.rows)
-        self.outcome.bytes += result.capture.size
-        if result.outcome is Staging.QUARANTINED and len(self.outcome.bad) < NAMED:
-            self.outcome.bad.append(result.capture.uri)
+        self.outcome.add_result(result)
 
 
 _ENDS = {Staging.ALREADY_STAGED: "known"}

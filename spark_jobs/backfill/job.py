@@ -96,13 +96,8 @@ class Report:
     failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def unread_captures(self) -> int:
-        """Captures whose rows are missing: `failed`, and returned captures that could not be read again."""
-        return self.failed + self.returned.get("failed", 0) + self.returned.get("gone", 0)
-
-    @property
     def exit_code(self) -> int:
-        if self.unread_captures:
+        if self.failed:
             return job.FATAL
         return job.QUARANTINED if self.quarantined or self.returned.get("quarantined") else 0
 
@@ -132,7 +127,7 @@ def run(
             "create a lake of the fleet with `pcaplake setup`"
         )
     commit = options.commit or bool(local_ledger_lakes)
-    start, total, returned_total = clock(), OutcomeCounts(), OutcomeCounts()
+    start, total = clock(), OutcomeCounts()
     with open_driver(work, commit=commit) as driver:
         capture_pages = list_capture_pages(
             options.names,
@@ -143,16 +138,10 @@ def run(
         )
         for wave in driver.iterate_waves(capture_pages, options.include, options.wave):
             _stage_wave(spark, work, wave, options, total, say, driver)
-        while commit:
+        if commit:
             say("all captures are staged; waiting for the commits")
             driver.drain_lakes()
-            any_returned = False
-            for wave in driver.iterate_returned_waves(options.wave):
-                _stage_wave(spark, work, wave, options, returned_total, say, driver)
-                any_returned = True
-            if not any_returned:
-                break
-    return _build_report(work, total, returned_total, commit, clock() - start)
+    return _build_report(work, total, driver.restaged, commit, clock() - start)
 
 
 def prepare_work(settings: FleetSettings, options: Options) -> Work:
@@ -239,11 +228,11 @@ def _report_progress(context: Any, tasks: int, say: Callable[[str], None]) -> It
 
 
 def _build_report(
-    work: Work, total: OutcomeCounts, returned_total: OutcomeCounts, committed: bool, seconds_: float
+    work: Work, total: OutcomeCounts, restaged: OutcomeCounts, committed: bool, seconds_: float
 ) -> Report:
     ends, every = total.ends, OutcomeCounts()
     every.add_counts(total)
-    every.add_counts(returned_total)
+    every.add_counts(restaged)
     return Report(
         lakes=work.routes.lake_uris,
         captures=ends.total(),
@@ -260,7 +249,7 @@ def _build_report(
         rows=dict(sorted(every.rows.items())),
         bytes=every.bytes,
         seconds=round(seconds_, 3),
-        returned=dict(sorted(returned_total.ends.items())),
+        returned=dict(sorted(restaged.ends.items())),
         bad=tuple(every.bad),
         failures=dict(every.failed),
     )

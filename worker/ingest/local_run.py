@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pcaplake.parser import Summary
-from pcaplake.worker.captures.objects import Unavailable
 from pcaplake.worker.captures.range_reader import FetchConfig
 from pcaplake.worker.captures.source import ObjectRef, Sources, reference_from_capture
 from pcaplake.worker.errors import Fatal, Retryable
@@ -24,6 +23,7 @@ from pcaplake.worker.lake.staging.window import MAX_CAPTURES
 
 from .pipeline import QUARANTINED, Reader
 from .rebuild_files import CaptureSource
+from .restage import is_lake_failure, restage_captures
 from .stager import CaptureStager, Outcome, Request, Result, StagerConfig
 
 ATTEMPTS = 2  # of a capture that cannot be read
@@ -64,13 +64,13 @@ class Ingest:
         self._stager = CaptureStager(
             sources, StagerConfig(threads=threads, fetch_config=fetch_config, max_open=OPEN_CAPTURES * threads)
         )
-        self.source = CaptureSource(sources, lambda uri: reader, self._replay_captures, fetch_config=fetch_config)
+        self.source = CaptureSource(sources, lambda uri: reader, self._restage_captures, fetch_config=fetch_config)
         self._waiting: deque[ObjectRef] = deque()
         self._attempts: Counter[str] = Counter()
         self._contents: dict[str, str] = {}  # uri -> capture_id of captures that are in the lake and not quarantined
         self._read_uris: set[str] = set()
         self._lake_failed_at: float | None = None
-        self._replayed = False  # did `_replay_captures` stage something since the lake was last drained?
+        self._restaged = False  # did `_restage_captures` stage something since the lake was last drained?
         self._lake: Lake
 
     def stop(self) -> None:
@@ -120,9 +120,9 @@ class Ingest:
 
     async def _drain_until_settled(self) -> None:
         """Drain the lake, until the committer has had no more captures read again meanwhile."""
-        self._replayed = True
-        while self._replayed:
-            self._replayed = False
+        self._restaged = True
+        while self._restaged:
+            self._restaged = False
             await self._lake.drain()
 
     def _reason_not_to_replace(self) -> str:
@@ -182,7 +182,7 @@ class Ingest:
                 self._count_result(ref, result)
                 done = True
         except Exception as error:
-            if not _is_lake_failure(error):
+            if not is_lake_failure(error):
                 done = self._count_failure(ref, error)
             elif isinstance(error, Retryable):
                 self._waiting.appendleft(ref)
@@ -238,55 +238,15 @@ class Ingest:
             self.tally.faults.update(summary.faults)
 
     # -- captures that the committer needs again ------------------------------------------------------------------
-    async def _replay_captures(self, captures: Sequence[Capture]) -> None:
-        """Read captures again and stage them. Afterwards no batch names them any more, so an interrupt lets this finish.
+    async def _restage_captures(self, captures: Sequence[Capture]) -> None:
+        """Stage captures again. An interrupt lets this finish."""
+        await restage_captures(
+            self._stager, self._lake, lambda uri: self._reader, captures, self._count_restaged_capture
+        )
 
-        They are not read again when an overwrite begins meanwhile, because it replaces their rows. Raises Retryable if a
-        capture cannot be read: head stays before the batch that returns it, and the next committer asks for it again.
-        """
-        generation = self._lake.generation
-        failed: dict[str, str] = {}
-
-        async def replay_capture(capture: Capture) -> None:
-            request = Request(
-                lake=self._lake,
-                reader=self._reader,
-                ref=reference_from_capture(capture),
-                first=True,
-                wanted=lambda: self._lake.generation == generation,
-            )
-            try:
-                result = await self._stager.stage_capture(request)
-                if result.why is not None:
-                    raise result.why
-            except Exception as error:
-                if _is_lake_failure(error):
-                    raise
-                failed[capture.uri] = str(error) or repr(error)
-                return
-            if result.outcome is Outcome.STOPPED:
-                if request.wanted():
-                    raise Retryable(f"{capture.uri} must be read again, but the run ends")
-                return
-            self._replayed = True
-            self.tally.total += 1
-            self.tally.total_bytes += capture.size
-            self.tally.read_bytes += capture.size
-            self._count_result(request.ref, result)
-
-        ends = await asyncio.gather(*(replay_capture(capture) for capture in captures), return_exceptions=True)
-        for end in ends:
-            if end is not None:
-                raise end
-        if failed:
-            raise Retryable(
-                f"the lake lost the rows of {len(failed):,} captures before they were committed, and cannot read these "
-                f"captures again: {'; '.join(f'{uri}: {why}' for uri, why in failed.items())}. Put each back with the "
-                "content that it had; the next run reads it. If one is gone for good, `pcaplake doctor` says how to go on "
-                "without it"
-            )
-
-
-def _is_lake_failure(error: Exception) -> bool:
-    """Is it an error of the lake? All others are errors of one capture, and must not stop the other captures."""
-    return isinstance(error, Fatal) or (isinstance(error, Retryable) and not isinstance(error, Unavailable))
+    def _count_restaged_capture(self, capture: Capture, result: Result) -> None:
+        self._restaged = True
+        self.tally.total += 1
+        self.tally.total_bytes += capture.size
+        self.tally.read_bytes += capture.size
+        self._count_result(reference_from_capture(capture), result)

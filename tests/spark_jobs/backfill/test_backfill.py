@@ -14,9 +14,9 @@ import pickle
 import signal
 import sqlite3
 import time
-import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,15 @@ from hypothesis import strategies as st
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.backfill import job as backfill
-from pcaplake.spark_jobs.backfill.driver import Driver, Requeue, balance_by_size, open_driver
+from pcaplake.spark_jobs.backfill.driver import Driver, ReturnedCaptures, balance_by_size, open_driver
 from pcaplake.spark_jobs.backfill.executor import OutcomeCounts, Work, stage_captures
 from pcaplake.spark_jobs.backfill.inventory import ListedObject, read_inventory
 from pcaplake.spark_jobs.backfill.job import Options, prepare_work, run
 from pcaplake.spark_jobs.backfill.sources import list_capture_pages
-from pcaplake.worker.captures.source import ObjectRef, Sources, local_reference
+from pcaplake.worker.captures.source import LocalFile, ObjectRef, Sources, local_reference
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
-from pcaplake.worker.errors import Fatal
+from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.service.notification import parse_notification
@@ -164,17 +164,23 @@ def _waves(
 
 
 def test_what_a_committer_gives_back_is_read_again(tmp_path: Path) -> None:
-    """A stage whose file is lost before it is committed: its captures come back to the driver."""
+    """A stage whose file is lost before it is committed: the driver stages its captures before the committer continues."""
     refs = make(tmp_path / "in", 2)
     work = work_of(tmp_path / "lake", tmp_path / "in")
     with open_driver(work, commit=False) as driver:
+        stack = AsyncExitStack()
+        driver.run_coroutine(driver._source.open(stack))
         stage_captures(work, refs)
         lake = driver.lakes[work.routes.lake_uris[0]]
         captures = driver.run_coroutine(_captures(lake))
+        ids = {capture.capture_id for capture in captures}
+        driver.run_coroutine(lake.ledger.forget_captures(0, ids))
         driver.run_coroutine(lake.source.replay_captures(captures))
-        waves = [[ref.uri for ref in wave.refs] for wave in driver.iterate_returned_waves(1)]
-        assert waves == [[one.uri] for one in captures], "as large as the others"
-        assert not list(driver.iterate_returned_waves(1))
+        assert driver.run_coroutine(lake.find_captures(ids)).keys() == ids
+        assert (driver.restaged.ends, driver.restaged.rows["can_frames"]) == ({"staged": 2}, 40)
+        with pytest.raises(Retryable, match=r"cannot read these captures again: .*has another content now"):
+            driver.run_coroutine(lake.source.replay_captures([replace(captures[0], etag="1")]))
+        driver.run_coroutine(stack.aclose())
         (add,) = driver.run_coroutine(lake.source.rebuild_files("can_frames", captures))
         assert json.loads(add.stats)["numRecords"] == 40
         first = Path(refs[0].uri.removeprefix("file://"))
@@ -192,34 +198,12 @@ def test_the_message_of_what_a_committer_gives_back_names_the_lake() -> None:
         async def send(self, bodies: Sequence[str]) -> None:
             sent.extend(bodies)
 
-    again = Requeue(work_of("memory:///lake", "s3://raw/a.pcap"))
+    again = ReturnedCaptures(work_of("memory:///lake", "s3://raw/a.pcap"))
     again._queue = Sends()  # type: ignore[assignment]
     one = Capture(capture_id="1", uri="s3://raw/a.pcap", etag="e", size=1)
-    asyncio.run(again.announce_captures("memory:///lake", [one]))
+    asyncio.run(again.create_capture_source("memory:///lake").replay_captures([one]))
     (body,) = sent
     assert [ref.owed_to for ref in parse_notification(body).objects] == ["memory:///lake"]
-
-
-def test_what_waits_to_be_read_again_is_small() -> None:
-    """Without a queue the driver holds it: a million captures must not fill a machine."""
-    again = Requeue(work_of("memory:///lake", "s3://raw/a.pcap"))
-
-    def some(count: int) -> list[Capture]:
-        name = "s3://raw-captures/vehicles/2026-09-21/vehicle-00{0:05d}/drive-{0:09d}.pcapng.zst"
-        return [
-            Capture(capture_id=f"{one:032x}", uri=name.format(one), etag=f"{one:032x}", size=one)
-            for one in range(count)
-        ]
-
-    asyncio.run(again.announce_captures("memory:///lake", some(10)))
-    tracemalloc.start()
-    try:
-        asyncio.run(again.announce_captures("memory:///lake", some(10_000)))
-        held = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    assert len(again.refs) == 10_010
-    assert held / 10_000 < 500
 
 
 async def _captures(lake: Any) -> Any:
@@ -370,15 +354,17 @@ def test_a_local_lake(spark: Any, tmp_path: Path) -> None:
 
 def test_a_capture_that_comes_back_is_counted_once(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in the tables by then is told of, and no capture of its own."""
-    make(tmp_path / "in", 3)
-    drain, told = Driver.drain_lakes, list[ObjectRef]()
+    refs = make(tmp_path / "in", 3)
+    drain = Driver.drain_lakes
 
     def lost(driver: Driver) -> None:
+        (lake,) = driver.lakes.values()
+        captures = []
+        for ref in refs[:2]:
+            with LocalFile(ref.uri) as file:
+                captures.append(file.identify_capture())
+        driver.run_coroutine(lake.source.replay_captures(captures))
         drain(driver)
-        if not told:
-            again = [replace(ref, explicit=True) for ref in make(tmp_path / "in", 2)]
-            driver._requeue.refs += again
-            told.extend(again)
 
     monkeypatch.setattr(Driver, "drain_lakes", lost)
     done = run(spark, str(tmp_path / "lake"), Options(names=(str(tmp_path / "in"),)))
@@ -513,9 +499,9 @@ def test_the_report_counts_everything() -> None:
     ends = {"known": 1, "staged": 2, "quarantined": 3, "gone": 4, "ignored": 5, "nowhere": 6, "failed": 7}
     total = backfills.outcome(ends={**ends, "filtered": 8, "archived": 9})
     work = work_of("lake", "x")
-    back = backfills.outcome(ends={"staged": 10, "failed": 11})
+    back = backfills.outcome(ends={"staged": 10})
     report = backfill._build_report(work, total, back, False, 1.0)
     assert report.captures == sum(range(1, 10))
     assert (report.skipped, report.staged, report.quarantined) == (1, 5, 3)
-    assert (report.failed, report.unread_captures, report.returned) == (7, 18, {"staged": 10, "failed": 11})
+    assert (report.failed, report.returned) == (7, {"staged": 10})
     assert set(report.rows) <= set(TABLES)
