@@ -231,7 +231,7 @@ def test_what_cannot_be_done_now_is_retryable_and_did_not_happen(table: str, lak
 def test_a_transaction_that_is_never_right_is_fatal(table: str, lake_id: str) -> None:
     async def story(client: DynamoClient) -> None:
         endless = replace(capture("a"), uri="x" * 500_000)
-        with pytest.raises(Fatal, match="error in pcaplake"):
+        with pytest.raises(Fatal, match="or this is a bug in pcaplake"):
             await ledger_of(client, lake_id).put_stage_if_absent(replace(stage("s1", "a"), captures=(endless,)))
         refusing = Faulty(client, at=0, kind="invalid")
         with pytest.raises(Fatal, match=r"ValidationError.*report it"):

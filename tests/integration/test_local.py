@@ -28,8 +28,8 @@ ANOTHER_LOOPBACK = "127.0.0.2"  # a server that listens on every interface answe
 HOLD = """
 import sys
 from pathlib import Path
-from tools.local.stack import Stack
-stack = Stack("ministack", port=int(sys.argv[1]), state=Path(sys.argv[2]), run=Path(sys.argv[3]), tethered=True)
+from tools.local.stack import EngineStack
+stack = EngineStack("ministack", port=int(sys.argv[1]), state=Path(sys.argv[2]), run=Path(sys.argv[3]), tethered=True)
 stack.start()
 print("up", flush=True)
 sys.stdin.read()

@@ -34,7 +34,7 @@ from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.ledger import CaptureItem
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.meter import SILENT, Meter
-from pcaplake.worker.telemetry.logs import bind_log_context
+from pcaplake.worker.telemetry.log_context import bind_log_context
 from pcaplake.worker.telemetry.traces import span
 
 from .decode_pool import DecodePool, End, Job

@@ -24,7 +24,7 @@ from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.retry import backoff
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.queue.heartbeat import CAP, Heartbeats
-from pcaplake.worker.telemetry.logs import bind_log_context
+from pcaplake.worker.telemetry.log_context import bind_log_context
 from pcaplake.worker.telemetry.traces import span
 
 from .message_stager import MessageStager, Returned

@@ -15,17 +15,11 @@ import structlog
 
 from pcaplake.worker.plain_text import to_json, visible
 
+from .log_context import log_context
+
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CHATTY = ("aiobotocore", "aiohttp", "asyncio", "botocore", "opentelemetry", "urllib3")
 """Loggers that log every request with its signature at levels below `warning`."""
-
-
-def bind_log_context(**ids: str) -> None:
-    """Add these ids to all later log records of this task and of the tasks that it starts.
-
-    A thread of an executor has its own context; `asyncio.to_thread` passes the task's context on.
-    """
-    structlog.contextvars.bind_contextvars(**ids)
 
 
 @contextmanager
@@ -55,6 +49,12 @@ def configured_logging(
             logging.getLogger(name).setLevel(old)
 
 
+def _add_log_context(
+    logger: structlog.typing.WrappedLogger, method: str, event_dict: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    return {**log_context(), **event_dict}
+
+
 def _escape_log_values(
     logger: structlog.typing.WrappedLogger, method: str, event_dict: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
@@ -67,7 +67,7 @@ def _escape_log_values(
 
 def _create_formatter(format: str, *, colors: bool) -> logging.Formatter:
     about: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+        _add_log_context,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),

@@ -22,14 +22,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
-from structlog.contextvars import bound_contextvars
 
 from pcaplake.parser.engine.decoder import TOO_MANY_DATES
 from pcaplake.parser.engine.kernels.encoding import FAULTS
 from pcaplake.parser.engine.objects import TOO_MUCH_REPEATED
 from pcaplake.worker.config.settings import read_traces_endpoint
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.telemetry import logs
+from pcaplake.worker.telemetry import log_context, logs
 from pcaplake.worker.telemetry.loop import INTERVAL, LoopDelay
 from pcaplake.worker.telemetry.metrics import METRICS, render_markdown
 from pcaplake.worker.telemetry.prometheus import PrometheusMeter
@@ -264,10 +263,19 @@ def logged(format: Any, level: Any, say: Callable[[], None]) -> str:
     return stream.getvalue()
 
 
+@contextmanager
+def bound_log_context(**ids: str) -> Iterator[None]:
+    token = log_context._IDS.set({**log_context.log_context(), **ids})
+    try:
+        yield
+    finally:
+        log_context._IDS.reset(token)
+
+
 def test_a_line_is_json_with_its_ids() -> None:
     def say() -> None:
-        with bound_contextvars(message_id="m1"):
-            with bound_contextvars(capture_id="c1"):
+        with bound_log_context(message_id="m1"):
+            with bound_log_context(capture_id="c1"):
                 log.info("read %d rows of %s", 3, "drive/ä b\n.pcap", extra={"lake": "s3://lake"})
             log.warning("more")
         log.warning("nobody's")
@@ -290,7 +298,7 @@ def test_a_line_is_json_with_its_ids() -> None:
 def test_tasks_keep_their_ids_apart() -> None:
     def say() -> None:
         async def work(number: int, others: asyncio.Barrier) -> None:
-            logs.bind_log_context(message_id=f"m{number}")
+            log_context.bind_log_context(message_id=f"m{number}")
             await others.wait()
             log.info("work %d", number)
             await asyncio.to_thread(log.info, "work %d", number)
@@ -338,7 +346,7 @@ def test_a_traceback_has_no_locals(format: str) -> None:
 
 def test_text_is_for_people() -> None:
     def say() -> None:
-        with bound_contextvars(message_id="m1"):
+        with bound_log_context(message_id="m1"):
             log.info("read %d rows", 3)
 
     (line,) = logged("text", "info", say).splitlines()
