@@ -8,8 +8,7 @@ KERNELS := $(wildcard parser/*.py parser/*/*.py parser/*/*/*.py worker/lake/parq
 JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom.xml spark_jobs/logstore/pom.xml
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
-# more processes than two cores: for half of the time, tests wait for services, JVMs and processes that they start
-PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadscope
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadscope
 LONG := $(BIN)/pytest -o faulthandler_timeout=0
 UPGRADE ?= --upgrade
 VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' worker/__init__.py)
