@@ -59,8 +59,8 @@ class ByModule(LoadScopeScheduling):
         return ended
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:
-    return ByModule(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule | None:
+    return ByModule(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def kind_of(item: pytest.Item) -> str:
