@@ -137,7 +137,7 @@ class Ingest:
 
     # -- captures to read -----------------------------------------------------------------------------------------
     async def _stage_waiting_captures(self) -> None:
-        """Enough tasks to fill two windows for each thread, because a task waits until its capture is staged."""
+        """Stage all captures that wait, in tasks. Each task waits for its window: enough tasks fill two windows a thread."""
         tasks = min(self._threads * 2 * (MAX_CAPTURES + OPEN_CAPTURES), len(self._waiting))
         async with asyncio.TaskGroup() as group:
             committer = group.create_task(self._watch_committer())
@@ -205,10 +205,12 @@ class Ingest:
     async def _wait_after_lake_failure(self, error: Retryable) -> None:
         """Wait before the next attempt. Raises Fatal if nothing could be written for `commit_timeout`."""
         now = time.monotonic()
+        is_first = self._lake_failed_at is None
         self._lake_failed_at = self._lake_failed_at or now
         if isinstance(error, LedgerTimeout) or now - self._lake_failed_at > self._lake.lake_config.commit_timeout:
             raise Fatal(f"the lake cannot be written: {error}") from error
-        log.warning("%s; trying again", error)
+        if is_first:  # one warning for each outage, not for each capture of a window
+            log.warning("%s; trying again", error)
         await asyncio.sleep(1.0)
 
     def _count_result(self, ref: ObjectRef, result: Result) -> None:
