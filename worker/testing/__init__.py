@@ -1,1 +1,0 @@
-"""In-memory adapters of the ports (store, ledger, queue, lock table), with named points where tests inject faults."""
