@@ -35,6 +35,7 @@ RUN python needed.py --only setuptools > build.txt \
     && pip install --no-cache-dir --require-hashes -r build.txt
 COPY README.md LICENSE ./
 COPY src src
+COPY docs docs
 COPY parser parser
 COPY worker worker
 COPY spark_jobs spark_jobs

@@ -121,6 +121,7 @@ local-down: ## stop these services and delete their data
 docs: setup ## generate the pages and chart files that come from the code
 	$(BIN)/python -m pcaplake.worker.config.service_settings > docs/settings.md
 	$(BIN)/python -m pcaplake.worker.telemetry.metrics > docs/metrics.md
+	$(BIN)/python -m tools.data_dictionary > docs/tables.md
 	$(BIN)/python -m tools.chart
 
 images: ## build both container images with docker buildx (REGISTRY=host/path, PUSH=--push, PLATFORMS=linux/amd64,linux/arm64)
@@ -136,7 +137,7 @@ release-check: setup ## check that all files state the version of worker/__init_
 lock: ## pin all dependencies again, with hashes (UPGRADE= keeps pins that are still valid)
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet uv
-	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra otel --extra spark --extra cluster --extra dev --generate-hashes --no-header \
+	build/lock/bin/uv pip compile --quiet pyproject.toml --extra aws --extra otel --extra spark --extra cluster --extra dev --generate-hashes --no-strip-extras --no-header \
 		--no-emit-index-url --python-version 3.11 $(UPGRADE) --output-file requirements.lock
 
 clean: ## delete all build products and demo data, but not your lakes and captures
