@@ -3,17 +3,41 @@
 from pcaplake.parser import open_capture
 with open_capture("drive.pcapng", "can_frames") as capture:
     table = capture.read()
+
+Names are imported on first use, because the decoder takes half a second to load and what only needs a schema does not need it.
 """
 
 from __future__ import annotations
 
-from pcaplake.parser.capture.reader import Capture, ReadOptions, Summary, is_capture, open_capture
-from pcaplake.parser.capture.state import Interface, Region
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from .errors import CannotCompile, CaptureError, ParserError, ProfileError
-from .profile import Profile
-from .schemas import TABLES, TableSpec
+if TYPE_CHECKING:
+    from pcaplake.parser.capture.reader import Capture, ReadOptions, Summary, open_capture
+    from pcaplake.parser.capture.recognition import is_capture
+    from pcaplake.parser.capture.state import Interface, Region, SectionHeader
 
+    from .errors import CannotCompile, CaptureError, ParserError, ProfileError
+    from .profile import Profile
+    from .schemas import TABLES, TableSpec
+
+_MODULES = {
+    "TABLES": "schemas",
+    "CannotCompile": "errors",
+    "Capture": "capture.reader",
+    "CaptureError": "errors",
+    "Interface": "capture.state",
+    "ParserError": "errors",
+    "Profile": "profile",
+    "ProfileError": "errors",
+    "ReadOptions": "capture.reader",
+    "Region": "capture.state",
+    "SectionHeader": "capture.state",
+    "Summary": "capture.reader",
+    "TableSpec": "schemas",
+    "is_capture": "capture.recognition",
+    "open_capture": "capture.reader",
+}
 __all__ = [
     "TABLES",
     "CannotCompile",
@@ -25,8 +49,19 @@ __all__ = [
     "ProfileError",
     "ReadOptions",
     "Region",
+    "SectionHeader",
     "Summary",
     "TableSpec",
     "is_capture",
     "open_capture",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

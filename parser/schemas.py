@@ -2,7 +2,8 @@
 
 Column order is keys, then identifiers, then payloads, because Delta keeps statistics for the first 32 leaf columns.
 `nullable=False` means that a value is never missing, so the Parquet files have no definition levels for the column. The
-Delta schema declares every column nullable, so that later versions can write nulls.
+Delta schema declares every column nullable, so that later versions can write nulls. Each field has its description as
+metadata `comment`, which becomes the column's comment in the Delta table.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+
+from .descriptions import describe_column
 
 INT16, INT32, INT64, BOOL = pa.int16(), pa.int32(), pa.int64(), pa.bool_()
 STRING, BINARY, DATE = pa.string(), pa.binary(), pa.date32()
@@ -64,7 +67,9 @@ COUNTS = pa.map_(STRING, INT64)
 
 
 def _define_table(name: str, *fields: list[pa.Field], key: tuple[str, ...] | None = None) -> TableSpec:
-    schema = pa.schema([field for group in fields for field in group])
+    schema = pa.schema(
+        [field.with_metadata({"comment": describe_column(name, field.name)}) for group in fields for field in group]
+    )
     return TableSpec(name=name, schema=schema) if key is None else TableSpec(name=name, schema=schema, key=key)
 
 

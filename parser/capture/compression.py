@@ -14,8 +14,6 @@ from typing import Any, BinaryIO
 import lz4.frame
 import zstandard
 
-from pcaplake.parser.errors import CaptureError
-
 GZIP, ZSTD, LZ4 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"
 SKIPPABLE = 0x184D2A50  # the first of 16 magic numbers of frames without data, the same in Zstandard and LZ4
 _BROKEN = (EOFError, zlib.error, zstandard.ZstdError, RuntimeError)
@@ -225,11 +223,3 @@ class DecompressedStream:
         n = min(len(self._part), len(out))
         out[:n], self._part = self._part[:n], self._part[n:]
         return n
-
-
-def require_capture_bytes(head: bytes, broken: str | None) -> None:
-    """Raise `CaptureError` if `head`, the first bytes, is empty. `broken`: why the stream ended early, or None."""
-    if not head and broken is not None:
-        raise CaptureError("broken_compression", broken)
-    if not head:
-        raise CaptureError("empty", "the file has no bytes")

@@ -7,6 +7,7 @@ impossible length. Because a block has its length at both ends, the next complet
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from pcaplake.parser.engine.kernels import block_search, encoding
 from pcaplake.parser.errors import CaptureError
 from pcaplake.parser.protocols import containers
 
-from .state import RAW_BYTES, CaptureState, Interface, Steps
+from .state import RAW_BYTES, CaptureState, Interface, SectionHeader, Steps
 
 MAGIC = b"\x0a\x0d\x0d\x0a"  # a section header, the same in both byte orders
 BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 BLOCK_LEAST, INTERFACE_LEAST = 12, 20  # bytes
+SECTION_OPTIONS, INTERFACE_OPTIONS = 24, 16  # bytes before the options of these blocks
 MICROSECONDS = 6  # if_tsresol of an interface that does not state it
 # block types accepted after garbage: packets, interfaces, names, statistics, journal, secrets, custom (copied or not)
 KNOWN_BLOCKS = np.array([containers.SECTION_HEADER, 1, 2, 3, 4, 5, 6, 9, 10, 0xBAD, 0x40000BAD], np.int64)
@@ -27,6 +29,8 @@ SECTION_HEADERS = KNOWN_BLOCKS[:1]
 LONG_BLOCKS = (4, 5, 9, 10, 0xBAD, 0x40000BAD)  # may be longer than any packet, and are then skipped
 MAX_INTERFACES = 1 << 16  # of a capture
 LONGEST_NAME = 256  # characters kept of an interface's name; a batch may repeat it in every row
+LONGEST_TEXT = 1024  # characters kept of a text of a section or an interface
+MAX_SECTIONS, MAX_COMMENTS = 64, 16  # section headers whose texts are kept, and comments of each
 NOT_WHOLE, GARBAGE = 0, -1  # instead of the length of a block
 
 
@@ -39,6 +43,20 @@ def _find_next_block(buffer: Any, start: int, until: int, end: int, order: str, 
 
 def _is_section_header(buffer: Any, position: int) -> bool:
     return int(struct.unpack_from("<I", buffer, position)[0]) == containers.SECTION_HEADER
+
+
+def _read_options(buffer: Any, at: int, limit: int, order: str) -> Iterator[tuple[int, bytes]]:
+    """Code and value of each option in buffer[at:limit], until the end mark or an option that does not fit."""
+    while at + 4 <= limit:
+        code, size = struct.unpack_from(order + "HH", buffer, at)
+        if code == 0 or at + 4 + size > limit:
+            return
+        yield code, buffer[at + 4 : at + 4 + size].tobytes()
+        at += 4 + (size + 3 & -4)
+
+
+def _decode_text(value: bytes) -> str | None:
+    return value.rstrip(b"\0").decode("utf-8", "replace")[:LONGEST_TEXT] or None
 
 
 class PcapngReader:
@@ -197,31 +215,39 @@ class PcapngReader:
         if is_section and struct.unpack_from(order + "I", buffer, position + length - 4)[0] != length:
             self.decoder.record_file_fault("block", "bad_length", self.state.base + position)
         if is_section:
-            self._begin_section(order)
+            self._begin_section(order, buffer, position + SECTION_OPTIONS, position + length - 4)
         elif self.sections == 0:
             return GARBAGE
         else:
             self._read_interface_description(buffer, position, position + length - 4)
         return int(length)
 
-    def _begin_section(self, order: str) -> None:
-        """Start a new section, which numbers its interfaces from 0."""
+    def _begin_section(self, order: str, buffer: Any, options: int, limit: int) -> None:
+        """Start a new section, which numbers its interfaces from 0. Its options are in buffer[options:limit]."""
         for number in range(int(self.decoder.state[encoding.INTERFACES])):
             self.decoder.claim_interface_link_type(number, None)
         self.order, self.sections = order, self.sections + 1
         self.first_interface = len(self.state.interfaces)
         self.decoder.state[encoding.INTERFACES] = 0
+        if len(self.state.section_headers) < MAX_SECTIONS:
+            found = list(_read_options(buffer, options, limit, order))
+            texts = {code: _decode_text(value) for code, value in reversed(found)}
+            comments = [_decode_text(value) or "" for code, value in found if code == containers.COMMENT]
+            header = SectionHeader(
+                hardware=texts.get(containers.SHB_HARDWARE),
+                os=texts.get(containers.SHB_OS),
+                application=texts.get(containers.SHB_APPLICATION),
+                comments=tuple(comments[:MAX_COMMENTS]),
+            )
+            self.state.section_headers.append(header)
 
     def _read_interface_description(self, buffer: Any, position: int, limit: int) -> None:
         """Read the interface description at `position`; its options end before `limit`."""
         link_type, _, snaplen = struct.unpack_from(self.order + "HHI", buffer, position + 8)
         name, resolution, offset, fcs = None, MICROSECONDS, 0, 0
-        option = position + 16
-        while option + 4 <= limit:
-            code, size = struct.unpack_from(self.order + "HH", buffer, option)
-            value = buffer[option + 4 : option + 4 + size].tobytes()
-            if code == 0 or option + 4 + size > limit:
-                break
+        texts: dict[int, str | None] = {}
+        for code, value in _read_options(buffer, position + INTERFACE_OPTIONS, limit, self.order):
+            size = len(value)
             if code == containers.IF_NAME:
                 name = self._decode_interface_name(value, position)
             elif code == containers.TSRESOL and size == 1:
@@ -230,7 +256,8 @@ class PcapngReader:
                 (offset,) = struct.unpack(self.order + "q", value)
             elif code == containers.IF_FCSLEN and size == 1:
                 fcs = value[0]
-            option += 4 + (size + 3 & -4)
+            elif code in (containers.IF_DESCRIPTION, containers.IF_OS, containers.IF_HARDWARE):
+                texts[code] = _decode_text(value[:LONGEST_NAME])
         number = len(self.state.interfaces) - self.first_interface
         buses = self.state.interface_buses
         interface = Interface(
@@ -242,6 +269,9 @@ class PcapngReader:
             fcs=fcs,
             bus=(buses.get(name) or name) if name is not None else buses.get(str(number)),
             offset=offset,
+            description=texts.get(containers.IF_DESCRIPTION),
+            os=texts.get(containers.IF_OS),
+            hardware=texts.get(containers.IF_HARDWARE),
         )
         self._add_interface(interface, position)
 

@@ -23,14 +23,14 @@ from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.program import Program
 from pcaplake.parser.engine.texts import Formatter
-from pcaplake.parser.errors import CaptureError
 from pcaplake.parser.profile import Profile
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.parser.schemas import TABLES
 
 from . import pcap, pcapng
-from .compression import DecompressedStream, require_capture_bytes
-from .state import CaptureState, Interface, Region, Steps
+from .compression import DecompressedStream
+from .recognition import reason_not_a_capture
+from .state import CaptureState, Interface, Region, SectionHeader, Steps
 
 Batches = Iterator[tuple[str, pa.RecordBatch]]
 NOT_DECODED = ("captures", "quarantine")  # tables that the worker writes, not from packets
@@ -49,6 +49,7 @@ class Summary:
     truncated              the file ends inside a record, a block or a compressed stream
     faults, rows           number of faults by reason, of rows by table
     regions                the first 64 regions that cannot be read
+    section_headers        what the first 64 sections of a pcapng file say of their origin
     """
 
     format: str
@@ -64,6 +65,7 @@ class Summary:
     faults: Mapping[str, int]
     rows: Mapping[str, int]
     regions: tuple[Region, ...]
+    section_headers: tuple[SectionHeader, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class ReadOptions:
     vehicle_id           value of the key column; by default what the profile finds in the URI
     chunk_bytes          bytes to read at once, at least 1 MiB
     batch_rows           rows of a batch
+    number_interfaces    the column `interface` has the interface's number in the capture instead of its name
     """
 
     uri: str | None = None
@@ -82,6 +85,7 @@ class ReadOptions:
     vehicle_id: str | None = None
     chunk_bytes: int = 8 << 20
     batch_rows: int = 131_072
+    number_interfaces: bool = False
 
 
 DEFAULT_OPTIONS = ReadOptions()
@@ -135,7 +139,11 @@ class Capture:
         program = compiled_program(profile, [table for table in tables if table != "faults"], raw=raw)
         formatters: dict[str, Formatter] = {
             "interface": lambda high, low: self.interfaces[low].bus or "",
-            "interface_names": lambda high, low: self.interfaces[low].name or str(self.interfaces[low].id),
+            "interface_names": (
+                (lambda high, low: str(low))
+                if options.number_interfaces
+                else (lambda high, low: self.interfaces[low].name or str(self.interfaces[low].id))
+            ),
             "tecmp": lambda high, low: profile.tecmp_buses.get(low, str(low)),
         }
         names = {"capture_id": options.capture_id, "vehicle_id": options.vehicle_id}
@@ -148,14 +156,12 @@ class Capture:
         self.format = self._reader.format
 
     def _create_format_reader(self) -> pcap.PcapReader | pcapng.PcapngReader:
-        require_capture_bytes(self._head, self._stream.broken)
         magic = self._head[:4]
         if magic == pcapng.MAGIC:
             return pcapng.PcapngReader(self._state, self._head)
         if magic in pcap.MAGICS:
             return pcap.PcapReader(self._state, self._head)
-        hint = self._stream.broken or "captures are pcap or pcapng, optionally compressed with gzip, zstd or lz4"
-        raise CaptureError("unknown_format", f"it starts with {magic.hex()}; {hint}")
+        raise reason_not_a_capture(self._head, self._stream)
 
     # -- reading --------------------------------------------------------------------------------------------------
     def batches(self) -> Batches:
@@ -222,9 +228,10 @@ class Capture:
             first_ts_ns=decoder.first_ns,
             last_ts_ns=decoder.last_ns,
             truncated=self._state.truncated,
-            faults=dict(decoder.faults),
+            faults=dict(decoder.faults.by_reason),
             rows=dict(decoder.rows),
             regions=tuple(self._state.regions),
+            section_headers=tuple(self._state.section_headers),
         )
 
     def reader(self) -> pa.RecordBatchReader:
@@ -262,13 +269,6 @@ def _columns_to_decode(table: str, columns: Sequence[str] | None, *, timed: bool
     if unknown := [column for column in columns if column not in known]:
         raise ValueError(f"{table} has no column {unknown[0]!r}; it has {', '.join(known)}")
     return [column for column in known if column in columns or (timed and column == "ts_ns")]
-
-
-def is_capture(file: BinaryIO) -> bool:
-    """Whether the first four bytes, after decompression, are those of pcap or pcapng. Advances the file."""
-    head = bytearray(4)
-    DecompressedStream(file).fill_buffer(memoryview(head))
-    return bytes(head) in (pcapng.MAGIC, *pcap.MAGICS)
 
 
 def open_capture(

@@ -29,6 +29,7 @@ class Interface:
     fcs          length of the frame check sequence as the file states it, 0 for none
     bus          name of the bus from the profile, or the interface's own name
     offset       seconds to add to each timestamp (if_tsoffset)
+    description, os, hardware   what the file says of the interface
     """
 
     id: int
@@ -39,6 +40,9 @@ class Interface:
     fcs: int
     bus: str | None
     offset: int = 0
+    description: str | None = None
+    os: str | None = None
+    hardware: str | None = None
 
     @property
     def resolution_ns(self) -> str:
@@ -67,6 +71,16 @@ class Interface:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SectionHeader:
+    """What the section header of a pcapng file says of the machine and the application that wrote it."""
+
+    hardware: str | None
+    os: str | None
+    application: str | None
+    comments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """Bytes that cannot be read: offset and length in the decompressed capture (-1: to its end), and the first 4 KB."""
 
@@ -85,6 +99,7 @@ class CaptureState:
         self.base = base  # offset of the buffer in the decompressed capture
         self.truncated = False
         self.regions: list[Region] = []
+        self.section_headers: list[SectionHeader] = []
 
     def record_truncation(self, position: int, end: int) -> None:
         """The file ends inside the record at `position` of the buffer, which is filled up to `end`."""

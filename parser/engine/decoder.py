@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcaplake.parser.schemas import FAULTS, TABLES
+from pcaplake.parser.schemas import TABLES
 
 from .batch import NO_DAY, BatchBuilder, Layout, Morsel
+from .faults import FaultRows
 from .kernels import encoding, key_columns, walk
 from .layer import INTERFACE, LINKTYPE, Layer
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
@@ -27,7 +28,6 @@ DAY_NS = 86_400 * encoding.BILLION
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
 MAX_BATCH_BYTES = 24 << 20  # of payloads and messages; a batch with more is finished before it is full
-FAULT_ROWS, FAULT_PARTS = 65_536, 4096  # limits of a batch of faults; a part is the faults of one morsel
 FIRST_ROWS = 16_384  # rows of a table's first batch; later ones have batch_rows
 
 
@@ -103,12 +103,9 @@ class Decoder:
         self.bytes = 0  # captured lengths of these packets
         self.first_ns: int | None = None
         self.last_ns: int | None = None
-        self.faults: dict[str, int] = {}  # reason -> count
+        self.faults = FaultRows(tables.get("faults"), names, self.formatters)
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.dates: list[int] = []
-        self._fault_parts: list[dict[str, Any]] = []
-        self._fault_count = 0
-        self._fault_packet = (-1, 0)  # the last packet that had faults, and how many
 
     def claim_interface_link_type(self, number: int, link_type: int | None) -> None:
         """Decode packets of the section's interface as `link_type` (LINKTYPE_ of tcpdump.org) from now on; None: not at all."""
@@ -185,8 +182,8 @@ class Decoder:
             if batch is None:
                 batch = self.open[name] = BatchBuilder(self._next_batch_layout(name, m), self.names, self.formatters)
             batch.append_morsel(self.table_room[t], m, morsel)
-        if self._fault_count >= FAULT_ROWS or len(self._fault_parts) >= FAULT_PARTS:
-            yield from self._build_fault_batch()
+        if self.faults.is_batch_full:
+            yield from self.faults.build_batch()
 
     def _object_spans(self, data: Bytes) -> tuple[dict[int, Spans], list[Fault]]:
         """The spans of each source whose rows have objects, and a fault for each message that they repeat too much."""
@@ -278,8 +275,6 @@ class Decoder:
             reasons, layers = [reasons[i] for i in order], [layers[i] for i in order]
         if not reasons:
             return
-        for reason in reasons:
-            self.faults[reason] = self.faults.get(reason, 0) + 1
         in_packet = fault_columns[encoding.X_PACKET] >= 0
         inside = np.where(in_packet, fault_columns[encoding.X_PACKET], 0)
 
@@ -300,7 +295,7 @@ class Decoder:
 
     def _first_lost_date(self, by_packet: PacketValues) -> int:
         """The ordinal of the first packet whose date exceeds MAX_DATES, if it is in this morsel, else -1."""
-        if len(self.dates) < MAX_DATES or TOO_MANY_DATES in self.faults:
+        if len(self.dates) < MAX_DATES or TOO_MANY_DATES in self.faults.by_reason:
             return -1
         lost = np.flatnonzero((by_packet.days == NO_DAY) & (by_packet.times != encoding.NO_TIME))
         return int(lost[0]) if lost.size else -1
@@ -310,7 +305,6 @@ class Decoder:
 
         offset: in the capture, None if unknown; need, have: bytes, or what the reason compares.
         """
-        self.faults[reason] = self.faults.get(reason, 0) + 1
         self._append_faults(
             packet_no=np.array([self.packets]),
             ts_ns=np.array([int(encoding.NO_TIME)]),
@@ -324,63 +318,12 @@ class Decoder:
         )
 
     def _append_faults(self, **part: Any) -> None:
-        if "faults" not in self.tables:
-            return
-        numbers = part["packet_no"]
-        sub = np.empty(numbers.size, np.int32)
-        last, count = self._fault_packet
-        for i, number in enumerate(numbers.tolist()):
-            count = count + 1 if number == last else 0
-            sub[i], last = count, number
-        self._fault_packet = (last, count)
-        part["sub_no"] = sub
-        self._fault_parts.append(part)
-        self._fault_count += len(sub)
-        self.rows["faults"] += len(sub)
-
-    def _build_fault_batch(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        parts, n = self._fault_parts, self._fault_count
-        self._fault_parts, self._fault_count = [], 0
-        if not n:
-            return
-        joined = {
-            name: np.concatenate([p[name] for p in parts])
-            for name in ("packet_no", "sub_no", "ts_ns", "day", "interface", "offset", "need", "have")
-        }
-        words = {name: [w for p in parts for w in p[name]] for name in ("layer", "reason")}
-        times, days = joined["ts_ns"].astype(np.int64), joined["day"].astype(np.int32)
-        name_of = self.formatters["interface_names"]
-        numbers, codes = np.unique(joined["interface"], return_inverse=True)
-        names = pa.array([name_of(0, i) if i >= 0 else None for i in numbers.tolist()], pa.string())
-        arrays = {
-            **{key: pa.array([self.names[key]] * n, pa.string()) for key in ("capture_id", "vehicle_id")},
-            "date": pa.array(days, pa.int32(), mask=days == NO_DAY).cast(pa.date32()),
-            "ts": pa.array(times // 1000, pa.int64(), mask=times == encoding.NO_TIME).cast(
-                pa.timestamp("us", tz="UTC")
-            ),
-            "ts_ns": pa.array(times, pa.int64(), mask=times == encoding.NO_TIME),
-            "packet_no": pa.array(joined["packet_no"], pa.int64()),
-            "sub_no": pa.array(joined["sub_no"], pa.int32()),
-            "interface": names.take(pa.array(codes, pa.int64())),
-            **{name: pa.array(words[name], pa.string()) for name in words},
-            "offset": pa.array(joined["offset"], pa.int64(), mask=joined["offset"] < 0),
-            "need": pa.array(joined["need"], pa.int64()),
-            "have": pa.array(joined["have"], pa.int64()),
-        }
-        fault_columns = self.tables["faults"]
-        fields = [FAULTS.schema.field(name) for name in FAULTS.columns if name in fault_columns]
-        columns = [
-            arrays[f.name].dictionary_encode()
-            if pa.types.is_string(f.type) and arrays[f.name].null_count < n
-            else arrays[f.name]
-            for f in fields
-        ]
-        schema = pa.schema([pa.field(f.name, a.type, f.nullable) for f, a in zip(fields, columns, strict=True)])
-        yield "faults", pa.RecordBatch.from_arrays(columns, schema=schema)
+        if count := self.faults.append_rows(**part):
+            self.rows["faults"] += count
 
     def finish_capture(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Finish all batches. The decoder must not be used afterwards."""
         for name in list(self.open):
             yield from self._finish_table_batch(name)
-        yield from self._build_fault_batch()
+        yield from self.faults.build_batch()
         self._buffers.release_buffers(self.program, int(self.state[encoding.LATE_CLEAN]))

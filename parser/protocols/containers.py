@@ -17,7 +17,9 @@ BLOCK_LE, BLOCK_BE = KeySpace("pcapng block, little-endian"), KeySpace("pcapng b
 SECTION_LE, SECTION_BE = KeySpace("pcapng section, little-endian", 1), KeySpace("pcapng section, big-endian", 1)
 
 SECTION_HEADER, INTERFACE_DESCRIPTION, PACKET_BLOCK, SIMPLE_PACKET, ENHANCED_PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+COMMENT, SHB_HARDWARE, SHB_OS, SHB_APPLICATION = 1, 2, 3, 4  # options of a section header block
 TSRESOL, TSOFFSET, IF_NAME, IF_FCSLEN = 9, 14, 2, 13  # options of an interface description block
+IF_DESCRIPTION, IF_OS, IF_HARDWARE = 3, 12, 15
 _PCAP = (("tv_sec", "I", 0), ("tv_usec", "I", 0), ("caplen", "I", 0), ("len", "I", 0))
 _MODIFIED = (*_PCAP, ("ifindex", "I", 0), ("ethtype", "H", 0), ("pkt_type", "B", 0), ("pad", "B", 0))
 _BLOCK = (("type", "I", 6), ("length", "I", 32))

@@ -14,6 +14,8 @@ from typing import Any
 
 from numba import njit
 
+from pcaplake.parser.engine.kernel_cache import KernelCache
+
 
 @functools.cache
 def _source_digest(package: str) -> str:
@@ -31,6 +33,6 @@ def kernel(function: Callable[..., Any]) -> Any:
     numba compiles again when the file of the function changes. A kernel also holds constants and helpers of its
     neighbours, so here a change of any file in its package counts.
     """
-    compiled = njit(cache=True, nogil=True)(function)
-    compiled._cache._cache_file._source_stamp = _source_digest(function.__module__.rpartition(".")[0])
+    compiled = njit(nogil=True)(function)
+    compiled._cache = KernelCache(function, _source_digest(function.__module__.rpartition(".")[0]))
     return compiled

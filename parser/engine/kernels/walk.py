@@ -131,7 +131,7 @@ def walk_records(
                             # rule: a check ends the path, an expectation does not
                             if mode & ENDS_PATH:
                                 fault = BAD_VALUE
-                            # rule: a bad value is no fault while an alternative may hold
+                            # rule: a bad value is not a fault while an alternative may hold
                             elif mode & IS_FAULT:
                                 soft = True
                         else:

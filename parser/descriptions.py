@@ -1,0 +1,161 @@
+"""What each table and each column contains, in one sentence or two.
+
+These texts are the comments of the columns in the Delta tables, which query engines show (DESCRIBE), and the page
+docs/tables.md. `KEYS` are the columns that several tables share; a table may describe them again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TABLES: Final[dict[str, str]] = {
+    "captures": "One row per capture, quarantined ones included: where it came from, what it contains and how it was read.",
+    "packets": "One row per captured packet. Addresses, ports and VLANs are those of the outermost headers.",
+    "faults": "One row per error in a packet or in the structure of the file.",
+    "can_frames": "One row per CAN, CAN FD, CAN XL or error frame.",
+    "lin_frames": "One row per LIN frame.",
+    "someip_messages": "One row per SOME/IP message; a datagram can contain several. A SOME/IP-TP segment is a row of its own.",
+    "someip_sd_entries": "One row per entry of a SOME/IP service discovery message.",
+    "quarantine": "One row per file, or region of a file, that could not be read.",
+}
+
+KEYS: Final[dict[str, str]] = {
+    "capture_id": "Identifies one version of the content of one capture: a hash of its URI and its eTag or content hash.",
+    "vehicle_id": "The vehicle, found in the capture's URI by the profile's pattern; null without a match.",
+    "date": "UTC day of `ts`, the partition column. Null without a time, and beyond the eighth day of a capture.",
+    "ts": "Time at which the packet was captured, in whole microseconds, for filters and display.",
+    "ts_ns": "Time at which the packet was captured, in nanoseconds since 1970-01-01 UTC.",
+    "packet_no": "Number of the packet in its capture, from 1: Wireshark's frame.number.",
+    "sub_no": "Number of the row among the rows of its packet in this table, from 0.",
+    "interface": "Capture interface: its name in pcapng, its number if it has no name, null in pcap.",
+    "bus": "Name of the bus: from the profile, otherwise the capture interface's name or the capture module's interface id.",
+    "bus_time_ns": "Time that the capture module wrote, in nanoseconds of its own clock; null without a capture module.",
+    "source": "What carried the frame: `socketcan` (link type 227), `sll` (Linux cooked capture) or `tecmp`.",
+    "direction": "`in` or `out`, as the capturing host or the capture module recorded it.",
+    "uri": "The capture's name: a `file://` or object store URI.",
+    "ip_src": "Source address of the IP header, as text (IPv6 as in RFC 5952).",
+    "ip_dst": "Destination address of the IP header, as text (IPv6 as in RFC 5952).",
+    "src_port": "Source port of UDP or TCP.",
+    "dst_port": "Destination port of UDP or TCP.",
+    "session_id": "SOME/IP session id.",
+    "service_id": "SOME/IP service id.",
+}
+
+COLUMNS: Final[dict[str, dict[str, str]]] = {
+    "captures": {
+        "date": "UTC day of the first packet that has a time.",
+        "etag": "eTag of the object, or BLAKE3 hash of the content of a local file.",
+        "object_size": "Size of the file or object as it is stored, in bytes.",
+        "format": "`pcap` or `pcapng`; null if it was not recognized.",
+        "compression": "Compression of the file (`gzip`, `zstd`, `lz4`); null without compression.",
+        "packets": "Number of packets.",
+        "bytes": "Size after decompression, in bytes.",
+        "first_ts_ns": "Earliest time of a packet, in nanoseconds since 1970-01-01 UTC.",
+        "last_ts_ns": "Latest time of a packet, in nanoseconds since 1970-01-01 UTC.",
+        "link_types": "Link types of the interfaces, as numbers of the LINKTYPE_ registry.",
+        "interfaces": "Capture interfaces: number, name, link type, resolution of times, and limit on the bytes of a packet.",
+        "sections": "Number of pcapng sections; 1 for pcap.",
+        "truncated": "True if the file ends inside a packet or block.",
+        "faults": "Number of faults by reason.",
+        "rows": "Number of rows of this capture by table.",
+        "outcome": "`ok`, or `quarantined` if the file could not be read at all.",
+        "decoder_version": "Version of the decoder that read the capture.",
+        "profile": "Profile that the capture was read with, as name@hash of its content.",
+        "ingested_at": "Time at which the capture was read.",
+    },
+    "packets": {
+        "link_type": "Link type of the packet, as a number of the LINKTYPE_ registry.",
+        "captured_len": "Captured bytes.",
+        "original_len": "Bytes on the wire, which may be more than were captured.",
+        "eth_src": "Source MAC address.",
+        "eth_dst": "Destination MAC address.",
+        "eth_type": "EtherType, after the last VLAN tag; null if the field is a length (IEEE 802.3).",
+        "vlan_ids": "VLAN ids, the outermost first; null without a VLAN tag.",
+        "vlan_pcp": "Priority of the outermost VLAN tag.",
+        "ip_version": "4 or 6.",
+        "ip_proto": "Protocol in the IP header, after IPv6 extension headers (6 is TCP, 17 is UDP).",
+        "ip_ttl": "Time to live, or hop limit of IPv6.",
+        "ip_dscp": "Differentiated services code point.",
+        "ip_fragment": "True for a fragment of an IP packet. Fragments are not reassembled.",
+        "tcp_flags": "TCP flags as in the header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.",
+        "tcp_seq": "TCP sequence number.",
+        "tcp_ack": "TCP acknowledgment number.",
+        "l4_payload_len": "Bytes of UDP or TCP payload.",
+        "protocol": "Innermost protocol that was decoded; `frame` if no header was.",
+        "raw": "The captured bytes; null unless the lake keeps them (`--raw`).",
+    },
+    "faults": {
+        "layer": "Protocol or file structure in which the error is.",
+        "reason": "What is wrong, for example `short_header`, `bad_length`, `bad_value` or `overrun`.",
+        "offset": "Position of the layer in the decompressed capture, in bytes; null if it is not known.",
+        "need": "Bytes needed, or what `have` is compared with; 0 without such a number.",
+        "have": "Bytes present or allowed, or the value that was found; the length of an unreadable region, -1 up to the end.",
+    },
+    "can_frames": {
+        "can_id": "Identifier: 11 bits, or 29 if `extended` is true; null for an error frame.",
+        "extended": "True for an identifier of 29 bits.",
+        "rtr": "True for a remote frame; null for CAN FD and CAN XL.",
+        "error": "True for an error frame.",
+        "fd": "True for CAN FD.",
+        "brs": "CAN FD: true if the data was sent at the higher bit rate.",
+        "esi": "CAN FD: true if the sender was error passive.",
+        "xl": "True for CAN XL.",
+        "dlc": "Data length code as in ISO 11898-1; null for CAN XL.",
+        "data_len": "Length of the data in bytes; of a remote frame, the bytes that it requests.",
+        "error_class": "Error frame: the class bits of SocketCAN (linux/can/error.h).",
+        "xl_sdu_type": "CAN XL: type of the service data unit.",
+        "xl_vcid": "CAN XL: virtual CAN network id.",
+        "xl_acceptance": "CAN XL: acceptance field.",
+        "payload": "Data bytes.",
+    },
+    "lin_frames": {
+        "lin_id": "Frame identifier, 0 to 63.",
+        "parity": "Two parity bits of the protected identifier.",
+        "checksum": "Checksum byte; null without a response.",
+        "checksum_type": "`classic` or `enhanced`. Always null: TECMP does not say which.",
+        "errors": "Error bits. Always null: they are not decoded yet.",
+        "event": "Event code. Always null: events are not decoded yet.",
+        "payload": "Data bytes.",
+    },
+    "someip_messages": {
+        "transport": "`udp` or `tcp`.",
+        "method_id": "Method id; events and notifications have the highest bit set.",
+        "client_id": "Client id of the caller.",
+        "protocol_version": "Protocol version, 1.",
+        "interface_version": "Major version of the service interface.",
+        "message_type": "0 request, 1 request without return, 2 notification, 128 response, 129 error; a TP segment adds 32.",
+        "return_code": "Return code: 0 is success.",
+        "is_event": "True if the method id is that of an event.",
+        "length": "Length field: bytes from the client id to the end of the message.",
+        "tp_segments": "Number of segments of a reassembled message; null otherwise.",
+        "tp_complete": "False for a SOME/IP-TP segment; null for a message that is not segmented.",
+        "payload": "Payload without headers.",
+    },
+    "someip_sd_entries": {
+        "reboot": "Reboot flag of the message.",
+        "unicast": "Unicast flag of the message.",
+        "entry_type": "Kind of the entry, for example `OfferService`, `StopOfferService` or `SubscribeEventgroupNack`.",
+        "instance_id": "Instance id of the service.",
+        "major_version": "Major version of the service interface.",
+        "minor_version": "Minor version of the service interface, only in entries about services.",
+        "ttl": "Seconds for which the entry is valid; 0 in an entry that stops an offer or subscription, or refuses one.",
+        "eventgroup_id": "Event group id, only in entries about event groups.",
+        "counter": "Counter that distinguishes identical subscriptions, only in entries about event groups.",
+        "endpoints": "Endpoints that the entry refers to, in the order of reference: kind, address, port and transport.",
+        "configuration": "Configuration options that the entry refers to, as key and value.",
+    },
+    "quarantine": {
+        "date": "UTC day of the first packet that has a time.",
+        "stage": "`open` if the file is not a capture, `decode` if a region of it could not be read.",
+        "error": "Code of the error.",
+        "detail": "The error in words.",
+        "offset": "Position of the region in the decompressed capture, in bytes.",
+        "raw": "The first 4 KB of the file or region.",
+        "first_seen": "Time at which the error was found.",
+    },
+}
+
+
+def describe_column(table: str, column: str) -> str:
+    """The description of a column. Raises KeyError if it has none."""
+    return COLUMNS[table].get(column) or KEYS[column]
