@@ -1,7 +1,7 @@
 """Finds possible captures from the files, folders, globs and URIs on a command line, without reading their contents.
 
 A file that is named, directly or by a glob, is explicit; a file in a named folder or below a prefix is not. Files of the
-lake itself are never found, and no file is found twice.
+lake itself are never found, and no file is found twice. Links to folders are followed, each folder once.
 """
 
 from __future__ import annotations
@@ -10,22 +10,31 @@ import asyncio
 import errno
 import glob
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import BinaryIO, cast
 
+from pcaplake.parser.capture.recognition import has_capture_suffix, should_be_capture
+from pcaplake.parser.schemas import TABLES
+from pcaplake.worker.errors import PcaplakeError, WrongUsage
+from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.store.store import ObjectMeta, Store, is_nameable
 
 from .objects import Gone
-from .source import ObjectRef, Sources, is_remote_uri, local_reference
+from .reference import ObjectRef, is_remote_uri, local_reference
+from .source import Sources
 
 _MAGIC = frozenset("*?[")
+_LAKE_FOLDERS = frozenset({*TABLES, LAKE_JSON.partition("/")[0]})  # of a lake; captures may lie beside them
+_Skipped = Callable[[str], object]
 
 
-class NotThere(ValueError):
-    """A name on the command line does not exist."""
+class NotThere(WrongUsage):
+    """A name on the command line does not exist, or there is no capture at all."""
 
 
 async def find_captures(
@@ -37,63 +46,145 @@ async def find_captures(
 ) -> list[ObjectRef]:
     """All captures in the order of their names, with folders sorted by name. Raises NotThere for a name that matches nothing.
 
-    References have the time, and in an object store the eTag. `skipped` gets everything in a folder that is not a regular
-    file, such as pipes, devices and broken links, and empty objects below a prefix, such as folder markers. A subfolder
-    that cannot be read is returned like an unreadable file, so that opening it reports the error.
+    References have the time, and in an object store the eTag. `skipped` gets, once each, everything in a folder that is not
+    a regular file, such as pipes, devices and broken links, and empty objects below a prefix that are not named like a
+    capture, such as folder markers. A subfolder that cannot be read is returned like an unreadable file, so that opening it
+    reports the error.
     """
     refs_by_uri: dict[str, ObjectRef] = {}
+    skipped_uris: dict[str, None] = {}
     for name in names:
         if is_remote_uri(name):
-            refs = await _find_remote(name, sources, skipped)
+            refs = await _find_remote(name, sources, skipped_uris.setdefault)
         else:
-            refs = await asyncio.to_thread(_find_local, name.removeprefix("file://"), skipped)
+            refs = await asyncio.to_thread(_find_local, name.removeprefix("file://"), skipped_uris.setdefault)
         for ref in refs:
             known = refs_by_uri.setdefault(ref.uri, ref)
             if ref.explicit and not known.explicit:
                 refs_by_uri[ref.uri] = ref
-    return [ref for ref in refs_by_uri.values() if lake is None or not ref.uri.startswith(f"{lake.uri}/")]
+    inside = f"{lake.uri}/" if lake is not None else None
+    found = [ref for ref in refs_by_uri.values() if inside is None or not ref.uri.startswith(inside)]
+    if refs_by_uri and not found:
+        raise NotThere(
+            f"{', '.join(names)}: all files are inside the folder of the lake {inside}, where captures are never read; name "
+            "another folder with --lake, or move the captures"
+        )
+    for uri in skipped_uris:
+        if inside is None or not uri.startswith(inside):
+            skipped(uri)
+    return found
 
 
-def _find_local(name: str, skipped: Callable[[str], None]) -> list[ObjectRef]:
+async def require_captures(refs: Sequence[ObjectRef], sources: Sources, names: Sequence[str]) -> None:
+    """Raise NotThere if none of these files counts as a capture. Reads the first bytes of files until one does."""
+    loop = asyncio.get_running_loop()
+
+    def may_be_capture(ref: ObjectRef) -> bool:
+        try:
+            with sources.open_blocking(ref.uri, loop) as file:
+                return should_be_capture(cast(BinaryIO, file), ref.uri)
+        except (OSError, PcaplakeError):
+            return True  # the ingest reports it
+
+    if any(ref.explicit or has_capture_suffix(ref.uri) for ref in refs):
+        return
+    for ref in refs:
+        if await asyncio.to_thread(may_be_capture, ref):
+            return
+    raise NotThere(
+        f"there is no capture in {', '.join(names)}: no file is named like one (.pcap, .pcapng, .cap) or begins like one"
+    )
+
+
+def _find_local(name: str, skipped: _Skipped) -> list[ObjectRef]:
     path = Path(name)
     if path.exists():
         return list(_find_at_path(path, skipped))
-    matches = sorted(glob.glob(name, recursive=True)) if _MAGIC & set(name) else []
+    matches = sorted(_expand_glob(name)) if _MAGIC & set(name) else []
     if not matches:
         raise NotThere(f"{name} does not exist" if not _MAGIC & set(name) else f"{name} matches nothing")
     return [ref for match in matches for ref in _find_at_path(Path(match), skipped)]
 
 
-def _find_at_path(path: Path, skipped: Callable[[str], None]) -> Iterator[ObjectRef]:
+def _expand_glob(pattern: str) -> set[str]:
+    """Names that match, as `glob.glob(recursive=True)` finds them, except that `**` enters each folder once.
+
+    `glob` follows links to folders as often as it meets them, which does not end if they form loops.
+    """
+    parts = re.split(r"(?:^|(?<=/))\*\*(?:/|$)", pattern, maxsplit=1)
+    if len(parts) == 1:
+        return set(glob.glob(pattern))
+    before, after = parts
+    matches = set[str]()
+    for top in glob.glob(before) if before else ["."]:
+        for folder, _ in _walk_folders(top, lambda error: None, hidden=False):
+            matches |= _expand_glob(os.path.join(glob.escape(folder), after or "*"))
+    return matches
+
+
+def _walk_folders(
+    top: str | Path, failed: Callable[[OSError], None], *, hidden: bool = True
+) -> Iterator[tuple[str, list[str]]]:
+    """A folder and all folders below it, each with the names of its files. Follows links to folders; enters each folder once.
+
+    `failed` gets the errors of folders that cannot be read. `hidden`: also enter folders with names that begin with a dot.
+    The tables of a lake are not entered.
+    """
+    entered = set[tuple[int, int]]()
+
+    def is_new(folder: str) -> bool:
+        try:
+            found = os.stat(folder)
+        except OSError:
+            return True  # `os.walk` reports it
+        here = found.st_dev, found.st_ino
+        new = here not in entered
+        entered.add(here)
+        return new
+
+    is_new(os.fspath(top))
+    for parent, folders, files in os.walk(top, onerror=failed, followlinks=True):
+        tables = _LAKE_FOLDERS if os.path.exists(os.path.join(parent, LAKE_JSON)) else ()
+        folders[:] = [
+            name
+            for name in sorted(folders)
+            if name not in tables and (hidden or not name.startswith(".")) and is_new(os.path.join(parent, name))
+        ]
+        yield parent, sorted(files)
+
+
+def _find_at_path(path: Path, skipped: _Skipped) -> Iterator[ObjectRef]:
     if not path.is_dir():
-        yield local_reference(path, explicit=True)
+        yield from _find_file(path, skipped, explicit=True)
         return
     top = path.resolve()
     closed: list[OSError] = []
-    for parent, folders, files in os.walk(top, onerror=closed.append):
-        folders.sort()
-        for file_name in sorted(files):
-            inside = Path(parent, file_name)
-            try:
-                if stat.S_ISREG(inside.stat().st_mode):
-                    yield local_reference(inside, explicit=False)
-                    continue
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ELOOP):  # otherwise a broken link, or deleted meanwhile
-                    yield _unreadable_reference(str(inside))
-                    continue
-            skipped(f"file://{inside}")
+    for parent, files in _walk_folders(top, closed.append):
+        for name in files:
+            yield from _find_file(Path(parent, name), skipped, explicit=False)
     for folder in closed:
         if folder.filename == str(top):
             raise NotThere(f"the folder {top} cannot be read: {folder.strerror}")
         yield _unreadable_reference(folder.filename)
 
 
+def _find_file(path: Path, skipped: _Skipped, *, explicit: bool) -> Iterator[ObjectRef]:
+    try:
+        if explicit or stat.S_ISREG(path.stat().st_mode):
+            yield local_reference(path, explicit=explicit)
+            return
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):  # otherwise a broken link, or deleted meanwhile
+            yield _unreadable_reference(str(path.absolute()))
+            return
+    skipped(f"file://{path.parent.resolve() / path.name}")
+
+
 def _unreadable_reference(name: str) -> ObjectRef:
     return ObjectRef(uri=f"file://{name}", size=0, explicit=False)
 
 
-async def _find_remote(uri: str, sources: Sources, skipped: Callable[[str], None]) -> list[ObjectRef]:
+async def _find_remote(uri: str, sources: Sources, skipped: _Skipped) -> list[ObjectRef]:
     store, key = sources.open_store(uri)
 
     def make_reference(meta: ObjectMeta, *, explicit: bool) -> ObjectRef:
@@ -123,10 +214,13 @@ async def _find_remote(uri: str, sources: Sources, skipped: Callable[[str], None
     inside = await sources.list_below(f"{store.uri}/{key}")
     if not inside:
         raise NotThere(f"{uri} does not exist, as an object or as a prefix")
+    refs = []
     for meta in inside:
-        if not meta.size:
+        if meta.size or has_capture_suffix(meta.path):
+            refs.append(make_reference(meta, explicit=False))
+        else:
             skipped(f"{store.uri}/{meta.path}")
-    return [make_reference(meta, explicit=False) for meta in inside if meta.size]
+    return refs
 
 
 def _is_folder_marker(meta: ObjectMeta) -> bool:

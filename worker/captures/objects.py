@@ -21,6 +21,7 @@ import obstore
 from obstore import exceptions as obstore_errors
 
 from pcaplake.worker.errors import PcaplakeError, Retryable
+from pcaplake.worker.lake.store.credentials import explain_missing_credentials
 from pcaplake.worker.lake.store.store import checked_path
 
 PART_BYTES = 1 << 20
@@ -141,7 +142,8 @@ class StoredObjects:
         except (obstore_errors.BaseError, OSError) as error:
             code = _CODE.search(str(error))
             kind = Refused if code and code[1] in REFUSALS else Retryable
-            raise kind(f"{where}: {_first_line(error)}") from error
+            what_to_do = explain_missing_credentials(self.uri, error)
+            raise kind(what_to_do or f"{where}: {_first_line(error)}") from error
 
 
 def _unquoted_etag(meta: Any) -> str:

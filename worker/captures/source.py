@@ -1,7 +1,5 @@
 """Opens captures: local files, and objects of every store that `obstore` opens.
 
-A capture is identified by URI and eTag.
-
 A capture that changes while it is read is refused, because the bytes read belong to no single version of it.
 """
 
@@ -15,15 +13,14 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Protocol
 
 from blake3 import blake3
 
 from pcaplake.worker.errors import Fatal, Retryable
-from pcaplake.worker.lake.identity import compute_capture_id, local_file_uri
+from pcaplake.worker.lake.identity import compute_capture_id
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.store.object_store import ObjectStore
 from pcaplake.worker.lake.store.store import Listing, Store, Unnameable, is_nameable, is_utf8
@@ -31,30 +28,9 @@ from pcaplake.worker.lake.store.store import Listing, Store, Unnameable, is_name
 from .objects import Changed, Content, Gone, Objects, StoredObjects
 from .objects_signed import SignedObjects
 from .range_reader import Budget, FetchConfig, RangeReader
+from .reference import ObjectRef, is_remote_uri, reference_from_capture
 
-UNKNOWN_SIZE = -1
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectRef:
-    """A possible capture that was named, found or announced. An `explicit` one always gets a row in the table `captures`.
-
-    `uri`: `file://` and the real path, or the URI as the store writes it, never percent-encoded.
-    `size`: bytes when it was found, or UNKNOWN_SIZE.
-    `etag` (without quotes) and `version_id` select the content; None means the current content.
-    `sequencer`: hex digits that order the events of one key; `event_time`: when the object was created.
-    `owed_to`: URI of the lake that lost the capture's rows after its message had been deleted.
-    """
-
-    uri: str
-    size: int
-    explicit: bool
-    etag: str | None = None
-    version_id: str | None = None
-    sequencer: str | None = None
-    event_time: datetime | None = None
-    owed_to: str | None = None
 
 
 class CaptureFile(Protocol):
@@ -112,7 +88,7 @@ class LocalFile(io.RawIOBase):
     @property
     def modification_time(self) -> datetime:
         """The file's modification time when it was opened."""
-        return _modification_time(self._before)
+        return datetime.fromtimestamp(self._before.st_mtime, UTC)
 
     def rewind(self) -> None:
         with self._closing:
@@ -264,7 +240,7 @@ class Sources:
             try:
                 return await exact.list_objects(folder)
             except Retryable as error:
-                log.info("%s", error)
+                log.info("the listing may lack keys that end with a slash: %s", error)
         return listing
 
     async def resolve_reference(self, ref: ObjectRef) -> ObjectRef:
@@ -344,21 +320,6 @@ def _split_bucket_and_key(uri: str) -> tuple[str, str]:
     return f"{scheme}://{'/' if scheme == 'memory' else ''}{bucket}", key
 
 
-def capture_from_reference(ref: ObjectRef) -> Capture:
-    """The capture of a resolved reference, with its id."""
-    etag = ref.etag or ""
-    return Capture(
-        capture_id=compute_capture_id(ref.uri, etag), uri=ref.uri, etag=etag, size=ref.size, version_id=ref.version_id
-    )
-
-
-def reference_from_capture(capture: Capture) -> ObjectRef:
-    """A reference to this content of a capture, the inverse of `capture_from_reference`."""
-    return ObjectRef(
-        uri=capture.uri, size=capture.size, explicit=True, etag=capture.etag, version_id=capture.version_id
-    )
-
-
 def require_same_content(file: CaptureFile, named: Capture) -> None:
     """Raise Changed if a local file has another content than this capture. Blocks, so call it in a worker thread.
 
@@ -382,19 +343,3 @@ async def is_readable_again(sources: Sources, capture: Capture) -> bool:
     if is_remote_uri(capture.uri):
         return await sources.is_readable(reference_from_capture(capture))
     return await asyncio.to_thread(is_still_there, sources, capture, asyncio.get_running_loop())
-
-
-def is_remote_uri(text: str) -> bool:
-    return "://" in text and not text.startswith("file://")
-
-
-def local_reference(path: Path, *, explicit: bool) -> ObjectRef:
-    """A reference to a local file. Raises OSError if it does not exist."""
-    stat = path.stat()
-    return ObjectRef(
-        uri=local_file_uri(path), size=stat.st_size, explicit=explicit, event_time=_modification_time(stat)
-    )
-
-
-def _modification_time(found: os.stat_result) -> datetime:
-    return datetime.fromtimestamp(found.st_mtime, UTC)

@@ -22,12 +22,13 @@ from enum import Enum
 from time import monotonic
 from typing import Any, BinaryIO, TypeVar, cast
 
-from pcaplake.parser import Summary
+from pcaplake.parser import CaptureError, Summary
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.records import Capture, list_uris
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.meter import SILENT, Meter
+from pcaplake.worker.plain_text import counted
 
 from .pipeline import Reader, Stopped
 
@@ -50,8 +51,9 @@ class Job:
     """One capture for one lake. `body`, a CaptureFile, is closed when it has been read; `alone`: in a window of its own;
     `first`: before the jobs that wait.
 
-    `wanted` is asked before the capture is read, and between batches while it is the first in its window. `done` gets an
-    End, or the exception of the reader. `stage_id`, `rows` and `summary` are set when it is STAGED.
+    `wanted` is asked before the capture is read, and between batches while it is the first in its window. `decoded` is
+    called with the number of rows of each batch, from a thread. `done` gets an End, or the exception of the reader.
+    `stage_id`, `rows` and `result` (as `Reader.read` returns it) are set when it is STAGED.
     """
 
     lake: Lake
@@ -61,10 +63,11 @@ class Job:
     alone: bool = False
     first: bool = False
     wanted: Callable[[], bool] = lambda: True
+    decoded: Callable[[int], None] = lambda rows: None
     done: asyncio.Future[End] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     stage_id: str = ""
     rows: dict[str, int] = field(default_factory=dict)
-    summary: Summary | None = None
+    result: Summary | CaptureError | None = None
 
     def finish_job(self, end: End) -> None:
         if not self.done.done():
@@ -78,8 +81,8 @@ class Job:
 class _OpenWindow:
     """A window, and the jobs whose rows are complete in it."""
 
-    def __init__(self, window: Window) -> None:
-        self.window = window
+    def __init__(self, window: Window, opened: float) -> None:
+        self.window, self.opened = window, opened
         self.jobs: list[Job] = []
 
     def give_up_window(self) -> None:
@@ -173,7 +176,7 @@ class DecodePool:
                         if job.lake not in held and len(held) >= MOST_WINDOWS:
                             await stage_in_background(next(iter(held)))
                         if job.lake not in held:
-                            held[job.lake] = _OpenWindow(job.lake.window())
+                            held[job.lake] = _OpenWindow(job.lake.window(), self._clock())
                         # asked when the window is open, because `wanted` may compare generations
                         if not job.wanted():
                             job.finish_job(End.STOPPED)
@@ -227,15 +230,19 @@ class DecodePool:
         """Read a capture into a window; False if the window is lost."""
         window, alone, started = open_window.window, open_window.window.is_empty, self._clock()
 
-        def read_into_window() -> Summary | None:
+        def on_batch(rows: int) -> None:
             # a capture that shares its window is small, so it is read to its end
-            file = cast(BinaryIO, job.body)
-            summary = job.reader.read(file, job.capture, window, lambda: alone and (self._stopped or not job.wanted()))
+            if alone and (self._stopped or not job.wanted()):
+                raise Stopped
+            job.decoded(rows)
+
+        def read_into_window() -> Summary | CaptureError:
+            result = job.reader.read(cast(BinaryIO, job.body), job.capture, window, on_batch)
             job.body.require_unchanged()
-            return summary
+            return result
 
         try:
-            job.summary = await self._run_in_thread(self._readers, read_into_window)
+            job.result = await self._run_in_thread(self._readers, read_into_window)
         except Stopped:
             job.finish_job(End.STOPPED)
         except asyncio.CancelledError:
@@ -266,13 +273,27 @@ class DecodePool:
                 job.fail_job(error)
             raise
         except Exception as error:  # noqa: BLE001 -- a window that cannot be closed must not end the pool
-            log.warning("%r; %d captures are read again", error, len(open_window.jobs))
+            again = counted(len(open_window.jobs), "capture is", "captures are")
+            log.warning("%r; %s read again", error, again)
             if len(open_window.jobs) == 1 and open_window.jobs[0].alone:
                 open_window.jobs[0].fail_job(error)
             open_window.give_up_window()
             return
         self._meter.observe("step_seconds", self._clock() - started, step="stage")
         self._meter.count("stages")
+        if staged.staged:
+            log.info(
+                "captures staged",
+                extra={
+                    "captures": len(staged.staged),
+                    "rows": sum(capture.rows for capture in staged.staged),
+                    "seconds": round(self._clock() - open_window.opened, 3),
+                    "bytes_read": sum(capture.size for capture in staged.staged),
+                    "uris": list_uris(staged.staged),
+                    "stage_id": stage.stage_id,
+                    "lake": open_window.jobs[0].lake.store.uri,
+                },
+            )
         ends = {capture.capture_id: End.STAGED for capture in staged.staged}
         ends |= {capture.capture_id: End.ALREADY_STAGED for capture in staged.already_staged}
         for job in open_window.jobs:

@@ -10,24 +10,32 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+from deltalake.exceptions import DeltaError
 
 from pcaplake.parser import Summary
 from pcaplake.worker.captures.range_reader import FetchConfig
-from pcaplake.worker.captures.source import ObjectRef, Sources, reference_from_capture
+from pcaplake.worker.captures.reference import ObjectRef, reference_from_capture
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.commit.swaps import read_notes
 from pcaplake.worker.lake.lake import Lake, LedgerTimeout
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.staging.window import MAX_CAPTURES
+from pcaplake.worker.lake.tables import Decoding, read_decodings
+from pcaplake.worker.plain_text import counted
 
 from .pipeline import QUARANTINED, Reader
 from .rebuild_files import CaptureSource
+from .reread import Rereader, reason_not_to_reread
 from .restage import is_lake_failure, restage_captures
 from .stager import CaptureStager, Outcome, Request, Result, StagerConfig
 
 ATTEMPTS = 2  # of a capture that cannot be read
 OPEN_CAPTURES = 2  # for each thread: one is being read, and the next is ready
+EARLIER = "in an earlier run; the table quarantine has the reason"
 log = logging.getLogger(__name__)
 
 
@@ -38,28 +46,47 @@ class Tally:
     captures: int = 0
     already_ingested: int = 0
     quarantined: int = 0
-    ignored: int = 0
+    ignored: list[str] = field(default_factory=list)  # URIs of files that do not count as captures
     packets: int = 0
     rows: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)  # uri -> why
-    bad: list[str] = field(default_factory=list)  # URIs of quarantined captures, including those of earlier runs
+    bad: dict[str, str] = field(default_factory=dict)  # quarantined captures, also of earlier runs: uri -> why
     changed: list[str] = field(default_factory=list)  # URIs read in this run of which the lake has another content, too
     replaced: list[str] = field(default_factory=list)  # URIs whose other contents were removed
-    total: int = 0  # captures to read, and their bytes
+    other_profile: int = 0  # captures that were in the lake, and that another profile or version has decoded
+    other_version: int = 0
+    unfinished: int = 0  # captures that a killed `--reread` may have swapped in some tables only
+    reread: int = 0  # captures whose rows were swapped
+    not_reread: str = ""  # why none was
+    total: int = 0  # captures, and the bytes to read
     total_bytes: int = 0
     read_bytes: int = 0
+    unstaged_rows: int = 0  # decoded rows of captures that are not staged yet
     kept: str = ""  # why an overwrite replaced nothing
 
 
 class Ingest:
     """One run. `source` reads captures again for the committer. `stop` may be called at any time."""
 
-    def __init__(self, sources: Sources, reader: Reader, *, threads: int, replace_changed: bool = False) -> None:
-        """`replace_changed`: at the end, remove other contents of the captures that this run read or found in the lake."""
+    def __init__(
+        self,
+        sources: Sources,
+        reader: Reader,
+        *,
+        threads: int,
+        replace_changed: bool = False,
+        reread: bool = False,
+        accept_loss: bool = False,
+    ) -> None:
+        """`replace_changed`: at the end, remove other contents of the captures that this run read or found in the lake.
+
+        `reread`: swap the rows of captures that another profile or version has read. `accept_loss`: also if that loses values.
+        """
         self.tally = Tally()
         self.stopped = False
-        self._reader, self._threads, self._replace_changed = reader, threads, replace_changed
+        self._sources, self._reader, self._threads = sources, reader, threads
+        self._replace_changed, self._reread, self._accept_loss = replace_changed, reread, accept_loss
         fetch_config = FetchConfig(eager=False)
         self._stager = CaptureStager(
             sources, StagerConfig(threads=threads, fetch_config=fetch_config, max_open=OPEN_CAPTURES * threads)
@@ -69,6 +96,7 @@ class Ingest:
         self._attempts: Counter[str] = Counter()
         self._contents: dict[str, str] = {}  # uri -> capture_id of captures that are in the lake and not quarantined
         self._read_uris: set[str] = set()
+        self._known: dict[str, Capture] = {}  # by capture_id: captures that were in the lake before
         self._lake_failed_at: float | None = None
         self._restaged = False  # did `_restage_captures` stage something since the lake was last drained?
         self._lake: Lake
@@ -77,15 +105,11 @@ class Ingest:
         """Read no more captures; those that are complete are staged and committed."""
         self.stopped = True
 
-    def count_ignored(self, uri: str) -> None:
-        """Count a file that cannot be a capture."""
-        self.tally.ignored += 1
-
     async def run(self, lake: Lake, refs: Iterable[ObjectRef]) -> None:
         """Read and stage captures, and wait until everything staged is in the tables. Raises Fatal as the lake does."""
         self._lake = self.source.lake = lake
         self._waiting.extend(refs)
-        self.tally.total = len(self._waiting) + self.tally.ignored
+        self.tally.total = len(self._waiting)
         self.tally.total_bytes = sum(ref.size for ref in self._waiting)
         try:
             async with asyncio.TaskGroup() as group:
@@ -113,10 +137,69 @@ class Ingest:
             self.tally.changed = sorted(await self._lake.uris_with_other_contents(self._read_uris))
         except Retryable as error:  # everything is in the tables
             log.warning("it is not known whether the lake has other contents of these captures: %s", error)
+        outdated = await self._compare_decodings()
         if self._replace_changed and not self.stopped:
             replaced = await self._lake.remove_other_contents(self._contents)
             self.tally.replaced = sorted(replaced)
             self.tally.changed = [uri for uri in self.tally.changed if uri not in replaced]
+        if self._reread and outdated and not self.stopped:
+            await self._reread_captures(outdated)
+
+    async def _compare_decodings(self) -> dict[str, Decoding]:
+        """capture_id -> decoding, of captures that were in the lake and that must be reread to be as this run reads them.
+
+        The table `captures` also knows better than the ledger which of them are quarantined, because rows may be swapped.
+        """
+        try:
+            unfinished = frozenset[str]().union(*(await read_notes(self._lake.store)).values())
+            decodings = await read_decodings(self._lake.store, self._known)
+        except (DeltaError, OSError, Retryable) as error:  # everything is in the tables
+            log.warning("it is not known with which profile the captures in the lake were read: %s", error)
+            return {}
+        outdated = {}
+        self.tally.other_profile = self.tally.other_version = self.tally.unfinished = 0
+        for capture_id, decoding in decodings.items():
+            known = self._known[capture_id]
+            if decoding.outcome != known.outcome:
+                if decoding.outcome == QUARANTINED:
+                    self.tally.bad[known.uri] = EARLIER
+                else:
+                    del self.tally.bad[known.uri]
+                self._known[capture_id] = replace(known, outcome=decoding.outcome)
+            differs = (
+                not self._reader.profile.is_recorded_as(decoding.profile),
+                decoding.decoder_version != self._reader.decoder_version,
+                capture_id in unfinished,
+            )
+            self.tally.other_profile += differs[0]
+            self.tally.other_version += differs[1]
+            self.tally.unfinished += differs[2]
+            if any(differs):
+                outdated[capture_id] = decoding
+        return outdated
+
+    async def _reread_captures(self, outdated: Mapping[str, Decoding]) -> None:
+        why = await reason_not_to_reread(self._lake, self._reader, outdated, accept_loss=self._accept_loss)
+        if why:
+            self.tally.not_reread = why
+            return
+        captures = [self._known[capture_id] for capture_id in outdated]
+        self.tally.total_bytes += sum(capture.size for capture in captures)
+        rereader = Rereader(
+            lake=self._lake,
+            sources=self._sources,
+            reader=self._reader,
+            threads=self._threads,
+            wanted=lambda: not self.stopped,
+            on_read=self._count_reread_capture,
+        )
+        await rereader.run(captures)
+        self.tally.reread = len(rereader.done)
+        self.tally.failed |= rereader.failed
+        await self._compare_decodings()
+
+    def _count_reread_capture(self, capture: Capture) -> None:
+        self.tally.read_bytes += capture.size
 
     async def _drain_until_settled(self) -> None:
         """Drain the lake, until the committer has had no more captures read again meanwhile."""
@@ -130,7 +213,7 @@ class Ingest:
         if self.stopped:
             return "it was stopped before all was read"
         if self.tally.failed:
-            return f"{len(self.tally.failed):,} captures could not be read"
+            return f"{counted(len(self.tally.failed), 'capture')} could not be read"
         if self.tally.captures == self.tally.quarantined:
             return "no capture was read"
         return ""
@@ -158,12 +241,17 @@ class Ingest:
 
     async def _stage_capture(self, ref: ObjectRef) -> None:
         """Stage one capture. If that fails, it is counted, or waits for another attempt."""
-        read = 0
+        read = rows = 0
 
         def count_bytes(count: int) -> None:
             nonlocal read
             read += count
             self.tally.read_bytes += count
+
+        def count_rows(count: int) -> None:
+            nonlocal rows
+            rows += count
+            self.tally.unstaged_rows += count
 
         request = Request(
             lake=self._lake,
@@ -171,6 +259,7 @@ class Ingest:
             ref=ref,
             alone=self._attempts[ref.uri] > 0,
             progress=count_bytes,
+            decoded=count_rows,
             wanted=lambda: not self.stopped,
         )
         done = False
@@ -191,6 +280,7 @@ class Ingest:
                 raise
         finally:
             self.tally.read_bytes += (ref.size if done else 0) - read
+            self.tally.unstaged_rows -= rows
 
     def _count_failure(self, ref: ObjectRef, error: Exception | None) -> bool:
         """Count a capture that cannot be read; False if it waits for another attempt, with the content that it has then."""
@@ -215,16 +305,18 @@ class Ingest:
 
     def _count_result(self, ref: ObjectRef, result: Result) -> None:
         if result.outcome is Outcome.IGNORED:
-            self.tally.ignored += 1
+            self.tally.ignored.append(ref.uri)
+            self.tally.total -= 1
             return
         capture = result.capture
         assert capture is not None
         if capture.outcome == QUARANTINED:
-            self.tally.bad.append(ref.uri)
+            self.tally.bad[ref.uri] = result.reason or EARLIER
         else:
             self._contents[capture.uri] = capture.capture_id
         if result.outcome is Outcome.ALREADY_STAGED:
             self.tally.already_ingested += 1
+            self._known[capture.capture_id] = capture
         else:
             self._count_staged_capture(capture, result.rows, result.summary)
 

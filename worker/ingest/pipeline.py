@@ -1,11 +1,10 @@
-"""The story of one capture: open it, decode it, collect its rows in a merge window.
+"""Reads one capture: opens it, decodes it, and collects its rows in a window.
 
-Knows the decoder, the window and the two tables that packets do not give: `captures` (one row each) and `quarantine`.
-Must not know where the bytes come from, when a window closes, nor what the time is: the clock is passed in.
+It writes the rows of the two tables that packets do not give: `captures` (one row for each capture) and `quarantine`.
 
-What is no capture leaves a row in `captures` (outcome `quarantined`) and one in `quarantine` (stage `open`). A region
-that cannot be read leaves a row in `quarantine` (stage `decode`); the capture is `ok`, and so are its other rows.
-`date` of both tables is the UTC date of the capture's first packet, null where no packet has a time.
+A file that is not a capture gets a row in `captures` (outcome `quarantined`) and one in `quarantine` (stage `open`). A region
+that cannot be read gets a row in `quarantine` (stage `decode`); the capture is `ok`, and so are its other rows.
+`date` of both tables is the UTC date of the first packet that has a time, null if no packet has one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _NS = 1_000_000_000
 
 
 class Stopped(Exception):
-    """Somebody asked to stop while a capture was being read."""
+    """The caller asked to stop while a capture was read."""
 
 
 class RowWindow(Protocol):
@@ -60,15 +59,16 @@ class Reader:
     tables: Collection[str] = tuple(TABLES)
 
     def read(
-        self, file: BinaryIO, capture: Capture, window: RowWindow, stopped: Callable[[], bool] = lambda: False
-    ) -> Summary | None:
-        """All rows of a capture into a window -> its summary, None when it is no capture and is quarantined.
+        self, file: BinaryIO, capture: Capture, window: RowWindow, on_batch: Callable[[int], None] = lambda rows: None
+    ) -> Summary | CaptureError:
+        """Read all rows of a capture into a window. Returns its summary, or why it is not a capture and is quarantined.
 
-        `stopped` is asked between batches: True raises Stopped. After any exception the window is only to abandon.
+        `on_batch` is called with the number of rows of each batch and may raise Stopped. After any exception the window can
+        only be abandoned.
         """
         window.begin(capture)
         decoded_tables = [name for name in DECODED if name in self.tables]
-        summary, head = None, _HeadRecorder(file)
+        head = _HeadRecorder(file)
         try:
             opened = open_capture(
                 head,  # type: ignore[arg-type]
@@ -78,23 +78,24 @@ class Reader:
                 options=ReadOptions(uri=capture.uri, capture_id=capture.capture_id),
             )
         except CaptureError as error:
+            result: Summary | CaptureError = error.with_traceback(None)  # a traceback would keep the buffers
             self._write_rows(
                 window,
                 "quarantine",
-                [self._quarantine_row(capture, "open", error.reason, error.detail, 0, head.first, None)],
+                [self._quarantine_row(capture, "open", error.reason, error.detail, 0, head.complete(), None)],
             )
         else:
             for table, batch in opened.batches():
-                if stopped():
-                    raise Stopped
+                on_batch(batch.num_rows)
                 window.write(table, _add_missing_columns(table, batch))
                 del batch  # its memory is the next one's
-            summary = opened.summary
-            assert summary is not None
-            self._write_rows(window, "quarantine", self._unreadable_region_rows(capture, summary))
+            assert opened.summary is not None
+            result = opened.summary
+            self._write_rows(window, "quarantine", self._unreadable_region_rows(capture, result))
+        summary = result if isinstance(result, Summary) else None
         self._write_rows(window, "captures", [self._captures_row(capture, summary, window.rows_by_table)])
         window.end(QUARANTINED if summary is None else OK)
-        return summary
+        return result
 
     def _write_rows(self, window: RowWindow, table: str, rows: list[dict[str, Any]]) -> None:
         if rows and table in self.tables:
@@ -146,21 +147,26 @@ class Reader:
             **{name: getattr(summary, name) for name in names},
             "date": _first_packet_date(summary),
             "link_types": list(summary.link_types),
-            "interfaces": [
-                {
-                    "id": interface.id,
-                    "name": interface.name,
-                    "link_type": interface.link_type,
-                    "ts_resolution_ns": interface.resolution_ns,
-                    "snaplen": interface.snaplen,
-                }
-                for interface in summary.interfaces
-            ],
+            "interfaces": describe_interfaces(summary),
             "faults": sorted(summary.faults.items()),
         }
 
     def _current_time(self) -> datetime:
         return datetime.fromtimestamp(self.now(), UTC)
+
+
+def describe_interfaces(summary: Summary) -> list[dict[str, Any]]:
+    """The interfaces of a capture, as the table `captures` and `pcaplake inspect` show them."""
+    return [
+        {
+            "id": interface.id,
+            "name": interface.name,
+            "link_type": interface.link_type,
+            "ts_resolution_ns": interface.resolution_ns,
+            "snaplen": interface.snaplen,
+        }
+        for interface in summary.interfaces
+    ]
 
 
 class _HeadRecorder:
@@ -180,6 +186,12 @@ class _HeadRecorder:
         if len(self.first) < RAW_BYTES:
             self.first += bytes(out[: min(count, RAW_BYTES - len(self.first))])
         return int(count)
+
+    def complete(self) -> bytes:
+        """The first 4 KB, also if fewer bytes have been read until now."""
+        while len(self.first) < RAW_BYTES and self.read(RAW_BYTES - len(self.first)):
+            pass
+        return self.first
 
 
 def _add_missing_columns(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Reads captures again: into new files for the committer of a lake, and for Spark's `replace`.
+"""Reads captures again: into new files for the committer of a lake, for `ingest --reread` and for Spark's `replace`.
 
 `CaptureSource` is the committer's `Source` of the service, `ingest` and `backfill`. How captures are announced again (by a
 message in a queue, or by reading them at once) is up to its `announce`.
@@ -15,13 +15,8 @@ from typing import BinaryIO, TypeVar, cast
 
 from pcaplake.worker.captures.objects import Changed, Gone
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.source import (
-    CaptureFile,
-    Sources,
-    is_readable_again,
-    reference_from_capture,
-    require_same_content,
-)
+from pcaplake.worker.captures.reference import reference_from_capture
+from pcaplake.worker.captures.source import CaptureFile, Sources, is_readable_again, require_same_content
 from pcaplake.worker.errors import Fatal, PcaplakeError
 from pcaplake.worker.lake.delta import AddFile
 from pcaplake.worker.lake.lake import Lake
@@ -85,7 +80,7 @@ class CaptureSource:
                 await self._read_capture(replace(reader, tables=tables), capture, window)
             stage = await self._run_in_thread(window.close)
         except (Gone, Changed) as error:
-            log.warning("%s", error)
+            log.warning("lost files cannot be rebuilt: %s", error)
             return None
         finally:
             window.abandon()

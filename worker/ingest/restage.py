@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from pcaplake.worker.captures.objects import Unavailable
-from pcaplake.worker.captures.source import reference_from_capture
+from pcaplake.worker.captures.reference import reference_from_capture
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.plain_text import counted
 
 from .pipeline import Reader
 from .stager import CaptureStager, Outcome, Request, Result
@@ -62,7 +63,7 @@ async def restage_captures(
             raise end
     if failed:
         raise Retryable(
-            f"the lake lost the rows of {len(failed):,} captures before they were committed, and cannot read these "
+            f"the lake lost the rows of {counted(len(failed), 'capture')} before they were committed, and cannot read these "
             f"captures again: {'; '.join(f'{uri}: {why}' for uri, why in failed.items())}. Put each back with the "
             "content that it had; the next run reads it. If one is gone for good, `pcaplake doctor` says how to go on "
             "without it"

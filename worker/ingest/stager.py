@@ -17,18 +17,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, BinaryIO, TypeVar, cast
 
-from pcaplake.parser import Summary, is_capture
+from pcaplake.parser import CaptureError, Summary
+from pcaplake.parser.capture.recognition import should_be_capture
 from pcaplake.worker.batched import Batched
 from pcaplake.worker.captures.objects import Changed, Gone, Refused, Unavailable
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.source import (
-    CaptureFile,
-    LocalFile,
-    ObjectRef,
-    Sources,
-    capture_from_reference,
-    is_remote_uri,
-)
+from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference, is_remote_uri
+from pcaplake.worker.captures.source import CaptureFile, LocalFile, Sources
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.ledger import CaptureItem
@@ -53,7 +48,7 @@ class Outcome(Enum):
     QUARANTINED = "quarantined"  # staged as a row of `quarantine`, because it is not a capture
     ALREADY_STAGED = "already_staged"
     GONE = "gone"  # or changed: the new content has a notification of its own
-    IGNORED = "ignored"  # it is not a capture, and the reference is not explicit
+    IGNORED = "ignored"  # the reference is not explicit, and `should_be_capture` says no
     STOPPED = "stopped"  # it is no longer wanted, or the decode pool has stopped
 
 
@@ -61,13 +56,14 @@ class Outcome(Enum):
 class Result:
     """An outcome and its details.
 
-    `capture`: set if the ledger has it. `why`: set if it is gone. `rows` by table, `summary` and `stage_id`: set if this
-    request staged it.
+    `capture`: set if the ledger has it. `why`: set if it is gone. `reason`: why it is quarantined, if this
+    request read it. `rows` by table, `summary` and `stage_id`: set if this request staged it.
     """
 
     outcome: Outcome
     capture: Capture | None = None
     why: Exception | None = None
+    reason: str = ""
     rows: dict[str, int] = field(default_factory=dict)
     summary: Summary | None = None
     stage_id: str = ""
@@ -94,8 +90,9 @@ class Request:
     """A capture for a lake. `alone`: in a window of its own.
 
     `first`: the capture does not wait for others that are open or wait for a decoder thread. `submitted` is called when the
-    capture waits for a decoder thread, and `progress` with the number of bytes after each read, from any thread; negative if
-    they are read again. `wanted` is asked before and while the capture is read; False ends the request as STOPPED.
+    capture waits for a decoder thread, `progress` with the number of bytes after each read, from any thread; negative if
+    they are read again; and `decoded` with the number of rows of each batch, from any thread. `wanted` is asked before and
+    while the capture is read; False ends the request as STOPPED.
     """
 
     lake: Lake
@@ -105,6 +102,7 @@ class Request:
     first: bool = False
     submitted: Callable[[], None] = lambda: None
     progress: Callable[[int], None] = lambda count: None
+    decoded: Callable[[int], None] = lambda rows: None
     wanted: Callable[[], bool] = lambda: True
 
 
@@ -201,15 +199,15 @@ class CaptureStager:
                 if not request.wanted():
                     return Result(outcome=Outcome.STOPPED)
                 body = await self._open_capture(ref, free, stack)
-                if not ref.explicit:
-                    if not await self._run_in_thread(lambda: is_capture(cast(BinaryIO, body))):
-                        return Result(outcome=Outcome.IGNORED)
-                    body.rewind()
-                if capture is None:  # the eTag of a local file is the hash of its content
-                    capture = await self._run_in_thread(cast(LocalFile, body.file).identify_capture)
-                    if ref.etag not in (None, capture.etag):
+                found = capture
+                if found is None or not ref.explicit:
+                    found = await self._run_in_thread(lambda: _recognize_capture(body, ref, capture))
+                if found is None:
+                    return Result(outcome=Outcome.IGNORED)
+                if capture is None:
+                    if ref.etag not in (None, found.etag):
                         raise Changed(f"{ref.uri} has another content now")
-                    staged = await self.find_staged(request.lake, capture.capture_id)
+                    capture, staged = found, await self.find_staged(request.lake, found.capture_id)
                     if staged is not None:
                         return Result(outcome=Outcome.ALREADY_STAGED, capture=staged)
             finally:
@@ -224,6 +222,7 @@ class CaptureStager:
                 alone=alone,
                 first=request.first,
                 wanted=request.wanted,
+                decoded=request.decoded,
             )
             await self.decode_pool.submit_job(job)
             # rule: a capture is done only when the ledger has a stage with it
@@ -233,11 +232,18 @@ class CaptureStager:
             return None
         if end is End.STOPPED:
             return Result(outcome=Outcome.STOPPED)
-        outcome = Outcome.QUARANTINED if job.summary is None else Outcome.STAGED
-        capture = replace(capture, outcome=QUARANTINED if job.summary is None else OK)
+        reason = str(job.result) if isinstance(job.result, CaptureError) else ""
+        capture = replace(capture, outcome=QUARANTINED if reason else OK)
         if end is End.ALREADY_STAGED:
-            return Result(outcome=Outcome.ALREADY_STAGED, capture=capture)
-        return Result(outcome=outcome, capture=capture, rows=job.rows, summary=job.summary, stage_id=job.stage_id)
+            return Result(outcome=Outcome.ALREADY_STAGED, capture=capture, reason=reason)
+        return Result(
+            outcome=Outcome.QUARANTINED if reason else Outcome.STAGED,
+            capture=capture,
+            reason=reason,
+            rows=job.rows,
+            summary=job.result if isinstance(job.result, Summary) else None,
+            stage_id=job.stage_id,
+        )
 
     async def _wait_for_slot(self, request: Request, stack: AsyncExitStack) -> Callable[[], None]:
         """Wait until a capture may be opened. Returns a function that frees the slot, at the latest when the stack closes."""
@@ -292,6 +298,18 @@ class _Body:
         self._free()
 
 
+def _recognize_capture(body: _Body, ref: ObjectRef, capture: Capture | None) -> Capture | None:
+    """The capture with its id; None if the reference is not explicit and `should_be_capture` says no. Blocks.
+
+    The eTag of a local file is the hash of its content, so `capture` is known before only if it is an object.
+    """
+    if not ref.explicit:
+        if not should_be_capture(cast(BinaryIO, body), ref.uri):
+            return None
+        body.rewind()
+    return capture or cast(LocalFile, body.file).identify_capture()
+
+
 def _call_only_once(call: Callable[[], None]) -> Callable[[], None]:
     calls = [call]
     return lambda: calls.pop()() if calls else None
@@ -301,7 +319,7 @@ def _call_only_once(call: Callable[[], None]) -> Callable[[], None]:
 def _translate_source_errors() -> Iterator[None]:
     """Turn errors of a capture's store into Unavailable, because they say nothing about the lake or other captures.
 
-    A process that has too many open files is no error of the capture: that is Retryable.
+    A process that has too many open files is not an error of the capture: that is Retryable.
     """
     try:
         yield

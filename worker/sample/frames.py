@@ -31,18 +31,16 @@ def build_arp_request(sender_mac: bytes, sender: bytes, target: bytes) -> bytes:
     return struct.pack(">HHBBH6s4s6s4s18x", 1, IPV4, 6, 4, 1, sender_mac, sender, bytes(6), target)
 
 
-def build_gptp_sync(sequence: int, clock: int, domain: int = 0) -> bytes:
+def build_gptp_sync(sequence: int, clock: int) -> bytes:
     """IEEE 802.1AS two-step Sync: 34 bytes of header and 10 reserved."""
     flags, control, log_interval = 0x0208, 0, -3
-    head = struct.pack(
-        ">BBHBBHqIQHHBb", 0x10, 0x02, 44, domain, 0, flags, 0, 0, clock, 1, sequence, control, log_interval
-    )
+    head = struct.pack(">BBHBBHqIQHHBb", 0x10, 0x02, 44, 0, 0, flags, 0, 0, clock, 1, sequence, control, log_interval)
     return head + bytes(10)
 
 
-def build_gptp_follow_up(sequence: int, clock: int, time_ns: int, domain: int = 0) -> bytes:
+def build_gptp_follow_up(sequence: int, clock: int, time_ns: int) -> bytes:
     """IEEE 802.1AS Follow_Up with its information TLV (31 bytes without type and length: 28)."""
-    head = struct.pack(">BBHBBHqIQHHBb", 0x18, 0x02, 76, domain, 0, 0x0008, 0, 0, clock, 1, sequence, 2, -3)
+    head = struct.pack(">BBHBBHqIQHHBb", 0x18, 0x02, 76, 0, 0, 0x0008, 0, 0, clock, 1, sequence, 2, -3)
     origin = struct.pack(">HII", time_ns // 10**9 >> 32, time_ns // 10**9 & 0xFFFFFFFF, time_ns % 10**9)
     return head + origin + struct.pack(">HH3s3siH12xi", 3, 28, b"\x00\x80\xc2", b"\x00\x00\x01", 0, 0, 0)
 
@@ -159,10 +157,10 @@ def build_sd_service_entry(kind: int, service: int, instance: int, *, ttl: int, 
 
 
 def build_sd_eventgroup_entry(kind: int, service: int, instance: int, eventgroup: int, *, ttl: int, counter: int = 0,
-                  options: tuple[int, int, int, int] = (0, 0, 0, 0), major: int = 1) -> bytes:  # fmt: skip
+                  options: tuple[int, int, int, int] = (0, 0, 0, 0)) -> bytes:  # fmt: skip
     """An eventgroup entry."""
     first, second, count1, count2 = options
-    rest = struct.pack(">IBBH", major << 24 | ttl, 0, counter, eventgroup)
+    rest = struct.pack(">IBBH", 1 << 24 | ttl, 0, counter, eventgroup)
     return struct.pack(">BBBBHH", kind, first, second, count1 << 4 | count2, service, instance) + rest
 
 

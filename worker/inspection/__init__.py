@@ -1,0 +1,1 @@
+"""Describes captures without a lake: what `pcaplake inspect` reports."""

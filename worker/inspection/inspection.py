@@ -1,0 +1,159 @@
+"""Reads one capture once, in bounded memory, and describes it as a dictionary that `--json` prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+
+from pcaplake.parser import Capture, Profile, ReadOptions, Summary, open_capture
+from pcaplake.parser.protocols.ethernet import UDP_PORT
+from pcaplake.worker.ingest.pipeline import describe_interfaces
+
+from .content import HashedFile
+from .names import encapsulation, link_type_name
+from .packet_bytes import PacketBytes, flags, numbers
+from .someip_ports import SomeIpPorts
+from .traffic import NO_INTERFACE, NS, Interfaces, Protocols, TimeOrder, rates
+from .undecoded import UndecodedBytes
+
+
+class _Inspection:
+    """What is counted while a capture is read."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.interfaces, self.protocols, self.order = Interfaces(), Protocols(), TimeOrder()
+        self.undecoded, self.ports = UndecodedBytes(capture), SomeIpPorts()
+        self.cut = 0  # packets of which not all bytes were captured
+
+    def add_packets(self, batch: pa.RecordBatch) -> None:
+        packet_bytes = PacketBytes(batch)
+        self.interfaces.add(batch)
+        self.protocols.add(batch)
+        self.order.add(batch)
+        self.undecoded.add_packets(batch, packet_bytes)
+        self._add_datagrams(batch, packet_bytes)
+        self.cut += int((numbers(batch, "captured_len") < numbers(batch, "original_len")).sum())
+
+    def _add_datagrams(self, batch: pa.RecordBatch, packet_bytes: PacketBytes) -> None:
+        """Examine the UDP datagrams that nothing decodes."""
+        protocol = batch.column("protocol")
+        names = protocol.dictionary.to_pylist()
+        if "udp" not in names:
+            return
+        is_udp = protocol.indices.to_numpy(zero_copy_only=False) == names.index("udp")
+        is_udp &= ~flags(batch, "ip_fragment") & self.undecoded.has_unnamed_ports(batch, UDP_PORT)
+        rows = np.flatnonzero(is_udp)
+        have = numbers(batch, "l4_payload_len")[rows]
+        rows, have = rows[have > 0], have[have > 0]
+        ports = numbers(batch, "src_port")[rows], numbers(batch, "dst_port")[rows]
+        at, stated = packet_bytes.udp_payloads(rows, numbers(batch, "ip_version")[rows], ports)
+        located = (at >= 0) & (at + have <= packet_bytes.ends[rows])
+        self.ports.left_out += int((~located).sum())
+        at, stated, have = at[located], stated[located], have[located]
+        self.ports.add(packet_bytes.data, at, stated, have, (ports[0][located], ports[1][located]))
+
+
+def inspect_capture(file: HashedFile, uri: str, profile: Profile) -> dict[str, Any]:
+    """Describe a capture. Raises CaptureError if it is none, and what `file` raises."""
+    options = ReadOptions(uri=uri, number_interfaces=True)
+    with open_capture(cast(BinaryIO, file), profile=profile, raw=True, options=options) as capture:
+        inspection = _Inspection(capture)
+        for table, batch in capture.batches():
+            if table == "packets":
+                inspection.add_packets(batch)
+            elif table == "faults":
+                inspection.undecoded.add_faults(batch)
+            del batch  # the next batch may use its memory
+        file.read_rest()
+        assert capture.summary is not None
+        inspection.undecoded.add_unreadable_rest(capture.summary, file.size)
+        return _describe(inspection, capture.summary, file)
+
+
+def _describe(inspection: _Inspection, summary: Summary, file: HashedFile) -> dict[str, Any]:
+    first, last = summary.first_ts_ns, summary.last_ts_ns
+    span = None if first is None or last is None else last - first
+    original = inspection.interfaces.original_bytes
+    return {
+        "format": summary.format,
+        "compression": summary.compression,
+        "size": file.size,
+        "hashes": file.hashes,
+        "sections": summary.sections,
+        "section_headers": [asdict(header) for header in summary.section_headers],
+        "truncated": summary.truncated,
+        "interfaces": _describe_interfaces(inspection, summary),
+        "link_types": list(summary.link_types),
+        "link_type_names": [link_type_name(number) for number in summary.link_types],
+        "encapsulations": [encapsulation(number) for number in summary.link_types],
+        "first_ts_ns": first,
+        "last_ts_ns": last,
+        "first_ts": _format_timestamp(first),
+        "last_ts": _format_timestamp(last),
+        "packets": summary.packets,
+        "bytes": summary.bytes,
+        "original_bytes": original,
+        "cut_packets": inspection.cut,
+        **rates(summary.packets, original, span),
+        "time_order": {
+            "in_order": inspection.order.earlier == 0,
+            "earlier_packets": inspection.order.earlier,
+            "largest_step_back_ns": inspection.order.largest_step_back_ns,
+        },
+        "protocols": {
+            name: {"packets": count, "bytes": inspection.protocols.bytes[name]}
+            for name, count in inspection.protocols.packets.most_common()
+        },
+        "rows": dict(summary.rows),
+        "faults": dict(sorted(summary.faults.items())),
+        "undecoded": _describe_undecoded(inspection.undecoded),
+        "someip_ports": _describe_ports(inspection.ports),
+    }
+
+
+def _describe_interfaces(inspection: _Inspection, summary: Summary) -> list[dict[str, Any]]:
+    return [
+        {
+            **said,
+            "link_type_name": link_type_name(interface.link_type),
+            "encapsulation": encapsulation(interface.link_type),
+            "description": interface.description,
+            "os": interface.os,
+            "hardware": interface.hardware,
+            # packets of a pcap file name no interface, because the file has only one
+            **inspection.interfaces.figures(NO_INTERFACE if summary.format == "pcap" else number),
+        }
+        for number, (interface, said) in enumerate(zip(summary.interfaces, describe_interfaces(summary), strict=True))
+    ]
+
+
+def _describe_undecoded(undecoded: UndecodedBytes) -> dict[str, Any]:
+    return {
+        "bytes": undecoded.bytes.total(),
+        "reasons": {
+            reason: {"packets": undecoded.packets[reason], "bytes": size}
+            for reason, size in undecoded.bytes.most_common()
+        },
+    }
+
+
+def _describe_ports(ports: SomeIpPorts) -> dict[str, Any]:
+    found = ports.find()
+    lines = sorted(f"    {one.port}: someip" for one in found)
+    return {
+        "examined_datagrams": ports.examined,
+        "not_examined_datagrams": ports.left_out,
+        "ports": [{**asdict(one), "share": one.fitting / one.datagrams} for one in found],
+        "profile": "\n".join(["ports:", "  udp:", *lines]) if lines else None,
+    }
+
+
+def _format_timestamp(ns: int | None) -> str | None:
+    """An RFC 3339 timestamp with nanoseconds."""
+    if ns is None:
+        return None
+    return f"{datetime.fromtimestamp(ns // NS, UTC):%Y-%m-%dT%H:%M:%S}.{ns % NS:09d}Z"
