@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 MIB = 1024 * 1024
+
+
+def table_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> tuple[str, ...]:
+    """Those of the lake's partition columns that a table has."""
+    return tuple(name for name in columns if name in schema.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ _CREDENTIALS = (
     "give valid credentials in one of the ways that boto3 reads (environment, profile, role), and check the clock"
 )
 _ADVICE = {
-    "AccessDeniedException": "allow it: `pcaplake setup` prints the policies that pcaplake needs",
+    "AccessDeniedException": "allow it: `pcaplake setup --policies` prints the policies that pcaplake needs",
     "ExpiredTokenException": _CREDENTIALS,
     "IdempotentParameterMismatchException": "two requests have the same token: this is a bug in pcaplake, report it",
     "IncompleteSignatureException": _CREDENTIALS,

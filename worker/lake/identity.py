@@ -94,8 +94,7 @@ async def open_identity(
 ) -> Identity:
     """Read lake.json, or create it. Raises Fatal if the ledger or the log store does not belong to the lake.
 
-    Raises WrongChoice for a new lake inside another lake, which would treat its files as orphans. Raises Fatal for a store
-    that ignores conditions of writes; this is tested once for each lake.
+    Raises Fatal for a store that ignores conditions of writes; this is tested once for each lake.
 
     `partition_columns` None means those of the lake, or ("date",) for a new lake. `shards` is only for a new lake.
     `log_store` is the kind of the log store, with its lock table.
@@ -114,7 +113,6 @@ async def open_identity(
     for _ in range(_TRIES):  # a failed conditional write may mean that another process is just writing the file
         if (identity_object := await read_identity(store)) is not None:
             break
-        await _refuse_nested_lake(store)
         if store.unproven:
             await require_conditional_writes(store)
         proven = store.uri if store.unproven else None
@@ -183,12 +181,13 @@ def enrollment_of_lake(store: Store, lake: Identity) -> Enrollment:
 def set_back_message(generation: int, why: str) -> str:
     """The error for a lake.json with an old generation: writing in that generation would duplicate or lose rows."""
     return (
-        f"{LAKE_JSON} says generation {generation}, and {why}: it was set back to an older copy. Stop all processes on "
+        f"{LAKE_JSON} says generation {generation}, and {why}: it was restored to an older copy. Stop all processes on "
         "this lake, then put the newest lake.json back, or raise its generation again with `pcaplake doctor --repair`"
     )
 
 
-async def _refuse_nested_lake(store: Store) -> None:
+async def refuse_nested_lake(store: Store) -> None:
+    """Raises WrongChoice for a new lake inside another lake, whose VACUUM would delete its files as orphans."""
     for outer in store.parent_stores():
         try:
             outer_meta = await outer.head(LAKE_JSON)
@@ -199,7 +198,7 @@ async def _refuse_nested_lake(store: Store) -> None:
 
 
 async def restore_generation(store: Store, generation: int) -> Identity:
-    """Raise the generation in a lake.json that was set back to at least this one, without starting a new generation."""
+    """Raise the generation in a lake.json that was restored to at least this one, without starting a new generation."""
     while True:
         identity_object = await read_identity(store)
         if identity_object is None:
@@ -300,7 +299,7 @@ class CurrentIdentity:
         return self.identity.generation
 
     async def reload_generation(self) -> int:
-        """Read the current generation. Raises Fatal if lake.json is gone, names another ledger, or was set back."""
+        """Read the current generation. Raises Fatal if lake.json is gone, names another ledger, or is an older copy."""
         identity_object = await read_identity(self._store)
         lake, meta = require_same_lake(self.identity, identity_object)
         if meta != self._seen:  # an older copy has another time, but may have the same eTag

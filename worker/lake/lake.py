@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,7 @@ from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.lake.commit.committer import FLUSH_POLL_SECONDS, Committer
 from pcaplake.worker.lake.commit.history import find_lost_tables
 from pcaplake.worker.lake.commit.overwrite import begin_generation, check_overwrite, reserve_generation
-from pcaplake.worker.lake.commit.source import Source
-from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.commit.source import NullSource, Source
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.lake.staging.window import NewSink, Window
 from pcaplake.worker.runtime import Runtime
@@ -53,22 +52,6 @@ class LedgerTimeout(OutcomeUnknown):
     """The ledger did not answer for `commit_timeout`. The request may have been carried out."""
 
 
-class NullSource:
-    """A source that cannot read captures again. `replays` names those that must be ingested again."""
-
-    def __init__(self) -> None:
-        self.replays: list[Capture] = []
-
-    async def replay_captures(self, captures: Sequence[Capture]) -> None:
-        self.replays += captures
-
-    async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
-        return captures
-
-    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
-        return None
-
-
 class Lake:
     """An open lake: `async with await Lake.open(uri) as lake`. The committer runs inside the block.
 
@@ -90,7 +73,7 @@ class Lake:
         self.store, self.log, self.ledger = parts.store, parts.log_store, parts.ledger
         self.lake_config, self.commits = lake_config, lake_config.commits
         self.source = source or NullSource()
-        self._runtime = runtime = runtime or Runtime()
+        self.runtime = runtime = runtime or Runtime()
         self._clock, self._rng, self._meter, self._step = runtime.clock, runtime.rng, runtime.meter, runtime.step
         self._current, self._schemas, self._sink = parts.current, schemas, sink
         self._reserved, self._replacing = reserved, set[str]()
@@ -220,7 +203,7 @@ class Lake:
             generation=self._current.generation if self._reserved is None else self._reserved,
             partition_columns=self._current.identity.partition_columns,
             sink=self._sink,
-            runtime=self._runtime,
+            runtime=self.runtime,
         )
 
     async def stage(self, stage: Stage) -> Staged:
@@ -311,7 +294,7 @@ class Lake:
         """Wait until every table has the stages of this process and those that waited before.
 
         Raises Fatal when a table is blocked or stages are held; everything else is then in the tables, and these wait for
-        the next run. Also when no commit has succeeded for `commit_timeout`, and when a table was dropped or set back, even
+        the next run. Also when no commit has succeeded for `commit_timeout`, and when a table was dropped or restored, even
         if nothing waits.
         """
         self.committer.flush_now = True

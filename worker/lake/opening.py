@@ -38,6 +38,8 @@ async def open_lake_parts(
     store = Store.open(uri, storage_options, meter=runtime.meter)
     identity_object = await identity.read_identity(store)
     known = None if identity_object is None else identity_object[0]
+    if known is None:
+        await identity.refuse_nested_lake(store)
     services = ledger if isinstance(ledger, Services) else None
     if services is not None:
         opened: Ledger = _open_dynamodb_ledger(store, known, services, lake_config, adopt=adopt)

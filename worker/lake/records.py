@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from .formats import check_format, read_fields, unknown_fields, written_fields
 FORMAT = 1  # of manifests
 STAGE_FORMAT = 1  # of stages; a stage without a format has this one
 FOLDER = "_pcaplake/batches"
+_LISTED = 5  # captures that a text names
 
 
 def manifest_path(batch: int) -> str:
@@ -44,6 +45,11 @@ class Capture:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         return cls(**read_fields(cls, raw))
+
+
+def list_uris(captures: Sequence[Capture]) -> str:
+    """The URIs of the first of these captures, for a text."""
+    return ", ".join(capture.uri for capture in captures[:_LISTED]) + (", ..." if len(captures) > _LISTED else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,22 +1,23 @@
-"""The tables of a lake: their schemas, how they are created, and how large they are."""
+"""The tables of a lake: their schemas, how they are created, how large they are, and with what captures were decoded."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.errors import WrongChoice
 from pcaplake.worker.lake.commit.history import find_tables_written_above_head, read_last_batches
+from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.errors import TableBlocked
 from pcaplake.worker.lake.delta.log_store import LogStore
-from pcaplake.worker.lake.staging.window import table_partition_columns
 from pcaplake.worker.lake.store.store import Store
 
 from .ledger import Ledger
@@ -55,6 +56,29 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
     names = list(SCHEMAS)
     counts = await asyncio.gather(*(asyncio.to_thread(count_table, name) for name in names))
     return {name: counted for name, counted in zip(names, counts, strict=True) if counted is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """With what a capture was decoded, and the outcome: from its row in the table `captures`."""
+
+    decoder_version: str
+    profile: str | None
+    outcome: str
+
+
+async def read_decodings(store: Store, capture_ids: Collection[str]) -> dict[str, Decoding]:
+    """capture_id -> its decoding, of those that the table `captures` has. Raises DeltaError if it cannot be read."""
+
+    def read_rows() -> dict[str, Decoding]:
+        table = DeltaTable(store.external_location("captures"), storage_options=store.current_options() or None)
+        rows = table.to_pyarrow_dataset().to_table(
+            columns=["capture_id", "decoder_version", "profile", "outcome"],
+            filter=pc.field("capture_id").isin(pa.array(list(capture_ids), pa.string())),
+        )
+        return {row.pop("capture_id"): Decoding(**row) for row in rows.to_pylist()}
+
+    return await asyncio.to_thread(read_rows) if capture_ids else {}
 
 
 async def create_tables(

@@ -85,7 +85,7 @@ class CommittableFiles:
         if had is None or had == has:
             return rebuilt, ""
         otherwise = (
-            f"its captures now have {has} rows in this table instead of {had}: another profile or decoder version "
+            f"its captures now have {has} instead of {had} rows in this table: another profile or decoder version "
             f"wrote the files ({stage.decoder_version}). Restart with that profile and version"
         )
         self._rebuilt_differently[stage.stage_id, table] = otherwise

@@ -24,6 +24,7 @@ from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Manifest
 from pcaplake.worker.lake.staging.stage_files import StageFiles
+from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
 
 from .blocked_tables import BlockedTables
@@ -76,6 +77,7 @@ class Committer:
         self._clock, self._rng, self._meter, self._step = runtime.clock, runtime.rng, runtime.meter, runtime.step
         self._leadership = Leadership(
             parts.ledger,
+            lake=parts.store.uri,
             owner=f"{runtime.rng.getrandbits(64):016x}",
             timeout=lake_config.lease_timeout,
             closely=lake_config.only_commits,
@@ -95,6 +97,7 @@ class Committer:
         self._waited = False  # did the last poll find pending stages, which are still pending?
         self._wake = asyncio.Event()
         self._turn_began = self._clock()
+        self._composed_at: dict[int, float] = {}  # open batches that this process composed
         self._failing_since: float | None = None  # when the first failed turn since the last progress began
         self.failure: Retryable | None = None  # of the last turn, None if it succeeded
         self.flush_now = False
@@ -272,6 +275,7 @@ class Committer:
             await self._ledger.mark_batch_stages(manifest)
         if manifest.stages:
             self._meter.observe("batch_bytes", sum(stage.byte_count for stage in manifest.stages))
+        self._composed_at[manifest.batch] = self._clock()
         self._manifests.keep(manifest)
         self._progress.add_batch(manifest)
         return True
@@ -316,8 +320,28 @@ class Committer:
                 return
             self._progress.finish_batch(manifest)
             self._manifests.forget(batch)
+            self._log_committed_batch(manifest)
         for first in owed.values():
             raise first
+
+    def _log_committed_batch(self, manifest: Manifest) -> None:
+        captures = [capture for stage in manifest.stages for capture in stage.captures]
+        composed_at = self._composed_at.get(manifest.batch)
+        # another leader may have finished batches before this one
+        self._composed_at = {batch: at for batch, at in self._composed_at.items() if batch > manifest.batch}
+        log.info(
+            "batch committed",
+            extra={
+                "batch": manifest.batch,
+                "captures": len(captures),
+                "rows": sum(capture.rows for capture in captures),
+                "seconds": None if composed_at is None else round(self._clock() - composed_at, 3),
+                "stages": len(manifest.stages),
+                "returned": len(manifest.returned),
+                "tables": len(manifest.touched_tables),
+                "lake": self._store.uri,
+            },
+        )
 
     async def _return_captures(self, batch: int) -> None:
         """Delete the captures of returned stages from the ledger, and then have them read again.
@@ -330,7 +354,7 @@ class Committer:
             captures = await self._ledger.unstage_returned_captures(manifest)
             if captures and await self._current.reload_generation() <= manifest.generation:
                 self._meter.count("captures_returned", len(captures))
-                log.warning("%d captures of batch %d must be read again", len(captures), batch)
+                log.warning("%s of batch %d must be read again", counted(len(captures), "capture"), batch)
                 await self._source.replay_captures(captures)
         self._progress.given_back.add(batch)
 

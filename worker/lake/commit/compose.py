@@ -19,15 +19,15 @@ from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
 from pcaplake.worker.lake.identity import set_back_message
 from pcaplake.worker.lake.ledger import EVERYTHING
 from pcaplake.worker.lake.parts import LakeParts
-from pcaplake.worker.lake.records import Capture, Manifest, Stage, manifest_path
+from pcaplake.worker.lake.records import Capture, Manifest, Stage, list_uris, manifest_path
 from pcaplake.worker.lake.staging.stage_files import StageFiles
+from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
 
 from .losses import is_loss_accepted
 from .overwrite import restore_recorded_stages
 
 _STAGES_AT_ONCE = 100
-_SHOWN = 5
 _COUNT_HELD_SECONDS = 60.0  # between two counts of the held stages
 log = logging.getLogger(__name__)
 
@@ -269,8 +269,5 @@ class Composer:
 
 def describe_unreadable_captures(lost: Sequence[Capture]) -> str:
     """A text that names captures and the number of their rows in all tables."""
-    more = ", ..." if len(lost) > _SHOWN else ""
-    return (
-        f"{len(lost)} captures with {sum(capture.rows for capture in lost)} rows cannot be read again: "
-        f"{', '.join(capture.uri for capture in lost[:_SHOWN])}{more}"
-    )
+    rows = sum(capture.rows for capture in lost)
+    return f"{counted(len(lost), 'capture')} with {counted(rows, 'row')} cannot be read again: {list_uris(lost)}"

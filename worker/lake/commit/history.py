@@ -1,6 +1,6 @@
 """The last batch of each table, according to the manifests, and how a table that lost batches becomes writable again.
 
-A table that is dropped or set back loses its `txn`; manifests stay. Each manifest has the last batch of every table
+A table that is dropped or restored to an older version loses its `txn`; manifests stay. Each has the last batch of every table
 (`Manifest.last_batches`), so the manifest of head says which `txn` a table must have at least.
 """
 
@@ -110,7 +110,7 @@ async def find_tables_written_above_head(store: Store, ledger: Ledger) -> set[st
 async def accept_table_loss(
     log_store: LogStore, table: str, schema: pa.Schema, partition_columns: Sequence[str], batch: int
 ) -> None:
-    """Make a table that was dropped or set back writable again, without the rows that it lost. Idempotent.
+    """Make a table that was dropped or restored to an older version writable again, without the rows that it lost. Idempotent.
 
     Creates the table if it is absent, partitioned by `partition_columns` (those of its `schema`, see
     `table_partition_columns`), and commits `txn` (pcaplake, `batch`) without files. `batch`: `read_last_batches(...)[table]`;

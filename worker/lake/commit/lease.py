@@ -12,6 +12,7 @@ these moments differ between processes, so that a fleet does not look all at onc
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 import uuid
@@ -21,11 +22,15 @@ from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.ledger import Lease, Ledger
 
 BEATS_PER_TIMEOUT = 4
+log = logging.getLogger(__name__)
 LONGEST_LOOK = 4  # timeouts between two looks of a follower that stages nothing, at most
 
 
 class Leadership:
-    """The lease as one process sees it. `closely`: look often even without staging, in a process that only commits."""
+    """The lease of one lake as one process sees it.
+
+    `closely`: look often even without staging, in a process that only commits.
+    """
 
     phase = random.uniform(0, 3600)
     """Seconds by which the looks of this process are shifted."""
@@ -34,6 +39,7 @@ class Leadership:
         self,
         ledger: Ledger,
         *,
+        lake: str = "",
         owner: str | None = None,
         timeout: float = 2.0,
         closely: bool = False,
@@ -41,7 +47,8 @@ class Leadership:
     ) -> None:
         self.owner = owner or uuid.uuid4().hex
         self.is_leading = False
-        self._ledger, self._timeout, self._closely, self._clock = ledger, timeout, closely, clock
+        self._ledger, self._lake, self._timeout, self._closely = ledger, lake, timeout, closely
+        self._clock = clock
         self._interval = self.beat_interval  # between two looks of a follower
         self._seen = Lease()
         self._seen_at = float("-inf")
@@ -76,6 +83,7 @@ class Leadership:
         self._seen, self._seen_at = Lease(owner=self.owner, beat=lease.beat + 1), now
         await on_taken()
         self.is_leading = True
+        log.info("leadership won", extra={"lake": self._lake, "owner": self.owner, "previous": lease.owner})
         return True
 
     async def send_heartbeats(self) -> None:
@@ -92,6 +100,7 @@ class Leadership:
         lease = await self._ledger.read_lease()
         if lease.owner != self.owner or not await self._ledger.take_lease(lease, self.owner):
             self.is_leading = False
+            log.info("leadership lost", extra={"lake": self._lake, "owner": self.owner, "leader": lease.owner})
 
     async def release_lease(self) -> None:
         """Release the lease so that another process can lead at once; best effort."""
@@ -102,5 +111,6 @@ class Leadership:
             lease = await self._ledger.read_lease()
             if lease.owner == self.owner:
                 await self._ledger.take_lease(lease, "")
+                log.info("leadership released", extra={"lake": self._lake, "owner": self.owner})
         except Retryable:
             return  # it expires by itself

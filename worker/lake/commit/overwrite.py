@@ -71,7 +71,7 @@ async def begin_generation(store: Store, opened_as: Identity, number: int, stage
                 raise Retryable(f"{overwrite_record_path(number)} exists and cannot be read yet")
             if existing[0] != record:
                 raise Fatal(
-                    f"nothing was replaced: another overwrite has the number {number}, because {LAKE_JSON} was set back to "
+                    f"nothing was replaced: another overwrite has the number {number}, because {LAKE_JSON} was restored to "
                     "an older copy; run it again"
                 )
         if lake.generation == number or await store.replace(
@@ -138,7 +138,7 @@ async def check_overwrite(
     waiting = await ledger.list_pending_stages(generation, EVERYTHING)
     if set(waiting) != set(stage_ids):
         raise Fatal(
-            f"generation {generation} does not have the stages of this overwrite: {LAKE_JSON} or the ledger was set back to "
+            f"generation {generation} does not have the stages of this overwrite: {LAKE_JSON} or the ledger was restored to "
             "an older copy; run it again"
         )
     if not waiting:

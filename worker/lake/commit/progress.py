@@ -24,7 +24,7 @@ class Progress:
     last: Mapping[str, int] = field(default_factory=dict)  # the same up to the last manifest
     least: dict[str, int] = field(default_factory=dict)  # table -> the highest txn that it is known to have had
     sees_since: int | None = None  # store time, epoch ms, of the first commit after the last recovery
-    looked_at: dict[str, int] = field(default_factory=dict)  # blocked or set back table -> store time of the last look
+    looked_at: dict[str, int] = field(default_factory=dict)  # blocked or restored table -> store time of the last look
 
     @property
     def tables_behind_head(self) -> frozenset[str]:

@@ -22,7 +22,7 @@ async def rebuild_from_manifests(store: Store, ledger: Ledger) -> None:
 
     Stages of an overwrite that has begun and that no batch has opened yet are staged again from its record.
 
-    A table that lacks a batch up to head was dropped or set back; it stays blocked. Batches above head are committed to
+    A table that lacks a batch up to head was dropped or restored; it stays blocked. Batches above head are committed to
     the tables whose `txn` lacks them.
 
     Raises Fatal when a table without a `txn` may have a batch that another table still needs.

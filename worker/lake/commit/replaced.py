@@ -8,7 +8,8 @@
 Each step may happen twice. The next process that opens the lake finishes what was cut off: captures with a record that
 the ledger still has in that batch or an earlier one. A content that came back is in a later batch and stays; manifests
 above the ledger's head count, too, because the ledger may be an older copy. A table whose `txn` is lower than the number of
-records was set back, and loses the rows of all replaced captures again. Only for lakes of one machine, without lock table.
+records was restored to an older version, and loses the rows of all replaced captures again. Only for lakes of one
+machine, without lock table.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.lake.maintenance import writer_properties
 from pcaplake.worker.lake.records import Manifest, manifest_path
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
 
 from .history import find_lost_tables
 
@@ -38,7 +40,7 @@ FOLDER = "_pcaplake/replaced"
 _FORMAT = 1
 _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})-(\d{{20}})\.json")
 _AT_ONCE = 500  # captures in one transaction of a table
-_ORDER = sorted(TABLES, key="captures".__eq__)
+CAPTURES_LAST = tuple(sorted(TABLES, key="captures".__eq__))
 APP_ID = "pcaplake-replaced"  # its transaction in a table is the number of records whose rows were removed
 
 
@@ -63,7 +65,9 @@ def _latest_batches(recorded: Iterable[tuple[str, int]]) -> dict[str, int]:
 async def tables_behind(store: Store, log_store: LogStore) -> list[str]:
     """Tables that still have rows of replaced captures, `captures` last."""
     number = len(await _list_records(store))
-    return [table for table in _ORDER if number and await _count_removed_records(log_store, table, number) < number]
+    return [
+        table for table in CAPTURES_LAST if number and await _count_removed_records(log_store, table, number) < number
+    ]
 
 
 async def _count_removed_records(log_store: LogStore, table: str, number: int) -> int:
@@ -91,7 +95,7 @@ async def remove_replaced_rows(
 ) -> int:
     """Remove the rows of all recorded captures that the tables still have -> how many of them the ledger had.
 
-    Tables that lack a batch, because they were dropped or set back, are skipped until they are repaired. Raises Retryable
+    Tables that lack a batch, because they were dropped or restored, are skipped until they are repaired. Raises Retryable
     when another program changed the same files meanwhile, Fatal when a table cannot be written.
     """
     recorded = await _list_records(store)
@@ -106,8 +110,8 @@ async def remove_replaced_rows(
         if (now := batches.get(capture_id, -1)) is not None and now <= batch
     }
     begun = sorted(over & known.keys())
-    done = {table: await _count_removed_records(log_store, table, number) for table in _ORDER}
-    behind = [table for table in _ORDER if done[table] < number]
+    done = {table: await _count_removed_records(log_store, table, number) for table in CAPTURES_LAST}
+    behind = [table for table in CAPTURES_LAST if done[table] < number]
     lost = await find_lost_tables(store, log_store, ledger) if behind else {}
     for table in behind:
         if table not in lost:
@@ -161,6 +165,7 @@ def _delete_rows(store: Store, name: str, capture_ids: Sequence[str]) -> None:
         raise Retryable(f"{name}: another program changed the same files meanwhile; run it again: {error}") from error
     except (DeltaError, OSError) as error:
         raise Fatal(
-            f"{name}: the rows of {len(capture_ids)} replaced captures cannot be removed: {error}. Nothing is ingested until "
+            f"{name}: the rows of {counted(len(capture_ids), 'replaced capture')} cannot be removed: {error}. "
+            "Nothing is ingested until "
             "they are removed: see `pcaplake doctor`"
         ) from error

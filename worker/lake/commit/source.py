@@ -26,5 +26,18 @@ class Source(Protocol):
         """
 
 
+class NullSource:
+    """A source that cannot read captures again. Whoever uses the lake must ingest returned captures again."""
+
+    async def replay_captures(self, captures: Sequence[Capture]) -> None:
+        pass
+
+    async def find_unreadable(self, captures: Sequence[Capture]) -> Sequence[Capture]:
+        return captures
+
+    async def rebuild_files(self, table: str, captures: Sequence[Capture]) -> Sequence[AddFile] | None:
+        return None
+
+
 class FilesMissing(Retryable):
     """Files of a batch were deleted and cannot be rebuilt."""

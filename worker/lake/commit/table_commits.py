@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
+from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
 from pcaplake.worker.lake.delta.errors import SchemaConflict, SetBack, TableBlocked
 from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Manifest
-from pcaplake.worker.lake.staging.window import table_partition_columns
 
 from .blocked_tables import BlockedTables
 from .checkpoints import CheckpointScheduler
@@ -62,7 +62,7 @@ class TableCommits:
             self._blocked.unblock(table)
 
     async def _reread_transaction(self, table: str, now: int) -> None:
-        """Read the transaction of a table that was blocked or set back. Raises SetBack when it lacks a batch up to head.
+        """Read the transaction of a table that was blocked or restored. Raises SetBack when it lacks a batch up to head.
 
         Batches above head are committed again. A batch that opens a generation empties the table, so the batches before
         it are skipped. `now`: the store's time; files that waited for the table until then may have been deleted with it.

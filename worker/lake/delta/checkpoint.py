@@ -18,7 +18,14 @@ from pcaplake.worker.lake.store import durable
 from pcaplake.worker.lake.store.store import Listing, Store
 
 from .checkpoint_reader import read_row_count
-from .log_state import Checkpoint, delta_log_path, json_versions, newest_complete_checkpoint, read_last_checkpoint_hint
+from .log_state import (
+    Checkpoint,
+    delta_log_path,
+    json_versions,
+    name_in_log,
+    newest_complete_checkpoint,
+    read_last_checkpoint_hint,
+)
 
 # Settings come by stdin: arguments are visible to all users of the machine, and options may hold keys.
 _PROGRAM = """
@@ -157,7 +164,7 @@ def _select_expired_objects(
     keep = _log_retention(configuration)
     if keep is None or not listing:
         return [], None
-    numbered = [(int(match[1]), meta) for meta in listing if (match := _NUMBERED.fullmatch(_file_name(meta.path)))]
+    numbered = [(int(match[1]), meta) for meta in listing if (match := _NUMBERED.fullmatch(name_in_log(meta)))]
     expired_before = max(meta.last_modified for meta in listing) - keep
     first_kept = min((version for version, meta in numbered if meta.last_modified >= expired_before), default=-1)
     checkpoint = newest_complete_checkpoint(table, listing, at_most=min(first_kept, at_most))

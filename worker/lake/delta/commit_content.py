@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, Txn, serialize_actions
 from .errors import SchemaConflict, TableBlocked
+from .live_files import Snapshot
 from .schema import evolve_schema
 from .write_support import READER, WRITER
 
 Struct = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """The files that a commit removes, chosen in a snapshot.
+
+    `fences`: applications whose transactions must be those of the snapshot when it is committed.
+    """
+
+    snapshot: Snapshot
+    removed: Collection[str]
+    fences: Collection[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +44,7 @@ class CommitRequest:
     operation: str = "WRITE"
     after: int = -1
     other_txn: Txn | None = None
+    swap: Swap | None = None
 
 
 def build_create_table_commit(
@@ -72,21 +86,22 @@ def build_write_commit(
                 f"{list(add.partition_values)}"
             )
     if removes and metadata.configuration.get("delta.appendOnly") == "true":
-        raise TableBlocked(f"{table}: delta.appendOnly is set, so the table cannot be overwritten; unset it")
+        raise TableBlocked(f"{table}: delta.appendOnly is set, so no file can be removed from the table; unset it")
     grown = None if request.struct is None else evolve_schema(table, metadata.schema, request.struct)
     if grown is not None:
         metadata = replace(metadata, schema=grown)
+    appends = not request.overwrite and request.swap is None
     info = CommitInfo(
         txn_id=txn_id,
         timestamp=millis,
         operation=request.operation,
         engine_info=engine_info,
         parameters={
-            "mode": "Overwrite" if request.overwrite else "Append",
+            "mode": "Append" if appends else "Overwrite",
             "partitionBy": json.dumps(list(metadata.partition_columns)),
         },
         metrics=_operation_metrics(adds, removes),
-        blind_append=not request.overwrite,
+        blind_append=appends,
     )
     actions: list[Action] = [info]
     if grown is not None:

@@ -17,6 +17,10 @@ class Hidden(OutcomeUnknown):
     """The log cannot say whether the commit happened, because a checkpoint replaced the entries that would."""
 
 
+class SwapConflict(Retryable):
+    """Another writer changed what a swap of files was made from. Nothing was committed: read the table again, or stop."""
+
+
 class SetBack(Retryable):
     """The log of a table lacks a transaction that it had, so it cannot tell which later batches are in the table."""
 
@@ -26,8 +30,8 @@ class SetBack(Retryable):
             what = f"it had batch {batch}, and the table is gone: it was dropped"
         else:
             what = (
-                f"it had batch {batch}, and its log says {current_batch}: the log was set back, or the table was dropped and "
-                "created again, or a checkpoint lost the transaction of the application pcaplake"
+                f"it had batch {batch}, and its log says {current_batch}: the log was restored to an older "
+                "version, or the table was dropped and created again, or a checkpoint lost the transaction `pcaplake`"
             )
         super().__init__(
             f"{table}: {what}. Nothing is written to it until this is repaired: `pcaplake doctor` says how to restore it, or "

@@ -105,6 +105,15 @@ class LiveFiles:
         return path.rpartition(f"/{self.table}/")[2] if "://" in path or path.startswith("/") else path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The live files of a table, and at the same version its partition columns and transactions by application."""
+
+    files: LiveFiles
+    txns: Mapping[str, int]
+    partition_columns: Sequence[str]
+
+
 async def read_live_files(store: Store, table: str, state: LogState, *, all_names: bool = False) -> LiveFiles:
     """The live files at the version of `state`. `all_names`: also the names that older versions and tombstones have.
 

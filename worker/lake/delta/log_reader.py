@@ -16,7 +16,7 @@ from pcaplake.worker.runtime import Runtime
 
 from .actions import Metadata
 from .commit_content import Struct
-from .errors import Hidden, SchemaConflict, SetBack, TableBlocked
+from .errors import Hidden, SchemaConflict, SetBack, SwapConflict, TableBlocked
 from .log_state import LogState, update_log_state
 from .publish import Publisher
 from .write_support import unsupported_reason
@@ -121,4 +121,6 @@ class LogReader:
 
 
 def _is_transient(error: BaseException) -> bool:
-    return isinstance(error, Retryable) and not isinstance(error, TableBlocked | SchemaConflict | SetBack | Hidden)
+    return isinstance(error, Retryable) and not isinstance(
+        error, TableBlocked | SchemaConflict | SetBack | SwapConflict | Hidden
+    )

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcaplake.worker.lake.store.store import Listing, Store
+from pcaplake.worker.lake.store.store import Listing, ObjectMeta, Store
 
 from .actions import Metadata, Protocol, Txn, parse_table_action
 from .checkpoint_reader import read_columns
@@ -237,12 +237,17 @@ async def read_last_checkpoint_hint(store: Store, table: str) -> Checkpoint | No
     return Checkpoint(version=version, parts=parts) if whole else None
 
 
+def name_in_log(meta: ObjectMeta) -> str:
+    """The path below `_delta_log/`. A listing also has subfolders, whose files are not versions or checkpoints."""
+    return meta.path.rpartition("_delta_log/")[2]
+
+
 def newest_complete_checkpoint(table: str, listing: Listing, at_most: int | None = None) -> Checkpoint | None:
     """The newest complete classic checkpoint in a listing. Raises TableBlocked when a V2 checkpoint is newer."""
     seen: dict[Checkpoint, int] = {}
     newest_v2 = -1
     for meta in listing:
-        name = meta.path.rpartition("/")[2]
+        name = name_in_log(meta)
         if match := _CHECKPOINT.fullmatch(name):
             candidate = Checkpoint(version=int(match[1]), parts=int(match[3]) if match[3] else None)
             seen[candidate] = seen.get(candidate, 0) + 1
@@ -264,7 +269,7 @@ def newest_complete_checkpoint(table: str, listing: Listing, at_most: int | None
 
 def json_versions(listing: Listing) -> Sequence[int]:
     """Versions of the N.json in a listing, ascending."""
-    matches = (_JSON.fullmatch(meta.path.rpartition("/")[2]) for meta in listing)
+    matches = (_JSON.fullmatch(name_in_log(meta)) for meta in listing)
     return sorted(int(match[1]) for match in matches if match)
 
 

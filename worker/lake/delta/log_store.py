@@ -26,9 +26,9 @@ from pcaplake.worker.runtime import Runtime
 
 from . import checkpoint as checkpoints
 from .actions import AddFile, RemoveFile, Txn
-from .commit_content import CommitRequest, Struct, build_create_table_commit, build_write_commit
-from .errors import Hidden, SchemaConflict, SetBack, TableBlocked
-from .live_files import read_live_files
+from .commit_content import CommitRequest, Struct, Swap, build_create_table_commit, build_write_commit
+from .errors import Hidden, SchemaConflict, SetBack, SwapConflict, TableBlocked
+from .live_files import Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, T, TableCache
 from .log_state import LogState, is_still_settled, read_log_state
@@ -153,6 +153,38 @@ class LogStore(LogReader):
         """Commit a version that holds nothing but a transaction. `operation`: its name in the history. Raises as `commit`."""
         return await self._commit_request(CommitRequest(table=table, txn=txn, operation=operation))
 
+    async def read_snapshot(self, table: str) -> Snapshot | None:
+        """The live files of a table for `swap_files`; None: there is no table. Raises TableBlocked, Retryable."""
+
+        async def read() -> tuple[Snapshot | None]:
+            state = await read_log_state(self._store, table)
+            if state.metadata is None:
+                return (None,)
+            files = await read_live_files(self._store, table, state)
+            columns = state.metadata.partition_columns
+            return (Snapshot(files=files, txns=dict(state.txns), partition_columns=columns),)
+
+        return (await self._retry_until_timeout(table, read))[0]
+
+    async def swap_files(
+        self,
+        table: str,
+        adds: Sequence[AddFile],
+        swap: Swap,
+        *,
+        txn: Txn,
+        schema: pa.Schema,
+    ) -> Commit:
+        """Remove the files of a swap and add others, in one version, with a transaction that is not checked.
+
+        `schema`: of the files, as in `commit`. Raises as `commit`, and SwapConflict where another writer has removed one of
+        the files or written a transaction of one of the fences. Files that others add in the meantime never conflict.
+        """
+        struct = _as_struct(table, schema)
+        return await self._commit_request(
+            CommitRequest(table=table, adds=adds, struct=struct, other_txn=txn, swap=swap)
+        )
+
     async def _commit_request(self, request: CommitRequest) -> Commit:
         table = request.table
         cache, unresolved = self._cache_of_table(table), dict[str, int]()
@@ -195,7 +227,7 @@ class LogStore(LogReader):
     ) -> Commit | None:
         """One attempt; None: another writer won the version. `unresolved`: txnId -> version, of attempts without an answer."""
         table, txn = request.table, request.txn
-        fresh = cache.stale or cache.state is None
+        fresh = cache.stale or cache.state is None or request.swap is not None  # a snapshot may be newer than the cache
         if request.overwrite:  # the live files must be those of a newly read state
             cache.state, fresh = await read_log_state(self._store, table), True
         state = await self._update_state(cache) if fresh or cache.state is None else cache.state
@@ -205,7 +237,10 @@ class LogStore(LogReader):
             raise SetBack(table, request.after, last, state.version)
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
-        removes = await self._build_remove_actions(table, state) if request.overwrite else []
+        if request.swap is not None:
+            removes = await self._build_swap_actions(table, state, request.swap)
+        else:
+            removes = await self._build_remove_actions(table, state) if request.overwrite else []
         number, txn_id = state.version + 1, str(uuid.uuid4())
         try:
             if reason := unsupported_reason(table, state, cache.accepted):
@@ -245,6 +280,18 @@ class LogStore(LogReader):
         """For an overwrite: one action for each live file."""
         millis, files = self._current_millis(), await read_live_files(self._store, table, state)
         return [file.to_remove_action(millis) for file in files.live.values()]
+
+    async def _build_swap_actions(self, table: str, state: LogState, swap: Swap) -> list[RemoveFile]:
+        """One action for each file of a swap. Raises SwapConflict where it no longer fits the newest version."""
+        files, txns = swap.snapshot.files, swap.snapshot.txns
+        # rows of both would be in the table, or rows that were removed would return
+        if any(state.txns.get(app_id, -1) != txns.get(app_id, -1) for app_id in swap.fences):
+            raise SwapConflict(f"{table}: another process has replaced rows of the table at the same time")
+        await files.read_versions_up_to(self._store, state.version)
+        # its rows are in other files now, which would stay
+        if state.version < files.version or not files.live.keys() >= set(swap.removed):
+            raise SwapConflict(f"{table}: another program has changed the same files at the same time")
+        return [files.live[path].to_remove_action(self._current_millis()) for path in sorted(swap.removed)]
 
     def _current_millis(self) -> int:
         return int(self._now() * 1000)

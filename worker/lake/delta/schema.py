@@ -49,7 +49,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def to_delta_struct(schema: pa.Schema, table: str = "table") -> Json:
-    """The struct for the schemaString of a metaData action; every field is nullable.
+    """The struct for the schemaString of a metaData action; every field is nullable, and keeps its comment.
 
     Raises SchemaConflict for a type that Delta (reader 1, writer 2) does not have.
     """
@@ -89,7 +89,13 @@ def _delta_struct(fields: Iterable[pa.Field], table: str, prefix: str) -> Json:
 
 
 def _delta_field(field: pa.Field, table: str, column: str) -> Json:
-    return {"name": field.name, "type": _delta_type(field.type, table, column), "nullable": True, "metadata": {}}
+    comment = (field.metadata or {}).get(b"comment")
+    return {
+        "name": field.name,
+        "type": _delta_type(field.type, table, column),
+        "nullable": True,
+        "metadata": {} if comment is None else {"comment": comment.decode()},
+    }
 
 
 def _delta_type(kind: pa.DataType, table: str, column: str) -> str | Json:

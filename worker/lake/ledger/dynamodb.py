@@ -24,7 +24,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.dynamodb_table import Canceled, DynamoClient
@@ -75,7 +75,7 @@ class DynamoLedger:
     """A `Ledger` in DynamoDB, for the lake `lake_id` or the first one it is bound to.
 
     `store`: of the lake, for stages that are too large for an item. `shards`: as in lake.json. `clock`: epoch seconds.
-    A client that is passed in is closed by the caller.
+    The caller closes the client.
     """
 
     kind = "dynamodb"
@@ -92,30 +92,13 @@ class DynamoLedger:
         self.shards = shards
         self._dynamo, self._store, self._lake_id, self._clock = dynamo, store, lake_id, clock
         self._requests = Requests(dynamo)
-        self._owned = False
-
-    @classmethod
-    async def open(
-        cls,
-        table: str,
-        store: Store,
-        *,
-        region: str | None = None,
-        lake_id: str | None = None,
-        shards: int = SHARDS,
-        clock: Callable[[], float] = time.time,
-    ) -> Self:
-        ledger = cls(await DynamoClient.open(table, region=region), store, lake_id=lake_id, shards=shards, clock=clock)
-        ledger._owned = True
-        return ledger
 
     @property
     def name(self) -> str:
         return f"{self._dynamo.region}/{self._dynamo.table}"
 
     async def close(self) -> None:
-        if self._owned:
-            await self._dynamo.close()
+        """Nothing to close."""
 
     async def read_ledger_id(self) -> str:
         """The table's TableId, which changes when the table is restored from a backup. Raises Fatal for an unsuitable table."""

@@ -21,6 +21,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.lake.store.local_store import MAKE_ROOM
 
+from .one_machine import OneMachine
+
 LOCK_TIMEOUT = 30.0
 WARN_AFTER = 5.0
 """Seconds for which the ledger is locked before a warning is logged."""
@@ -98,6 +100,7 @@ class SqliteFile:
         self._slice = min(WARN_AFTER, max(lock_timeout, 0.1))
         self._locked_since: float | None = None
         self._warned = False
+        self._machine = OneMachine(self.path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._db: sqlite3.Connection
 
@@ -114,6 +117,7 @@ class SqliteFile:
             raise Fatal(
                 f"the folder {self.path.parent} cannot be created: {error.strerror}; name another --lake"
             ) from error
+        self._machine.enter(self._lock_timeout)
         self._db = sqlite3.connect(self.path, isolation_level=None, timeout=self._slice)
         try:
             self._refuse_newer_format()
@@ -123,6 +127,7 @@ class SqliteFile:
                 prepare()
         except BaseException:
             self._db.close()
+            self._machine.leave()
             raise
         folder = os.open(self.path.parent, os.O_RDONLY)  # the names of the new files are durable too
         try:
@@ -168,12 +173,12 @@ class SqliteFile:
         seconds = time.monotonic() - since
         if seconds < min(self._lock_timeout, WARN_AFTER):
             return
-        message = f"the ledger {self.path} has been locked for {seconds:.0f} s: {describe_lock_holder(self.path)}"
+        holder = describe_lock_holder(self.path)
         if not self._warned:
             self._warned = True
-            log.warning("%s", message)
+            log.warning("the ledger %s has been locked for %.0f s: %s", self.path, seconds, holder)
         if seconds >= self._lock_timeout:
-            raise Retryable(message) from error
+            raise Retryable(f"the ledger {self.path} has been locked for {seconds:.0f} s: {holder}") from error
 
     @contextmanager
     def _write_transaction(self) -> Iterator[None]:
@@ -192,6 +197,7 @@ class SqliteFile:
 
     async def close(self) -> None:
         await self._run_in_thread(self._db.close)
+        self._machine.leave()
         self._thread.shutdown()
 
 

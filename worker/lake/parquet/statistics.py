@@ -53,16 +53,16 @@ def has_min_max_statistics(kind: pa.DataType) -> bool:
     )
 
 
-def truncate_text_floor(text: str, limit: int = TEXT_LIMIT) -> str:
-    """A string of at most `limit` characters that is not above `text`."""
-    return text[:limit]
+def truncate_text_floor(text: str) -> str:
+    """A string of at most TEXT_LIMIT characters that is not above `text`."""
+    return text[:TEXT_LIMIT]
 
 
-def truncate_text_ceiling(text: str, limit: int = TEXT_LIMIT) -> str | None:
-    """A string of at most `limit` characters that is not below `text` in the order of UTF-8; None if there is none."""
-    if len(text) <= limit:
+def truncate_text_ceiling(text: str) -> str | None:
+    """A string of at most TEXT_LIMIT characters that is not below `text` in the order of UTF-8; None if there is none."""
+    if len(text) <= TEXT_LIMIT:
         return text
-    for end in range(limit, 0, -1):
+    for end in range(TEXT_LIMIT, 0, -1):
         after = ord(text[end - 1]) + 1
         if after <= 0x10FFFF:
             return text[: end - 1] + chr(0xE000 if after == 0xD800 else after)  # surrogates are not characters

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pcaplake.worker import VERSION
 from pcaplake.worker.errors import Retryable
-from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.config import LakeConfig, table_partition_columns
 from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.delta.schema import to_delta_struct
 from pcaplake.worker.lake.parquet import ParquetFileSummary, ParquetSink
@@ -217,7 +217,7 @@ class Window:
             generation=self.generation,
             decoder_version=self._decoder_version,
             captures=tuple(self._captures.values()),
-            schemas={table: to_delta_struct(self._schemas[table], table) for table in self._adds},
+            schemas={table: to_delta_struct(_without_comments(self._schemas[table]), table) for table in self._adds},
             adds={table: tuple(adds) for table, adds in self._adds.items()},
             # rule: a stage records when its first file was written
             written_at=self._written_at,
@@ -282,11 +282,6 @@ class Window:
         self._step(f"after stage.4 {table}")
 
 
-def table_partition_columns(schema: pa.Schema, columns: Sequence[str]) -> tuple[str, ...]:
-    """The partition columns that a table has."""
-    return tuple(name for name in columns if name in schema.names)
-
-
 def _folder_safe_value(value: str | None) -> str:
     """A folder name for a partition value; readers take the value from the log."""
     return NULL_PARTITION if value is None else _UNSAFE.sub("_", value)
@@ -326,3 +321,8 @@ def _partition_value_text(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _without_comments(schema: pa.Schema) -> pa.Schema:
+    """The schema as a stage records it: comments would make each stage's record several kilobytes larger."""
+    return pa.schema([field.remove_metadata() for field in schema])

@@ -1,11 +1,13 @@
 """S3 credentials that botocore supports and `obstore` does not: shared profiles, SSO, assumed roles, processes.
 
 Needs botocore (the extra `aws`). `obstore` itself finds keys in the environment, a web identity, and the roles of
-instances and containers.
+instances and containers. `explain_missing_credentials` says what to do when neither finds any, also for GCS and Azure.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -90,3 +92,28 @@ def _is_environment_identity(session: Any, credentials: Any) -> bool:
     """Do the credentials come from a web identity in the environment, not from a profile?"""
     identity: bool = credentials.method == "assume-role-with-web-identity"
     return identity and "web_identity_token_file" not in session.get_scoped_config()
+
+
+_METADATA_REQUEST = re.compile(r"/latest/(api/token|meta-data/)|/computeMetadata/v1/|/metadata/identity/oauth2/token")
+"""What obstore asks the metadata service of a machine for a role, when it found no other credentials."""
+_PAGE = "`pcaplake docs object-stores` has examples"
+_AWS_KEYS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_AWS_PLAIN = f"{_AWS_KEYS}, or install the extra `aws`, which reads the profiles in ~/.aws: pip install 'pcaplake[aws]'"
+_AWS_EXTRA = f"{_AWS_KEYS}, or AWS_PROFILE to a profile in ~/.aws"
+_GOOGLE = (
+    "set GOOGLE_APPLICATION_CREDENTIALS to a service account key file, or run `gcloud auth application-default login`"
+)
+_AZURE = "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or `az login` and pass --storage-option use_azure_cli=true"
+
+
+def explain_missing_credentials(uri: str, error: BaseException) -> str | None:
+    """What to do about `error` of obstore, if it says that there are no credentials for the store; None for other errors."""
+    cause = str(error).partition("\n")[0]
+    if not _METADATA_REQUEST.search(cause):
+        return None
+    aws = _AWS_EXTRA if importlib.util.find_spec("botocore") else _AWS_PLAIN
+    to_do = {"s3": aws, "gs": _GOOGLE}.get(uri.partition("://")[0], _AZURE)
+    return (
+        f"{uri}: no credentials were found: {to_do}; {_PAGE}. A role of this machine was tried last: its metadata service "
+        f"does not give one ({cause})"
+    )

@@ -57,6 +57,7 @@ class ObjectStore(Store):
         self.uri = uri
         self.options = dict(options or {})
         self._inner, self._meter = inner, meter
+        self._had_answer = False  # without one, missing credentials are wrong settings and no outage
         self.unproven = not uri.startswith("memory:")
 
     @property
@@ -153,8 +154,11 @@ class ObjectStore(Store):
         try:
             with (_translate_write_errors if operation in _WRITES else _translate_read_errors)(path):
                 yield
-        except Retryable:
+            self._had_answer = True
+        except Retryable as error:
             self._meter.count("request_failures", service="objects", operation=operation)
+            if what_to_do := credentials.explain_missing_credentials(self.uri, error):
+                raise (Retryable if self._had_answer else Fatal)(what_to_do) from error
             raise
 
 
@@ -215,7 +219,8 @@ def _connect_obstore(uri: str, options: Mapping[str, str]) -> Any:
     try:
         return from_url(uri, config=config, client_options=client, retry_config=_RETRIES, **extra_arguments)  # type: ignore[call-overload]
     except (obstore_errors.BaseError, ValueError, TypeError) as error:
-        raise Fatal(f"{uri}: {_first_line(error)}") from error
+        hint = "; set AZURE_STORAGE_ACCOUNT_NAME" if "Account must be specified" in str(error) else ""
+        raise Fatal(f"{uri}: {_first_line(error)}{hint}") from error
 
 
 def _object_meta(raw: Any) -> ObjectMeta:
