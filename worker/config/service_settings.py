@@ -7,7 +7,7 @@ call, environment, file, default.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -18,10 +18,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pcaplake.worker.lake.config import Creation, LakeConfig
 
-from .routes import EXAMPLE, Routes
-from .settings import (
+from .environment import (
     PREFIX,
     S3,
+    list_variables,
+    plain_http_options,
+    read_aws_region,
+    read_traces_endpoint,
+    read_variable,
+)
+from .routes import EXAMPLE, Routes
+from .settings import (
     Columns,
     Pairs,
     Seconds,
@@ -29,16 +36,13 @@ from .settings import (
     Size,
     WrongSetting,
     explain_validation_error,
-    list_variables,
-    plain_http_options,
-    read_aws_region,
-    read_traces_endpoint,
-    read_variable,
+    join_problems,
     select_shared_settings,
     suggest_setting,
 )
 
 LOW_LATENCY: Mapping[str, Any] = {"flush_interval": 1.0, "max_batch_age": 0.25}
+_DEFAULT_PORTS = 10  # that are tried if `http_port` is not set: workers on one machine need one each
 _MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -83,7 +87,10 @@ class FleetSettings(BaseSettings):
     )
     lock_table: str = Field("delta_log", description="DynamoDB table that S3DynamoDBLogStore uses as lock table.")
     shards: int = Field(8, ge=1, le=64, description="Shards of the ledger's work list, for new lakes.")
-    storage_option: Pairs = Field({}, description="Options of the object store, as KEY=VALUE,KEY=VALUE or as a map.")
+    storage_option: Pairs = Field(
+        {},
+        description="Options of the object store, as KEY=VALUE,KEY=VALUE or as a map; examples: `pcaplake docs object-stores`.",
+    )
     table_property: Pairs = Field({}, description="Delta properties of new tables, as KEY=VALUE,KEY=VALUE or as a map.")
     partition_by: Columns = Field(
         None, description="Partition columns of new lakes, as date,vehicle_id or as a list. Default: `date`."
@@ -167,7 +174,8 @@ class FleetSettings(BaseSettings):
         9464,
         ge=0,
         le=65_535,
-        description="Port of /metrics, /healthz and /readyz. 0 selects a free port, which the log names.",
+        description="Port of /metrics, /healthz and /readyz; the log names it. 0 selects a free port. If this is not set and "
+        "9464 is in use, the next free port up to 9473.",
     )
     traces_endpoint: str | None = Field(
         default_factory=read_traces_endpoint,
@@ -176,7 +184,9 @@ class FleetSettings(BaseSettings):
     log_format: Literal["json", "text"] = Field(
         "json", description="`json`: one JSON object per line. `text`: readable lines."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Lowest level that is logged; `pcaplake docs logs` lists all events."
+    )
 
     @classmethod
     def load(cls, config: Path | None = None, **given: Any) -> Self:
@@ -217,6 +227,11 @@ class FleetSettings(BaseSettings):
             return lake_config
         return replace(lake_config, **{n: v for n, v in LOW_LATENCY.items() if n not in self.model_fields_set})
 
+    @property
+    def http_ports(self) -> Sequence[int]:
+        """The ports to try, in this order. A port that is set explicitly is the only one, because others rely on it."""
+        return range(self.http_port, self.http_port + (1 if "http_port" in self.model_fields_set else _DEFAULT_PORTS))
+
     def storage_options_for(self, uri: str) -> dict[str, str]:
         """Options of the object store for one lake: `storage_option`, and on S3 also defaults that it does not set.
 
@@ -240,6 +255,19 @@ class FleetSettings(BaseSettings):
         if self.profile is not None:
             route["profile"] = str(self.profile.absolute())
         return Routes.parse_routes([route], folder=Path("/"), storage_options=self.storage_option)
+
+    def require_routes_and_queue_name(self) -> tuple[Routes, str]:
+        """Raises WrongSetting with the problems of both."""
+        try:
+            routes = self.load_routes()
+        except WrongSetting as wrong:
+            problems = [str(wrong)]
+            try:
+                self.require_queue_name()
+            except WrongSetting as also_wrong:
+                problems.append(str(also_wrong))
+            raise WrongSetting(join_problems(problems)) from wrong
+        return routes, self.require_queue_name()
 
     def require_queue_name(self) -> str:
         """The queue's name. Raises WrongSetting if it is not set."""
@@ -278,7 +306,7 @@ def _read_settings_file(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise WrongSetting(f"cannot read the settings {path}: {error}") from error
     if not isinstance(raw, Mapping):
-        raise WrongSetting(f"{path} must have lines `name: value`, with the names of docs/settings.md")
+        raise WrongSetting(f"{path} must have lines `name: value`, with the names that `pcaplake docs settings` lists")
     values = {str(name): value for name, value in raw.items()}
     for name in ("routes", "profile"):  # relative to the file that names them
         if isinstance(values.get(name), str):

@@ -1,7 +1,4 @@
-"""Settings of commands, from options and the environment (`PCAPLAKE_<NAME>`); options take precedence.
-
-This package is the only code that reads the environment.
-"""
+"""Settings of commands, from options and the environment (`PCAPLAKE_<NAME>`); options take precedence."""
 
 from __future__ import annotations
 
@@ -9,22 +6,23 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from pcaplake.parser import Profile, ProfileError
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.errors import Fatal
+from pcaplake.worker.errors import Fatal, WrongUsage
 from pcaplake.worker.lake.config import Creation, LakeConfig
 from pcaplake.worker.lake.store.store import Store
 
-PREFIX = "PCAPLAKE_"
-S3 = ("s3://", "s3a://", "s3n://")
+from .environment import PREFIX, plain_http_options
+
 _SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -36,70 +34,8 @@ def select_shared_settings(settings: BaseSettings, kind: type[Any]) -> dict[str,
     return {field.name: getattr(settings, field.name) for field in fields(kind) if hasattr(settings, field.name)}
 
 
-class WrongSetting(ValueError):
+class WrongSetting(WrongUsage):
     """A setting that cannot be used. The message names it and says what to write."""
-
-
-def is_debug_enabled() -> bool:
-    """PCAPLAKE_DEBUG: show the traceback of an unexpected error."""
-    return bool(os.environ.get(f"{PREFIX}DEBUG"))
-
-
-def read_variable(name: str) -> str | None:
-    """The variable PCAPLAKE_<NAME>, or None."""
-    return os.environ.get(f"{PREFIX}{name.upper()}")
-
-
-def list_variables() -> list[str]:
-    """The names of all variables PCAPLAKE_... that are set."""
-    return [name for name in os.environ if name.upper().startswith(PREFIX)]
-
-
-def read_aws_region() -> str | None:
-    """AWS_REGION, which newer SDKs read; botocore reads only AWS_DEFAULT_REGION and its files."""
-    return os.environ.get("AWS_REGION")
-
-
-def read_aws_endpoint(service: str) -> str | None:
-    """The endpoint of a service, from the variables of the SDKs, such as AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
-    return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
-
-
-def plain_http_options(uri: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Options that allow plain HTTP for the store of `uri`, if its endpoint is http:// or AWS_ALLOW_HTTP is true.
-
-    obstore reads AWS_ALLOW_HTTP from the environment only if its client gets no options, and pcaplake always passes some.
-    """
-    normalized = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
-    if not uri.startswith(S3) or "allow_http" in normalized:
-        return {}
-    endpoint = normalized.get("endpoint") or normalized.get("endpoint_url") or read_aws_endpoint("s3") or ""
-    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
-    return {"allow_http": "true"} if allowed or endpoint.lower().startswith("http://") else {}
-
-
-def is_started_by_spark_submit() -> bool:
-    """True if spark-submit started this process, which then has a JVM with a master and a class path."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def set_spark_python(executable: str) -> None:
-    """Makes Spark use this Python for its Python processes on this machine, unless PYSPARK_PYTHON is set."""
-    os.environ.setdefault("PYSPARK_PYTHON", executable)
-
-
-def read_pod_identity() -> tuple[str, str] | None:
-    """Namespace and name of this process's pod, from the Downward API: POD_NAMESPACE and POD_NAME."""
-    namespace, name = os.environ.get("POD_NAMESPACE"), os.environ.get("POD_NAME")
-    return (namespace, name) if namespace and name else None
-
-
-def read_traces_endpoint() -> str | None:
-    """The URL for traces from OpenTelemetry's own variables."""
-    if named := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
-        return named
-    base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    return f"{base.rstrip('/')}/v1/traces" if base else None
 
 
 def parse_size(value: Any) -> Any:
@@ -250,32 +186,43 @@ def explain_validation_error(
     file: Path | None = None,
     lines: Collection[str] = (),
 ) -> str:
-    """The first problem, with the name under which the value was set: one of `options`, of the `lines` of `file`, or a variable.
+    """All problems, each with the name under which the value was set: one of `options`, of the `lines` of `file`, or a variable.
 
     `known` are the names of all settings.
     """
-    first = error.errors()[0]
-    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    if not first["loc"]:
+    problems = [_explain_problem(problem, known, options=options, file=file, lines=lines) for problem in error.errors()]
+    return join_problems(problems)
+
+
+def join_problems(problems: Sequence[str]) -> str:
+    """One text for all problems of the settings."""
+    return problems[0] if len(problems) == 1 else f"{len(problems)} settings are wrong: " + "; ".join(problems)
+
+
+def _explain_problem(
+    problem: ErrorDetails,
+    known: Collection[str],
+    *,
+    options: Collection[str],
+    file: Path | None,
+    lines: Collection[str],
+) -> str:
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if not problem["loc"]:
         return message
-    name, *within = map(str, first["loc"])
+    name, *within = map(str, problem["loc"])
     option, upper = f"--{name.replace('_', '-')}", f"{PREFIX}{name.upper()}"
-    if first["type"] == "missing":
+    if problem["type"] == "missing":
         return f"{option} is missing: give it, or set {upper}"
     where = option if name in options else f"{file}: {name}" if name in lines else upper
-    if first["type"] == "extra_forbidden":
+    if problem["type"] == "extra_forbidden":
         return f"{where}: there is no such setting; {suggest_setting(name, known)}"
-    if first["type"] == "string_type":
+    if problem["type"] == "string_type":
         message += "; put it in quotes"
     return ": ".join([where, *within, message])
-
-
-def explain_usage_error(message: str) -> str:
-    """A message of typer as a sentence, without what pydantic puts before the text of a parser."""
-    return f"{message.replace('Value error, ', '').rstrip('.')}."
 
 
 def suggest_setting(word: str, known: Collection[str], prefix: str = "") -> str:
     """Suggests a setting with a similar name. `prefix` is only shown: comparing it would make all names similar."""
     close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {prefix + close[0]!r}?" if close else "docs/settings.md lists all settings"
+    return f"did you mean {prefix + close[0]!r}?" if close else "`pcaplake docs settings` lists all settings"

@@ -24,7 +24,7 @@ TRANSPORT = (aiohttp.ClientError, OSError, TimeoutError)
 REQUEST = 5.0  # seconds
 LASTING = 30.0  # seconds; a refusal that lasts longer is final
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
-_ROLE = "the Role must allow this (docs/operator.md has the rules), and no quota or webhook may forbid it"
+_ROLE = "the Role must allow this (`pcaplake docs operator` has the rules), and no quota or webhook may forbid it"
 
 
 class Refused(PcaplakeError):

@@ -190,7 +190,9 @@ class _Lock(LeaseLock):  # type: ignore[misc] # the package's types are not read
             self._rights.allowed(verb)
         elif self._rights.refused(verb):
             lease = f"{self.namespace}/{self.name}"
-            self.why = f"Kubernetes does not allow the Lease {lease}: {error.reason}; docs/operator.md has the Role"
+            self.why = (
+                f"Kubernetes does not allow the Lease {lease}: {error.reason}; `pcaplake docs operator` has the Role"
+            )
             self.forbidden.set()
 
     async def release(self) -> None:

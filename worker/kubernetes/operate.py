@@ -47,7 +47,7 @@ async def operate(options: Options) -> int:
     """Runs until a signal and returns the exit code. Raises Fatal."""
     registry = CollectorRegistry()
     settings, meter = options.settings, PrometheusMeter(registry)
-    server = Server(registry, host=settings.http_host, port=settings.http_port)
+    server = Server(registry, host=settings.http_host, ports=settings.http_ports)
     meter.begin(["operator_jobs"], job=options.plan.jobs)
     with configured_logging(settings.log_format, settings.log_level):
         async with server, Cluster.connected(options.kubeconfig) as cluster:
@@ -67,8 +67,8 @@ async def operate(options: Options) -> int:
                 meter=meter,
             )
             server.health["operator"] = lambda: (
-                f"the Jobs were not listed for {operator.still:.0f} s"
-                if operator.still > HANGS + options.every
+                f"the Jobs were not listed for {operator.seconds_since_listing:.0f} s"
+                if operator.seconds_since_listing > HANGS + options.every
                 else None
             )
             work = asyncio.create_task(election.run(operator.run))

@@ -51,7 +51,7 @@ class Operator:
         self._turned: float | None = None
 
     @property
-    def still(self) -> float:
+    def seconds_since_listing(self) -> float:
         """Seconds since the last listing while this process leads, otherwise 0."""
         return 0.0 if self._turned is None else self._clock() - self._turned
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.source import Sources, reference_from_capture
+from pcaplake.worker.captures.reference import reference_from_capture
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.ingest.rebuild_files import CaptureSource

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.meter import SILENT, Meter

@@ -1,7 +1,7 @@
 """Stages every capture that a message announces. Steps 3.1 to 3.6 of docs/exactly-once.md, except receiving and deleting.
 
-Knows routes and lakes, and that a message may announce several captures. Must not know the queue, nor how captures are
-decoded (worker/ingest/stager.py).
+It handles routes, lakes, and messages that announce several captures. It does not use the queue. Captures are decoded by
+worker/ingest/stager.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.config.routes import Route
 from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
 from pcaplake.worker.ingest.stager import CaptureStager, Outcome, Request, Result, StagerConfig
@@ -126,7 +126,7 @@ class MessageStager:
                 raise Owed(
                     f"{result.why}, and the lake {ref.owed_to} has lost the rows of this capture: restore the object"
                 ) from result.why
-            log.info("%s", result.why)
+            log.info("capture gone", extra={"uri": ref.uri, "reason": str(result.why)})
         if result.outcome in (Outcome.STAGED, Outcome.QUARANTINED):
             self._count_staged_capture(result, request)
         self.tally[result.outcome.value] += 1
@@ -139,6 +139,7 @@ class MessageStager:
         for table, rows in result.rows.items():
             self._meter.count("rows", rows, table=table)
         if result.summary is None:
+            log.info("capture quarantined", extra={"uri": request.ref.uri, "reason": result.reason})
             self._meter.count("quarantined")
         else:
             for kind, count in result.summary.faults.items():

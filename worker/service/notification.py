@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
-from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
 from pcaplake.worker.errors import PcaplakeError
 
 CREATED = "ObjectCreated:"

@@ -1,6 +1,6 @@
 """Runs the service from its settings: opens its parts, watches them, closes them. Needs the extra `aws`.
 
-Knows which setting goes where. Must not know what any of the parts does.
+It passes each setting to the part that needs it, and contains no logic of these parts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pcaplake.worker import VERSION
 from pcaplake.worker.background import run_in_background
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
 from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.config.environment import read_pod_identity
 from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
-from pcaplake.worker.config.settings import read_pod_identity
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.lake.commit.lease import LONGEST_LOOK
@@ -47,7 +47,7 @@ TURNS = 10  # multiple of `commit_timeout` after which the committer counts as h
 @contextlib.asynccontextmanager
 async def open_service_parts(settings: FleetSettings, meter: Meter) -> AsyncIterator[ServiceParts]:
     """Opens all parts, and closes them at the end. Raises WrongSetting and Fatal."""
-    routes, name = settings.load_routes(), settings.require_queue_name()
+    routes, name = settings.require_routes_and_queue_name()
     readers = {
         route.name: Reader(profile=route.profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
         for route in routes.routes
@@ -101,14 +101,14 @@ def build_service_config(settings: FleetSettings, fetch_config: FetchConfig) -> 
 async def run_service(settings: FleetSettings) -> int:
     """The whole run; returns the exit code."""
     registry = CollectorRegistry()
-    meter, server = PrometheusMeter(registry), Server(registry, host=settings.http_host, port=settings.http_port)
+    meter, server = PrometheusMeter(registry), Server(registry, host=settings.http_host, ports=settings.http_ports)
     meter.begin(table=TABLES)
     delay = LoopDelay(meter)
     server.health["event loop"] = lambda: f"{delay.seconds_late:.0f} s late" if delay.seconds_late > LATE else None
     server.ready["service"] = lambda: "it has not started"
     with configured_logging(settings.log_format, settings.log_level), exported_traces(settings.traces_endpoint):
         if line := describe_unknown_variables():
-            log.warning("%s", line)
+            log.warning("settings: %s", line)
         async with server, run_in_background(delay.run()), open_service_parts(settings, meter) as parts:
             await _run_until_stopped(settings, parts, meter, server)
     return 0
@@ -129,7 +129,7 @@ async def _run_until_stopped(settings: FleetSettings, parts: ServiceParts, meter
     log.info("running as %s; the lakes are %s", settings.role, ", ".join(parts.lakes))
     async with _follow_deletion_cost(settings, service, meter):
         await service.run()
-    log.info("stopped: %s", dict(service.tally))
+    log.info("stopped", extra={"captures": dict(service.tally)})
 
 
 def _follow_deletion_cost(

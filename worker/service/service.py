@@ -1,8 +1,8 @@
 """The worker service: receives messages, has their captures staged, deletes them. Section 3 of docs/exactly-once.md.
 
-Knows the life of a message: received, kept hidden by heartbeats, begun, deleted. A message is deleted in one place, after
+It handles the life of a message: received, kept hidden by heartbeats, begun, deleted. A message is deleted in one place, after
 message_stager.py has staged each of its captures or found it gone. After any other outcome the message is given back: the
-queue delivers it again later, and after some receives moves it to the dead letters. Must not know S3 or SQS.
+queue delivers it again later, and after some receives moves it to the dead letters. This module does not use S3 or SQS itself.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ POLLS = 2  # long polls at once: while one waits, the messages of the other are 
 MOST_AT_ONCE = 10  # messages that the queue delivers at once
 DELETE_ATTEMPTS = 3
 OUTAGE = 5  # failed messages in a row, after which receiving pauses
+POLL_GRACE = 0.5  # seconds after `stop`: a poll that has no answer by then waits at an empty queue
 GIVING_BACK = 5.0  # seconds to give messages back, even after the drain timeout
 _RESERVED = 0.2  # share of the drain timeout that is kept for staging and committing
 
@@ -173,7 +174,7 @@ class Service:
                     self._oldest = self._oldest or 0.0
             except Retryable as error:
                 deliveries, failures = [], failures + 1
-                log.warning("%s; trying again", error)
+                log.warning("receiving failed: %s; trying again", error)
             finally:
                 self._asked -= limit
                 self._turn.set()
@@ -232,7 +233,7 @@ class Service:
             self._meter.count("messages", outcome="unreadable")
             release_delay = self._retry_delay(delivery)
         except Fatal as error:
-            log.error("%s", error)
+            log.error("message %s: %s; the service stops", delivery.message_id, error)
             self.tally["fatal"] += 1
             self._fatal = error
             release_delay = 0.0
@@ -285,8 +286,7 @@ class Service:
         if not await self._wait_until_done({decode_pool}, reading):
             self._decode_pool.stop()
             await self._wait_until_done({decode_pool}, max(0.0, deadline - self._clock()) / 2)
-        # a pending poll ends within `poll_wait`; the messages that it brings are given back
-        await self._wait_until_done(set(polls), max(0.0, deadline - self._clock()))
+        await self._end_polls(polls, deadline)
         self._polled.set()
         await self._wait_until_done(self._message_tasks(), max(GIVING_BACK, deadline - self._clock()))
         left = max(0.0, deadline - self._clock())  # the next leader commits what is not committed now
@@ -297,6 +297,23 @@ class Service:
             lake.committer.stop_timeout = max(0.0, deadline - self._clock())
         for task in (decode_pool, *polls, *self._message_tasks()):
             task.cancel()
+
+    async def _end_polls(self, polls: Sequence[asyncio.Task[None]], deadline: float) -> None:
+        """Returns when no poll is pending. Messages that a poll still brings are given back.
+
+        An idle service does not wait for its long polls, it abandons them. But SQS may not notice that: it would deliver a
+        message that is given back to the abandoned poll, and the message would lose a receive. So while a message is held,
+        this waits for the polls, which end within `poll_wait`.
+        """
+        await self._wait_until_done(set(polls), min(POLL_GRACE, max(0.0, deadline - self._clock())))
+        while (pending := {poll for poll in polls if not poll.done()}) and self._messages:
+            left = max(0.0, deadline - self._clock())
+            await asyncio.wait(pending | self._message_tasks(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not left:
+                break
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
 
     async def _finish_commits(self, lake: Lake, seconds: float) -> None:
         async with asyncio.timeout(seconds):
@@ -329,6 +346,6 @@ class Service:
             try:
                 attributes = await self._queue.read_attributes()
             except Retryable as error:
-                log.warning("%s", error)
+                log.warning("attributes of the queue: %s", error)
         for state in ("visible", "in_flight", "delayed"):  # NaN elsewhere: a former leader's values are stale
             self._meter.set("queue_messages", getattr(attributes, state, math.nan), state=state)

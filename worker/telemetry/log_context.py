@@ -1,10 +1,11 @@
-"""The ids of the message and the capture that log records are about. Needs no extra, unlike `logs.py`, which shows them."""
+"""What all modules share with `logs.py`, but without its extra: ids that log records are about, and which errors are logged."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
 
+_LOGGED = "_pcaplake_logged"
 _IDS: ContextVar[Mapping[str, str]] = ContextVar("log_context")
 
 
@@ -19,3 +20,12 @@ def bind_log_context(**ids: str) -> None:
 def log_context() -> Mapping[str, str]:
     """The ids of the current task."""
     return _IDS.get({})
+
+
+def mark_logged(error: BaseException) -> None:
+    """The error that ends the process is in the log, so the command line must not print it, too."""
+    setattr(error, _LOGGED, True)
+
+
+def is_logged(error: BaseException) -> bool:
+    return getattr(error, _LOGGED, False)

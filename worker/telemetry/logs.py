@@ -13,10 +13,14 @@ from typing import Literal, TextIO
 
 import structlog
 
+from pcaplake.parser import ProfileError
+from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.errors import PcaplakeError
 from pcaplake.worker.plain_text import to_json, visible
 
-from .log_context import log_context
+from .log_context import log_context, mark_logged
 
+log = logging.getLogger(__name__)
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CHATTY = ("aiobotocore", "aiohttp", "asyncio", "botocore", "opentelemetry", "urllib3")
 """Loggers that log every request with its signature at levels below `warning`."""
@@ -28,7 +32,10 @@ def configured_logging(
     level: Literal["debug", "info", "warning", "error"] = "info",
     stream: TextIO | None = None,
 ) -> Iterator[None]:
-    """Log to `stream` (default: stderr) within the block; restores the previous configuration."""
+    """Log to `stream` (default: stderr) within the block; restores the previous configuration.
+
+    An exception that leaves the block ends the program, so it is logged: a line in the same format as all others.
+    """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_create_formatter(format, colors=stream.isatty()))
@@ -41,6 +48,11 @@ def configured_logging(
         logging.getLogger(name).setLevel(max(logging.WARNING, _LEVELS[level]))
     try:
         yield
+    except Exception as error:
+        expected = isinstance(error, PcaplakeError | WrongSetting | ProfileError)
+        log.critical("ended by an error: %s", error if expected else repr(error), exc_info=not expected)
+        mark_logged(error)
+        raise
     finally:
         handler.flush()
         root.handlers[:] = handlers

@@ -135,7 +135,7 @@ METRICS: Mapping[str, Metric] = {
             "fetch": "",
             "decode": "",
             "stage": "",
-            "recover": "this and the following are steps of the committer, see exactly-once.md",
+            "recover": "this and the following are steps of the committer, see `pcaplake docs exactly-once`",
             **dict.fromkeys(("compose", "manifest", "mark", "commit", "flag", "advance"), ""),
         },
     ),

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
 from aiohttp import web
@@ -25,32 +26,37 @@ Check = Callable[[], str | None]
 class Server:
     """The server: `async with Server(...)`. Checks can be added to `health` and `ready` at any time; without checks: 200.
 
-    `port` 0 selects a free port, which is then `self.port`.
+    It listens on the first of `ports` that is not in use, which is then `self.port`; 0 selects any free port.
     """
 
-    def __init__(self, registry: CollectorRegistry, *, host: str = "127.0.0.1", port: int = 9464) -> None:
-        self.host, self.port = host, port
+    def __init__(self, registry: CollectorRegistry, *, host: str = "127.0.0.1", ports: Sequence[int]) -> None:
+        self.host, self.port = host, ports[0]
+        self._ports = ports
         self.health: dict[str, Check] = {}
         self.ready: dict[str, Check] = {}
         self._registry = registry
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Listen. Raises Fatal if the port is in use or not allowed."""
+        """Listen. Raises Fatal if all ports are in use, or one is not allowed."""
         app = web.Application()
         app.router.add_get("/metrics", self._serve_metrics)
         app.router.add_get("/healthz", _create_check_handler(self.health))
         app.router.add_get("/readyz", _create_check_handler(self.ready))
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
-        try:
-            await web.TCPSite(runner, self.host, self.port).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise Fatal(
-                f"cannot listen on {self.host}:{self.port} for /metrics: {error.strerror}; set another http_port, or 0 "
-                "for a free one"
-            ) from error
+        for port in self._ports:
+            try:
+                await web.TCPSite(runner, self.host, port).start()
+                break
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE and port != self._ports[-1]:
+                    continue
+                await runner.cleanup()
+                raise Fatal(
+                    f"cannot listen on {self.host}:{port} for /metrics: {error.strerror}; set another http_port "
+                    "(PCAPLAKE_HTTP_PORT), or 0 for a free one"
+                ) from error
         self._runner = runner
         self.port = int(runner.addresses[0][1])
         log.info("/metrics, /healthz and /readyz are on %s:%d", self.host, self.port)

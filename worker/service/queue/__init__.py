@@ -1,6 +1,6 @@
 """The port of a message queue that delivers at least once and in any order.
 
-Knows deliveries and what can be done with them. Must not know what is in a message.
+It covers deliveries and what can be done with them, not the content of messages.
 
 A received message is hidden for the visibility timeout and then delivered again, unless it was deleted. Exactly once does
 not depend on the queue: the ledger knows the captures of a message that comes twice. Every operation can be repeated.

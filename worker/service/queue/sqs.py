@@ -207,16 +207,26 @@ class SqsQueue(Queue):
             done.extend(left.pop(entry["Id"]) for entry in answer.get("Successful", ()))
             for entry in answer.get("Failed", ()):
                 if _is_permanent_failure(entry):
-                    log.info("%s of %s: %s", operation, left[entry["Id"]].message_id, _describe_failed_entry(entry))
+                    log.info(
+                        "%s of message %s is too late: %s",
+                        operation,
+                        left[entry["Id"]].message_id,
+                        _describe_failed_entry(entry),
+                    )
                     lost.append(left.pop(entry["Id"]))
                 else:
-                    log.warning("%s of %s: %s", operation, left[entry["Id"]].message_id, _describe_failed_entry(entry))
+                    log.warning(
+                        "%s of message %s failed: %s",
+                        operation,
+                        left[entry["Id"]].message_id,
+                        _describe_failed_entry(entry),
+                    )
             return left or None
 
         try:
             await _WHILE_ENTRIES_FAIL.run(apply_to_remaining)
         except Retryable as error:  # after the retries of botocore
-            log.warning("%s", error)
+            log.warning("messages are neither deleted nor kept hidden: %s", error)
         return BatchResult(done=tuple(done), lost=tuple(lost), failed=tuple(left.values()))
 
     @contextmanager
@@ -275,5 +285,5 @@ def _error_of_response(where: str, response: Mapping[str, Any]) -> Exception:
     if code in _CREDENTIALS:
         return Fatal(f"{text} Provide valid credentials in one of the ways that boto3 supports, and check the clock")
     if status == 403 or code.startswith(("AccessDenied", "Kms")):
-        return Fatal(f"{text} Permission is missing: `pcaplake setup` prints the required policies")
+        return Fatal(f"{text} Permission is missing: `pcaplake setup --policies` prints the required policies")
     return Retryable(text)

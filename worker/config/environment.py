@@ -1,0 +1,80 @@
+"""Reads environment variables: PCAPLAKE_..., and those of AWS, Spark, Java, Kubernetes and OpenTelemetry.
+
+This module is the only code that reads the environment. It imports nothing of pcaplake, so it costs a command nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+PREFIX = "PCAPLAKE_"
+S3 = ("s3://", "s3a://", "s3n://")
+
+
+def is_debug_enabled() -> bool:
+    """PCAPLAKE_DEBUG: show the traceback of an unexpected error."""
+    return bool(read_variable("debug"))
+
+
+def read_variable(name: str) -> str | None:
+    """The variable PCAPLAKE_<NAME>, or None."""
+    return os.environ.get(f"{PREFIX}{name.upper()}")
+
+
+def list_variables() -> list[str]:
+    """The names of all variables PCAPLAKE_... that are set."""
+    return [name for name in os.environ if name.upper().startswith(PREFIX)]
+
+
+def read_aws_region() -> str | None:
+    """AWS_REGION, which newer SDKs read; botocore reads only AWS_DEFAULT_REGION and its files."""
+    return os.environ.get("AWS_REGION")
+
+
+def read_aws_endpoint(service: str) -> str | None:
+    """The endpoint of a service, from the variables of the SDKs, such as AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
+    return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def plain_http_options(uri: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options that allow plain HTTP for the store of `uri`, if its endpoint is http:// or AWS_ALLOW_HTTP is true.
+
+    obstore reads AWS_ALLOW_HTTP from the environment only if its client gets no options, and pcaplake always passes some.
+    """
+    normalized = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
+    if not uri.startswith(S3) or "allow_http" in normalized:
+        return {}
+    endpoint = normalized.get("endpoint") or normalized.get("endpoint_url") or read_aws_endpoint("s3") or ""
+    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+    return {"allow_http": "true"} if allowed or endpoint.lower().startswith("http://") else {}
+
+
+def is_started_by_spark_submit() -> bool:
+    """True if spark-submit started this process, which then has a JVM with a master and a class path."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def set_spark_python(executable: str, *, replace: bool = False) -> None:
+    """Makes executors use this Python. A value of PYSPARK_PYTHON that is already set stays unless it is to `replace`."""
+    if replace or not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = executable
+
+
+def read_java_home() -> str | None:
+    """JAVA_HOME, by which Spark finds Java; without it Spark looks on the PATH."""
+    return os.environ.get("JAVA_HOME") or None
+
+
+def read_pod_identity() -> tuple[str, str] | None:
+    """Namespace and name of this process's pod, from the Downward API: POD_NAMESPACE and POD_NAME."""
+    namespace, name = os.environ.get("POD_NAMESPACE"), os.environ.get("POD_NAME")
+    return (namespace, name) if namespace and name else None
+
+
+def read_traces_endpoint() -> str | None:
+    """The URL for traces from OpenTelemetry's own variables."""
+    if named := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        return named
+    base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return f"{base.rstrip('/')}/v1/traces" if base else None
