@@ -15,6 +15,8 @@ module "definitions" {
   lakes        = var.lakes
   ledger_table = var.ledger_table
   lock_table   = var.lock_table
+
+  partition_column = var.partition_column
 }
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -52,6 +54,7 @@ resource "aws_dynamodb_table" "this" {
 resource "aws_sqs_queue" "dead_letters" {
   name                      = module.definitions.dead_letters.name
   message_retention_seconds = module.definitions.dead_letters.message_retention_seconds
+  redrive_allow_policy      = jsonencode(module.definitions.dead_letters.redrive_allow_policy) # no other queue may use it
   tags                      = var.tags
 }
 

@@ -31,6 +31,12 @@ variable "ledger_table" {
   default     = "pcaplake_ledger"
 }
 
+variable "partition_column" {
+  description = "The first of the lakes' partition columns (settings.partition_by) that all tables have: date or vehicle_id. Null if there is none."
+  type        = string
+  default     = "date"
+}
+
 variable "lock_table" {
   description = "DynamoDB table that S3DynamoDBLogStore uses as lock table (settings.lock_table). Set null if settings.log_store is put-if-absent."
   type        = string

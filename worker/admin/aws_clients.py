@@ -134,6 +134,6 @@ def _translate_client_error(where: str, error: Any) -> Exception:
     if status == 403 or name.startswith("AccessDenied"):
         return NotAllowed(
             where,
-            f"{why}. Allow it for the role that runs this command: docs/setup.md lists the permissions of each command",
+            f"{why}. Allow it for the role that runs this command: `pcaplake docs permissions` lists what each role may do",
         )
     return Fatal(text)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.identity import LAKE_JSON, read_identity, set_back_message

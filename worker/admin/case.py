@@ -87,7 +87,7 @@ class Case:
     `ledger` stays None if it does not exist or belongs to another lake. `copy_of`: URI of the lake that this one was copied
     from. `adopt`: a ledger with another name may become the lake's ledger. `accept_loss`: a table whose lost rows may be
     given up, or `losses.RETURNED`. `sources`: opens captures. `doubtful`: parts of the lake contradict each other, so
-    nothing may be deleted. `patience`: seconds within which a leader must renew the lease. `now`: this machine's clock,
+    nothing may be deleted. `lease_wait`: seconds within which a leader must renew the lease. `now`: this machine's clock,
     epoch seconds.
     """
 
@@ -101,7 +101,7 @@ class Case:
     adopt: bool = False
     accept_loss: str | None = None
     sources: Sources = field(default_factory=Sources)
-    patience: float = 5.0
+    lease_wait: float = 5.0
     now: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     identity: Identity | None = None
@@ -172,7 +172,7 @@ class Case:
         return ledger
 
     async def generation_in_use(self) -> int:
-        """The newest generation that the ledger or a manifest names; lake.json names a lower one if it was set back."""
+        """The newest generation that the ledger or a manifest names; lake.json names a lower one if an old copy was restored."""
         _, ledger = self.require_identity_and_ledger()
         enrolled = await ledger.read_enrollment()
         batches = await list_batches_from(self.store, max(await ledger.read_head(), 0))
@@ -240,7 +240,7 @@ class ForeignLedger(Fatal):
 async def list_batches_from(store: Store, first: int) -> tuple[int, ...]:
     """Numbers of the existing manifests from `first` on, ascending."""
     after = manifest_path(first - 1) if first else None
-    names = [meta.path.rpartition("/")[2] for meta in await store.list(FOLDER, after)]
+    names = [meta.path.removeprefix(f"{FOLDER}/") for meta in await store.list(FOLDER, after)]  # none of a subfolder
     return tuple(int(name.removesuffix(".json")) for name in names if name.removesuffix(".json").isdigit())
 
 
@@ -259,11 +259,11 @@ async def iterate_manifests(store: Store, batches: Iterable[int]) -> AsyncIterat
 
 
 async def is_lease_renewed(
-    ledger: Ledger, seen: Lease, patience: float, sleep: Callable[[float], Awaitable[object]]
+    ledger: Ledger, seen: Lease, lease_wait: float, sleep: Callable[[float], Awaitable[object]]
 ) -> bool:
-    """True if a leader renews the lease: it is read until it differs from `seen`, for up to `patience` seconds."""
+    """True if a leader renews the lease: it is read until it differs from `seen`, for up to `lease_wait` seconds."""
     for _ in range(_LOOKS):
         if await ledger.read_lease() != seen:
             return True
-        await sleep(patience / _LOOKS)
+        await sleep(lease_wait / _LOOKS)
     return await ledger.read_lease() != seen

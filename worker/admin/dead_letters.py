@@ -1,4 +1,4 @@
-"""Lists dead letters and moves selected ones back to the queue.
+"""Lists dead letters, moves selected ones back to the queue, and deletes unreadable ones on request.
 
 Each letter is sent first and deleted afterwards: a crash in between can duplicate a message, which does no harm because the
 ledger knows its captures, but loses none. Letters that are only listed stay invisible while this runs, and no longer.
@@ -34,15 +34,32 @@ class DeadLetter:
         return not self.unreadable and (pattern is None or any(fnmatchcase(uri, pattern) for uri in self.uris))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which letters to move: up to `limit` that match the glob `match`. `drop_unreadable`: delete unreadable letters.
+
+    `dry_run`: only list them.
+    """
+
+    match: str | None = None
+    limit: int | None = None
+    drop_unreadable: bool = False
+    dry_run: bool = False
+
+
 @dataclass(slots=True, kw_only=True)
 class RedriveTally:
-    """Counts of letters: `found`, `matched`, `moved`, and `doubled`, which were moved but possibly not deleted."""
+    """Counts of letters: `found`, `matched`, `moved`, and `doubled`, which were moved but possibly not deleted.
+
+    `dropped`: unreadable letters that were deleted.
+    """
 
     found: int = 0
     matched: int = 0
     unreadable: int = 0
     moved: int = 0
     doubled: int = 0
+    dropped: int = 0
 
 
 def parse_dead_letter(delivery: Delivery) -> DeadLetter:
@@ -59,24 +76,22 @@ async def redrive_dead_letters(
     dead: Queue,
     queue: Queue,
     tally: RedriveTally,
+    selection: Selection,
     *,
-    match: str | None = None,
-    limit: int | None = None,
-    dry_run: bool = False,
     show: Callable[[DeadLetter], None] = lambda letter: None,
     heartbeats: Heartbeats | None = None,
 ) -> None:
-    """Move every letter that matches the glob, up to `limit`. `show` gets each letter before it is moved, and unreadable ones.
+    """Move the selected letters. `show` gets each letter before it is moved, and unreadable ones.
 
-    `heartbeats` are for `dead`. Unreadable letters stay, because they would become dead letters again. Raises Retryable and
-    Fatal from the queues; `tally` counts what was done before.
+    `heartbeats` are for `dead`. Unreadable letters stay, because they would become dead letters again; `drop_unreadable`
+    deletes them after `show`. Raises Retryable and Fatal from the queues; `tally` counts what was done before.
     """
     seen: dict[str, Delivery] = {}
     kept: dict[str, Delivery] = {}
     beats = Heartbeats(dead) if heartbeats is None else heartbeats
     beating = asyncio.create_task(beats.run())
     try:
-        while limit is None or tally.matched < limit:
+        while selection.limit is None or tally.matched < selection.limit:
             deliveries = await dead.receive(10, _WAIT)
             new = [delivery for delivery in deliveries if delivery.message_id not in seen]
             for delivery in deliveries:
@@ -90,11 +105,14 @@ async def redrive_dead_letters(
                 if letter.unreadable:
                     tally.unreadable += 1
                     show(letter)
-                if not letter.matches_pattern(match) or tally.matched == limit:
+                    if selection.drop_unreadable and not selection.dry_run:
+                        tally.dropped += len((await dead.delete([delivery])).done)
+                        beats.forget_delivery(kept.pop(delivery.message_id))
+                if not letter.matches_pattern(selection.match) or tally.matched == selection.limit:
                     continue
                 tally.matched += 1
                 show(letter)
-                if dry_run:
+                if selection.dry_run:
                     continue
                 await queue.send([delivery.body])
                 gone = await dead.delete([delivery])

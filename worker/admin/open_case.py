@@ -24,7 +24,7 @@ from pcaplake.worker.lake.store.store import Store
 from .case import Case
 
 LOCK_TIMEOUT = 10.0  # seconds to wait for a ledger that another process has locked
-LOCAL_PATIENCE, FLEET_PATIENCE = 2.0, 6.0  # seconds; several heartbeats of the leader
+LOCAL_LEASE_WAIT, FLEET_LEASE_WAIT = 2.0, 6.0  # seconds; several heartbeats of the leader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class DynamoPlace:
 
 def create_local_case(store: Store, given: Path | None = None, *, adopt: bool = False) -> Case:
     """A lake whose ledger is a SQLite file. The caller closes it."""
-    return Case(store=store, place=SqlitePlace(store=store, given=given), adopt=adopt, patience=LOCAL_PATIENCE)
+    return Case(store=store, place=SqlitePlace(store=store, given=given), adopt=adopt, lease_wait=LOCAL_LEASE_WAIT)
 
 
 def create_fleet_case(store: Store, services: Services, *, adopt: bool = False, lease_timeout: float = 10.0) -> Case:
@@ -96,7 +96,7 @@ def create_fleet_case(store: Store, services: Services, *, adopt: bool = False, 
         ledger_table=services.ledger,
         lock_dynamo=services.locks,
         adopt=adopt,
-        patience=max(FLEET_PATIENCE, 0.6 * lease_timeout),
+        lease_wait=max(FLEET_LEASE_WAIT, 0.6 * lease_timeout),
     )
 
 

@@ -12,6 +12,7 @@ from pcaplake.worker.lake.delta.errors import TableBlocked
 from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.ledger import StageItem
 from pcaplake.worker.lake.records import Stage
+from pcaplake.worker.plain_text import counted
 
 
 async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
@@ -19,7 +20,7 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
 
     Head is read first: a stage that advances meanwhile is found at its next place, or is in every table of a log that is
     read afterwards. So read the logs afterwards. Raises Fatal if the stages cannot be known: no lake, another lake's
-    ledger, a ledger that has lost stages, or a lake.json that was set back.
+    ledger, a ledger that has lost stages, or a lake.json that was restored to an older version.
     """
     try:
         lake, book = await case.read_identity_and_ledger()
@@ -28,8 +29,8 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
     in_use = await case.generation_in_use()
     if in_use > lake.generation:
         raise Fatal(
-            f"{case.store.uri}: {LAKE_JSON} says generation {lake.generation}, and generation {in_use} is in use: it was set "
-            "back to an older copy; `pcaplake doctor` says what to do"
+            f"{case.store.uri}: {LAKE_JSON} says generation {lake.generation}, and generation {in_use} is in use: it was "
+            "restored to an older copy; `pcaplake doctor` says what to do"
         )
     head = await book.read_head()
     items: dict[str, StageItem] = {}
@@ -44,7 +45,8 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
         ]
     if lost:
         raise Fatal(
-            f"{case.store.uri}: {len(lost)} stages are on the work list but not in the ledger, so it is not known which "
+            f"{case.store.uri}: {counted(len(lost), 'stage is', 'stages are')} on the work list but not in the "
+            "ledger, so it is not known which "
             "files they need: see `pcaplake doctor`"
         )
     stages_by_id = {
@@ -72,7 +74,7 @@ async def find_tables_to_leave_alone(case: Case) -> dict[str, str]:
             reasons[table] = str(log).removeprefix(f"{table}: ")
         elif done is not None and done < last.get(table, -1):
             reasons[table] = (
-                f"batch {last[table]} must be in it and is not: it was dropped or its log was set back, and restoring it "
+                f"batch {last[table]} must be in it and is not: it was dropped or restored to an older version, and restoring it "
                 "needs its files; `pcaplake doctor` says what to do"
             )
     return reasons

@@ -159,11 +159,11 @@ class LakeWatch:
         if not lease.owner:
             self._lease, self._moves = lease, False
         elif wait:
-            self._moves = await is_lease_renewed(book, lease, self._case.patience, self._case.sleep)
+            self._moves = await is_lease_renewed(book, lease, self._case.lease_wait, self._case.sleep)
         elif lease != self._lease:
             self._moves = None if self._lease is None else True
             self._lease, self._seen_at = lease, self._clock()
-        elif self._clock() - self._seen_at > self._case.patience:
+        elif self._clock() - self._seen_at > self._case.lease_wait:
             self._moves = False
         return self._moves
 
@@ -192,7 +192,7 @@ class LakeWatch:
         )
 
     async def _update_live_files(self, name: str) -> LiveFiles:
-        """Reads the whole log first and after it was cleaned up or set back, otherwise only new versions."""
+        """Reads the whole log first and after it was cleaned up or restored to an older version, otherwise only new versions."""
         store, before, files = self._case.store, self._logs.pop(name, None), self._files.pop(name, None)
         log = await update_log_state(store, name, before)
         if files is not None and log is before:

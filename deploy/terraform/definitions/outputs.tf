@@ -11,7 +11,7 @@ output "policies" {
             Action   = [for action in one.actions : "${one.service}:${action}"]
             Resource = sort(distinct(one.resources))
           },
-          [for keys in [lookup(one, "keys", "")] : { Condition = { "ForAllValues:StringLike" = { "dynamodb:LeadingKeys" = [keys] } } } if keys != ""]...
+          [for condition in [lookup(one, "condition", null)] : { Condition = condition } if condition != null]...
         ) if length(one.actions) > 0
       ]
     }
@@ -45,6 +45,7 @@ output "dead_letters" {
     name                      = local.dead_letters
     arn                       = local.dead_arn
     message_retention_seconds = 1209600 # 14 days
+    redrive_allow_policy      = { redrivePermission = "byQueue", sourceQueueArns = [local.queue_arn] }
   }
 }
 

@@ -21,17 +21,17 @@ from pcaplake.worker.admin.case import Case
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.commit import losses
 from pcaplake.worker.lake.commit.history import accept_table_loss
-from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.config import LakeConfig, table_partition_columns
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import compute_capture_id
-from pcaplake.worker.lake.records import Capture, Manifest, Stage
-from pcaplake.worker.lake.staging.window import Window, table_partition_columns
+from pcaplake.worker.lake.records import Capture, Manifest, Stage, list_uris
+from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.plain_text import counted
 
 from .findings import Repair
 
 ERROR = "accepted_loss"
 RETURNED = "returned-captures"  # instead of a table: captures that a batch returned, in all tables
-_SHOWN = 5
 
 
 def count_lost_rows(stage: Stage, table: str, gone: Sequence[str]) -> int:
@@ -42,29 +42,27 @@ def count_lost_rows(stage: Stage, table: str, gone: Sequence[str]) -> int:
 def build_file_loss_repair(case: Case, stage: Stage, table: str, gone: Sequence[str]) -> Repair:
     """Commit the stage to the table without these files."""
     rows = count_lost_rows(stage, table, gone)
-    uris = ", ".join(capture.uri for capture in stage.captures[:_SHOWN]) + (
-        ", ..." if len(stage.captures) > _SHOWN else ""
-    )
 
     async def give_up_files() -> str:
         _, ledger = case.require_identity_and_ledger()
-        detail = f"{len(gone)} files of {table} with {rows} rows were missing: {', '.join(gone)}"
+        detail = f"{counted(len(gone), 'missing file')} of {table} with {counted(rows, 'row')}: {', '.join(gone)}"
         await _quarantine_captures(
             case, f"{stage.stage_id}/{table}", {capture.capture_id: capture.uri for capture in stage.captures}, detail
         )
         await losses.accept_file_loss(case.store, stage.stage_id, table, gone)
         await ledger.release_held_stages(stage.generation)
-        return f"{table}: {rows} rows of stage {stage.stage_id} are given up; `quarantine` lists its captures"
+        return f"{table}: gave up {counted(rows, 'row')} of stage {stage.stage_id}; `quarantine` lists its captures"
 
     return Repair(
-        what=f"give up {rows} rows of {table} in {len(gone)} files of stage {stage.stage_id}, of {uris}",
+        what=f"give up {counted(rows, 'row')} of {table} in {counted(len(gone), 'file')} of "
+        f"stage {stage.stage_id}, of {list_uris(stage.captures)}",
         make=give_up_files,
         accepts_loss=True,
     )
 
 
 def build_table_loss_repair(case: Case, table: str, batch: int, rows: str) -> Repair:
-    """Make a table that was dropped or set back writable again, without its lost rows.
+    """Make a table that was dropped or restored to an older version writable again, without its lost rows.
 
     `batch`: its last batch up to head. `rows`: a text that says which rows are lost.
     """
@@ -72,7 +70,8 @@ def build_table_loss_repair(case: Case, table: str, batch: int, rows: str) -> Re
     async def give_up_table_rows() -> str:
         lake, _ = case.require_identity_and_ledger()
         detail = (
-            f"the table was dropped or set back; its missing rows are given up: {rows} of the batches up to {batch}"
+            f"the table was dropped or restored to an older version; its missing rows are given up: {rows} of the batches up "
+            f"to {batch}"
         )
         name = f"{table}/{batch}"
         await _quarantine_captures(
@@ -96,7 +95,6 @@ def build_capture_loss_repair(case: Case, manifest: Manifest, lost: Sequence[Cap
     They are staged as quarantined, so that head no longer waits for them.
     """
     rows = sum(capture.rows for capture in lost)
-    uris = ", ".join(capture.uri for capture in lost[:_SHOWN]) + (", ..." if len(lost) > _SHOWN else "")
 
     async def give_up_captures() -> str:
         _, ledger = case.require_identity_and_ledger()
@@ -112,10 +110,10 @@ def build_capture_loss_repair(case: Case, manifest: Manifest, lost: Sequence[Cap
             case, given_up, [_quarantine_row(capture, details[capture.capture_id], -1) for capture in given_up]
         ):
             raise Retryable("another process staged some of these captures meanwhile; run the command again")
-        return f"{len(given_up)} captures with {rows} rows are given up; `quarantine` lists them"
+        return f"gave up {counted(len(given_up), 'capture')} with {counted(rows, 'row')}; `quarantine` lists them"
 
     return Repair(
-        what=f"give up {rows} rows of {len(lost)} captures that cannot be read again: {uris}",
+        what=f"give up {counted(rows, 'row')} of {counted(len(lost), 'capture')} that cannot be read again: {list_uris(lost)}",
         make=give_up_captures,
         accepts_loss=True,
     )

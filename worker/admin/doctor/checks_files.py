@@ -18,6 +18,7 @@ from pcaplake.worker.lake.delta.live_files import read_live_files
 from pcaplake.worker.lake.delta.log_state import read_log_state
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.store.store import Listing
+from pcaplake.worker.plain_text import counted
 
 from .findings import Finding, Repair, error, ok, warning
 
@@ -61,7 +62,7 @@ async def check_files(case: Case) -> list[Finding]:
                 "did not look for orphaned files, because log, manifests and ledger contradict each other", "see above"
             )
         )
-    return findings or [ok(f"no orphaned files, and all files of {len(old)} tables exist")]
+    return findings or [ok(f"no orphaned files, and all files of {counted(len(old), 'table')} exist")]
 
 
 def _is_data_file(path: str) -> bool:
@@ -74,7 +75,7 @@ async def _check_missing_files(case: Case, table: str, unseen: Collection[str]) 
     """A finding if files of a table are missing. `unseen`: files that the listing lacks; newer ones may exist."""
     if gone := await StageFiles(case.store).find_missing(sorted(unseen)):
         yield error(
-            f"{len(gone)} of its files are missing: {', '.join(gone[:_SHOWN])}",
+            f"{counted(len(gone), 'live file is', 'live files are')} missing: {', '.join(gone[:_SHOWN])}",
             "restore them from a backup or from the bucket's object versions; readers fail until then",
             table=table,
         )
@@ -125,13 +126,14 @@ def _report_orphans(case: Case, table: str, orphans: Listing) -> Finding:
                 kept += 1  # it was created again since
             elif now is not None:
                 await case.store.delete(meta.path)
-        return f"{table}: {len(orphans) - kept} orphaned files deleted" + (f", {kept} kept" if kept else "")
+        return f"{table}: {counted(len(orphans) - kept, 'orphaned file')} deleted" + (f", {kept} kept" if kept else "")
 
     return warning(
-        f"{len(orphans)} orphaned files with {size} bytes are older than 7 days: {', '.join(paths[:_SHOWN])}",
+        f"{counted(len(orphans), 'orphaned file')} older than 7 days with {counted(size, 'byte')}: {', '.join(paths[:_SHOWN])}",
         "--repair deletes them; so does VACUUM",
         table=table,
         repair=Repair(
-            what=f"delete {len(orphans)} orphaned files of {case.store.uri}: {', '.join(paths)}", make=delete_orphans
+            what=f"delete {counted(len(orphans), 'orphaned file')} of {case.store.uri}: {', '.join(paths)}",
+            make=delete_orphans,
         ),
     )

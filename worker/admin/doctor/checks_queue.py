@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pcaplake.worker.admin.aws_clients import Clients, error_code, translate_errors
-from pcaplake.worker.admin.setup import queues
+from pcaplake.worker.admin.setup import dynamodb_tables, queues
 from pcaplake.worker.errors import Fatal, NotAllowed, PcaplakeError
+from pcaplake.worker.plain_text import counted
 
 from .findings import Finding, error, ok, warning
 
@@ -62,6 +63,17 @@ class QueueClients(Clients):
     async def read_queue_facts(self, name: str, *, age: bool = True) -> QueueFacts:
         """The facts about a queue and its dead-letter queue; `age`: also the age of the oldest message."""
         return await asyncio.to_thread(self._read_queue_facts, name, age)
+
+    async def find_missing_resources(self, queue: str, ledger_table: str) -> list[str]:
+        """The queue and the ledger table, as texts, if they do not exist."""
+        return await asyncio.to_thread(self._find_missing_resources, queue, ledger_table)
+
+    def _find_missing_resources(self, queue: str, ledger_table: str) -> list[str]:
+        found = {
+            f"the queue {queue}": queues.find(self.sqs, queue),
+            f"the DynamoDB table {ledger_table}": dynamodb_tables.arn_of(self.dynamodb, ledger_table),
+        }
+        return [name for name, resource in found.items() if resource is None]
 
     async def find_refused_operations(self, name: str) -> list[str]:
         """The operations that a worker needs and that are not allowed. Receives, changes and deletes no message."""
@@ -189,7 +201,7 @@ def _judge_dead_letters(queue: QueueFacts) -> Iterator[Finding]:
         )
     if dead.depth:
         yield warning(
-            f"{dead.name} has {dead.depth} dead letters: captures that failed {queue.max_receives} times",
+            f"{dead.name} has {counted(dead.depth, 'dead letter')}: captures that failed {queue.max_receives} times",
             "find the reason in the workers' logs, fix it, and move them back with `pcaplake redrive`",
         )
 
@@ -199,7 +211,7 @@ async def check_queue(name: str, region: str | None) -> list[Finding]:
     try:
         with closing(QueueClients(region=region)) as asked:
             refused = [
-                error(why, "allow it: `pcaplake setup` prints the policy")
+                error(why, "allow it: `pcaplake setup --policies` prints the policy")
                 for why in await asked.find_refused_operations(name)
             ]
             return [*judge_queue_facts(await asked.read_queue_facts(name, age=False)), *refused]

@@ -10,7 +10,7 @@ from .findings import Finding, ok, warning
 
 
 async def check_replaced_contents(case: Case) -> list[Finding]:
-    """Find tables with rows of replaced contents. A table that was set back has them again, together with the newer ones."""
+    """Find tables with rows of replaced contents. A table that was restored to an older version has them again."""
     behind = await tables_behind(case.store, LogStore(case.store, lock_table=case.lock_table))
     if not behind:
         return [ok("no table has rows of replaced contents")]

@@ -9,6 +9,7 @@ from pcaplake.worker.captures.source import is_readable_again
 from pcaplake.worker.errors import PcaplakeError
 from pcaplake.worker.lake.commit.compose import describe_unreadable_captures
 from pcaplake.worker.lake.records import Capture, Manifest
+from pcaplake.worker.plain_text import counted
 
 from .accept_loss import RETURNED, build_capture_loss_repair
 from .findings import Finding, error, ok, warning
@@ -42,7 +43,8 @@ async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> As
         lost = [capture for capture in owed if not await is_readable_again(case.sources, capture)]
     except PcaplakeError as why:
         yield warning(
-            f"batch {batch} waits until {len(owed)} captures are read again; whether they can be read is not known: {why}",
+            f"batch {batch} waits until {counted(len(owed), 'capture is', 'captures are')} read again; "
+            f"whether they can be read is not known: {why}",
             "run the doctor with the permissions and the storage options of a worker",
         )
         return
@@ -55,6 +57,6 @@ async def _check_owed_captures(case: Case, manifest: Manifest, batch: int) -> As
         )
     elif owed:
         yield warning(
-            f"batch {batch} waits until {len(owed)} captures are read again",
+            f"batch {batch} waits until {counted(len(owed), 'capture is', 'captures are')} read again",
             "a committer announces them to workers; on one machine the next `pcaplake ingest` reads them",
         )

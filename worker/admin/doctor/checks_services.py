@@ -23,7 +23,7 @@ from pcaplake.worker.lake.store.conditional import ADVICE, PROBES, find_ignored_
 
 from .findings import Finding, error, ok, warning
 
-_ALLOW = "allow it: `pcaplake setup` prints the policies that pcaplake needs"
+_ALLOW = "allow it: `pcaplake setup --policies` prints the policies that pcaplake needs"
 _OFF = 60.0  # seconds; report a larger difference between two clocks
 
 

@@ -10,6 +10,7 @@ from pcaplake.worker.lake.commit.replaced import read_replaced_batches
 from pcaplake.worker.lake.ledger import StageItem
 from pcaplake.worker.lake.records import Stage
 from pcaplake.worker.lake.staging.stage_files import CHECK_AFTER_MS, StageFiles
+from pcaplake.worker.plain_text import counted
 
 from .accept_loss import build_file_loss_repair, count_lost_rows
 from .findings import Finding, Repair, error, ok, warning
@@ -29,9 +30,11 @@ async def check_held_stages(case: Case) -> list[Finding]:
 
     async def release_stages() -> str:
         await ledger.release_held_stages(lake.generation)
-        return f"{len(reasons)} stages are pending again"
+        return f"{counted(len(reasons), 'stage is', 'stages are')} pending again"
 
-    repair = Repair(what=f"make {len(reasons)} held stages of {case.store.uri} pending again", make=release_stages)
+    repair = Repair(
+        what=f"make {counted(len(reasons), 'held stage')} of {case.store.uri} pending again", make=release_stages
+    )
     return [
         error(
             f"stage {stage_id} is held: {why}",
@@ -59,19 +62,19 @@ async def check_pending_stages(case: Case) -> list[Finding]:
             findings += await _check_missing_files(case, stage, gone)
     findings += await _check_uncommitted_files(case, files)
     most = " or more" if len(waiting) == _LOOKED_AT else ""
-    return findings or [ok(f"{len(waiting)}{most} stages are pending, and all their files exist")]
+    return findings or [ok(f"all files of {counted(len(waiting), 'pending stage')}{most} exist")]
 
 
 def _check_stage_items(waiting: Iterable[str], items: Mapping[str, StageItem]) -> Iterator[Finding]:
     if gone := [stage_id for stage_id in waiting if stage_id not in items]:
         yield error(
-            f"{len(gone)} stages are on the work list but not in the ledger: {', '.join(gone[:5])}",
+            f"{counted(len(gone), 'stage is', 'stages are')} on the work list but not in the ledger: {', '.join(gone[:5])}",
             "the ledger has lost items: restore it from a backup, or rebuild it with --repair if that is offered; "
             "read captures again that were only staged with `pcaplake replay`",
         )
     if gone := [stage_id for stage_id, item in items.items() if item.batch is None and item.stage is None]:
         yield error(
-            f"the objects in _pcaplake/stages of {len(gone)} pending stages are missing: {', '.join(gone[:5])}",
+            f"the objects in _pcaplake/stages of {counted(len(gone), 'pending stage')} are missing: {', '.join(gone[:5])}",
             "someone deletes objects of this lake: restore them from object versions or a backup; until then the stages are held",
         )
 
@@ -83,7 +86,8 @@ def _check_stage_ages(case: Case, stages: Iterable[Stage]) -> Iterator[Finding]:
     if old := [age for age in ages if age > OLD_MS]:
         oldest = _format_duration(max(old))
         yield (error if max(old) > CHECK_AFTER_MS else warning)(
-            f"{len(old)} stages have waited for more than {OLD_MS // 60_000} minutes, the oldest for {oldest}",
+            f"{counted(len(old), 'stage has', 'stages have')} waited for more than "
+            f"{OLD_MS // 60_000} minutes, the oldest for {oldest}",
             "run `pcaplake status`: it shows whether a committer runs and whether tables are blocked",
         )
 
@@ -114,8 +118,8 @@ def _report_missing_files(case: Case, stage: Stage, table: str, gone: list[str],
         else "rebuilds them from its captures, and blocks the table"
     )
     return error(
-        f"{where} is not committed yet, but {len(gone)} of its files with {count_lost_rows(stage, table, gone)} rows "
-        f"are missing: {', '.join(gone[:3])}",
+        f"{where} is not committed yet, but {counted(len(gone), 'file is', 'files are')} missing, with "
+        f"{counted(count_lost_rows(stage, table, gone), 'row')}: {', '.join(gone[:3])}",
         f"restore them; {then} if the captures are gone too: {uris}. To give up these rows: --repair --accept-loss {table}",
         table=table,
         repair=build_file_loss_repair(case, stage, table, gone) if case.accept_loss == table else None,
@@ -161,8 +165,9 @@ async def check_ledger_contents(case: Case) -> list[Finding]:
         return [ok(f"the ledger has all of batches {batch_state.batches[0]} to {batch_state.last_batch_number}")]
     return [
         error(
-            f"manifests name {sum(forgotten.values())} stages that the ledger has lost, in {len(forgotten)} batches "
-            f"from {min(forgotten)} to {max(forgotten)}: their captures would be read and written again",
+            f"manifests name {counted(sum(forgotten.values()), 'stage')} that the ledger has lost, in "
+            f"{counted(len(forgotten), 'batch', 'batches')} from {min(forgotten)} to {max(forgotten)}: "
+            "their captures would be read and written again",
             "stop all processes that use this lake; restore the ledger from a backup, or rebuild it with --repair",
             repair=Repair(
                 what=f"restore the lost items of the ledger of {case.store.uri} from the manifests",

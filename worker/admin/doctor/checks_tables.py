@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pcaplake.worker.admin.case import BatchState, Case, is_lease_renewed, iterate_manifests
+from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.actions import Metadata, parse_json_lines
 from pcaplake.worker.lake.delta.checkpoint import repair_last_checkpoint_hint
 from pcaplake.worker.lake.delta.errors import SchemaConflict, TableBlocked
@@ -27,8 +28,8 @@ from pcaplake.worker.lake.delta.log_state import (
 from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
 from pcaplake.worker.lake.delta.write_support import unsupported_reason
 from pcaplake.worker.lake.records import Manifest, manifest_path
-from pcaplake.worker.lake.staging.window import table_partition_columns
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
 
 from .accept_loss import build_table_loss_repair
 from .findings import Finding, Repair, error, ok, warning
@@ -49,7 +50,7 @@ async def check_log_versions(case: Case) -> list[Finding]:
             findings.append(error(str(tail), "", table=table))
         else:
             findings += [finding async for finding in _check_version_gaps(case.store, table, tail)]
-    return findings or [ok(f"no gap in {len(logs)} logs")]
+    return findings or [ok(f"no gap in {counted(len(logs), 'log')}")]
 
 
 async def _check_version_gaps(store: Store, table: str, tail: LogState) -> AsyncIterator[Finding]:
@@ -102,10 +103,11 @@ async def check_transactions(case: Case) -> list[Finding]:
     above = batch_state.last_batch_number - batch_state.head
     if above > 0:
         lease = await ledger.read_lease()
-        if not (lease.owner and await is_lease_renewed(ledger, lease, case.patience, case.sleep)):
+        if not (lease.owner and await is_lease_renewed(ledger, lease, case.lease_wait, case.sleep)):
             return [
                 warning(
-                    f"{above} batches above head {batch_state.head} are not in every table, and no process commits",
+                    f"not every table has {counted(above, 'batch', 'batches')} above head {batch_state.head}"
+                    ", and no process commits",
                     "start a worker or a committer, or run `pcaplake ingest`, which commits them first",
                 )
             ]
@@ -180,7 +182,7 @@ async def _check_tables_behind(case: Case, batch_state: BatchState) -> list[Find
 
 def _report_lost_batches(case: Case, table: str, lost: _LostBatches, batch_state: BatchState) -> Finding:
     last, tail = batch_state.last_batches[table], batch_state.logs[table]
-    rows = f"{lost.rows:,} rows of {len(lost.captures):,} captures"
+    rows = f"{counted(lost.rows, 'row')} of {counted(len(lost.captures), 'capture')}"
     repair = build_table_loss_repair(case, table, last, rows) if case.accept_loss == table else None
     numbers = _format_numbers(lost.batches or [last])
     accept = (

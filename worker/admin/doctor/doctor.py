@@ -6,18 +6,22 @@ A check is a function that changes nothing and returns findings; a check that fa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from pcaplake.worker.admin.case import Case, NotExamined
+from pcaplake.worker.admin.case import Case, NotExamined, list_batches_from
 from pcaplake.worker.admin.open_case import Subject, open_case
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.s3_prefixes import places_in_named_buckets
 from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
 
 from .checks_files import check_files
 from .checks_lake import check_lake_json, check_ledger, check_lock_entries, check_lock_table
-from .checks_queue import check_queue
+from .checks_queue import QueueClients, check_queue
 from .checks_replaced import check_replaced_contents
 from .checks_returned import check_returned_captures
 from .checks_services import (
@@ -119,6 +123,10 @@ async def examine_and_repair(
     uris = subject.find_lake_uris()
     if subject.lake is None:
         begin("settings and queue")
+        if missing := await _find_what_setup_creates(subject, uris):
+            what = f"the fleet is not set up: {missing} do not exist"
+            to_do = "run `pcaplake setup`, or correct the names, the region or the account"
+            return Report(findings=[replace(error(what, to_do), check="setup")])
         report.findings += await _check_surroundings(subject, uris)
     for uri in uris:
         try:
@@ -157,10 +165,30 @@ def _report_nothing_to_accept(case: Case, found: Iterable[Finding], wanted: Iter
     return [replace(finding, check="accept loss", table=case.accept_loss, lake=case.store.uri)]
 
 
+async def _find_what_setup_creates(subject: Subject, uris: Sequence[str]) -> str:
+    """Names everything that `pcaplake setup` creates, if none of it exists. Each check would report that in its own words."""
+    settings, stores = subject.settings, [subject.open_store(uri) for uri in uris]
+    if settings.queue is None or any(store.local is not None for store in stores):
+        return ""
+    try:
+        with closing(QueueClients(region=settings.region)) as clients:
+            missing = await clients.find_missing_resources(settings.queue, settings.ledger_table)
+        # rows of a lake may remain when queue and ledger are deleted: then the other checks say what to do
+        if len(missing) < 2 or any([await _has_lake(store) for store in stores]):
+            return ""
+    except PcaplakeError:
+        return ""
+    return ", ".join([*missing, *(f"the lake {store.uri}" for store in stores)])
+
+
+async def _has_lake(store: Store) -> bool:
+    return await store.head(LAKE_JSON) is not None or bool(await list_batches_from(store, 0))
+
+
 async def _check_surroundings(subject: Subject, uris: Sequence[str]) -> list[Finding]:
     """The checks that do not belong to one lake: settings, queue, captures, and lakes without a route."""
     settings = subject.settings
-    findings = [replace(ok(f"{len(uris)} lakes"), check="settings")]
+    findings = [replace(ok(counted(len(uris), "lake")), check="settings")]
     if all(subject.open_store(uri).local is not None for uri in uris):
         return findings
     if settings.queue is None:

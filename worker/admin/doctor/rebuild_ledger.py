@@ -16,6 +16,7 @@ from pcaplake.worker.lake.commit.replaced import read_replaced_batches
 from pcaplake.worker.lake.ledger import Ledger
 from pcaplake.worker.lake.ledger.sqlite_file import LedgerDamaged
 from pcaplake.worker.lake.records import Manifest
+from pcaplake.worker.plain_text import counted
 
 
 async def find_forgotten_stages(
@@ -64,7 +65,7 @@ async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
         lake = adopted
     await identity.bind_ledger(lake, ledger)
     lease = await ledger.read_lease()
-    if lease.owner and await is_lease_renewed(ledger, lease, case.patience, case.sleep):
+    if lease.owner and await is_lease_renewed(ledger, lease, case.lease_wait, case.sleep):
         raise Fatal(f"{lease.owner} is committing: stop all processes that use this lake before you rebuild its ledger")
     head, restored = await ledger.read_head(), 0
     batches, replaced = await list_batches_from(case.store, 0), await read_replaced_batches(case.store)
@@ -79,4 +80,7 @@ async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
     known, head = head, await ledger.read_head()
     restored += head - known
     above = sum(batch > head for batch in batches)
-    return f"{kept}{restored} batches up to head {head} were restored; the next committer commits {above} batches above head"
+    return (
+        f"{kept}restored {counted(restored, 'batch', 'batches')} up to head {head}; the next committer commits "
+        f"{counted(above, 'batch', 'batches')} above head"
+    )

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from pcaplake.worker.admin.capture_status import CaptureStatusReader, Standing
-from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.retry import outlast_outage
 from pcaplake.worker.service.notification import build_s3_event
 from pcaplake.worker.service.queue import Queue
@@ -32,10 +32,10 @@ Sleep = Callable[[float], Awaitable[object]]
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Counts of the listed objects by kind. All objects up to `last_key` are handled."""
+    """Counts of the listed objects by kind. All objects up to `last_key` are handled. `filtered`: by reason."""
 
     listed: int = 0
-    filtered: int = 0
+    filtered: dict[str, int] = field(default_factory=dict)
     folders: int = 0
     archived: int = 0
     nowhere: int = 0
@@ -86,18 +86,19 @@ async def go_through(
     known: CaptureStatusReader,
     tally: Tally,
     *,
-    wanted: Callable[[Found], bool],
+    why_not: Callable[[Found], str | None],
     announcer: Announcer | None,
     absent: Callable[[ObjectRef], None] = lambda ref: None,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
     """Go through all pages. Captures that no lake has are passed to `absent` and, with an `announcer`, announced.
 
+    `why_not` returns the reason why an object is filtered out, or None.
     `tally` is up to date at any time, also if this is cancelled or raises.
     """
     async for page in pages:
         tally.listed += len(page)
-        chosen = [listed for listed in page if _chosen(listed, wanted, tally)]
+        chosen = [listed for listed in page if _chosen(listed, why_not, tally)]
         standings = await outlast_outage(partial(known.find_standings, [listed.ref for listed in chosen]), sleep)
         missing = [listed for listed, standing in zip(chosen, standings, strict=True) if standing == "absent"]
         tally.add(standings)
@@ -113,11 +114,11 @@ async def go_through(
             tally.last_key = page[-1].key
 
 
-def _chosen(found: Found, wanted: Callable[[Found], bool], tally: Tally) -> bool:
+def _chosen(found: Found, why_not: Callable[[Found], str | None], tally: Tally) -> bool:
     if found.folder:
         tally.folders += 1
-    elif not wanted(found):
-        tally.filtered += 1
+    elif reason := why_not(found):
+        tally.filtered[reason] = tally.filtered.get(reason, 0) + 1
     elif found.archived:
         tally.archived += 1
     else:

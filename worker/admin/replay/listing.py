@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from pcaplake.worker.admin.aws_clients import translate_errors
-from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.config.s3_prefixes import Place
 from pcaplake.worker.errors import Retryable
 

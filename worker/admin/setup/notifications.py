@@ -125,5 +125,5 @@ def _refusal(bucket: str, prefix: str, clash: Rule) -> str:
         f"the bucket {bucket} sends {', '.join(sorted(clash.events))} of {which} to {clash.receiver} (rule "
         f"{clash.id!r}), and S3 sends an event to only one receiver: it would refuse a rule for keys {prefix!r}... {earlier}"
         "Change that rule to an SNS topic with both as subscribers, or use EventBridge, and run this with "
-        "--no-notifications (docs/setup.md explains how); or give the routes another prefix"
+        "--no-notifications (`pcaplake docs setup` explains how); or give the routes another prefix"
     )

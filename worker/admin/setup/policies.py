@@ -1,5 +1,9 @@
 """Least-privilege IAM policies, one for each role. Makes no requests.
 
+What must never be overwritten may only be put with `If-None-Match`, and items of DynamoDB are limited by their keys. These
+are conditions of allow statements: a deny statement would also forbid what a second policy of the same process allows.
+Data files have no such condition, because a large one is a multipart upload, which obstore cannot complete conditionally.
+
 `s3:ListBucket` has no condition on a prefix: without this right, S3 answers "forbidden" for a missing object, and pcaplake
 must recognise missing versions of a Delta log and deleted captures. The right shows names of objects, but no contents.
 A test compares these lists with the requests that the code makes.
@@ -17,8 +21,11 @@ from pcaplake.worker.lake.commit.losses import FOLDER as LOSSES
 from pcaplake.worker.lake.commit.overwrite import FOLDER as OVERWRITES
 from pcaplake.worker.lake.commit.replaced import FOLDER as REPLACED
 from pcaplake.worker.lake.identity import LAKE_JSON
+from pcaplake.worker.lake.ledger.dynamodb_items import LAKES
 from pcaplake.worker.lake.records import FOLDER as BATCHES
+from pcaplake.worker.lake.staging.stage_files import CLOCK
 from pcaplake.worker.lake.store.conditional import PROBES
+from pcaplake.worker.lake.tables import SCHEMAS
 
 from .queues import Arn
 
@@ -38,7 +45,7 @@ DEAD_LETTERS: Mapping[Role, tuple[str, ...]] = {
     "doctor": ("GetQueueAttributes", "GetQueueUrl"),
 }
 LEDGER: Mapping[Role, tuple[str, ...]] = {
-    "worker": ("BatchGetItem", "DescribeTable", "PutItem"),
+    "worker": ("BatchGetItem", "DescribeTable"),
     "committer": (
         "BatchGetItem",
         "ConditionCheckItem",
@@ -54,22 +61,40 @@ LEDGER: Mapping[Role, tuple[str, ...]] = {
     "spark": ("BatchGetItem", "DescribeTable", "GetItem", "Query"),
     "doctor": ("BatchGetItem", "DescribeTable", "DescribeTimeToLive", "GetItem", "Query"),
 }
-LOCKS: Mapping[Role, tuple[str, ...]] = {
-    "worker": ("DescribeTable", "Query", "UpdateItem"),  # it reads, and completes commits that others started
-    "committer": ("DescribeTable", "PutItem", "Query", "UpdateItem"),
-    "spark": ("DescribeTable", "GetItem", "PutItem", "Query", "UpdateItem"),
+STAGED_ITEMS = ("capture#*", "pending#*", "stage#*", LAKES)
+"""The keys of what a worker puts into the ledger: stages, and at its start the lake's place and generation."""
+LOCKS: Mapping[Role, tuple[str, ...]] = {  # of all tables: other spellings of a table's path are looked for
+    "worker": ("DescribeTable", "Query"),
+    "committer": ("DescribeTable", "Query"),
+    "spark": ("DescribeTable", "GetItem", "Query"),
     "doctor": ("DescribeTable", "DescribeTimeToLive", "Query"),
 }
+WRITTEN_LOCKS: Mapping[Role, tuple[str, ...]] = {  # of the tables of the lakes
+    "worker": ("UpdateItem",),  # it completes commits that others started
+    "committer": ("PutItem", "UpdateItem"),
+    "spark": ("PutItem", "UpdateItem"),
+}
 PROBE_ITEMS, PROBE_ENTRIES = "doctor#", "pcaplake doctor "
-"""Prefixes of the keys in the doctor's test requests, in the ledger and in the lock table. No such item is created."""
+"""Prefixes of the keys in the doctor's test requests, in the ledger and in the lock table. No such item is created.
+
+Other roles may write them too, because the doctor that runs as a worker tells what a worker may do.
+"""
 PROBED_LEDGER = ("ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
 PROBED_LOCKS = ("PutItem", "UpdateItem")
 """The actions that the doctor tries on its own items, which never exist; it may only read all other items."""
 
+STAGES = "_pcaplake/stages/*"
+VERSIONS = f"*/_delta_log/{'?' * 20}.json"  # N.json, and neither checkpoints nor temp objects
+_IF_ABSENT = {"Null": {"s3:if-none-match": "false"}}
+_IF_UNCHANGED = {"Null": {"s3:if-match": "false"}}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The resources of the policies. `lakes` are S3 URIs; `lock_table` is None if the lakes have no lock table."""
+    """The resources of the policies. `lakes` are S3 URIs; `lock_table` is None if the lakes have no lock table.
+
+    `partition_column`: one that every table of the lakes has, see `find_common_partition_column`.
+    """
 
     queue: Arn
     dead_letters: str
@@ -77,6 +102,7 @@ class Scope:
     lakes: Sequence[str]
     ledger_table: str
     lock_table: str | None
+    partition_column: str | None = "date"
 
     def table(self, name: str) -> str:
         return f"arn:{self.queue.partition}:dynamodb:{self.queue.region}:{self.queue.account}:table/{name}"
@@ -87,6 +113,19 @@ class Scope:
     def inside(self, pattern: str) -> list[str]:
         """Objects of all lakes that match an IAM pattern."""
         return [f"{self.bucket(_literal(lake.partition('://')[2]))}/{pattern}" for lake in self.lakes]
+
+    @property
+    def data_files(self) -> str:
+        """An IAM pattern of the tables' Parquet files, which matches nothing that a reader of the Delta log takes for its own.
+
+        Without a partition column it also matches V2 checkpoints, whose names have a hyphen, as those of data files have.
+        """
+        return "*-*.parquet" if self.partition_column is None else f"*/{self.partition_column}=*"
+
+    @property
+    def lock_keys(self) -> list[str]:
+        """Keys in the lock table, of all tables of the lakes; the spelling is that of `TablePath`."""
+        return [f"s3a://{_literal(lake.partition('://')[2])}/*" for lake in self.lakes]
 
     @property
     def captures(self) -> list[str]:
@@ -105,6 +144,12 @@ class Scope:
         return [self.bucket(lake.partition("://")[2].partition("/")[0]) for lake in self.lakes]
 
 
+def find_common_partition_column(columns: Sequence[str] | None) -> str | None:
+    """The first of these partition columns that every table has; None if there is none. `columns` None: the default."""
+    columns = ("date",) if columns is None else columns
+    return next((name for name in columns if all(name in schema.names for schema in SCHEMAS.values())), None)
+
+
 def policies(scope: Scope) -> dict[Role, Document]:
     """The policies by role. A process with two roles needs both. Spark's policy is for jobs that read and write tables.
 
@@ -112,26 +157,47 @@ def policies(scope: Scope) -> dict[Role, Document]:
     that commits needs it: give it the policies of worker and committer instead.
     """
     captures = _allow("Captures", "s3", ("GetObject", "GetObjectVersion"), scope.captures)
-    lakes = _allow("Lakes", "s3", ("AbortMultipartUpload", "GetObject", "PutObject"), scope.inside("*"))
+    lakes = _allow("Lakes", "s3", ("GetObject",), scope.inside("*"))
     names = _allow("Names", "s3", ("ListBucket",), scope.capture_buckets + scope.lake_buckets)
-    expired_log = _allow("ExpiredLog", "s3", ("DeleteObject",), scope.inside("*/_delta_log/*"))
+    staged = (scope.data_files, CLOCK)
+    committed = ("*/_delta_log/*checkpoint*", "*/_delta_log/.tmp/*")
+    probes = f"{PROBES}/*"
     statements: dict[Role, tuple[Document, ...]] = {
-        "worker": (captures, lakes, names),
-        "committer": (captures, lakes, expired_log, names),
+        "worker": (
+            captures,
+            lakes,
+            _puts(scope, "Files", staged),
+            _puts(scope, "Created", (STAGES, VERSIONS, LAKE_JSON, probes), _IF_ABSENT),
+            _puts(scope, "Replaced", (probes,), _IF_UNCHANGED),
+            names,
+        ),
+        "committer": (
+            captures,
+            lakes,
+            _puts(scope, "Files", (*staged, *committed)),
+            _puts(scope, "Created", ("_pcaplake/*", VERSIONS), _IF_ABSENT),
+            _puts(scope, "Replaced", (LAKE_JSON, probes), _IF_UNCHANGED),
+            _allow("ExpiredLog", "s3", ("DeleteObject",), scope.inside("*/_delta_log/*")),
+            names,
+        ),
         "spark": (
             _allow(
                 "Tables", "s3", ("AbortMultipartUpload", "DeleteObject", "GetObject", "PutObject"), scope.inside("*")
             ),
             _allow("Names", "s3", ("GetBucketLocation", "ListBucket"), scope.lake_buckets),
             _deny("Records", "s3", ("DeleteObject", "PutObject"), _records(scope)),
-            _deny("Stages", "s3", ("DeleteObject",), scope.inside("_pcaplake/stages/*")),
+            _deny("Stages", "s3", ("DeleteObject",), scope.inside(STAGES)),
         ),
         "operator": (_allow("LakeJson", "s3", ("GetObject",), scope.inside(LAKE_JSON)), names),
         "doctor": (
             _allow("Captures", "s3", ("GetObject",), scope.below(PROBES)),  # an object that does not exist
             _allow("Lakes", "s3", ("GetObject",), scope.inside("*")),
-            _allow("Probes", "s3", ("DeleteObject", "PutObject"), scope.inside(f"{PROBES}/*")),
+            _allow("Clock", "s3", ("PutObject",), scope.inside(CLOCK)),
+            _allow("Probes", "s3", ("DeleteObject", "PutObject"), scope.inside(probes)),
             names,
+            _allow(
+                "OldestMessage", "cloudwatch", ("GetMetricStatistics",), ["*"]
+            ),  # CloudWatch knows no other resource
         ),
     }
     return {
@@ -155,21 +221,38 @@ def _of_queues(scope: Scope, role: Role) -> Iterator[Document]:
 
 
 def _of_tables(scope: Scope, role: Role) -> Iterator[Document]:
-    """The doctor may also write its own items, which are selected by the prefix of their keys."""
+    """Items that a role may write are selected by the prefix of their keys."""
+    ledger = [scope.table(scope.ledger_table)]
     if role in LEDGER:
-        yield _allow("Ledger", "dynamodb", LEDGER[role], [scope.table(scope.ledger_table)])
-    if role in LOCKS and scope.lock_table is not None:
-        yield _allow("Locks", "dynamodb", LOCKS[role], [scope.table(scope.lock_table)])
+        yield _allow("Ledger", "dynamodb", LEDGER[role], ledger)
+    if role == "worker":
+        yield _of_keys(_allow("Staged", "dynamodb", ("PutItem",), ledger), [*STAGED_ITEMS, f"{PROBE_ITEMS}*"])
     if role == "doctor":
-        ledger = _allow("LedgerProbes", "dynamodb", PROBED_LEDGER, [scope.table(scope.ledger_table)])
-        yield _of_keys(ledger, PROBE_ITEMS)
-        if scope.lock_table is not None:
-            locks = _allow("LockProbes", "dynamodb", PROBED_LOCKS, [scope.table(scope.lock_table)])
-            yield _of_keys(locks, PROBE_ENTRIES)
+        yield _of_keys(_allow("LedgerProbes", "dynamodb", PROBED_LEDGER, ledger), [f"{PROBE_ITEMS}*"])
+    if scope.lock_table is None:
+        return
+    locks = [scope.table(scope.lock_table)]
+    if role in LOCKS:
+        yield _allow("Locks", "dynamodb", LOCKS[role], locks)
+    if role in WRITTEN_LOCKS:
+        yield _of_keys(
+            _allow("Entries", "dynamodb", WRITTEN_LOCKS[role], locks), [*scope.lock_keys, f"{PROBE_ENTRIES}*"]
+        )
+    if role == "doctor":
+        yield _of_keys(_allow("LockProbes", "dynamodb", PROBED_LOCKS, locks), [f"{PROBE_ENTRIES}*"])
 
 
-def _of_keys(statement: Document, prefix: str) -> Document:
-    return {**statement, "Condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]}}}
+def _of_keys(statement: Document, patterns: Collection[str]) -> Document:
+    keys = sorted(set(patterns))
+    return {**statement, "Condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": keys}}}
+
+
+def _puts(scope: Scope, sid: str, patterns: Collection[str], condition: Document | None = None) -> Document:
+    """Objects of all lakes that may be put: with any request, or only on this condition."""
+    resources = [resource for pattern in patterns for resource in scope.inside(pattern)]
+    if condition is None:
+        return _allow(sid, "s3", ("AbortMultipartUpload", "PutObject"), resources)
+    return {**_allow(sid, "s3", ("PutObject",), resources), "Condition": condition}
 
 
 def _records(scope: Scope) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcaplake.worker.admin.aws_clients import translate_errors
-from pcaplake.worker.errors import Fatal
+from pcaplake.worker.errors import Fatal, NotAllowed
 
 from .setup_plan import State, Steps
 
@@ -110,19 +110,24 @@ def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None
                 f"the dead letters of the queue {name} are in {known.name}: do not pass --dead-letters, or change the "
                 "redrive policy by hand"
             )
-        steps.record_existing("dead letters", known.name)
+        steps.record_existing("dead letters", known.name, _describe_sources(_find_if_allowed(client, known.name)))
         steps.record_existing("redrive policy", name)
         return
     dead_name = given or dead_letters_of(name)
     dead = find(client, dead_name)
     if dead is None:
-        kept = {"MessageRetentionPeriod": str(DEAD_RETENTION)}
-        steps.apply_change(
-            "created", "dead letters", dead_name, lambda: _make(client, dead_name, kept), "kept for 14 days"
-        )
+
+        def make() -> None:
+            assert queue is not None
+            allowed = json.dumps(redrive_allow_policy(queue.arn))
+            given = {"MessageRetentionPeriod": str(DEAD_RETENTION), "RedriveAllowPolicy": allowed}
+            _make(client, dead_name, given)
+
+        detail = f"kept for 14 days, only for {name}"
+        steps.apply_change("created", "dead letters", dead_name, make, detail)
         dead = None if steps.dry_run else _found(client, dead_name)
     else:
-        steps.record_existing("dead letters", dead_name)
+        steps.record_existing("dead letters", dead_name, _describe_sources(dead))
 
     def link() -> None:
         assert queue is not None
@@ -131,6 +136,25 @@ def _dead_letters(client: Any, name: str, queue: Found | None, given: str | None
         _set(client, name, queue.url, {"RedrivePolicy": json.dumps(policy)})
 
     steps.apply_change("created", "redrive policy", name, link, f"after {MAX_RECEIVES} receipts to {dead_name}")
+
+
+def redrive_allow_policy(queue: Arn) -> dict[str, Any]:
+    """Of a dead-letter queue: only this queue may use it, else any queue of the account could send to it."""
+    return {"redrivePermission": "byQueue", "sourceQueueArns": [str(queue)]}
+
+
+def _find_if_allowed(client: Any, name: str) -> Found | None:
+    try:
+        return find(client, name)
+    except NotAllowed:
+        return None
+
+
+def _describe_sources(dead: Found | None) -> str:
+    """A hint, as `setup` restricts nothing that exists."""
+    if dead is None or "RedriveAllowPolicy" in dead.attributes:
+        return ""
+    return "without a redrive allow policy: any queue of the account may use it"
 
 
 def allow_buckets(client: Any, queue: Found, buckets: Collection[str], steps: Steps) -> None:
