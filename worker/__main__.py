@@ -7,7 +7,9 @@ import os
 import sys
 from typing import NoReturn
 
-INTERRUPTED = 130
+from pcaplake.worker.supported_system import describe_unsupported_system
+
+FATAL, INTERRUPTED = 3, 130
 
 
 class _Without:
@@ -23,13 +25,14 @@ class _Without:
 
 def main() -> NoReturn:
     """Run the command line. Skipping pandas and garbage collection at start saves most of the time of a short command."""
+    if (refusal := describe_unsupported_system()) is not None:  # before imports of modules that only Linux has
+        print(f"pcaplake: {refusal}", file=sys.stderr)
+        sys.exit(FATAL)
     sys.meta_path.insert(0, _Without("pandas"))  # pyarrow imports it with its first array
-    gc.disable()
+    gc.disable()  # until the command starts: `PlainCommand.invoke`
     try:
         from pcaplake.worker.cli.app import run_command_line
 
-        gc.freeze()  # modules live as long as the process, so the collector can ignore them
-        gc.enable()
         sys.exit(run_command_line())
     except KeyboardInterrupt:  # during the imports, or after the command had finished
         os._exit(INTERRUPTED)

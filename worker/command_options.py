@@ -1,18 +1,40 @@
-"""Groups options of a command in dataclasses. typer, which makes an option of each parameter, does not support that."""
+"""What typer does not do for a command: options grouped in dataclasses, help that fits the terminal, errors as sentences."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, get_type_hints
 
+from typer.core import TyperCommand
+
 T = TypeVar("T")
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help shows an argument as its metavar says, without a type of Python."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None  # type: ignore[attr-defined]
+        super().format_options(ctx, formatter)
+
+    def invoke(self, ctx: Any) -> Any:
+        """The modules are imported. They live as long as the process, so the garbage collector can ignore them."""
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
+        return super().invoke(ctx)
 
 
 def expand_options(command: Callable[..., T]) -> Callable[..., T]:
     """The command with the fields of a dataclass as parameters, wherever one of its parameters is a dataclass.
+
+    Its docstring, the text of `--help`, has its examples marked.
 
     Raises ValueError if two of the resulting parameters have the same name.
     """
@@ -34,9 +56,31 @@ def expand_options(command: Callable[..., T]) -> Callable[..., T]:
             given[name] = group(**{field: given.pop(field) for field in _field_types(group)})
         return command(**given)
 
+    run_command.__doc__ = mark_examples(command.__doc__)
     run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run_command
+
+
+def explain_usage_error(message: str) -> str:
+    """A message of typer as a sentence, without what pydantic puts before the text of a parser."""
+    sentence = message.replace("Value error, ", "").rstrip(".")
+    return sentence if sentence.endswith("?") else f"{sentence}."
+
+
+def mark_examples(text: str | None) -> str | None:
+    """The text with indented paragraphs, such as examples, marked to keep their lines. typer wraps all other paragraphs."""
+    if text is None:
+        return None
+    paragraphs: list[str] = []
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if not paragraph.startswith(" "):
+            paragraphs.append(paragraph)
+        elif paragraphs and paragraphs[-1].startswith("\b"):
+            paragraphs[-1] += f"\n{paragraph}"
+        else:
+            paragraphs.append(f"\b\n{paragraph}")
+    return "\n\n".join(paragraphs)
 
 
 def _field_types(group: Any) -> dict[str, Any]:

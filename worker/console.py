@@ -96,12 +96,28 @@ def _bar(total: float | None, *columns: TextColumn) -> Progress:
     )
 
 
+Pause = Callable[[], contextlib.AbstractContextManager[None]]
+
+
 @contextlib.asynccontextmanager
-async def running(look: Callable[[], tuple[float, float, str]], every: float = 0.2) -> AsyncIterator[None]:
-    """Show a bar of bytes during the block; `look` returns (bytes done, total bytes, text next to the bar)."""
+async def running(
+    look: Callable[[], tuple[float, float, str]], what: str = "ingest", every: float = 0.2
+) -> AsyncIterator[Pause]:
+    """Show a bar of bytes during the block; `look` returns (bytes done, total bytes, text next to the bar).
+
+    Yields a function; the bar is not shown in the block of `with` that function's result, so that results can be printed.
+    """
     _, total, text = look()
     with _bar(total, TextColumn("{task.fields[text]}", markup=False)) as progress:
-        task = progress.add_task("ingest", total=total, text=text)
+        task = progress.add_task(what, total=total, text=text)
+
+        @contextlib.contextmanager
+        def pause() -> Iterator[None]:
+            if err.is_terminal:
+                progress.stop()
+            yield
+            if err.is_terminal:
+                progress.start()
 
         async def follow() -> None:
             while True:
@@ -110,7 +126,7 @@ async def running(look: Callable[[], tuple[float, float, str]], every: float = 0
                 await asyncio.sleep(every)
 
         async with run_in_background(follow()) if err.is_terminal else contextlib.nullcontext():
-            yield
+            yield pause
 
 
 @contextlib.contextmanager

@@ -7,6 +7,10 @@ Fatal       wrong settings, no permission, another kind of lake: stop, say what 
 from __future__ import annotations
 
 
+class WrongUsage(ValueError):
+    """What the command line or the settings say cannot be used; the exit code is 2. The message says what to write."""
+
+
 class PcaplakeError(Exception):
     """The base class of all errors of the worker."""
 

@@ -52,5 +52,10 @@ def suggest_name(word: str, names: Collection[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"write one of: {', '.join(sorted(names))}"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number and what it counts: "1 capture", "1,200 captures". `many`: the plural, by default `one` and an s."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def _python(letter: str) -> str:
     return letter.encode("unicode_escape", "backslashreplace").decode("ascii")

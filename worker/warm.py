@@ -11,14 +11,17 @@ import pkgutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
 from pcaplake.parser import Profile
 from pcaplake.parser.engine import kernels as decode_kernels
+from pcaplake.parser.engine.kernel_cache import KernelCache
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.lake.config import LakeConfig
@@ -38,32 +41,53 @@ NOTICE = "compiling the decode kernels, once, about a minute"
 
 
 def kernels() -> Iterator[Any]:
-    """All kernels that numba caches on disk."""
+    """All kernels that are kept on disk, or would be."""
     seen = set()
     for package in PACKAGES:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
-                if isinstance(value, Dispatcher) and hasattr(cast(Any, value)._cache, "_cache_file"):
+                if isinstance(value, Dispatcher) and isinstance(cast(Any, value)._cache, KernelCache):
                     seen.add(value)
     yield from seen
 
 
 def is_warm() -> bool:
-    """Are all kernels on disk, for this source and this processor, so that nothing is compiled?"""
-    for kernel in kernels():
-        # numba has no public function for this; the index is {} if it is absent or of another source
-        index = kernel._cache._cache_file._load_index() if kernel._cache._cache_file else {}
-        here = kernel.targetctx.codegen().magic_tuple()
-        if not any(key[1] == here for key in index):
-            return False
-    return True
+    """Are all kernels in memory, or on disk for this source and this processor, so that nothing is compiled?"""
+    return all(_is_compiled(kernel) for kernel in kernels())
 
 
-def compile_missing(say: Callable[[str], None]) -> None:
-    """Compile the missing kernels. Calls `say` before, because that takes about a minute."""
-    if not is_warm():
+def _is_compiled(kernel: Any) -> bool:
+    return bool(kernel.signatures or kernel._cache.signatures(kernel.targetctx))
+
+
+def compile_missing(
+    say: Callable[[str], None], bar: Callable[[str], AbstractContextManager[Callable[[float], None]]]
+) -> None:
+    """Compile the missing kernels. That takes about a minute, so it calls `say` before, and shows a bar like `console.share`."""
+    missing = [kernel for kernel in kernels() if not _is_compiled(kernel)]
+    if missing:
         say(NOTICE)
-        warm()
+        with bar("compiling") as progress, follow_compilation(missing, progress):
+            warm()
+
+
+@contextmanager
+def follow_compilation(missing: Collection[Any], progress: Callable[[float], None]) -> Iterator[None]:
+    """During the block, call `progress` with the share of these kernels that have been compiled, whenever it grows."""
+    compiled = set()
+
+    class Follower(event.Listener):  # type: ignore[misc]
+        def on_start(self, started: Any) -> None:
+            pass
+
+        def on_end(self, ended: Any) -> None:
+            kernel = ended.data["dispatcher"]
+            if kernel in missing and kernel not in compiled:
+                compiled.add(kernel)
+                progress(len(compiled) / len(missing))
+
+    with event.install_listener("numba:compile", Follower()):
+        yield
 
 
 def warm() -> None:

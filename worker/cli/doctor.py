@@ -21,21 +21,12 @@ from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.tables import SCHEMAS
+from pcaplake.worker.plain_text import counted
 
-from .ingest import Pair
+from .lake_options import LedgerPath, Pair
 
 UNHEALTHY = 1
 MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "error": "[red]error[/]"}
-
-LedgerPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--ledger",
-        metavar="PATH",
-        help="Folder or file of the SQLite ledger; default: as in lake.json.",
-        show_default=False,
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +110,7 @@ def doctor(
 
       pcaplake doctor --lake lake/
 
-      pcaplake doctor --config fleet.yaml --lake s3://lakes/a --repair --yes --json
+      pcaplake doctor --config fleet.yaml --lake s3://lakes/a --repair --yes
     """
     if yes and not repair:
         raise WrongSetting("--yes needs --repair: first look at what --repair lists")
@@ -184,9 +175,11 @@ def _show_report(report: Report, *, offer: bool) -> None:
     if offer:
         _show_list("--repair --yes would:", report.offered, screen.out.print)
     elif report.offered and not report.done:
-        screen.out.print(f"{len(report.offered)} repairs are possible: --repair lists them")
+        screen.out.print(f"{counted(len(report.offered), 'repair is', 'repairs are')} possible: --repair lists them")
     errors, warnings = report.count_findings("error"), report.count_findings("warning")
-    screen.out.print(f"{errors} errors, {warnings} warnings" if errors or warnings else "no problems")
+    screen.out.print(
+        f"{counted(errors, 'error')}, {counted(warnings, 'warning')}" if errors or warnings else "no problems"
+    )
 
 
 def _show_findings(findings: Iterable[Finding]) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,38 +15,35 @@ from typing import Annotated, Any
 import typer
 from deltalake.exceptions import DeltaError
 
-from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import VERSION
 from pcaplake.worker import console as screen
-from pcaplake.worker.captures.discovery import find_captures
+from pcaplake.worker.captures.discovery import find_captures, require_captures
+from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.settings import Settings, WrongSetting
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.ingest.local_run import Ingest, Tally
+from pcaplake.worker.ingest.local_run import Ingest
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.tables import count_tables
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.warm import compile_missing
 
+from .ingest_report import name_files, progress_values, say_which_decodings_differ, show_result, tally_as_dict
+from .lake_options import LakeUri, Pair
+
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
-KNOBS = "Tuning"
-NAMED = 20  # quarantined captures that are listed by name
 
 Names = Annotated[
     list[str], typer.Argument(metavar="PATH|URI...", help="Files, folders, globs, s3:// gs:// az:// URIs.")
 ]
-LakeUri = Annotated[
-    str | None,
-    typer.Option("--lake", metavar="URI", help="The lake: a folder, or s3:// gs:// az://.", show_default=False),
-]
-Pair = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the object store. Repeatable.")]
 
 
 def _tuning_option(text: str, metavar: str | None = None) -> Any:
-    return typer.Option(help=text, metavar=metavar, rich_help_panel=KNOBS, show_default=False)
+    return typer.Option(help=text, metavar=metavar, show_default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,40 +86,62 @@ class SettingOptions:
     commit_timeout: Annotated[str | None, _tuning_option("Longest time that a commit is retried (60s).", "TIME")] = None
 
 
-def ingest(
-    names: Names,
-    options: SettingOptions,
-    yes: Annotated[bool, typer.Option("--yes", help="With --mode overwrite: replace without asking.")] = False,
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions:
+    """What may happen to rows and to the ledger that the lake has."""
+
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask: --mode overwrite replaces; --reread may lose values.")
+    ] = False
     replace_changed: Annotated[
         bool,
         typer.Option(
             "--replace-changed",
             help="If a capture changed since it was ingested, keep only the rows of its current content.",
         ),
-    ] = False,
+    ] = False
+    reread: Annotated[
+        bool,
+        typer.Option(
+            "--reread",
+            help="Read captures of the lake again that another profile or version has read, and swap their rows.",
+        ),
+    ] = False
     adopt: Annotated[
         bool,
         typer.Option(
             "--adopt",
             help="Rebuild this ledger from the manifests and use it for the lake. Stop all other processes first.",
         ),
+    ] = False
+
+
+def ingest(
+    names: Names,
+    options: SettingOptions,
+    changes: ChangeOptions,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Name all quarantined, changed and ignored files.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line on stdout.")] = False,
 ) -> None:
     """Read captures into a lake, each row exactly once, even if the command is killed and run again.
 
     Every file that you name gets a row in the table captures; a file that is not a capture is quarantined. In a folder,
-    files that are not captures by their first bytes are ignored. Captures that are already in the lake are not read
-    again. A capture that changed since is a new capture: the lake then has both contents, and the report names it. With
-    --replace-changed the old rows are removed after the new rows are in the lake.
+    files that are captures neither by their first bytes nor by their names (.pcap, .pcapng.gz, .cap.xz) are ignored. Links
+    to folders are followed, each folder once. Captures that are already in the lake are not read again. A
+    capture that changed since is a new capture: the lake then has both contents, and the report names it. With
+    --replace-changed the old rows are removed after the new rows are in the lake. If another profile or another version of
+    pcaplake has read captures that are in the lake, the report counts them. With --reread they are read again, and one
+    transaction for each table swaps their rows; the rows of all other captures stay.
 
     --mode overwrite first reads all captures. Then one transaction for each table adds the new rows and removes all
     others. If the command is interrupted, or a capture cannot be read, or no file is a capture, the lake stays as it is.
 
     Every option can be set in the environment: PCAPLAKE_LAKE, PCAPLAKE_THREADS, PCAPLAKE_TARGET_FILE_SIZE, ...
 
-    Exit codes: 0 all captures are in the lake, 1 some captures are quarantined, 2 wrong usage or settings, 3 a fatal
-    error, captures or folders that could not be read, or an overwrite that replaced nothing, 130 Ctrl-C (complete
+    Exit codes: 0 all captures are in the lake, 1 some captures are quarantined, 2 wrong usage or settings, or no capture,
+    3 a fatal error, captures or folders that could not be read, or an overwrite that replaced nothing, 130 Ctrl-C (complete
     captures are in the lake; run the command again for the rest).
 
     Examples:
@@ -132,20 +150,19 @@ def ingest(
 
       pcaplake ingest 'drives/2026-09-*/*.pcapng' --lake lake/ --threads 4 --json
 
-      pcaplake ingest s3://fleet/drives/ --lake s3://fleet/lake --ledger ~/.pcaplake
+      pcaplake ingest s3://fleet/drives/ --lake s3://fleet/lake --ledger state/
     """
     settings = Settings.load(**vars(options))
     screen.logs()
-    raise typer.Exit(run_ingest(settings, names, adopt=adopt, yes=yes, replace_changed=replace_changed, json=json))
+    raise typer.Exit(run_ingest(settings, names, changes, verbose=verbose, json=json))
 
 
 def run_ingest(
     settings: Settings,
     names: Sequence[str],
+    changes: ChangeOptions = ChangeOptions(),
     *,
-    adopt: bool = False,
-    yes: bool = False,
-    replace_changed: bool = False,
+    verbose: bool = False,
     json: bool = False,
     step: Callable[[str], None] = lambda name: None,
 ) -> int:
@@ -156,20 +173,35 @@ def run_ingest(
         raise WrongSetting(
             f"{store.uri} is not a local lake: name a folder on this machine for its ledger with --ledger"
         )
+    if changes.reread and settings.mode == "overwrite":
+        raise WrongSetting("--mode overwrite reads all captures anyway: use it without --reread")
+    if changes.reread:
+        asyncio.run(_require_local_ledger(store))
     sources = Sources(settings.storage_options_for)
     reader = Reader(profile=profile, decoder_version=VERSION, now=time.time, raw=settings.raw)
-    work = Ingest(sources, reader, threads=settings.threads, replace_changed=replace_changed)
+    work = Ingest(
+        sources,
+        reader,
+        threads=settings.threads,
+        replace_changed=changes.replace_changed,
+        reread=changes.reread,
+        accept_loss=changes.yes,
+    )
     start = time.monotonic()
 
-    refs = asyncio.run(find_captures(names, sources, store, skipped=work.count_ignored))
+    async def find_refs() -> list[ObjectRef]:
+        refs = await find_captures(names, sources, store, skipped=work.tally.ignored.append)
+        await require_captures(refs, sources, names)
+        return refs
+
+    refs = asyncio.run(find_refs())
     if settings.mode == "overwrite":
-        if not refs:
-            raise Fatal(f"nothing was replaced: there is no capture in {', '.join(names)}")
         # outside of an event loop, which would catch a Ctrl-C at the question
-        _confirm_overwrite(store, asyncio.run(_count_rows_to_remove(store)), yes)
+        _confirm_overwrite(store, asyncio.run(_count_rows_to_remove(store)), changes.yes)
+
+    compile_missing(screen.say, screen.share)
 
     async def open_lake_and_ingest() -> bool:
-        compile_missing(screen.say)
         interrupted = _stop_on_interrupt(work, overwrites=settings.mode == "overwrite")
         lake = await Lake.open(
             settings.lake,
@@ -178,10 +210,11 @@ def run_ingest(
             storage_options=settings.storage_options_for(settings.lake),
             source=work.source,
             overwrite=settings.mode == "overwrite",
-            adopt=adopt,
+            adopt=changes.adopt,
             runtime=Runtime(step=step),
         )
-        async with lake, screen.running(lambda: _progress_values(work.tally, start)):
+        opened = time.monotonic()
+        async with lake, screen.running(lambda: progress_values(work.tally, time.monotonic() - opened)):
             await work.run(lake, refs)
         return interrupted.is_set()
 
@@ -190,31 +223,23 @@ def run_ingest(
     if json:
         screen.as_json(result)
     else:
-        _show_result(result)
-    for uri in work.tally.bad[:NAMED]:
-        screen.say(f"quarantined (the table quarantine has the reason): {uri}")
-    if len(work.tally.bad) > NAMED:
-        screen.say(f"quarantined: {len(work.tally.bad) - NAMED:,} more")
-    if work.tally.replaced:
-        screen.say(f"{len(work.tally.replaced):,} captures had older contents in the lake, which were removed")
-    if work.tally.changed:
-        screen.say(
-            f"{len(work.tally.changed):,} captures changed since they were ingested: both contents are in the lake. To "
-            "remove the old contents, run this command again with --replace-changed"
-        )
-    for uri in work.tally.changed[:NAMED]:
-        screen.say(f"changed: {uri}")
-    if len(work.tally.changed) > NAMED:
-        screen.say(f"changed: {len(work.tally.changed) - NAMED:,} more")
-    for uri, why in work.tally.failed.items():
-        screen.say(f"not read: {uri}: {why}")
+        show_result(result, verbose=verbose)
+    name_files(work.tally, verbose=verbose)
+    say_which_decodings_differ(work.tally)
     if work.tally.kept:
         screen.say(f"nothing was replaced, and the lake stays as it is: {work.tally.kept}")
         return INTERRUPTED if interrupted else FAILED
     if interrupted:
         screen.say("interrupted: complete captures are in the lake; run the same command again for the rest")
         return INTERRUPTED
-    return FAILED if work.tally.failed else QUARANTINED if work.tally.bad else 0
+    return FAILED if work.tally.failed or work.tally.not_reread else QUARANTINED if work.tally.bad else 0
+
+
+async def _require_local_ledger(store: Store) -> None:
+    """Raise Fatal for the lake of a fleet, whose tables are committed with a lock table."""
+    known = await read_identity(store)
+    if known is not None and known[0].ledger_kind != SqliteLedger.kind:
+        raise Fatal(f"{store.uri} is the lake of a fleet: use `pcaplake-spark replace` instead of --reread")
 
 
 async def _count_rows_to_remove(store: Store) -> dict[str, int]:
@@ -264,51 +289,3 @@ def _total_cpu_seconds() -> float:
     """CPU seconds of this process since its start, and of its child processes."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-def _progress_values(tally: Tally, start: float) -> tuple[float, float, str]:
-    done = tally.captures + tally.already_ingested + tally.ignored + len(tally.failed)
-    rate = tally.rows.total() / max(time.monotonic() - start, 0.001)
-    return tally.read_bytes, tally.total_bytes, f"{done:,}/{tally.total:,} captures, {rate:,.0f} rows/s"
-
-
-def tally_as_dict(tally: Tally, seconds: float, cpu_seconds: float) -> dict[str, Any]:
-    """What `--json` prints. An overwrite that replaced nothing (`kept` says why) has put no row into the lake."""
-    rows, captures = (Counter[str](), 0) if tally.kept else (tally.rows, tally.captures)
-    return {
-        "captures": captures,
-        "already_ingested": tally.already_ingested,
-        "quarantined": tally.quarantined,
-        "ignored": tally.ignored,
-        "not_read": len(tally.failed),
-        "kept": tally.kept or None,
-        "changed": len(tally.changed),
-        "replaced": len(tally.replaced),
-        "packets": tally.packets,
-        "rows": {name: rows[name] for name in TABLES},
-        "seconds": round(seconds, 3),
-        "cpu_seconds": round(cpu_seconds, 3),
-        "rows_per_second": round(rows.total() / seconds) if seconds > 0 else 0,
-        "faults": dict(sorted(tally.faults.items())),
-    }
-
-
-def _show_result(result: dict[str, Any]) -> None:
-    others = [name for name in ("quarantined", "already_ingested", "ignored") if result[name]]
-    counts = [
-        f"{result['captures']:,} captures read",
-        *(f"{result[name]:,} {name.replace('_', ' ')}" for name in others),
-    ]
-    screen.out.print(f"{', '.join(counts)}; {result['packets']:,} packets")
-    rows = [(name, count) for name, count in result["rows"].items() if count]
-    if rows:
-        screen.out.print()
-        screen.table(None, ["table", "rows"], rows)
-        screen.out.print()
-        total = sum(count for _, count in rows)
-        screen.out.print(
-            f"{total:,} rows in {result['seconds']:.1f} s ({result['cpu_seconds']:.1f} s of CPU): "
-            f"{result['rows_per_second']:,} rows/s"
-        )
-    if result["faults"]:
-        screen.out.print("faults: " + ", ".join(f"{kind} {count:,}" for kind, count in result["faults"].items()))

@@ -1,134 +1,131 @@
-"""`pcaplake inspect`: describes a capture, without a lake."""
+"""`pcaplake inspect`: describes captures, without a lake."""
 
 from __future__ import annotations
 
-from collections import Counter
-from datetime import UTC, datetime
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
 
-from pcaplake.parser import CaptureError, Summary, open_capture
+from pcaplake.parser import CaptureError
 from pcaplake.worker import console as screen
-from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.captures.discovery import find_captures, require_captures
+from pcaplake.worker.captures.reference import ObjectRef
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.config.settings import Settings, WrongSetting
+from pcaplake.worker.errors import PcaplakeError
+from pcaplake.worker.inspection.sources import STDIN, Inspector
+from pcaplake.worker.plain_text import counted
 from pcaplake.worker.warm import compile_missing
 
-NOT_A_CAPTURE = 1
-_NS = 1_000_000_000
+from .inspect_report import Totals, describe_capture, describe_totals, display_name
+from .lake_options import Pair
+
+NOT_A_CAPTURE, NOT_READ = 1, 3
 
 
 def inspect(
-    capture: Annotated[
-        Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file, also compressed with gzip, zstd or lz4.")
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH|URI|-...", help="Files, folders, globs, s3:// gs:// az:// URIs, - for stdin."),
     ],
     profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    storage_option: Pair = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on one line for each capture.")] = False,
 ) -> None:
-    """Show format, interfaces, link types, time span, packets and bytes by protocol, rows by table, and faults.
+    """Show what is in captures: format, origin, interfaces, times, rates, protocols, faults, and what is not decoded.
 
-    Needs no lake. Exit code 1: the file is not a capture; with --json, the object then has `error` and `detail`.
+    Needs no lake. Captures may be compressed with gzip, zstd or lz4. It also shows which UDP ports look like SOME/IP
+    although the profile does not name them. In a folder, files that are not captures are ignored, as in ingest.
 
-    Example:  pcaplake inspect drive.pcapng --profile vehicle.yaml
+    Exit codes: 0 all captures are described, 1 some files are not captures, 2 wrong usage or settings, or no
+    capture, 3 some captures could not be read, 130 Ctrl-C. The others are described. With --json, an object for a
+    file that is not described has `error` and `detail`.
+
+    Examples:
+
+      pcaplake inspect drive.pcapng --profile vehicle.yaml
+
+      pcaplake inspect drives/ s3://fleet/drives/today/ --json
+
+      zcat drive.pcap.gz | pcaplake inspect -
     """
-    if ":/" in str(capture):
-        raise WrongSetting(f"{capture}: inspect reads only local files; download it first")
-    if capture.exists() and not capture.is_file():
-        raise WrongSetting(f"{capture} is not a regular file, and inspect reads only regular files")
-    packets: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
-    try:
-        capture.open("rb").close()  # report a wrong name at once, not after a minute of compiling
-        compile_missing(screen.say)
-        with open_capture(capture, profile=profile) as opened:
-            for table, batch in opened.batches():
-                if table == "packets":
-                    _add_protocol_counts(packets, sizes, batch)
-            summary = opened.summary
-    except CaptureError as error:
-        screen.say(f"pcaplake: {capture} is {error}")
-        if json:
-            screen.as_json({"error": error.reason, "detail": error.detail})
-        raise typer.Exit(NOT_A_CAPTURE) from error
-    except OSError as error:
-        raise WrongSetting(f"{capture} cannot be read: {error.strerror}") from error
-    assert summary is not None
-    facts = _summary_as_dict(summary, packets, sizes)
-    if json:
-        screen.as_json(facts)
-    else:
-        _show_summary(facts)
+    # inspect needs no lake: this one is not opened
+    settings = Settings.load(lake=os.curdir, profile=profile, storage_option=storage_option)
+    screen.logs()
+    inspector = Inspector(sources=Sources(settings.storage_options_for), profile=settings.load_vehicle_profile())
+    raise typer.Exit(asyncio.run(_Run(inspector, as_json=json).inspect_all(names)))
 
 
-def _add_protocol_counts(packets: Counter[str], sizes: Counter[str], batch: pa.RecordBatch) -> None:
-    rows = pa.table({name: batch.column(name) for name in ("protocol", "captured_len")})
-    for row in rows.group_by("protocol").aggregate([("captured_len", "sum"), ("captured_len", "count")]).to_pylist():
-        packets[row["protocol"]] += row["captured_len_count"]
-        sizes[row["protocol"]] += row["captured_len_sum"]
+class _Run:
+    """One run: every capture is described as soon as it is read."""
 
+    def __init__(self, inspector: Inspector, *, as_json: bool) -> None:
+        self.inspector, self.as_json, self.totals = inspector, as_json, Totals()
 
-def _summary_as_dict(summary: Summary, packets: Counter[str], sizes: Counter[str]) -> dict[str, Any]:
-    first, last = summary.first_ts_ns, summary.last_ts_ns
-    return {
-        "format": summary.format,
-        "compression": summary.compression,
-        "sections": summary.sections,
-        "truncated": summary.truncated,
-        "interfaces": [
-            {
-                "id": interface.id,
-                "name": interface.name,
-                "link_type": interface.link_type,
-                "ts_resolution_ns": interface.resolution_ns,
-                "snaplen": interface.snaplen,
-            }
-            for interface in summary.interfaces
-        ],
-        "link_types": list(summary.link_types),
-        "first_ts_ns": first,
-        "last_ts_ns": last,
-        "first_ts": _format_timestamp(first),
-        "last_ts": _format_timestamp(last),
-        "seconds": None if first is None or last is None else (last - first) / _NS,
-        "packets": summary.packets,
-        "bytes": summary.bytes,
-        "protocols": {name: {"packets": count, "bytes": sizes[name]} for name, count in packets.most_common()},
-        "rows": dict(summary.rows),
-        "faults": dict(sorted(summary.faults.items())),
-    }
+    async def inspect_all(self, names: Sequence[str]) -> int:
+        """Inspect everything that is named -> exit code. Raises NotThere and WrongSetting before anything is read."""
+        totals = self.totals
+        refs: list[ObjectRef | None] = []
+        if others := [name for name in names if name != STDIN]:
+            found = await find_captures(others, self.inspector.sources, skipped=totals.count_ignored)
+            await require_captures(found, self.inspector.sources, others)
+            refs += found
+        if STDIN in names:
+            if sys.stdin.isatty():
+                raise WrongSetting("-: standard input is a terminal; pipe a capture into it")
+            refs.append(None)
+        totals.found, size = len(refs), sum(ref.size for ref in refs if ref)
+        compile_missing(screen.say, screen.share)
 
+        def progress() -> tuple[float, float, str]:
+            return self.inspector.read_bytes, size, f"{totals.done:,}/{counted(totals.found, 'capture')}"
 
-def _format_timestamp(ns: int | None) -> str | None:
-    """An RFC 3339 timestamp with nanoseconds."""
-    if ns is None:
-        return None
-    return f"{datetime.fromtimestamp(ns // _NS, UTC):%Y-%m-%dT%H:%M:%S}.{ns % _NS:09d}Z"
+        async with screen.running(progress, "inspect") as pause:
+            for ref in refs:
+                description = await self._inspect(ref)
+                with pause():
+                    self._show(description)
+        if totals.are_worth_showing and not self.as_json:
+            screen.out.print(describe_totals(totals), markup=False)
+        return NOT_READ if totals.not_read else NOT_A_CAPTURE if totals.not_captures else 0
 
+    async def _inspect(self, ref: ObjectRef | None) -> dict[str, Any] | None:
+        """A description, or an object with `error` and `detail`; None if the file is ignored."""
+        uri = ref.uri if ref else STDIN
+        try:
+            if ref:
+                return await asyncio.to_thread(self.inspector.inspect_reference, ref, asyncio.get_running_loop())
+            return await asyncio.to_thread(self.inspector.inspect_standard_input, sys.stdin.fileno())
+        except CaptureError as error:
+            self.totals.not_captures += 1
+            return {"uri": uri, "error": error.reason, "detail": error.detail}
+        except (OSError, PcaplakeError) as error:
+            self.totals.not_read += 1
+            return {"uri": uri, "error": "not_read", "detail": getattr(error, "strerror", None) or str(error)}
+        except asyncio.CancelledError:
+            self.inspector.stop.set()  # otherwise the thread would read to the end of the capture
+            raise
+        finally:
+            self.totals.done += 1
 
-def _show_summary(facts: dict[str, Any]) -> None:
-    packed = f", {facts['compression']}" if facts["compression"] else ""
-    cut = ", truncated" if facts["truncated"] else ""
-    screen.out.print(f"{facts['format']}{packed}{cut}; {facts['packets']:,} packets, {facts['bytes']:,} bytes")
-    if facts["seconds"] is not None:
-        screen.out.print(f"{facts['first_ts']} to {facts['last_ts']} ({facts['seconds']:,.3f} s)")
-    interfaces = [
-        (
-            interface["id"],
-            interface["name"] or "-",
-            interface["link_type"],
-            interface["ts_resolution_ns"],
-            interface["snaplen"],
-        )
-        for interface in facts["interfaces"]
-    ]
-    protocols = [(name, counts["packets"], counts["bytes"]) for name, counts in facts["protocols"].items()]
-    for title, columns, rows in (
-        ("interfaces", ["id", "name", "link type", "ns a tick", "snaplen"], interfaces),
-        ("protocols", ["innermost", "packets", "bytes"], protocols),
-        ("rows", ["table", "rows"], [item for item in facts["rows"].items() if item[1]]),
-        ("faults", ["kind", "times"], list(facts["faults"].items())),
-    ):
-        if rows:
-            screen.out.print()
-            screen.table(title, columns, rows)
+    def _show(self, found: dict[str, Any] | None) -> None:
+        if found is None:
+            self.totals.ignored += 1
+            return
+        if "error" in found:
+            name, why = display_name(found["uri"]), found["detail"]
+            if found["error"] == "not_read":
+                screen.say(f"pcaplake: {name} cannot be read: {why}")
+            else:
+                screen.say(f"pcaplake: {name} is not a capture ({found['error']}): {why}")
+        else:
+            self.totals.add(found)
+        if self.as_json:
+            screen.as_json(found)
+        elif "error" not in found:
+            describe_capture(found)

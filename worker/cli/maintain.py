@@ -20,8 +20,7 @@ from pcaplake.worker.lake.identity import refuse_lake_with_lock_table
 from pcaplake.worker.lake.maintenance import LEAST_RETENTION_DAYS, MaintenanceResult, maintain_each_table
 from pcaplake.worker.lake.store.store import Store
 
-from .doctor import LedgerPath
-from .ingest import LakeUri, Pair
+from .lake_options import LakeUri, LedgerPath, Pair
 from .tables import open_lake_store
 
 
@@ -45,7 +44,7 @@ def maintain(
 
     Staged files that are not committed yet, because their table is blocked or their stage is held, are kept whatever
     their age. The ledger names them: if it cannot be read, nothing is deleted and the exit code is 3. A table whose log
-    was set back or cannot be read is skipped, also with exit code 3, because restoring it needs its files.
+    was restored to an older version or cannot be read is skipped, also with exit code 3, because restoring it needs its files.
 
     Example:  pcaplake maintain --lake lake/ --target-file-size 256MB
     """

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcaplake.worker import console as screen
+from pcaplake.worker.config.environment import read_pod_identity
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.config.settings import WrongSetting, read_pod_identity
+from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def operator(
     *,
     jobs: Annotated[
         Path,
-        typer.Option("--jobs", metavar="FILE", help="YAML file with the jobs and their schedules (docs/operator.md)."),
+        typer.Option(
+            "--jobs", metavar="FILE", help="YAML file with the jobs and their schedules (`pcaplake docs operator`)."
+        ),
     ],
     config: Annotated[
         Path | None,
@@ -84,9 +87,9 @@ def operator(
 
       jobs:
 
-        compact: {schedule: "17 * * * *", args: [compact, --lake, "s3://lake/drives"]}
+        compact: {schedule: "17 * * * *", args: [compact, --lake, "s3://lake/a"]}
 
-        vacuum: {schedule: "41 2 * * *", args: [vacuum, --lake, "s3://lake/drives"]}
+        vacuum: {schedule: "41 2 * * *", args: [vacuum, --lake, "s3://lake/a"]}
 
     Exit codes: 0 stopped, 2 wrong usage, settings or file, 3 no cluster or insufficient Role, 130 stopped at once.
 
@@ -96,7 +99,7 @@ def operator(
 
       pcaplake operator --jobs /etc/pcaplake/jobs.yaml
 
-      pcaplake operator --jobs jobs.yaml --kubeconfig ~/.kube/config --namespace drives
+      pcaplake operator --jobs jobs.yaml --kubeconfig kube.yaml --namespace drives
     """
     settings = FleetSettings.load(config)
     try:

@@ -12,6 +12,7 @@ from pcaplake.worker.admin.replay.announce import WAVE
 from pcaplake.worker.config.s3_prefixes import Place, find_watched_places, parse_place
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.plain_text import counted
 
 from .replay import (
     Match,
@@ -62,7 +63,9 @@ def reconcile(
     if not json:
         screen.say(describe_tally(run.tally))
         if run.tally.absent and run.waiting:
-            screen.say(f"the queue had about {run.waiting:,} messages, some of which may announce these captures")
+            screen.say(
+                f"the queue had about {counted(run.waiting, 'message')}, some of which may announce these captures"
+            )
 
 
 def _find_places(settings: FleetSettings, names: list[str]) -> tuple[tuple[Place, ...], tuple[str, ...]]:

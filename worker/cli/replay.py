@@ -19,13 +19,13 @@ from pcaplake.worker.admin.capture_status import CaptureStatusReader, open_lake_
 from pcaplake.worker.admin.replay.announce import WAVE, Announcer, Tally, go_through
 from pcaplake.worker.admin.replay.listing import Found, pages
 from pcaplake.worker.background import run_in_background
-from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.s3_prefixes import Place, parse_place
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import parse_seconds
 from pcaplake.worker.lake.services import Services
-from pcaplake.worker.plain_text import shell_word
+from pcaplake.worker.plain_text import counted, shell_word
 from pcaplake.worker.service.queue.sqs import SqsQueue
 
 from .setup import Config, Json
@@ -83,7 +83,7 @@ def replay(
 
       pcaplake replay s3://raw/drives/ --config fleet.yaml
 
-      pcaplake replay 's3://raw/drives/2026-09-*/*.pcapng' --newer-than 30d --dry-run
+      pcaplake replay 's3://raw/drives/*.pcapng' --newer-than 30d --dry-run
     """
     settings = FleetSettings.load(config)
     where, glob = parse_place(place)
@@ -106,12 +106,13 @@ class ObjectFilter:
     newer: float | None = None
     older: float | None = None
 
-    def __call__(self, found: Found) -> bool:
+    def __call__(self, found: Found) -> str | None:
+        """Why the object is filtered out; None if it is not."""
         if self.newer is not None and found.age > self.newer:
-            return False
+            return "too_old"
         if self.older is not None and found.age < self.older:
-            return False
-        return all(fnmatchcase(found.key, glob) for glob in self.globs)
+            return "too_young"
+        return None if all(fnmatchcase(found.key, glob) for glob in self.globs) else "no_match"
 
 
 @dataclass(slots=True)
@@ -158,7 +159,7 @@ class ReplayRun:
                 pages(clients.s3, place, start_after=start_after),
                 known,
                 self.tally,
-                wanted=self.choice,
+                why_not=self.choice,
                 announcer=announcer,
                 absent=self._note_absent,
             )
@@ -193,11 +194,13 @@ def describe_tally(tally: Tally) -> str:
         (tally.staged, "staged"),
         (tally.committed, "in the lakes"),
         (tally.nowhere, "without a route"),
-        (tally.filtered, "filtered out"),
+        (tally.filtered.get("no_match", 0), "not matching the pattern"),
+        (tally.filtered.get("too_young", 0), "too young (--older-than)"),
+        (tally.filtered.get("too_old", 0), "too old (--newer-than)"),
         (tally.archived, "archived (restore them first)"),
     )
     counts = ", ".join(f"{count:,} {what}" for count, what in parts if count)
-    return f"{tally.listed:,} objects{': ' if counts else ''}{counts}"
+    return f"{counted(tally.listed, 'object')}{': ' if counts else ''}{counts}"
 
 
 def make_uri_printer(on: bool) -> Callable[[ObjectRef], Any]:

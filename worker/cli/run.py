@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from pcaplake.worker import console as screen
+from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.service_settings import FleetSettings, list_settings
-from pcaplake.worker.config.settings import PREFIX
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.warm import compile_missing
 
@@ -51,7 +51,7 @@ def run(
         from pcaplake.worker.service.run import run_service  # needs the extra `aws`
     except ImportError as error:
         raise Fatal(f"the service needs the extra `aws`: pip install 'pcaplake[aws]' ({error})") from error
-    compile_missing(screen.say)
+    compile_missing(screen.say, screen.share)
     code = asyncio.run(run_service(settings))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -25,7 +25,10 @@ def sample(
 ) -> None:
     """Generate sample captures, and the profile.yaml to read them with.
 
-    Example:  pcaplake sample drive/ --mix drive --seconds 60 --vehicles 2 --seed 7
+    Examples:
+
+      pcaplake sample drive/
+      pcaplake sample drive/ --mix drive --seconds 60 --vehicles 2 --seed 7
     """
     parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     if not parent.is_dir():

@@ -1,12 +1,11 @@
-"""`pcaplake setup`: creates what the fleet needs in an AWS account, and prints the policies of its roles."""
+"""`pcaplake setup`: creates what the fleet needs in an AWS account, or writes the IAM policies of its roles."""
 
 from __future__ import annotations
 
 import asyncio
 import json as jsonlib
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +15,13 @@ from pcaplake.worker import console as screen
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.setup import queues
 from pcaplake.worker.admin.setup import setup as making
-from pcaplake.worker.admin.setup.policies import Role, Scope, too_long
+from pcaplake.worker.admin.setup.policies import Role, Scope, find_common_partition_column, too_long
 from pcaplake.worker.admin.setup.policies import policies as written
 from pcaplake.worker.admin.setup.setup_plan import Step, Steps
+from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.s3_prefixes import Place, find_watched_places
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.config.settings import PREFIX, WrongSetting, parse_seconds
-from pcaplake.worker.errors import Fatal
+from pcaplake.worker.config.settings import WrongSetting, parse_seconds
 
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help=f"YAML settings file; default: {PREFIX}CONFIG.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line on stdout.")]
@@ -54,6 +53,27 @@ class QueueOptions:
     ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions:
+    """Whether to write IAM policies instead, and where."""
+
+    policies: Annotated[
+        bool, typer.Option("--policies", help="Print the IAM policies of all roles as one JSON object; create nothing.")
+    ] = False
+    policies_to: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write one IAM policy per role to FOLDER/ROLE.json; create nothing."),
+    ] = None
+    account: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="For the policies: the account, if neither the queue nor STS tells it."),
+    ] = None
+
+    def require_valid_account(self) -> None:
+        if self.account is not None and not (self.account.isdecimal() and len(self.account) == _DIGITS):
+            raise WrongSetting(f"--account: {self.account!r} is not an account id of {_DIGITS} digits")
+
+
 def setup(
     *,
     config: Config = None,
@@ -69,39 +89,36 @@ def setup(
             help="Configure notifications of the buckets. Use --no-notifications with an SNS topic or EventBridge.",
         ),
     ] = True,
-    account: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="With --policies: the account, if neither the queue nor STS tells it."),
-    ] = None,
-    policies: Annotated[bool, typer.Option("--policies", help="Print only the IAM policies, as JSON.")] = False,
+    policy_options: PolicyOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be created; create nothing.")] = False,
     json: Json = False,
 ) -> None:
-    """Create what the fleet needs and does not have yet, then print the IAM policies of its roles.
+    """Create what the fleet needs and does not have yet.
 
     Creates the queue and its dead-letter queue, both DynamoDB tables, the lakes with their tables, and the notifications
     of the buckets. It deletes nothing, and a second run changes nothing. Create the buckets yourself. Run it again when
     routes change and before you roll out a new version of pcaplake.
 
+    The roles of the fleet need IAM policies, which you create: --policies or --policies-to writes them.
+
     Examples:
 
-      PCAPLAKE_QUEUE=captures PCAPLAKE_LAKE=s3://lake/drives pcaplake setup --bucket raw
+      pcaplake setup --config fleet.yaml --bucket raw
 
       pcaplake setup --config fleet.yaml --dry-run
 
-      pcaplake setup --config fleet.yaml --policies > policies.json
+      pcaplake setup --config fleet.yaml --policies-to policies/
     """
     settings = FleetSettings.load(config)
-    name = settings.require_queue_name()
-    routes = settings.load_routes()
-    if account is not None and not (account.isdecimal() and len(account) == _DIGITS):
-        raise WrongSetting(f"--account: {account!r} is not an account id of {_DIGITS} digits")
+    routes, name = settings.require_routes_and_queue_name()
+    policy_options.require_valid_account()
     places = find_watched_places(routes, bucket or ())
     with Clients(region=settings.region, options=settings.storage_option) as clients:
-        write = partial(_build_policies, clients, settings, places, queue_options.dead_letters, account)
         there = queues.find(clients.sqs, name)
-        if policies:
-            screen.out.print_json(jsonlib.dumps(write(there)))
+        if policy_options.policies or policy_options.policies_to is not None:
+            dead_letters = queue_options.dead_letters
+            documents = _build_policies(clients, settings, places, dead_letters, policy_options.account, there)
+            _write_policies(documents, policy_options.policies_to)
             return
         steps = Steps(dry_run=dry_run, show=lambda step: None if json else _show_step(step, dry_run))
         notified_places = places if notifications else ()
@@ -119,16 +136,42 @@ def setup(
         if notifications:
             making.make_notifications(clients, places, name, queue, steps)
         notes = making.announced_in_vain(places, routes.lake_uris)
-        documents = _build_policies_or_note(write, queue, notes)
     if json:
-        shown = [asdict(step) for step in steps.done]
-        screen.as_json({"changes": steps.changes, "steps": shown, "notes": notes, "policies": documents})
+        screen.as_json({"changes": steps.changes, "steps": [asdict(step) for step in steps.done], "notes": notes})
         return
     for note in notes:
         screen.line(f"note: {note}")
-    for role, document in documents.items():
-        screen.out.print(f"\nIAM policy of {_ROLES[role]}:", markup=False)
-        screen.out.print_json(jsonlib.dumps(document))
+    screen.line(_summarize(steps))
+
+
+def _summarize(steps: Steps) -> str:
+    counts = Counter[str](step.state for step in steps.done)
+    would = "would be " if steps.dry_run else ""
+    words = {
+        "created": f"{would}created",
+        "changed": f"{would}changed",
+        "exists": "unchanged",
+        "not supported": "not supported",
+    }
+    summary = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
+    return f"{summary}. `pcaplake setup --policies-to FOLDER` writes the IAM policies"
+
+
+def _write_policies(documents: dict[Role, Any], folder: Path | None) -> None:
+    """Print them as one object, or write a file for each role."""
+    if long := too_long(documents):
+        screen.say(f"note: too long for one managed policy: {', '.join(long)}; split it or use inline policies")
+    if folder is None:
+        screen.out.print_json(jsonlib.dumps(documents))
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for role, document in documents.items():
+            path = folder / f"{role}.json"
+            path.write_text(f"{jsonlib.dumps(document, indent=2)}\n", encoding="utf-8")
+            screen.line(f"{path}: {_ROLES[role]}")
+    except OSError as error:
+        raise WrongSetting(f"--policies-to: {error}") from error
 
 
 _ROLES: dict[Role, str] = {
@@ -136,7 +179,7 @@ _ROLES: dict[Role, str] = {
     "committer": "a committer (`--role committer`; `--role all` needs worker and committer)",
     "spark": "Spark jobs that read and write the tables (backfill needs worker, replace needs both)",
     "operator": "replay, reconcile and redrive",
-    "doctor": "`pcaplake doctor` without --repair",
+    "doctor": "`pcaplake doctor` without --repair, and `pcaplake status`",
 }
 
 
@@ -164,19 +207,6 @@ def _build_policies(
             lakes=settings.load_routes().lake_uris,
             ledger_table=settings.ledger_table,
             lock_table=settings.lock_table if settings.log_store == "dynamodb" else None,
+            partition_column=find_common_partition_column(settings.partition_by),
         )
     )
-
-
-def _build_policies_or_note(
-    write: Callable[[queues.Found | None], dict[Role, Any]], queue: queues.Found | None, notes: list[str]
-) -> dict[Role, Any]:
-    """The policies, or a note: in a dry run the account may be unknown."""
-    try:
-        documents = write(queue)
-    except Fatal as error:
-        notes.append(f"no policies: {error}")
-        return {}
-    if long := too_long(documents):
-        notes.append(f"too long for one managed policy: {', '.join(long)}; split it or use inline policies")
-    return documents

@@ -16,6 +16,7 @@ from pcaplake.worker import console as screen
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.admin.status import MOST_PENDING, FleetWatch, LakeStatus, Leader, Status
 from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.plain_text import counted
 
 from .doctor import SubjectOptions
 
@@ -90,7 +91,9 @@ def _render_lines(now: Status) -> Iterator[RenderableType]:
     if now.queue_problem is not None:
         yield f"[red]queue[/]: {screen.shown(now.queue_problem)}"
     elif queue is not None:
-        dead = "no dead-letter queue" if queue.dead_letters is None else f"{queue.dead_letters.depth:,} dead letters"
+        dead = (
+            "no dead-letter queue" if queue.dead_letters is None else counted(queue.dead_letters.depth, "dead letter")
+        )
         if queue.not_allowed is not None:
             dead = f"dead letters unknown (not allowed: {screen.shown(queue.not_allowed)})"
         age = "" if queue.oldest_age is None else f" (the oldest for {_format_duration(queue.oldest_age)})"

@@ -14,7 +14,7 @@ from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.tables import count_tables
 
-from .ingest import LakeUri, Pair
+from .lake_options import LakeUri, Pair
 
 
 def tables(

@@ -1,0 +1,210 @@
+"""How `pcaplake inspect` shows a capture as text: a block that fits into 80 columns. Only the capture's URI may be longer."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pcaplake.worker import console as screen
+from pcaplake.worker.plain_text import counted, visible
+
+WIDTH, LABEL = 80, 13
+MOST_INTERFACES, MOST_REASONS = 20, 12  # lines of a table; --json has all
+_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))  # ns
+_NAME, _ENCAPSULATION, _REASON = 15, 12, 54  # characters of a cell
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """Counts of a run so far. `done`: captures of `found` that were read, or could not be."""
+
+    found: int = 0
+    done: int = 0
+    described: int = 0
+    ignored: int = 0
+    not_captures: int = 0
+    not_read: int = 0
+    packets: int = 0
+    bytes: int = 0
+    undecoded: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def count_ignored(self, uri: str) -> None:
+        self.ignored += 1
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        """Add the description of a capture."""
+        self.described += 1
+        self.packets += found["packets"]
+        self.bytes += found["bytes"]
+        self.undecoded += found["undecoded"]["bytes"]
+        self.faults.update(found["faults"])
+
+    @property
+    def are_worth_showing(self) -> bool:
+        """Was there more or less than one capture?"""
+        return self.found != 1 or self.ignored > 0
+
+
+def describe_totals(totals: Totals) -> str:
+    others = [
+        f"{count:,} {what}"
+        for count, what in (
+            (totals.not_captures, "not a capture"),
+            (totals.not_read, "not read"),
+            (totals.ignored, "ignored"),
+        )
+        if count
+    ]
+    lines = [
+        ", ".join([counted(totals.described, "capture"), *others])
+        + f"; {counted(totals.packets, 'packet')}, {counted(totals.bytes, 'byte')}, {totals.undecoded:,} of them undecoded"
+    ]
+    if totals.faults:
+        lines.append("faults: " + ", ".join(f"{kind} {count:,}" for kind, count in sorted(totals.faults.items())))
+    return "\n".join(line for text in lines for line in textwrap.wrap(text, WIDTH))
+
+
+def display_name(uri: str) -> str:
+    """The path of a local file, or the URI."""
+    return "standard input" if uri == "-" else uri.removeprefix("file://")
+
+
+def describe_capture(found: Mapping[str, Any]) -> None:
+    """Print the block of one capture."""
+    screen.line(display_name(found["uri"]))
+    for label, text in _facts(found):
+        lines = textwrap.wrap(visible(text), WIDTH - LABEL - 2) or [""]
+        for number, line in enumerate(lines):
+            screen.line(f"  {'' if number else label:<{LABEL}}{line}")
+    interfaces = sorted(found["interfaces"], key=lambda one: -one["packets"])
+    shown = sorted(interfaces[:MOST_INTERFACES], key=found["interfaces"].index)
+    _table(
+        "interfaces",
+        ["name", "link type", "packets", "bytes", "seconds", "packets/s", "rate"],
+        [_interface_row(one) for one in shown],
+        _more(len(interfaces) - MOST_INTERFACES, "interfaces with fewer packets"),
+    )
+    protocols = [(name, counts["packets"], counts["bytes"]) for name, counts in found["protocols"].items()]
+    _table("innermost protocols", ["protocol", "packets", "bytes"], protocols)
+    _table("rows", ["table", "rows"], [item for item in found["rows"].items() if item[1]])
+    _table("faults", ["kind", "times"], list(found["faults"].items()))
+    undecoded = found["undecoded"]
+    reasons = [
+        (_shorten(reason, _REASON), counts["packets"], counts["bytes"])
+        for reason, counts in undecoded["reasons"].items()
+    ]
+    _table(
+        f"undecoded: {undecoded['bytes']:,} bytes",
+        ["reason", "packets", "bytes"],
+        reasons[:MOST_REASONS],
+        _more(len(reasons) - MOST_REASONS, "reasons with fewer bytes"),
+    )
+    _describe_ports(found["someip_ports"])
+    screen.line("")
+
+
+def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    packed = f", {found['compression']}" if found["compression"] else ""
+    cut = ", truncated" if found["truncated"] else ""
+    sections = f"; {found['sections']:,} sections" if found["sections"] > 1 else ""
+    yield "format", f"{found['format']}{packed}{cut}{sections}; {found['size']:,} bytes"
+    for label, key in (("application", "application"), ("system", "os"), ("hardware", "hardware")):
+        if texts := list(dict.fromkeys(header[key] for header in found["section_headers"] if header[key])):
+            yield label, "; ".join(texts)
+    for header in found["section_headers"]:
+        for comment in header["comments"]:
+            yield "comment", comment
+    names = zip(found["encapsulations"], found["link_type_names"], strict=True)
+    yield "link types", ", ".join(f"{one} ({name})" for one, name in names) or "none"
+    for one in found["interfaces"][:MOST_INTERFACES]:
+        said = [text for text in (one["description"], one["hardware"], one["os"]) if text]
+        if said or len(visible(one["name"] or "")) > _NAME:
+            yield "interface", ": ".join(filter(None, [one["name"] or f"#{one['id']}", "; ".join(said)]))
+    yield "packets", f"{counted(found['packets'], 'packet')}, {counted(found['bytes'], 'byte')}" + _sizes(found)
+    if found["first_ts"] is not None:
+        yield "time", f"{found['first_ts']} to {found['last_ts']} ({found['seconds']:,.3f} s)"
+        yield "time order", _describe_order(found["time_order"])
+    if found["packets_per_second"] is not None:
+        yield "average", f"{found['packets_per_second']:,.1f} packets/s, {_bits(found['bits_per_second'])}"
+    yield "BLAKE3", found["hashes"]["blake3"] + (" (the eTag)" if found["hashes"]["blake3"] == found["etag"] else "")
+    yield "SHA-256", found["hashes"]["sha256"]
+    if found["capture_id"] is not None:
+        if found["hashes"]["blake3"] != found["etag"]:
+            yield "eTag", found["etag"]
+        yield "capture_id", f"{found['capture_id']} (from the URI and the eTag)"
+
+
+def _sizes(found: Mapping[str, Any]) -> str:
+    if not found["packets"]:
+        return ""
+    average = f"; {found['original_bytes'] / found['packets']:,.1f} bytes on average"
+    if not found["cut_packets"]:
+        return average
+    return f"{average}; {found['cut_packets']:,} cut off, {found['original_bytes']:,} bytes on the wire"
+
+
+def _describe_order(order: Mapping[str, Any]) -> str:
+    if order["in_order"]:
+        return "yes, no packet is earlier than the packet before"
+    step = order["largest_step_back_ns"]
+    size, unit = next(((size, unit) for size, unit in _UNITS if step >= size), (1, "ns"))
+    return f"no, {order['earlier_packets']:,} earlier than the packet before, by up to {step / size:,.0f} {unit}"
+
+
+def _interface_row(one: Mapping[str, Any]) -> tuple[object, ...]:
+    rate, bits = one["packets_per_second"], one["bits_per_second"]
+    return (
+        _shorten(one["name"] or f"#{one['id']}", _NAME),
+        _shorten(one["encapsulation"], _ENCAPSULATION),
+        one["packets"],
+        _bytes(one["bytes"]),
+        "-" if one["seconds"] is None else f"{one['seconds']:,.1f}",
+        "-" if rate is None else f"{rate:,.{int(rate < 100)}f}",
+        "-" if bits is None else _bits(bits),
+    )
+
+
+def _describe_ports(ports: Mapping[str, Any]) -> None:
+    rows = [(str(one["port"]), one["datagrams"], f"{one['share']:.1%}") for one in ports["ports"]]
+    _table("UDP ports that look like SOME/IP, but have no protocol", ["port", "datagrams", "fit"], rows)
+    if ports["profile"]:
+        screen.line("  add to the profile (--profile):")
+        for line in ports["profile"].splitlines():
+            screen.line(f"    {line}")
+
+
+def _table(title: str, columns: list[str], rows: list[Any], more: str = "") -> None:
+    if rows:
+        screen.line("")
+        screen.table(title, columns, rows)
+        if more:
+            screen.line(more)
+
+
+def _more(count: int, what: str) -> str:
+    return f"... and {count:,} more {what}; --json shows all" if count > 0 else ""
+
+
+def _shorten(text: str, most: int) -> str:
+    text = visible(text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _bits(rate: float) -> str:
+    return f"{_scaled(rate)}bit/s"
+
+
+def _bytes(size: float) -> str:
+    return f"{_scaled(size)}B"
+
+
+def _scaled(value: float) -> str:
+    for prefix in ("", "k", "M", "G"):
+        if value < 999.95:
+            return f"{value:.0f} " if not prefix else f"{value:.1f} {prefix}"
+        value /= 1000
+    return f"{value:,.1f} T"

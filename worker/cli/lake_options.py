@@ -1,0 +1,28 @@
+"""Options that several commands have. Imports nothing that decodes or commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LakeUri = Annotated[
+    str | None,
+    typer.Option("--lake", metavar="URI", help="The lake: a folder, or s3:// gs:// az://.", show_default=False),
+]
+Pair = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE", help="Option of the object store; examples: `pcaplake docs object-stores`. Repeatable."
+    ),
+]
+LedgerPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        metavar="PATH",
+        help="Folder or file of the SQLite ledger; default: as in lake.json.",
+        show_default=False,
+    ),
+]
