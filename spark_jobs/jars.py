@@ -1,6 +1,6 @@
 """The jars that Spark needs in addition to pyspark's own: Delta, S3A and this project's log store. Maven builds them once.
 
-    python -m pcaplake.spark_jobs.jars [FOLDER]
+    python -m pcaplake.spark_jobs.jars [--stock] [FOLDER]
 
 The folder's name is a hash of the sources, so a newer pcaplake builds its own jars and a folder never changes. An image
 without Maven gets the jars while it is built (FOLDER), and PCAPLAKE_SPARK_JARS names that folder at run time.
@@ -8,6 +8,7 @@ without Maven gets the jars while it is built (FOLDER), and PCAPLAKE_SPARK_JARS 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import shutil
@@ -17,15 +18,48 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from pcaplake.worker.config.settings import PREFIX, read_variable
+from pcaplake.worker.config.environment import PREFIX, read_variable
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.plain_text import visible
 
 HERE = Path(__file__).parent
 LOG_STORE = HERE / "logstore"
 NOTICE = "fetching the jars for Spark with Maven, once, about a minute"
+_USAGE = """usage: python -m pcaplake.spark_jobs.jars [--stock] [FOLDER]
+
+Build the jars for Spark with Maven, once, and print their folder. Needs a JDK 17 or newer, and access to a Maven
+repository. FOLDER: build them there, for an image; set PCAPLAKE_SPARK_JARS to it at run time. --stock: also Delta's
+own S3DynamoDBLogStore (`pcaplake docs spark`)."""
 _MADE_FROM = "made-from"
 _LAST_LINES = 15
+
+
+def require_jars(*, stock: bool = False) -> Path:
+    """The folder with all jars. Raises Fatal where they are not built yet; a job does not download anything.
+
+    `stock`: with Delta's S3DynamoDBLogStore.
+    """
+    folder = _existing_folder(stock)
+    if folder is None:
+        raise Fatal(
+            f"the jars for Spark are not built yet: run `python -m pcaplake.spark_jobs.jars{' --stock' if stock else ''}` once "
+            "(it needs a JDK 17 or newer, Maven, and access to a Maven repository)"
+        )
+    return folder
+
+
+def _existing_folder(stock: bool) -> Path | None:
+    named = read_variable("spark_jars")
+    if named is not None:
+        return _require_same_version(Path(named), stock)
+    with contextlib.suppress(RuntimeError, OSError):  # the user has no home folder
+        folder = _cache_folder() / f"spark-{source_fingerprint(stock=stock)}"
+        return folder if folder.is_dir() else None
+    return None
+
+
+def _cache_folder() -> Path:
+    return Path.home() / ".cache" / "pcaplake"
 
 
 def ensure_jars(*, stock: bool = False) -> Path:
@@ -33,14 +67,12 @@ def ensure_jars(*, stock: bool = False) -> Path:
 
     Raises Fatal where Maven is missing or fails, or the cache folder cannot be written; the message says what to do.
     """
-    named = read_variable("spark_jars")
-    if named is not None:
-        return _require_same_version(Path(named), stock)
+    existing = _existing_folder(stock)
+    if existing is not None:
+        return existing
     try:
-        base = Path.home() / ".cache" / "pcaplake"
+        base = _cache_folder()
         folder = base / f"spark-{source_fingerprint(stock=stock)}"
-        if folder.is_dir():
-            return folder
         base.mkdir(parents=True, exist_ok=True)
     except (RuntimeError, OSError) as error:  # the user has no home folder
         raise Fatal(
@@ -118,14 +150,16 @@ def _require_same_version(folder: Path, stock: bool) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
-        print("usage: python -m pcaplake.spark_jobs.jars [FOLDER]", file=sys.stderr)
-        return 2
+    folders = [argument for argument in arguments if argument != "--stock"]
+    stock = len(folders) < len(arguments)
+    if len(folders) > 1 or (folders and folders[0].startswith("-")):
+        print(_USAGE, file=sys.stderr)
+        return 0 if folders in (["--help"], ["-h"]) else 2
     try:
-        if arguments:
-            build_jars(Path(arguments[0]).absolute())
+        if folders:
+            build_jars(Path(folders[0]).absolute(), stock=stock)
         else:
-            print(ensure_jars())
+            print(ensure_jars(stock=stock))
     except (Fatal, OSError) as error:
         print(f"jars: {visible(str(error))}", file=sys.stderr)
         return 3

@@ -19,13 +19,8 @@ from typing import Any, TypeVar
 from pcaplake.spark_jobs.common.event_loop import running_loop
 from pcaplake.worker.background import run_in_background
 from pcaplake.worker.captures.objects import Changed, Gone
-from pcaplake.worker.captures.source import (
-    UNKNOWN_SIZE,
-    ObjectRef,
-    Sources,
-    capture_from_reference,
-    is_remote_uri,
-)
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, capture_from_reference, is_remote_uri
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.ingest.rebuild_files import CaptureSource
 from pcaplake.worker.ingest.restage import restage_captures
@@ -223,7 +218,7 @@ class ReturnedCaptures:
         return source
 
     def _count_result(self, capture: Capture, result: Result) -> None:
-        self.restaged.add_result(result)
+        self.restaged.add_result(capture.uri, result)
 
 
 async def _next_page(pages: AsyncIterator[Page]) -> Page | None:

@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from pcaplake.worker import VERSION
-from pcaplake.worker.captures.source import ObjectRef, Sources
+from pcaplake.worker.captures.reference import ObjectRef
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.errors import Fatal, Retryable
@@ -105,32 +106,37 @@ class Work:
 class OutcomeCounts:
     """Counts of captures by outcome, for each lake that they go to.
 
-    `ends`: staged, quarantined (staged as such), known (already in the ledger), gone, ignored (not a capture, and not
-    named), nowhere (no route), failed. `bad` and `failed` name some of the captures; `fatal`: why the task ended early.
+    `ends`: staged, quarantined (staged as such), known (already in the ledger), gone, ignored (neither named
+    nor recognized as a capture), nowhere (no route), failed. `bad` (quarantined) and `failed` have the reasons
+    of some of the captures, and `ignored` has names; `fatal`: why the task ended early.
     """
 
     ends: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
     bytes: int = 0
-    bad: list[str] = field(default_factory=list)
+    bad: dict[str, str] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     fatal: str | None = None
 
-    def add_result(self, result: Result) -> None:
+    def add_result(self, uri: str, result: Result) -> None:
         """Count one capture."""
         self.ends[_ENDS.get(result.outcome, result.outcome.value)] += 1
+        if result.outcome is Staging.IGNORED and len(self.ignored) < NAMED:
+            self.ignored.append(uri)
         if result.capture is None or result.outcome is Staging.ALREADY_STAGED:
             return
         self.rows.update(result.rows)
         self.bytes += result.capture.size
         if result.outcome is Staging.QUARANTINED and len(self.bad) < NAMED:
-            self.bad.append(result.capture.uri)
+            self.bad[uri] = result.reason
 
     def add_counts(self, other: OutcomeCounts) -> None:
         self.ends.update(other.ends)
         self.rows.update(other.rows)
         self.bytes += other.bytes
-        self.bad = [*self.bad, *other.bad][:NAMED]
+        self.bad = dict([*self.bad.items(), *other.bad.items()][:NAMED])
+        self.ignored = [*self.ignored, *other.ignored][:NAMED]
         self.failed = dict([*self.failed.items(), *other.failed.items()][:NAMED])
         self.fatal = self.fatal or other.fatal
 
@@ -190,7 +196,7 @@ class StagingTask:
         for route in routes:
             request = Request(lake=self._lakes[route.lake], reader=self._readers[route.name], ref=ref)
             try:
-                self._count_result(await self._stager.stage_capture(request))
+                self._count_result(ref.uri, await self._stager.stage_capture(request))
             except Fatal:
                 raise
             except Exception as error:  # noqa: BLE001 -- an error of one capture must not stop the others
@@ -198,12 +204,12 @@ class StagingTask:
                 if len(self.outcome.failed) < NAMED:
                     self.outcome.failed[ref.uri] = str(error) or repr(error)
 
-    def _count_result(self, result: Result) -> None:
+    def _count_result(self, uri: str, result: Result) -> None:
         if result.outcome is Staging.STOPPED:
             raise Retryable("the decoder threads have ended")
         if result.why is not None:
             log.info("%s", result.why)
-        self.outcome.add_result(result)
+        self.outcome.add_result(uri, result)
 
 
 _ENDS = {Staging.ALREADY_STAGED: "known"}

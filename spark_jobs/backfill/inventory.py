@@ -19,7 +19,8 @@ from urllib.parse import unquote_plus
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, Sources
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.errors import Fatal
 
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})

@@ -10,10 +10,9 @@ at any time and run again. The fleet's committer commits the stages, or the driv
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +22,12 @@ import typer
 
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
+from pcaplake.spark_jobs.common.progress import report_tasks
+from pcaplake.worker.captures.reference import is_remote_uri
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting, parse_seconds, parse_size
 from pcaplake.worker.errors import Fatal
+from pcaplake.worker.plain_text import counted
 from pcaplake.worker.stderr import say as say_line
 from pcaplake.worker.warm import compile_missing
 
@@ -40,7 +42,6 @@ WAVE = 20_000
 PARTITION_BYTES = 1 << 30
 FLUSH_INTERVAL = 60.0  # seconds; rows of old captures are not urgent, so files may be larger than the fleet's
 _GROUP = "pcaplake backfill"
-_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +70,12 @@ class Report:
     """The captures that were found, by outcome; a capture that goes to several lakes counts once for each.
 
     `captures`: all that were found. `skipped`: already staged or committed. `staged`: by this run, including quarantined
-    ones. `gone`: deleted, or replaced by another content. `ignored`: files that are not captures and were not named
-    explicitly. `archived`: must be restored first. `filtered`: excluded by `include`. `nowhere`: no route matches.
+    ones. `gone`: deleted, or replaced by another content. `ignored`: files that were neither named explicitly nor
+    recognized as captures. `archived`: must be restored first. `filtered`: excluded by `include`. `nowhere`: no route matches.
     `failed`: could not be read or staged. `returned`: outcomes of captures, of this run or an earlier one, that were read
-    again because their files were lost before they were committed. `bad` and `failures` name up to 100 captures; `rows`
-    and `bytes` are of all captures read. `committed`: everything that was staged is in the tables.
+    again because their files were lost before they were committed. `bad` (quarantined), `failures` and `ignored_files`
+    name up to 100 files, the first two with the reasons; `rows` and `bytes` are of all captures read. `committed`:
+    everything that was staged is in the tables.
     """
 
     lakes: tuple[str, ...]
@@ -92,7 +94,8 @@ class Report:
     bytes: int
     seconds: float
     returned: Mapping[str, int] = field(default_factory=dict)
-    bad: tuple[str, ...] = ()
+    bad: Mapping[str, str] = field(default_factory=dict)
+    ignored_files: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -144,6 +147,13 @@ def run(
     return _build_report(work, total, driver.restaged, commit, clock() - start)
 
 
+def _require_local_name(name: str) -> None:
+    """WrongSetting for a path that does not exist. Globs and objects are looked up when the captures are listed."""
+    is_path = name != "-" and not is_remote_uri(name) and not set(name) & set("*?[")
+    if is_path and not Path(name.removeprefix("file://")).exists():
+        raise WrongSetting(f"{name} does not exist: give the path of a capture, a folder or a list")
+
+
 def prepare_work(settings: FleetSettings, options: Options) -> Work:
     """The work that executors receive. Raises WrongSetting."""
     if not (options.names or options.lists or options.inventories):
@@ -188,10 +198,12 @@ def _run_spark_job(
     weight = sum(max(ref.size, 0) for ref in wave.refs)
     count = max(context.defaultParallelism, -(-weight // options.partition_bytes))
     parts = balance_by_size(wave.refs, min(count, len(wave.refs)))
-    say(f"{len(wave.refs):,} captures, {weight / 1e6:,.0f} MB, in {len(parts):,} tasks; skipped {skipped:,}")
+    say(
+        f"{counted(len(wave.refs), 'capture')}, {weight / 1e6:,.0f} MB, in {counted(len(parts), 'task')}; skipped {skipped:,}"
+    )
     context.setJobGroup(_GROUP, "staging existing captures", interruptOnCancel=True)
     try:
-        with _report_progress(context, len(parts), say):
+        with report_tasks(context, say):
             outcomes: list[OutcomeCounts] = (
                 context.parallelize(parts, len(parts)).mapPartitions(partial(stage_partitions, work)).collect()
             )
@@ -201,30 +213,6 @@ def _run_spark_job(
         raise Fatal(f"a Spark task failed: {why}. Stages stay; run it again for the rest") from error
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
-
-
-@contextmanager
-def _report_progress(context: Any, tasks: int, say: Callable[[str], None]) -> Iterator[None]:
-    """Report the number of finished tasks whenever it grows."""
-    over = threading.Event()
-
-    def poll_status() -> None:
-        tracker, before = context.statusTracker(), 0
-        while not over.wait(_LOOK_SECONDS):
-            jobs = [tracker.getJobInfo(job_id) for job_id in tracker.getActiveJobsIds()]
-            stages = [tracker.getStageInfo(stage_id) for each in jobs if each is not None for stage_id in each.stageIds]
-            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-            if done > before:
-                say(f"{done:,} of {tasks:,} tasks done")
-                before = done
-
-    thread = threading.Thread(target=poll_status, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _build_report(
@@ -250,7 +238,8 @@ def _build_report(
         bytes=every.bytes,
         seconds=round(seconds_, 3),
         returned=dict(sorted(restaged.ends.items())),
-        bad=tuple(every.bad),
+        bad=dict(every.bad),
+        ignored_files=tuple(every.ignored),
         failures=dict(every.failed),
     )
 
@@ -263,7 +252,7 @@ class CaptureOptions:
         list[str] | None, typer.Argument(metavar="PATH|URI...", help="Captures, folders, globs, s3:// prefixes.")
     ] = None
     list_: Annotated[
-        list[str] | None, typer.Option("--list", metavar="FILE", help="File with one URI or path a line; - is stdin.")
+        list[str] | None, typer.Option("--list", metavar="FILE", help="File with one URI or path per line; - is stdin.")
     ] = None
     inventory: Annotated[
         list[str] | None, typer.Option("--inventory", metavar="URI", help="manifest.json of an S3 inventory.")
@@ -283,7 +272,10 @@ def command(
     ] = False,
     ledger: job.LedgerFolder = None,
     partition_bytes: Annotated[
-        int, typer.Option(metavar="SIZE", parser=parse_size, show_default="1GB", help="A task reads at most this much.")
+        int,
+        typer.Option(
+            metavar="SIZE", parser=parse_size, show_default=False, help="A task reads at most this much (1GB)."
+        ),
     ] = PARTITION_BYTES,
     wave: Annotated[int, typer.Option(metavar="N", min=1, help="Captures in one Spark job.")] = WAVE,
     flush_interval: Annotated[
@@ -292,22 +284,23 @@ def command(
     ] = None,
     invocation: job.Invocation,
 ) -> Report:
-    """Load existing captures into lakes, each row exactly once, with or without a running fleet.
+    """Load existing captures into lakes, each row exactly once.
+
+    A fleet may run at the same time, but is not needed.
 
     The routes (PCAPLAKE_ROUTES, --config) name lakes and profiles, or --lake and --profile do. Captures that are already
     staged or committed are skipped, so a backfill can be stopped and run again at any time. In folders, prefixes and
-    inventories, files that do not begin like a capture are ignored; a file that a list or a URI names always leaves a row.
+    inventories, files that neither begin like a capture nor are named like one are ignored; a file that a list or a URI
+    names always leaves a row.
 
     Exit codes: 0 done, 1 some captures are quarantined, 2 usage or settings, 3 stopped or some captures could not be read,
     130 Ctrl-C or SIGTERM.
 
     Examples:
 
-      pcaplake-spark backfill s3://fleet-raw/2025/ --config fleet.yaml
-
-      pcaplake-spark backfill --inventory s3://inventories/raw/all/2026-09-01T01-00Z/manifest.json
-
       pcaplake-spark backfill drives/ --lake lake/ --profile vehicle.yaml
+      pcaplake-spark backfill s3://fleet-raw/2025/ --config fleet.yaml
+      pcaplake-spark backfill --inventory s3://lists/raw/2026-09-01/manifest.json
     """
     settings = invocation.load_settings(profile=profile)
     options = Options(
@@ -321,7 +314,9 @@ def command(
         partition_bytes=partition_bytes,
         flush_interval=flush_interval,
     )
+    for name in (*options.names, *options.lists):
+        _require_local_name(name)
     work = prepare_work(settings, options)
-    compile_missing(say_line)
+    compile_missing(say_line, lambda what: nullcontext(lambda share: None))
     with invocation.open_spark_session("backfill", settings, work.routes.lake_uris) as spark:
         return run(spark, None, options, settings=settings, say=say_line)

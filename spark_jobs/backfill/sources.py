@@ -1,7 +1,7 @@
 """Finds the captures of a backfill, page by page: from list files, folders, prefixes and S3 inventories.
 
 A file that a list names is explicit and leaves a row whatever it holds. A file in a folder, below a prefix or in an inventory
-counts only if it begins like a capture.
+leaves a row only if it counts as a capture (`pcaplake.parser.capture.recognition`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.replay import listing
 from pcaplake.worker.captures.discovery import NotThere, find_captures
-from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, Sources, is_remote_uri
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, is_remote_uri
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.s3_prefixes import parse_place
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.identity import local_file_uri

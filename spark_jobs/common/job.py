@@ -34,14 +34,19 @@ import typer
 from typer.exceptions import TyperException
 
 from pcaplake.parser import ProfileError
-from pcaplake.worker.command_options import expand_options
+from pcaplake.worker.command_options import expand_options, explain_usage_error
+from pcaplake.worker.config.environment import is_debug_enabled
 from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
-from pcaplake.worker.config.settings import WrongSetting, explain_usage_error, is_debug_enabled, parse_pairs
-from pcaplake.worker.errors import PcaplakeError
+from pcaplake.worker.config.settings import WrongSetting, parse_pairs
+from pcaplake.worker.errors import Fatal, PcaplakeError, WrongChoice
+from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import to_json
 from pcaplake.worker.stderr import log_warnings, say
 
 from . import session
+from .lake_tables import table_path
+from .maintenance import require_lake
+from .spark_errors import explain_spark_error, is_spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,10 +87,10 @@ class Invocation:
         str | None, typer.Option("--lake", metavar="URI", help="The lake. Default: `lake` of the settings.")
     ] = None
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="The workers' settings (docs/settings.md).")
+        Path | None, typer.Option("--config", metavar="FILE", help="The workers' settings (`pcaplake docs settings`).")
     ] = None
     log_store: Annotated[
-        str, typer.Option("--log-store", metavar="pcaplake|stock", help="Spark's log store (docs/spark.md).")
+        str, typer.Option("--log-store", metavar="pcaplake|stock", help="Spark's log store (`pcaplake docs spark`).")
     ] = "pcaplake"
     master: Annotated[
         str | None,
@@ -97,6 +102,7 @@ class Invocation:
         list[str] | None,
         typer.Option("--conf", metavar="KEY=VALUE", help="A further setting of Spark; may be repeated."),
     ] = None
+    spark_logs: Annotated[bool, typer.Option("--spark-logs", help="Show Spark's log and what its JVM prints.")] = False
     report: Annotated[
         Path | None,
         typer.Option("--report", metavar="FILE", help="Write the report to this file instead of stdout."),
@@ -107,25 +113,49 @@ class Invocation:
         return FleetSettings.load(self.config, lake=self.lake, **given)
 
     @contextlib.contextmanager
-    def open_lake_session(self, name: str) -> Iterator[OpenedLake]:
-        """A session for a job on one lake. Raises WrongSetting where no lake is named, Fatal as `open_session`."""
+    def open_lake_session(self, name: str, tables: Sequence[str] = ()) -> Iterator[OpenedLake]:
+        """A session for a job on these tables (none: all) of one lake. Raises WrongSetting where no lake is named.
+
+        Also raises WrongChoice and Fatal as `open_spark_session`.
+        """
         settings = FleetSettings.load(self.config)
         lake = self.lake or settings.lake
         if lake is None:
             raise WrongSetting(NO_LAKE)
-        with self.open_spark_session(name, settings, [lake]) as spark:
-            yield OpenedLake(spark=spark, lake=lake, settings=settings)
+        with self.open_spark_session(name, settings, [lake], existing=True, tables=tables) as spark:
+            yield OpenedLake(spark=spark, lake=lake, settings=settings, say=lambda text: say(f"{name}: {text}"))
 
     @contextlib.contextmanager
-    def open_spark_session(self, name: str, settings: FleetSettings, lakes: Sequence[str]) -> Iterator[SparkSession]:
-        """A session for a job on these lakes; stopped afterwards if it was started here."""
+    def open_spark_session(
+        self,
+        name: str,
+        settings: FleetSettings,
+        lakes: Sequence[str],
+        *,
+        existing: bool = False,
+        tables: Sequence[str] = (),
+    ) -> Iterator[SparkSession]:
+        """A session for a job on these lakes; stopped afterwards if it was started here.
+
+        What can be wrong with options, lakes, Java or jars is reported before a JVM starts. Raises WrongSetting;
+        WrongChoice where lakes should be `existing` and are not, or have no such `tables`; Fatal as `open_session`.
+        """
         if self.log_store not in ("pcaplake", "stock"):
             raise WrongSetting("--log-store: must be pcaplake or stock")
         try:
             further = dict(parse_pairs(list(self.conf or ())))
         except ValueError as error:
             raise WrongSetting(f"--conf: {error}") from error
-        running = _is_session_running()
+        for lake in lakes:
+            try:
+                table_path(lake, "captures")
+            except Fatal as error:
+                raise WrongSetting(f"--lake: {error}") from error
+        session.require_java_and_jars(cast(session.Kind, self.log_store))
+        if existing:
+            for lake in lakes:
+                require_lake(Store.open(lake, settings.storage_options_for(lake)), tables)
+        running = session.is_session_running()
         say(f"{name}: using the running Spark session" if running else f"{name}: starting Spark")
         spark = session.open_session(
             app=f"pcaplake {name}",
@@ -134,6 +164,7 @@ class Invocation:
             log_store=cast(session.Kind, self.log_store),
             master=self.master,
             conf=further,
+            spark_logs=self.spark_logs,
         )
         try:
             yield spark
@@ -189,7 +220,7 @@ def _run_reporting_errors(app: typer.Typer, arguments: Sequence[str] | None, nam
         except TyperException as error:
             say(f"{explain_usage_error(error.format_message())} See --help.")
             return USAGE
-        except (WrongSetting, ProfileError) as error:
+        except (WrongSetting, ProfileError, WrongChoice) as error:
             say(f"error: {error}")
             return USAGE
         except PcaplakeError as error:
@@ -206,6 +237,9 @@ def _run_reporting_errors(app: typer.Typer, arguments: Sequence[str] | None, nam
         except Exception as error:
             if is_debug_enabled():
                 raise
+            if is_spark_error(error) or isinstance(error, ConnectionError):
+                say(f"error: {explain_spark_error(error)}")
+                return FATAL
             first_line = str(error).strip().partition("\n")[0]
             say(f"error: unexpected {type(error).__name__}: {first_line}; set PCAPLAKE_DEBUG=1 for the traceback")
             return FATAL
@@ -231,12 +265,6 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _is_session_running() -> bool:
-    from pyspark import SparkContext
-
-    return SparkContext._active_spark_context is not None
 
 
 def _encode_for_json(value: Any) -> Any:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta.lock_table import TablePath
+from pcaplake.worker.lake.delta.schema import to_delta_struct
 from pcaplake.worker.lake.store.store import Store
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ def table_exists(spark: SparkSession, lake: str, table: str) -> bool:
 
 
 def to_spark_schema(schema: pa.Schema) -> StructType:
-    """An Arrow schema as Spark's; timestamps are instants (TIMESTAMP, not TIMESTAMP_NTZ)."""
-    from pyspark.sql.pandas.types import from_arrow_schema
+    """An Arrow schema as Spark reads it from a Delta table: every column is nullable and keeps its comment."""
+    from pyspark.sql.types import StructType
 
-    return from_arrow_schema(schema, prefer_timestamp_ntz=False)
+    return StructType.fromJson(to_delta_struct(schema))
 
 
 def read_table(

@@ -17,9 +17,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.errors import Fatal
+from pcaplake.worker.errors import Fatal, WrongChoice
 from pcaplake.worker.lake.delta.log_store import PROPERTIES
+from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import suggest_name
 
 from .event_loop import run_request
 from .sql import delta_table
@@ -83,7 +85,7 @@ def read_snapshots(store: Store, tables: Collection[str], skipped: Collection[st
         if table is not None:
             yield table
         elif tables:
-            raise Fatal(f"{store.uri} has no table {name}")
+            raise WrongChoice(f"{store.uri} has no table {name}")
 
 
 def list_table_names(store: Store) -> tuple[str, ...]:
@@ -92,9 +94,21 @@ def list_table_names(store: Store) -> tuple[str, ...]:
     return (*TABLE_NAMES, *(name for name in folders if name.startswith(_WIDE)))
 
 
-def no_lake_error(uri: str) -> Fatal:
+def require_lake(store: Store, tables: Collection[str] = ()) -> None:
+    """Raises WrongChoice where there is no lake, or a named table does not exist. Reads no log, so it is quick."""
+    names = set(run_request(store.list_folders)) & set(list_table_names(store))
+    if not names and run_request(lambda: read_identity(store)) is None:
+        raise no_lake_error(store.uri)
+    for table in tables:
+        if table not in names:
+            raise WrongChoice(
+                f"{store.uri} has no table {table}" + (f"; {suggest_name(table, names)}" if names else "")
+            )
+
+
+def no_lake_error(uri: str) -> WrongChoice:
     """The error for a URI without a lake, because a mistyped name would look like an empty lake."""
-    return Fatal(f"{uri} is not a lake: it has no tables; name a lake that workers have written")
+    return WrongChoice(f"{uri} is not a lake: it has no tables; name a lake that workers have written")
 
 
 def disable_log_cleanup(spark: SparkSession, path: str, table: TableSnapshot) -> bool:

@@ -8,22 +8,22 @@ Refuses to start with another log store than the workers', because two kinds of 
 
 from __future__ import annotations
 
-import contextlib
-import os
+import importlib.util
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pcaplake.spark_jobs import jars
+from pcaplake.worker.config.environment import is_started_by_spark_submit, read_aws_endpoint, set_spark_python
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.config.settings import is_started_by_spark_submit, read_aws_endpoint, set_spark_python
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake import identity
 from pcaplake.worker.lake.store.store import Store
 
+from . import jvm
 from .delta_writes import PARQUET_SETTINGS
 from .event_loop import run_request
 from .lake_tables import table_path
@@ -78,40 +78,43 @@ def open_session(
     log_store: Kind = "pcaplake",
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    spark_logs: bool = True,
 ) -> SparkSession:
     """A session for jobs on these lakes, with the log store of their workers.
 
     `settings`: the workers' settings; default: from the environment. `master`: default all cores of this machine; ignored
-    under spark-submit and where a session already runs. `conf`: further Spark settings, which take precedence. Raises
-    Fatal if the log store would differ from the workers', and WrongSetting.
+    under spark-submit and where a session already runs. `conf`: further Spark settings, which take precedence.
+    `spark_logs` False: what Spark and its JVM log is not shown, unless spark-submit or another program started them.
+    Raises Fatal if Java or the jars are missing or the log store would differ from the workers', and WrongSetting.
     """
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    folder = require_java_and_jars(log_store)
     settings = settings or FleetSettings.load()
     required_settings = spark_configuration(settings, resolve_lock_table(settings, lakes, log_store), log_store)
     decisive = {name: value for name, value in required_settings.items() if _is_decisive(name)}
     # checked before any setting changes, because it may belong to another program
-    if SparkContext._active_spark_context is not None:
+    if is_session_running():
         spark = SparkSession.builder.getOrCreate()
         check_session(spark, decisive)
         for name, value in (conf or {}).items():
             spark.conf.set(name, value)
         return spark
+    choose_python(conf or {})
     builder = SparkSession.builder.appName(app)
-    if not is_started_by_spark_submit():
+    if folder is not None:
         master = master or "local[*]"
         builder = builder.master(master)
-        folder = jars.ensure_jars(stock=log_store == "stock")
-        required_settings |= {"spark.driver.extraClassPath": f"{folder}/*"}
+        required_settings |= {"spark.driver.extraClassPath": f"{folder}/*", **jvm.log_options(shown=spark_logs)}
         if master.startswith("local"):
             required_settings = _LOCAL | required_settings
-            set_spark_python(sys.executable)
         else:
             required_settings |= {"spark.jars": ",".join(sorted(str(jar) for jar in folder.glob("*.jar")))}
     for name, value in (_DEFAULTS | required_settings | dict(conf or {})).items():
         builder = builder.config(name, value)
-    with _stdout_for_reports():
+    if not spark_logs:
+        jvm.silence_query_loggers()
+    with jvm.starting_jvm(shown=spark_logs or folder is None):
         spark = builder.getOrCreate()
     try:
         check_session(spark, decisive)
@@ -119,6 +122,26 @@ def open_session(
         spark.stop()
         raise
     return spark
+
+
+def is_session_running() -> bool:
+    """Whether this process has a Spark context. Does not import pyspark, which takes long."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
+
+
+def require_java_and_jars(log_store: Kind) -> Path | None:
+    """The folder of the jars for a JVM that `open_session` starts; None: it starts none. Raises Fatal with what to do.
+
+    Raises ModuleNotFoundError without the extra `spark`, also for pandas: Spark would ask for it only after it has started.
+    """
+    for package in ("pyspark", "delta", "pandas"):
+        if importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    if is_session_running() or is_started_by_spark_submit():
+        return None
+    jvm.require_java()
+    return jars.require_jars(stock=log_store == "stock")
 
 
 def resolve_lock_table(
@@ -209,17 +232,10 @@ def check_session(spark: SparkSession, required_settings: Mapping[str, str]) -> 
         raise Fatal(f"the running Spark session is not configured for these lakes; start it with {lines}")
 
 
-@contextlib.contextmanager
-def _stdout_for_reports() -> Iterator[None]:
-    """Send the output of a JVM that starts here to stderr: VACUUM prints lines, and stdout is for reports."""
-    sys.stdout.flush()
-    stdout = os.dup(1)
-    try:
-        os.dup2(2, 1)
-        yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
+def choose_python(conf: Mapping[str, str]) -> None:
+    """Executors run the driver's Python unless the user chose another. Spark itself would take `python3` from the PATH."""
+    chosen = conf.get("spark.pyspark.python")  # only spark-submit reads it, and there it precedes the variable as well
+    set_spark_python(chosen or sys.executable, replace=chosen is not None)
 
 
 def _is_decisive(name: str) -> bool:

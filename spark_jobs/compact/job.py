@@ -22,6 +22,7 @@ from pcaplake.spark_jobs.common.lake_tables import table_path
 from pcaplake.spark_jobs.common.maintenance import TableSnapshot, disable_log_cleanup, no_lake_error, read_snapshots
 from pcaplake.worker.config.settings import WrongSetting, parse_size
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
 
 from .plan import Options, Partition, check_options, choose_partitions, partition_predicate, summarize_partitions
 
@@ -54,7 +55,10 @@ class CompactionResult:
     problem: str | None = None
 
     def __str__(self) -> str:
-        return self.problem or f"{self.files_after:,} files, {self.bytes_after:,} bytes in {self.seconds:.1f} s"
+        return (
+            self.problem
+            or f"{counted(self.files_after, 'file')}, {counted(self.bytes_after, 'byte')} in {self.seconds:.1f} s"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +106,9 @@ def run(
                 break
             files, size = partition.rewrite_cost(partition.table in options.zorder)
             place = f"{partition.table} {partition.partition_path}".rstrip()
-            say(f"{number + 1}/{len(chosen.chosen)} {place}: {files:,} of {partition.files:,} files, {size:,} bytes")
+            say(
+                f"{number + 1}/{len(chosen.chosen)} {place}: {files:,} of {partition.files:,} files, {counted(size, 'byte')}"
+            )
             if options.dry_run:
                 done.append(_unchanged_result(partition, 0.0))
                 continue
@@ -118,7 +124,7 @@ def run(
             done.append(run_interruptible(spark, work))
             say(f"  {done[-1]}")
     except KeyboardInterrupt:
-        say(f"{len(done):,} partitions were compacted")
+        say(f"compacted {counted(len(done), 'partition')}")
         raise
     return Report(
         lake=lake,
@@ -255,7 +261,8 @@ def command(
         int, typer.Option(metavar="N", help="Compact a partition when it has at least N small files.")
     ] = DEFAULTS.min_files,
     target_file_size: Annotated[
-        int, _size_option(help="Target size of compacted files.", show_default=f"{DEFAULTS.target_file_size >> 20}MB")
+        int,
+        _size_option(help=f"Target size of compacted files ({DEFAULTS.target_file_size >> 20}MB).", show_default=False),
     ] = DEFAULTS.target_file_size,
     small_file: Annotated[
         int | None, _size_option(help="A smaller file counts as small. Default: half of --target-file-size.")
@@ -266,7 +273,9 @@ def command(
     ] = False,
     invocation: job.Invocation,
 ) -> Report:
-    """Combine small files into large ones, newest partitions first, within a budget; optionally in Z-order.
+    """Combine small files into large ones, within a budget.
+
+    Starts with the newest partitions; can sort rows in Z-order.
 
     Safe while workers and readers run. May be killed at any time: finished partitions stay compacted, the current one stays
     unchanged. A partition is compacted once it has --min-files small files; with --zorder the whole partition is then
@@ -274,9 +283,9 @@ def command(
 
     Examples:
 
+      pcaplake-spark compact --lake lake/ --dry-run
       pcaplake-spark compact --lake s3://lake/drives --max-minutes 30
-
-      pcaplake-spark compact --lake lake/ --table can_frames --zorder can_frames=vehicle_id,can_id,ts
+      pcaplake-spark compact --lake lake/ --zorder can_frames=can_id,ts
     """
     options = Options(
         tables=tuple(what.table or ()),
@@ -290,7 +299,7 @@ def command(
         max_seconds=None if budget.max_minutes is None else 60 * budget.max_minutes,
         dry_run=dry_run,
     )
-    with invocation.open_lake_session("compact") as opened:
+    with invocation.open_lake_session("compact", options.tables) as opened:
         return run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)
 
 

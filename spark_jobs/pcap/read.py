@@ -18,11 +18,13 @@ import pyarrow as pa
 from blake3 import blake3
 from pyspark.sql.types import StructType
 
-from pcaplake.parser import CaptureError, Profile, ReadOptions, is_capture, open_capture
+from pcaplake.parser import CaptureError, Profile, ReadOptions, open_capture
 from pcaplake.parser.capture.reader import DECODED, Summary
+from pcaplake.parser.capture.recognition import should_be_capture
 from pcaplake.spark_jobs.common.event_loop import running_loop
 from pcaplake.worker import VERSION
-from pcaplake.worker.captures.source import LocalFile, ObjectRef, RemoteFile, Sources
+from pcaplake.worker.captures.reference import ObjectRef
+from pcaplake.worker.captures.source import LocalFile, RemoteFile, Sources
 from pcaplake.worker.ingest.pipeline import Reader, RowWindow
 from pcaplake.worker.lake.identity import compute_capture_id
 from pcaplake.worker.lake.records import Capture
@@ -103,7 +105,7 @@ class ReadPlan:
             return
         with file:
             if not ref.explicit:
-                if not is_capture(file):  # type: ignore[arg-type]
+                if not should_be_capture(file, ref.uri):  # type: ignore[arg-type]
                     return
                 file.rewind()
             if not self.may_have_rows(ref.uri):
@@ -150,12 +152,13 @@ class ReadPlan:
         reader = Reader(profile=self.profile, decoder_version=VERSION, now=time.time)
         if self.table == "quarantine":
             reader = Reader(profile=self.profile, decoder_version=VERSION, now=time.time, tables=("quarantine",))
-        summary = reader.read(file, capture, kept)
-        if summary is None:
-            self._report_bad_capture(capture, "it is not a capture")
+        result = reader.read(file, capture, kept)
+        if isinstance(result, CaptureError):
+            self._report_bad_capture(capture, str(result))
             if self.mode == DROPMALFORMED:
                 return
-        self._require_complete(capture, summary)
+        else:
+            self._require_complete(capture, result)
         yield from kept.batches
 
     def _report_bad_capture(self, capture: Capture, why: str) -> None:

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pcaplake.parser import Profile
-from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
 
 from .filters import split_pushed_filters
 from .options import PERMISSIVE, Options, resolve_profile

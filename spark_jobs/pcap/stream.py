@@ -19,7 +19,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from pcaplake.worker.captures.discovery import NotThere, find_captures
-from pcaplake.worker.captures.source import ObjectRef, Sources, is_remote_uri
+from pcaplake.worker.captures.reference import ObjectRef, is_remote_uri
+from pcaplake.worker.captures.source import Sources
 
 from .options import Options
 

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.lake.delta.schema import to_delta_struct
+from pcaplake.spark_jobs.common.lake_tables import to_spark_schema
 
 
 def table_spark_schema(table: str, columns: Sequence[str] | None = None) -> StructType:
@@ -21,7 +21,7 @@ def table_spark_schema(table: str, columns: Sequence[str] | None = None) -> Stru
     """
     if table not in TABLES:
         raise ValueError(f"there is no table {table!r}; choose from {', '.join(TABLES)}")
-    whole = StructType.fromJson(to_delta_struct(TABLES[table].schema, table))
+    whole = to_spark_schema(TABLES[table].schema)
     if columns is None:
         return whole
     for name in columns:

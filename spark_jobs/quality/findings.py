@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.common.lake_tables import read_table
 from pcaplake.worker.config.settings import WrongSetting
+from pcaplake.worker.plain_text import counted
 
 from .report import TOTAL, QualityFinding
 
@@ -161,7 +162,7 @@ class Findings:
         empty = self.distinct_captures.where("outcome = 'ok'").join(with_rows, "capture_id", "left_anti")
         yield QualityFinding(section="without_rows", kind=TOTAL, count=empty.count())
         for row in empty.orderBy("uri").limit(self.options.most).collect():
-            detail = f"{row['uri']}: {row['object_size']:,} bytes, {row['packets'] or 0:,} packets"
+            detail = f"{row['uri']}: {counted(row['object_size'], 'byte')}, {counted(row['packets'] or 0, 'packet')}"
             yield self._capture_finding("without_rows", "capture", 0, row, detail[:_DETAIL])
 
     def compare_announced_rows(self) -> Iterator[QualityFinding]:
@@ -278,7 +279,7 @@ class Findings:
         total = 0
         for row in kinds.orderBy(f.desc("n"), "layer", "reason").collect():
             total += row["n"]
-            detail = f"in {row['captures']:,} captures"
+            detail = f"in {counted(row['captures'], 'capture')}"
             yield QualityFinding(
                 section="faults", kind=f"{row['layer']}: {row['reason']}", count=row["n"], detail=detail
             )

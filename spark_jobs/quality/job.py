@@ -19,6 +19,7 @@ from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
 from pcaplake.spark_jobs.common.lake_tables import table_exists, table_path, to_spark_schema
 from pcaplake.spark_jobs.common.maintenance import no_lake_error
+from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
 
@@ -47,8 +48,8 @@ def run(
         raise no_lake_error(lake)
     rows: list[QualityFinding] = []
     with Findings(spark, lake, options).keep_in_memory() as look:
-        for section, find in look.sections.items():
-            say(f"{SECTIONS[section]} ...")
+        for number, (section, find) in enumerate(look.sections.items(), 1):
+            say(f"{number}/{len(look.sections)} {SECTIONS[section]}")
             findings = list(find())
             rows += findings
     return Report(
@@ -82,7 +83,14 @@ def _findings_frame(spark: SparkSession, report: Report) -> DataFrame:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-_day_option = partial(typer.Option, metavar="DAY", parser=datetime.date.fromisoformat)
+def _parse_day(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a day; write for example 2026-09-21") from error
+
+
+_day_option = partial(typer.Option, metavar="DAY", parser=_parse_day)
 
 
 @job.command
@@ -108,24 +116,26 @@ def command(
     ] = 100,
     invocation: job.Invocation,
 ) -> Report:
-    """Report missing, duplicate, damaged and late data: captures without rows, gaps in packet numbers, duplicates, faults.
+    """Report missing, duplicate, damaged and late data.
+
+    For example captures without rows, gaps in packet numbers, duplicate rows and faults.
 
     The report goes to stdout as JSON; --html also writes a page. Reads the key columns of all rows of the chosen days.
 
     Examples:
 
-      pcaplake-spark quality --lake s3://lake/drives --since 2026-09-21 --html quality.html
-
-      pcaplake-spark quality --lake lake/ --save --report /dev/null
+      pcaplake-spark quality --lake lake/ --since 2026-09-21 --html quality.html
+      pcaplake-spark quality --lake s3://lake/drives --save --report /dev/null
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise WrongSetting(f"--html: there is no folder {html.absolute().parent}")
     options = Options(since=since, until=until, late_hours=late_hours, most=most)
     now = datetime.datetime.now(datetime.UTC)
     with invocation.open_lake_session("quality") as opened:
-        report = run_interruptible(
-            opened.spark, partial(run, opened.spark, opened.lake, options, now=now, say=opened.say)
-        )
+        with report_tasks(opened.spark.sparkContext, opened.say):
+            report = run_interruptible(
+                opened.spark, partial(run, opened.spark, opened.lake, options, now=now, say=opened.say)
+            )
         if save_table:
             save_to_table(opened.spark, report, opened.lake)
         if parquet is not None:

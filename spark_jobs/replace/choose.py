@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.backfill.driver import Driver
 from pcaplake.spark_jobs.backfill.executor import Work
@@ -38,11 +37,12 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _ASKED = 1000  # captures in one question to the ledger
-_NONE = str(Profile.default())  # value of the column `profile` where no profile was given
 _NAMED = 3
 _OPENED = 16  # objects opened at the same time
 _ANNOUNCED = tuple(name for name in TABLES if name not in ("captures", "quarantine"))
 """The tables whose rows are counted in `captures.rows`."""
+
+NOTHING_TO_REPLACE = "nothing to replace: name captures by URI or id, or use --list or --where"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def choose_captures(
         texts = ", ".join(text_literal(one) for one in sorted(names))
         conditions.append(f"uri IN ({texts}) OR capture_id IN ({texts})")
     if not conditions:
-        raise WrongSetting("nothing to replace: name captures by URI or id, or use --where")
+        raise WrongSetting(NOTHING_TO_REPLACE)
     capture_rows = (
         read_table(spark, lake, "captures")
         .where(" OR ".join(conditions))
@@ -113,7 +113,7 @@ def choose_captures(
             chosen.waiting.append(capture.uri)
         else:
             candidates.append((capture, route))
-            if row is not None and (row.decoder_version, row.profile) == (VERSION, str(route.profile)):
+            if row is not None and row.decoder_version == VERSION and route.profile.is_recorded_as(row.profile):
                 same.add(capture.capture_id)
     done = set() if force else same - set(begun)
     done -= _find_incomplete(spark, lake, done)
@@ -122,7 +122,7 @@ def choose_captures(
         if capture.capture_id not in done:
             chosen.wanted.append(CaptureToReplace(capture=capture, route=route.name))
             row = rows[capture.capture_id]
-            if row is not None and str(route.profile) == _NONE and row.profile not in (None, _NONE):
+            if row is not None and route.profile.loses(row.profile):
                 chosen.losing[row.profile] += 1
     return chosen
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pcaplake.spark_jobs.backfill.executor import Work
-from pcaplake.worker.captures.source import Sources, reference_from_capture
+from pcaplake.worker.captures.reference import reference_from_capture
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.ingest.rebuild_files import read_same_content
 from pcaplake.worker.lake.records import Capture

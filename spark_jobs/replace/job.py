@@ -16,7 +16,6 @@ The ledger does not change: it records that a capture is in the tables, not how 
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections import Counter
@@ -37,14 +36,25 @@ from pcaplake.spark_jobs.signals.database import Databases
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.commit.swaps import (
+    FOLDER,
+    SwapFence,
+    delete_run_folder,
+    delete_stale_files,
+    read_notes,
+    settle_notes,
+    write_note,
+)
+from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
 from pcaplake.worker.stderr import say as say_line
 
-from .choose import choose_captures, require_profiles, routes_to_lake
+from .choose import NOTHING_TO_REPLACE, choose_captures, require_profiles, routes_to_lake
 from .executor import CaptureToReplace, DecodedCapture, decode_captures
 from .signals import SignalReplacer, SignalReplacerConfig, has_signals
-from .swap import FOLDER, NOTE, GenerationFence, delete_run_folder, delete_stale_files, read_notes, swap_all_tables
+from .swap import swap_all_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,11 +126,11 @@ def run(
     if identity is None:
         raise Fatal(f"{lake} is not a lake: name a lake that workers have written")
     work = replace(work, routes=routes_to_lake(work, store))
-    fence = GenerationFence(store, identity[0].generation)
-    fence.require_tables()
+    fence = SwapFence(store, LogStore(store), identity[0].generation)
+    run_request(fence.begin)
     signals = _create_signal_replacer(spark, lake, options, work, say)
     with open_driver(work, commit=False) as driver:
-        notes = read_notes(store)
+        notes = run_request(lambda: read_notes(store))
         begun = frozenset().union(*notes.values())
         chosen = choose_captures(
             spark, lake, work, driver, options.names, where=options.where, force=options.force, begun=begun
@@ -128,7 +138,8 @@ def run(
     if not options.without_profile:
         require_profiles(chosen)
     say(
-        f"{len(chosen.wanted):,} captures to replace, {chosen.done:,} up to date, {len(chosen.waiting):,} not committed yet"
+        f"{counted(len(chosen.wanted), 'capture')} to replace, {chosen.done:,} up to date, "
+        f"{len(chosen.waiting):,} not committed yet"
     )
     for name in chosen.unknown:
         say(f"not replaced: {name} is not a capture of this lake")
@@ -137,7 +148,7 @@ def run(
     rows: Counter[str] = Counter()
     failed: dict[str, str] = {}
     replaced = 0
-    delete_stale_files(store, clock=time.time)
+    run_request(lambda: delete_stale_files(store, clock=time.time))
     for start in range(0, len(chosen.wanted), options.at_once):
         part = chosen.wanted[start : start + options.at_once]
         folder = f"{FOLDER}/{uuid.uuid4().hex}"
@@ -149,19 +160,15 @@ def run(
         good = [one for one in read if one.problem is None]
         if good:
             ids = frozenset(one.capture_id for one in good)
-            note = f"{folder}/{NOTE}"
-            run_request(lambda: store.put(note, json.dumps(sorted(ids)).encode()))  # noqa: B023 -- called at once
+            run_request(fence.begin)
+            run_request(lambda: write_note(store, folder, ids))  # noqa: B023 -- called at once
             swap_all_tables(spark, lake, folder, good, signals, step, fence)
             replaced += len(good)
             for one in good:
                 rows.update(one.rows)
-            for path, begun in notes.items():  # runs that were killed, whose captures are done now
-                notes[path] = begun - ids
-                if not notes[path]:
-                    run_request(lambda: store.delete(path))  # noqa: B023
-            notes = {path: begun for path, begun in notes.items() if begun}
-        delete_run_folder(store, folder)
-        say(f"{replaced:,} of {len(chosen.wanted):,} captures replaced")
+            notes = run_request(lambda: settle_notes(store, notes, ids))  # noqa: B023
+        run_request(lambda: delete_run_folder(store, folder))  # noqa: B023
+        say(f"{replaced:,} of {counted(len(chosen.wanted), 'capture')} replaced")
     return Report(
         lake=lake,
         replaced=replaced,
@@ -210,7 +217,7 @@ class CaptureOptions:
 
     names: Annotated[list[str] | None, typer.Argument(metavar="URI|ID...", help="Captures to replace.")] = None
     list_: Annotated[
-        Path | None, typer.Option("--list", metavar="FILE", help="File with one URI or id a line.", exists=True)
+        Path | None, typer.Option("--list", metavar="FILE", help="File with one URI or id per line.", exists=True)
     ] = None
     where: Annotated[
         str | None, typer.Option(metavar="SQL", help="Also captures that match this condition on the table `captures`.")
@@ -254,32 +261,43 @@ def command(
     ] = None,
     invocation: job.Invocation,
 ) -> Report:
-    """Decode captures of a lake again, with this decoder and the current profile, and replace their rows.
+    """Decode captures of a lake again, and replace their rows.
 
-    One transaction a table, safe beside the fleet. Only captures that are committed to every table; a capture that cannot
-    be read any more keeps its rows. May be killed at any time and run again. A capture is up to date, and skipped, when
-    this decoder and profile have read it and each of its rows is there once; so rows that a table has lost come back.
+    Uses this version's decoder and the current profile. Each table changes in one transaction, and a fleet may run at the
+    same time. Only captures that are committed to every table are replaced. A capture that can no longer be read keeps its
+    rows. You can kill the job at any time and run it again. A capture is up to date, and skipped, if this decoder and
+    profile have read it and each of its rows is in its table once; so rows that a table has lost are restored.
 
     Exit codes: 0 done, 2 usage or settings, 3 stopped or some captures could not be replaced, 130 Ctrl-C or SIGTERM.
 
     Examples:
 
       pcaplake-spark replace s3://fleet-raw/a/drive-7.pcap --config fleet.yaml
-
-      pcaplake-spark replace --where "outcome = 'quarantined'" --lake lake/ --profile vehicle.yaml
+      pcaplake-spark replace --where "outcome = 'quarantined'" --config fleet.yaml
     """
     settings = invocation.load_settings(profile=profile)
     target = settings.lake
     if target is None:
         raise WrongSetting(job.NO_LAKE)
+    if signals.databases is not None and signals.leave_signals:
+        raise WrongSetting("--databases replaces the signals and --leave-signals keeps them: give one of the two")
+    if signals.wait_for_signals is not None and signals.databases is None:
+        raise WrongSetting("--wait-for-signals needs --databases, which replaces the signals")
+    if profile is not None and without_profile:
+        raise WrongSetting("--profile names a profile and --without-profile does without: give one of the two")
     listed = [] if captures.list_ is None else captures.list_.read_text(encoding="utf-8").splitlines()
-    follow = (
-        None
-        if signals.databases is None
-        else SignalReplacerConfig(databases=Databases.from_file(signals.databases), wait=signals.wait_for_signals)
-    )
+    names = (*(captures.names or ()), *filter(None, map(str.strip, listed)))
+    if not names and captures.where is None:
+        raise WrongSetting(NOTHING_TO_REPLACE)
+    follow = None
+    if signals.databases is not None:
+        try:
+            databases = Databases.from_file(signals.databases)
+        except Fatal as error:
+            raise WrongSetting(f"--databases: {error}") from error
+        follow = SignalReplacerConfig(databases=databases, wait=signals.wait_for_signals)
     options = Options(
-        names=(*(captures.names or ()), *filter(None, map(str.strip, listed))),
+        names=names,
         where=captures.where,
         signals=follow,
         leave_signals=signals.leave_signals,
@@ -287,5 +305,5 @@ def command(
         without_profile=without_profile,
         ledger=ledger,
     )
-    with invocation.open_spark_session("replace", settings, [target]) as spark:
+    with invocation.open_spark_session("replace", settings, [target], existing=True) as spark:
         return run_interruptible(spark, lambda: run(spark, target, options, settings=settings, say=say_line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -103,3 +104,18 @@ def _resolve_parents(
         parents.append(Parent(signal=place, ids=declared.ids))
         declared = above
     return tuple(parents)
+
+
+def limit_to_float64(number: float) -> float:
+    """The number itself, or infinity for an integer beyond float64."""
+    try:
+        float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+    return number
+
+
+def normalize_bound(value: float | None) -> float | None:
+    """A bound of the value; None if it is missing or NaN."""
+    number = None if value is None else float(limit_to_float64(value))
+    return None if number is None or math.isnan(number) else number

@@ -79,9 +79,9 @@ class Databases:
         return cls.from_mapping(content, str(path), path.parent)
 
     @classmethod
-    def from_database_files(cls, files: Sequence[str], folder: Path = Path()) -> Databases:
+    def from_database_files(cls, files: Sequence[str]) -> Databases:
         """Databases with all these files for every bus."""
-        return cls.from_mapping({"databases": {"all": list(files)}, "buses": {OTHERS: "all"}}, ", ".join(files), folder)
+        return cls.from_mapping({"databases": {"all": list(files)}, "buses": {OTHERS: "all"}}, ", ".join(files), Path())
 
     @classmethod
     def from_mapping(cls, content: Any, where: str, folder: Path) -> Databases:

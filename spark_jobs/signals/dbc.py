@@ -11,13 +11,12 @@ before they are listed.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .assemble import DeclaredSignal, assemble_signals
+from .assemble import DeclaredSignal, assemble_signals, limit_to_float64, normalize_bound
 from .model import Message, Scale, Signal
 
 MOST_IDS: Final = 1 << 16  # values of its multiplexer for which a frame holds a signal
@@ -360,18 +359,3 @@ def _parse_number(text: str) -> float:
         return limit_to_float64(int(text))
     except ValueError:
         return float(text)
-
-
-def limit_to_float64(number: float) -> float:
-    """The number itself, or infinity for an integer beyond float64."""
-    try:
-        float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
-    return number
-
-
-def normalize_bound(value: float | None) -> float | None:
-    """A bound of the value; None if it is missing or NaN."""
-    number = None if value is None else float(limit_to_float64(value))
-    return None if number is None or math.isnan(number) else number

@@ -22,9 +22,8 @@ from typing import Any
 from pcaplake.worker.errors import Fatal
 
 from . import dbc
-from .assemble import DeclaredSignal, assemble_signals
+from .assemble import DeclaredSignal, assemble_signals, limit_to_float64, normalize_bound
 from .database_text import decode_text
-from .dbc import limit_to_float64, normalize_bound
 from .model import Message, Scale, Signal
 
 DBC, LDF = ".dbc", ".ldf"

@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 
 from pcaplake.spark_jobs.common import job
-from pcaplake.spark_jobs.common.event_loop import run_request
-from pcaplake.spark_jobs.common.maintenance import no_lake_error, read_snapshot
-from pcaplake.worker.lake.identity import read_identity
-from pcaplake.worker.lake.store.store import Store
+from pcaplake.spark_jobs.common.progress import report_tasks
+from pcaplake.worker.config.settings import WrongSetting, parse_size
+from pcaplake.worker.errors import Fatal
 
 from .database import Databases
-from .pipeline import Options, Report, run
-from .tables import SOURCES
+from .pipeline import Options, Report, run, validate_databases
 
 
 @job.command
@@ -24,7 +22,8 @@ def command(
     databases: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="YAML file with databases and buses (docs/signals.md), or one database for all buses."
+            metavar="FILE",
+            help="YAML file with databases and buses (`pcaplake docs signals`), or one database for all buses.",
         ),
     ],
     wide: Annotated[
@@ -41,34 +40,47 @@ def command(
             help="Run until stopped, with a batch this often. Default: decode existing frames, then end.",
         ),
     ] = None,
-    files: Annotated[int, typer.Option(min=1, help="A batch reads at most this many files of frames.")] = 1000,
-    size: Annotated[str, typer.Option(metavar="SIZE", help="A batch reads about this many bytes of frames.")] = "2g",
+    files: Annotated[
+        int, typer.Option(metavar="N", min=1, help="A batch reads at most this many files of frames.")
+    ] = 1000,
+    size: Annotated[
+        int,
+        typer.Option(
+            metavar="SIZE",
+            parser=parse_size,
+            show_default=False,
+            help="A batch reads about this many bytes of frames (2GB).",
+        ),
+    ] = 2 << 30,
     invocation: job.Invocation,
 ) -> Report:
-    """Decode CAN and LIN frames to physical values: tables `signals` and `signal_catalog`.
+    """Decode CAN and LIN frames to physical values.
 
-    Reads only frames that are not decoded yet. When a database changes, the changed messages are decoded again for all
-    frames. May be stopped or killed at any time, and run together with workers, compaction and vacuum; only one signals job may
-    run on a lake. Formats: DBC, KCD, SYM, ARXML (CAN) and LDF (LIN).
+    Writes the tables `signals` and `signal_catalog`. Reads only frames that are not decoded yet. When a database changes,
+    the changed messages are decoded again for all frames. May be stopped or killed at any time, and run together with
+    workers, compaction and vacuum; only one signals job may run on a lake. Formats: DBC, KCD, SYM, ARXML (CAN) and LDF (LIN).
+
+    Examples:
+
+      pcaplake-spark signals --lake lake/ --databases vehicle.dbc
+      pcaplake-spark signals --lake lake/ --databases buses.yaml --wide Speed
+      pcaplake-spark signals --config fleet.yaml --databases buses.yaml --every 30
+
+    buses.yaml says which database describes which bus:
+
+      databases: {engine: engine.dbc, doors: doors.ldf}
+      buses: {CAN1: engine, "7": doors}
     """
-    options = Options(
-        databases=Databases.from_file(databases), wide=tuple(wide or ()), interval=every, files=files, size=size
-    )
-    with invocation.open_lake_session("signals") as opened:
-        require_lake(opened)
-        return run(
-            opened.spark,
-            opened.lake,
-            options,
-            storage=opened.storage_options,
-            say=lambda text: opened.say(f"signals: {text}"),
+    try:
+        options = Options(
+            databases=Databases.from_file(databases),
+            wide=tuple(wide or ()),
+            interval=every,
+            files=files,
+            size=f"{size}b",
         )
-
-
-def require_lake(opened: job.OpenedLake) -> None:
-    """Raises `Fatal` without lake.json and tables of frames: otherwise the job would create tables at a mistyped URI."""
-    store = Store.open(opened.lake, opened.storage_options)
-    if run_request(lambda: read_identity(store)) is None and not any(
-        read_snapshot(store, name) for name in SOURCES.values()
-    ):
-        raise no_lake_error(store.uri)
+        validate_databases(options)
+    except Fatal as error:
+        raise WrongSetting(f"--databases: {error}") from error
+    with invocation.open_lake_session("signals") as opened, report_tasks(opened.spark.sparkContext, opened.say):
+        return run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)

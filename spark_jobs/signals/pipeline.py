@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
 from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.plain_text import counted
 
 from .database import Databases
 from .frames import messages_named
@@ -28,6 +29,7 @@ from .history import DefinitionChanges, DefinitionState, StateFolder
 from .model import Kind
 from .stream import BatchLimits, SignalStream, drain_streams
 from .tables import SIGNALS, SIGNALS_SCHEMA, SOURCES, wide_table_name
+from .unmatched import UnmatchedFrames, count_frames, explain_unmatched
 from .writing import WRITING, SignalRows, create_signal_tables, is_catalog_current, write_catalog
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ class Options:
 class Report:
     """`rows`: written to `signals`, including replacements. `decoded_again`: ids whose definition changed. `skipped`: reason
     -> number of messages that are not decoded. `unreadable`: `Message.Signal`, or a line of a file -> why it cannot be
-    decoded. `missing`: source tables that do not exist."""
+    decoded. `missing`: source tables that do not exist. `unmatched`: why the table `signals` is empty although there are
+    frames."""
 
     lake: str
     seconds: float
@@ -67,6 +70,7 @@ class Report:
     skipped: Mapping[str, int]
     unreadable: Mapping[str, str]
     missing: tuple[str, ...]
+    unmatched: UnmatchedFrames | None = None
 
 
 def run(
@@ -109,9 +113,10 @@ class _SignalsJob:
         if unreadable := self._options.databases.unreadable_declarations:
             name, reason = next(iter(unreadable.items()))
             self._say(
-                f"{len(unreadable):,} declarations of the databases cannot be read, such as {name}: {reason}; "
+                f"{counted(len(unreadable), 'declaration')} of the databases cannot be read, such as {name}: {reason}; "
                 "the report lists all of them, and signal_catalog lists the signals"
             )
+        self._say("preparing the tables")
         create_signal_tables(self._spark, self._lake, self._options.databases, self._options.wide)
         first = _signals_version(self._spark, self._lake)
         while True:
@@ -126,11 +131,12 @@ class _SignalsJob:
                 break
             self._say("the lake was overwritten: decoding all frames again")
         last = _signals_version(self._spark, self._lake)
+        rows = _count_rows_written(self._spark, self._lake, first, last)
         return Report(
             lake=self._lake,
             seconds=round(self._clock() - started, 3),
             batches=self._batches,
-            rows=_count_rows_written(self._spark, self._lake, first, last),
+            rows=rows,
             version=last,
             catalog_rows=self._catalog_rows,
             decoded_again=self._ids_decoded_again,
@@ -138,7 +144,20 @@ class _SignalsJob:
             skipped=dict(self._options.databases.skipped),
             unreadable=self._options.databases.unreadable_declarations,
             missing=tuple(table for table in SOURCES.values() if not table_exists(self._spark, self._lake, table)),
+            unmatched=None if rows else self._explain_no_rows(),
         )
+
+    def _explain_no_rows(self) -> UnmatchedFrames | None:
+        """Why no frame matches; None if an earlier run decoded frames, or there are none."""
+        if not read_table(self._spark, self._lake, SIGNALS, schema=SIGNALS_SCHEMA).isEmpty():
+            return None
+        self._say("no signals: counting the frames by bus and id")
+        unmatched = explain_unmatched(count_frames(self._spark, self._lake), self._options.databases)
+        if unmatched is not None:
+            self._say(str(unmatched))
+            for hint in unmatched.hints:
+                self._say(f"hint: {hint}")
+        return unmatched
 
     # -- history --------------------------------------------------------------------------------------------------
     def _update_history(self, memory: StateFolder) -> None:
@@ -155,7 +174,8 @@ class _SignalsJob:
         changes = state.find_changes(new_state)
         if changes and begun_kinds:
             self._say(
-                f"{changes.message_count:,} ids and {len(changes.wide):,} wide tables changed: decoding their older frames again"
+                f"{counted(changes.message_count, 'id')} and {counted(len(changes.wide), 'wide table')} changed: "
+                f"decoding their older frames again"
             )
             memory.save_state(state.with_pending_changes(changes))
             self._step("marked")
@@ -168,6 +188,7 @@ class _SignalsJob:
             self._decode_history_again(memory, changes, begun_kinds)
             self._step("decoded again")
         if not is_catalog_current(self._spark, self._lake, self._options.databases):
+            self._say("writing signal_catalog")
             self._catalog_rows = write_catalog(self._spark, self._lake, self._options.databases)
         if state != new_state:
             memory.save_state(new_state)

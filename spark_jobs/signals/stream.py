@@ -11,7 +11,6 @@ Delta ends the stream once, and it is started again here.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcaplake.spark_jobs.common.delta_writes import retry_on_conflict, session_settings
 from pcaplake.spark_jobs.common.lake_tables import table_exists, table_path
+from pcaplake.spark_jobs.common.spark_errors import summarize_error
 from pcaplake.worker.errors import Retryable
 
 from .history import StateFolder
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
-_RAISED = re.compile(r"(?!org\.|java\.)[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
+_PAUSE_SECONDS = 0.2  # between two looks at the streams
 RESTARTS = 20
 """Restarts of one stream without a batch in between; each follows a change of the source's schema."""
 
@@ -86,6 +86,7 @@ class SignalStream:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self._pace.interval} seconds")
+        self._say(f"reading new frames of {table}")
         with session_settings(self._spark, WRITING):  # a stream keeps the settings that it was started with
             self._query = writer.start()
         return True
@@ -102,7 +103,7 @@ class SignalStream:
         if error is None:
             return True
         if "DELTA_SCHEMA_CHANGED" not in str(error) or self._restarts >= RESTARTS:
-            raise Retryable(f"decoding signals from {SOURCES[self.kind]} failed: {_summarize_error(error)}") from error
+            raise Retryable(f"decoding signals from {SOURCES[self.kind]} failed: {summarize_error(error)}") from error
         log.info("%s has new columns: started again", SOURCES[self.kind])
         self._restarts += 1
         return not self.start()
@@ -137,20 +138,18 @@ class SignalStream:
                 batch.unpersist()
         self._restarts = 0
         self.batches += 1
-        self._say(f"{SOURCES[self.kind]}: {self.batches:,} batches decoded")
+        self._say(f"{SOURCES[self.kind]}: batch {self.batches:,} decoded")
         self._step("after batch")
 
 
-def drain_streams(
-    streams: Collection[SignalStream], stopped: Callable[[], bool] = lambda: False, pause: float = 0.2
-) -> None:
+def drain_streams(streams: Collection[SignalStream], stopped: Callable[[], bool]) -> None:
     """Run the streams until all have ended or `stopped` returns True. An interrupt stops them too."""
     try:
         open_ = [stream for stream in streams if stream.start()]
         while open_ and not stopped():
             open_ = [stream for stream in open_ if not stream.poll_query()]
             if open_:
-                time.sleep(pause)
+                time.sleep(_PAUSE_SECONDS)
     finally:
         for stream in streams:
             stream.stop()
@@ -158,10 +157,3 @@ def drain_streams(
 
 def _transaction_writer(rows: DataFrame, app: str, number: int) -> Any:
     return rows.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number)
-
-
-def _summarize_error(error: Exception) -> str:
-    """The first line of an error, and the last line of a Python traceback in it."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [repr(error)]
-    raised = [line for line in lines[1:] if _RAISED.match(line)]
-    return " / ".join([lines[0][:500], *(line[:500] for line in raised[-1:])])

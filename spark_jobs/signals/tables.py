@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pcaplake.parser.schemas import BOOL, INT16, INT32, INT64, STRING, TABLES
 
+from .descriptions import with_comments
 from .model import Kind, Message
 
 SIGNALS, CATALOG = "signals", "signal_catalog"
@@ -32,46 +33,50 @@ INPUT: Final[dict[Kind, tuple[str, ...]]] = {
 
 _KEY_FIELDS: Final = [TABLES["can_frames"].schema.field(name) for name in KEYS]
 
-SIGNALS_SCHEMA: Final = pa.schema(
-    [
-        *_KEY_FIELDS,
-        pa.field("message", STRING, nullable=False),
-        pa.field("signal", STRING, nullable=False),
-        pa.field("can_id", INT64),
-        pa.field("lin_id", INT16),
-        pa.field("value", FLOAT64),
-        pa.field("label", STRING),
-        pa.field("raw_value", INT64),
-        pa.field("unit", STRING),
-        pa.field("valid", BOOL, nullable=False),
-    ]
+SIGNALS_SCHEMA: Final = with_comments(
+    pa.schema(
+        [
+            *_KEY_FIELDS,
+            pa.field("message", STRING, nullable=False),
+            pa.field("signal", STRING, nullable=False),
+            pa.field("can_id", INT64),
+            pa.field("lin_id", INT16),
+            pa.field("value", FLOAT64),
+            pa.field("label", STRING),
+            pa.field("raw_value", INT64),
+            pa.field("unit", STRING),
+            pa.field("valid", BOOL, nullable=False),
+        ]
+    )
 )
-CATALOG_SCHEMA: Final = pa.schema(
-    [
-        pa.field("database", STRING, nullable=False),
-        pa.field("database_hash", STRING, nullable=False),
-        pa.field("bus", STRING),
-        pa.field("message", STRING, nullable=False),
-        pa.field("signal", STRING, nullable=False),
-        pa.field("message_hash", STRING, nullable=False),
-        pa.field("can_id", INT64),
-        pa.field("lin_id", INT16),
-        pa.field("extended", BOOL),
-        pa.field("message_bytes", INT32),
-        pa.field("start_bit", INT32, nullable=False),
-        pa.field("length", INT32, nullable=False),
-        pa.field("byte_order", STRING, nullable=False),
-        pa.field("coding", STRING, nullable=False),
-        pa.field("signed", BOOL, nullable=False),
-        pa.field("factor", FLOAT64),
-        pa.field("offset", FLOAT64),
-        pa.field("minimum", FLOAT64),
-        pa.field("maximum", FLOAT64),
-        pa.field("unit", STRING),
-        pa.field("choices", pa.map_(INT64, STRING)),
-        pa.field("multiplexer", STRING),
-        pa.field("unreadable", STRING),
-    ]
+CATALOG_SCHEMA: Final = with_comments(
+    pa.schema(
+        [
+            pa.field("database", STRING, nullable=False),
+            pa.field("database_hash", STRING, nullable=False),
+            pa.field("bus", STRING),
+            pa.field("message", STRING, nullable=False),
+            pa.field("signal", STRING, nullable=False),
+            pa.field("message_hash", STRING, nullable=False),
+            pa.field("can_id", INT64),
+            pa.field("lin_id", INT16),
+            pa.field("extended", BOOL),
+            pa.field("message_bytes", INT32),
+            pa.field("start_bit", INT32, nullable=False),
+            pa.field("length", INT32, nullable=False),
+            pa.field("byte_order", STRING, nullable=False),
+            pa.field("coding", STRING, nullable=False),
+            pa.field("signed", BOOL, nullable=False),
+            pa.field("factor", FLOAT64),
+            pa.field("offset", FLOAT64),
+            pa.field("minimum", FLOAT64),
+            pa.field("maximum", FLOAT64),
+            pa.field("unit", STRING),
+            pa.field("choices", pa.map_(INT64, STRING)),
+            pa.field("multiplexer", STRING),
+            pa.field("unreadable", STRING),
+        ]
+    )
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 

@@ -56,14 +56,14 @@ class SignalRows:
         def decode_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return decode_batches(shared.value, kind, batches, wide)
 
-        return frames.select(*INPUT[kind]).mapInArrow(decode_partition, to_spark_schema(make_nullable(schema)))
+        return frames.select(*INPUT[kind]).mapInArrow(decode_partition, to_spark_schema(schema))
 
 
 def create_table(spark: SparkSession, lake: str, table: str, schema: pa.Schema, *, partition: bool = True) -> None:
     """Create a table like the worker's (protocol 1/2, same properties, partitioned by date) if it does not exist."""
     if table_exists(spark, lake, table):  # an existing table keeps its columns
         return
-    writer = spark.createDataFrame([], to_spark_schema(make_nullable(schema))).write.format("delta").mode("append")
+    writer = spark.createDataFrame([], to_spark_schema(schema)).write.format("delta").mode("append")
     for name, value in {**PROPERTIES, **_PROTOCOL}.items():
         writer = writer.option(name, value)
     if partition:
@@ -82,7 +82,7 @@ def write_catalog(spark: SparkSession, lake: str, databases: Databases) -> int:
     """Write the whole catalog in one version -> number of rows."""
     rows = build_catalog(databases)
     table = pa.Table.from_pylist(rows, make_nullable(CATALOG_SCHEMA))
-    frame = spark.createDataFrame(table, to_spark_schema(make_nullable(CATALOG_SCHEMA)))
+    frame = spark.createDataFrame(table, to_spark_schema(CATALOG_SCHEMA))
     writer = frame.coalesce(1).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     writer.save(table_path(lake, CATALOG))
     return len(rows)

@@ -36,6 +36,7 @@ from pcaplake.worker.lake.delta.checkpoint import parse_interval
 from pcaplake.worker.lake.maintenance import LEAST_RETENTION_DAYS
 from pcaplake.worker.lake.staging.stage_files import COPY_AFTER_MS, HOUR_MS
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,17 +144,19 @@ def run(
             say(f"{name}: {'looking for' if options.dry_run else 'deleting'} files older than {hours / 24:.1f} days")
             vacuum = _measure_deletable if options.dry_run else _delete_files
             files, size = run_interruptible(spark, partial(vacuum, spark, table_path(lake, name), hours, table, store))
-            say(f"  {files:,} files, {size:,} bytes")
+            say(f"  {counted(files, 'file')}, {counted(size, 'byte')}")
             done.append(
                 VacuumResult(
                     table=name, files=files, bytes=size, retention_hours=hours, seconds=round(clock() - table_start, 3)
                 )
             )
     except KeyboardInterrupt:
-        say(f"{len(done)} tables were vacuumed")
+        say(f"vacuumed {counted(len(done), 'table')}")
         raise
     if skipped:
-        raise Fatal(f"skipped for the reasons above: {', '.join(skipped)}; {len(done)} other tables were vacuumed")
+        raise Fatal(
+            f"skipped for the reasons above: {', '.join(skipped)}; vacuumed {counted(len(done), 'other table')}"
+        )
     return Report(
         lake=lake,
         dry_run=options.dry_run,
@@ -225,7 +228,9 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
     invocation: job.Invocation,
 ) -> Report:
-    """Delete files that no version needs any more, and files that killed workers left behind.
+    """Delete files that neither a version nor a stage needs.
+
+    These are files of old versions, and files that killed workers left behind.
 
     Keeps every file that is younger than a week or that a stage may still need. The lake's ledger has the pending stages;
     if it cannot be read, nothing is deleted. A version whose files are deleted can no longer be read by time travel.
@@ -233,11 +238,10 @@ def command(
     Examples:
 
       pcaplake-spark vacuum --lake s3://lake/drives --dry-run
-
       pcaplake-spark vacuum --lake lake/ --retention-days 30
     """
     options = Options(tables=tuple(table or ()), retention_ms=round(retention_days * DAY_MS), dry_run=dry_run)
-    with invocation.open_lake_session("vacuum") as opened:
+    with invocation.open_lake_session("vacuum", options.tables) as opened:
         subject = Subject(settings=opened.settings, lake=opened.lake, ledger=ledger)
         waiting = run_request(lambda: find_pending_stages(subject, opened.lake))
         oldest = f", the oldest for {waiting.oldest_age_ms / HOUR_MS:.1f} hours" if waiting.stages else ""
