@@ -28,7 +28,8 @@ from obstore.store import HTTPStore
 
 from pcaplake.worker.captures.objects import StoredObjects
 from pcaplake.worker.captures.range_reader import FetchConfig
-from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, Sources
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.parts import ServiceParts
