@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import Mutant, marks
-from tests.parser import test_mutants as test_parser_mutants
-from tests.worker import test_fleet_model
-from tests.worker.lake.commit import test_model as test_committer_model
-from tests.worker.lake.delta import test_lock_table_model
+from tests.parser import declaration_mutants, kernel_mutants
+from tests.worker.lake.commit import committer_mutants
+from tests.worker.lake.delta import lock_table_mutants
+from tests.worker.model import mutants as fleet_mutants
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "parser" / "engine" / "kernels"  # their rules are not about exactly once
 MODELS = {
-    "fleet": test_fleet_model.MUTANTS,
-    "committer": test_committer_model.MUTANTS,
-    "lock table": test_lock_table_model.MUTANTS,
-    "parser": test_parser_mutants.MUTANTS,
-    "parser declarations": test_parser_mutants.CLAIMS,
+    "fleet": fleet_mutants.MUTANTS,
+    "committer": committer_mutants.MUTANTS,
+    "lock table": lock_table_mutants.MUTANTS,
+    "parser": kernel_mutants.MUTANTS,
+    "parser declarations": declaration_mutants.CLAIMS,
 }
 MUTANTS = {
     f"{model}: {name}": mutant
@@ -34,7 +34,7 @@ def marked() -> set[tuple[Path, str]]:
     """Each file and a rule that it marks."""
     return {
         (path, rule)
-        for folder in ("parser", "worker", "spark_jobs")
+        for folder in ("parser", "worker", "spark_jobs", "tests/worker/adapters")
         for path in (ROOT / folder).rglob("*.py")
         if "# rule:" in (source := path.read_text(encoding="utf-8"))
         for rule, _ in marks(source)

@@ -5,11 +5,17 @@ Asks no package index: what the wheel depends on is linked from the environment 
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -39,9 +45,44 @@ def link(venv: Path, packages: Iterable[str]) -> None:
             target.symlink_to(path.locate())
 
 
+def copy_kernels(venv: Path) -> None:
+    """The kernels that `make setup` has compiled from the same sources, so that nothing is compiled again."""
+    for folder in ("parser", "worker"):
+        for kernel in (ROOT / folder).rglob("__pycache__/*.nb[ic]"):
+            target = site_packages(venv) / "pcaplake" / kernel.relative_to(ROOT)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(kernel, target)
+
+
 def locked(*extras: str) -> list[str]:
     """Names of all packages that the project needs with these extras, by requirements.lock."""
     done = subprocess.run(
         [sys.executable, "deploy/docker/needed.py", *extras], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return [line.partition("==")[0] for line in done.stdout.splitlines() if "==" in line and not line.startswith(" ")]
+
+
+@functools.cache
+def required(*extras: str, of: str = "pcaplake") -> frozenset[str]:
+    """All distributions that `of` requires with these extras, by pyproject.toml and what is installed."""
+    done: set[tuple[str, str]] = set()
+    todo = [(of, extra) for extra in ("", *extras)]
+    while todo:
+        name, extra = todo.pop()
+        if (name, extra) in done:
+            continue
+        done.add((name, extra))
+        for requirement in _requirements(name, extra):
+            child = re.sub(r"[-_.]+", "-", requirement.name).lower()
+            todo += [(child, each) for each in ("", *requirement.extras)]
+    return frozenset(name for name, _ in done) - {of}
+
+
+def _requirements(name: str, extra: str) -> list[Requirement]:
+    if name == "pcaplake":  # its installed metadata may be older than the file
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        return [
+            Requirement(one) for one in (project["optional-dependencies"][extra] if extra else project["dependencies"])
+        ]
+    found = [Requirement(one) for one in importlib.metadata.requires(name) or ()]
+    return [one for one in found if one.marker is None or one.marker.evaluate({"extra": extra})]

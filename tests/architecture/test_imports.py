@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,21 @@ def test_import_contracts_are_kept() -> None:
     assert re.search(r"Contracts: (\d\d|[5-9]) kept, 0 broken", done.stdout), done.stdout
 
 
+def test_each_module_has_its_floor() -> None:
+    """A contract of floors refuses a module that it does not list: a new one is put on a floor, or the test above fails."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    floors = [contract for contract in contracts if contract["type"] == "layers"]
+    assert len(floors) >= 11
+    assert not [contract["name"] for contract in floors if not contract.get("exhaustive")]
+
+
 def _imported(tree: ast.AST) -> set[str]:
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found.add(node.module or "")
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
 
 
@@ -44,9 +53,9 @@ def _environment(tree: ast.AST) -> list[int]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_only_settings_read_the_environment(path: Path) -> None:
+def test_one_module_reads_the_environment(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    assert path == ROOT / "worker" / "config" / "settings.py" or not _environment(tree)
+    assert path == ROOT / "worker" / "config" / "environment.py" or not _environment(tree)
     assert not any(isinstance(node, ast.ImportFrom) and node.module == "os" for node in ast.walk(tree))
 
 
@@ -57,6 +66,7 @@ def test_parser_has_no_clock(path: Path) -> None:
     assert not re.search(r"\b(datetime\.now|datetime\.utcnow|date\.today)\b", text)
 
 
+TEST_MODULE = re.compile(r"^tests\.(?:\w+\.)*test_\w+$")
 OWN = re.compile(r"^\s*(?:from|import) (?:parser|worker|spark_jobs)\b", re.MULTILINE)
 
 
@@ -70,4 +80,12 @@ def test_everything_is_imported_by_its_whole_name() -> None:
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     older = "tests/worker/lake/versions.py"  # runs in older versions, too
     wrong = [name for name in tracked.split() if name != older and OWN.search((ROOT / name).read_text())]
+    assert not wrong
+
+
+def test_helpers_of_tests_are_not_in_modules_of_tests() -> None:
+    """What two modules of tests share is in a module of its own, so that no test runs twice or moves with its helper."""
+    tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    imported = {name: _imported(ast.parse((ROOT / name).read_text())) for name in tracked.split()}
+    wrong = {name: found for name, names in imported.items() if (found := sorted(filter(TEST_MODULE.search, names)))}
     assert not wrong

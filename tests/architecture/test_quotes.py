@@ -1,9 +1,10 @@
-"""Messages that the operators' pages quote are those of the code."""
+"""Messages that the operators' pages quote are those of the code, and messages name pages as an installation shows them."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 from pathlib import Path
 
@@ -17,16 +18,18 @@ QUOTED = {
         "is damaged or is not a ledger",
         "creates an object twice: it ignores If-None-Match",
         "replaces an object that does not exist",
-        "Allow it for the role that runs this command: docs/setup.md lists the permissions of each command",
+        "Allow it for the role that runs this command: `pcaplake docs permissions` lists what each role may do",
         "the running Spark session is not configured for these lakes",
         "log stores on one table lose commits",
         "the jars for Spark are built with Maven, which is not installed",
         "another process changed the same files",
         "no rows are missing or duplicate",
         "rows are missing or duplicate: see the report",
-        "are not in every table, and no process commits",
+        ", and no process commits",
         "start a worker or a committer, or run `pcaplake ingest`, which commits them first",
         "no gap in",
+        "each process compiles kernels again",
+        "compiled kernels are kept in a temporary folder",
     ),
     "docs/doctor.md": ("accepted_loss", "returned-captures", "not examined", "not allowed", "damaged-"),
     "docs/runbooks/captures-returned.md": ("no route", "gone", "read again"),
@@ -36,25 +39,35 @@ QUOTED = {
 
 
 @functools.cache
-def texts() -> str:
-    """All string constants of the product, one to a line, without the values of f-strings."""
+def strings() -> dict[str, list[str]]:
+    """File -> all string constants of the product in it, without docstrings and the values of f-strings."""
     names = subprocess.run(
-        ["git", "ls-files", "--", "worker/*.py", "spark_jobs/*.py"],
+        ["git", "ls-files", "--", "parser/*.py", "worker/*.py", "spark_jobs/*.py"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    found = []
+    found = {}
     for name in names.stdout.splitlines():
-        nodes = ast.walk(ast.parse((ROOT / name).read_text()))
-        found += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return "\n".join(found)
+        nodes = list(ast.walk(ast.parse((ROOT / name).read_text())))
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
+        found[name] = [node.value for node in constants if isinstance(node.value, str)]
+    return found
 
 
 @pytest.mark.parametrize("page", QUOTED)
 def test_quoted_messages_are_those_of_the_code(page: str) -> None:
-    shown, product = (ROOT / page).read_text(), texts()
+    shown, product = (ROOT / page).read_text(), "\n".join(text for texts in strings().values() for text in texts)
     for message in QUOTED[page]:
         assert message in shown, f"{page} does not quote: {message}"
         assert message in product, f"the code does not say: {message}"
+
+
+def test_messages_name_pages_that_an_installation_has() -> None:
+    """A wheel has no repository: messages say `pcaplake docs PAGE`. Files that users have get this text from the fields."""
+    named = {(name, text) for name, texts in strings().items() for text in texts if re.search(r"[\w-]\.md\b", text)}
+    assert not named
+    for path in (ROOT / "helm/pcaplake/values.schema.json", ROOT / "helm/pcaplake/templates/NOTES.txt"):
+        assert not re.findall(r"docs/\S+\.md", path.read_text()), path

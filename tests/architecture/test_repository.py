@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pcaplake.worker import VERSION
 from tools import release
@@ -82,3 +83,13 @@ def test_ci_runs_make_test() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     assert "make test" in script.read_text()
+
+
+def test_ci_runs_every_python_that_is_stated() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = [one.rpartition(" :: ")[2] for one in project["classifiers"] if ":: Python :: 3." in one]
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert workflow["jobs"]["check"]["strategy"]["matrix"]["python"] == stated
+    *first, last = stated
+    assert f"on Linux with Python {', '.join(first)} or {last} " in (ROOT / "README.md").read_text()
+    assert project["requires-python"] == f">={stated[0]}"

@@ -1,13 +1,11 @@
-"""The wheel where only what it asks for is installed, in another folder than this, by a user without a home.
-
-The one exception is where kernels are kept: numba needs a folder for them.
-"""
+"""The wheel where only what it asks for is installed, in another folder than this, by a user without a home."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -25,8 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(venv: Path, here: Path, *command: str, code: int = 0, **environment: str) -> str:
     """-> what it says, in both streams."""
     variables = {"PATH": f"{venv / 'bin'}:/usr/bin:/bin", "HOME": "/nowhere", "LANG": "C.UTF-8", "COLUMNS": "200"}
-    kernels = {"NUMBA_CACHE_DIR": str(here / "kernels")}
-    done = subprocess.run(command, cwd=here, env=variables | kernels | environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=here, env=variables | environment, capture_output=True, text=True)
     assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout + done.stderr
@@ -36,6 +33,7 @@ def test_the_wheel_has_every_source_and_nothing_else(wheel: Path) -> None:
     """It is built from the sdist: what is missing there is missing in it."""
     files = subprocess.run(["git", "ls-files", "parser", "worker", "spark_jobs"], capture_output=True, text=True)
     sources = {f"pcaplake/{name}" for name in files.stdout.splitlines()} | {"pcaplake/__init__.py", "pcaplake/py.typed"}
+    sources |= {f"pcaplake/docs/{path.name}" for path in Path("docs").glob("*.md")}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert sources - names == {name for name in sources if "/src/test/" in name}, "only the tests in Java stay out"
@@ -46,11 +44,13 @@ def test_the_wheel_has_every_source_and_nothing_else(wheel: Path) -> None:
 def test_one_machine_needs_no_extra(wheel: Path, tmp_path: Path) -> None:
     venv = wheels.install(wheel, tmp_path / "venv")
     wheels.link(venv, wheels.locked())
+    wheels.copy_kernels(venv)
     missing = (
         "import importlib.util as u; print([n for n in ('boto3', 'pyspark', 'pandas', 'pytest') if u.find_spec(n)])"
     )
     assert run(venv, tmp_path, "python", "-c", missing).strip() == "[]", "the environment is no bare one"
     assert "Usage" in run(venv, tmp_path, "pcaplake", "--help")
+    assert "PCAPLAKE_QUEUE" in run(venv, tmp_path, "pcaplake", "docs", "settings")
     run(venv, tmp_path, "pcaplake", "sample", "drive", "--mix", "drive", "--seconds", "0.2")
     ingest = ("pcaplake", "ingest", "drive", "--lake", "lake", "--profile", "drive/profile.yaml")
     assert "captures read" in run(venv, tmp_path, *ingest)
@@ -71,6 +71,32 @@ def test_one_machine_needs_no_extra(wheel: Path, tmp_path: Path) -> None:
         assert "pip install 'pcaplake[spark]'" in run(
             venv, tmp_path, "python", "-m", "pcaplake.spark_jobs", *job.split(), code=3
         )
+
+
+@pytest.mark.slow
+def test_a_type_checker_reads_the_types_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    venv = wheels.install(wheel, tmp_path / "venv")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pcaplake import Lake, open_capture\n"
+        "reveal_type(open_capture('a.pcap', 'can_frames'))\n"
+        "Lake.nothing\n"
+        "open_capture(3)\n"
+    )
+    options = (
+        "--strict",
+        "--config-file=",
+        "--cache-dir",
+        tmp_path / "cache",
+        "--python-executable",
+        venv / "bin" / "python",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, script], cwd=tmp_path, capture_output=True, text=True
+    )
+    note, *errors = [line.partition(": ")[2] for line in done.stdout.splitlines()[:-1]]
+    assert note == 'note: Revealed type is "pcaplake.parser.capture.reader.Capture"', done.stdout + done.stderr
+    assert [line.rpartition("  ")[2] for line in errors] == ["[attr-defined]", "[arg-type]"], done.stdout
 
 
 @pytest.mark.slow

@@ -203,7 +203,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 # -- reading one ----------------------------------------------------------------------------------------------------------
 def read(path: Path, folder: Path) -> dict[str, Any]:
     """As a worker reads it: rows by table, bytes of Parquet, the most memory beyond that at the start."""
-    from pcaplake.parser import TABLES, Profile
+    from pcaplake.parser import TABLES, Profile, Summary
     from pcaplake.worker.ingest.pipeline import Reader
     from pcaplake.worker.lake.config import LakeConfig
     from pcaplake.worker.lake.records import Capture
@@ -218,12 +218,12 @@ def read(path: Path, folder: Path) -> dict[str, Any]:
             Store.open(folder / name), schemas, lake_config=LakeConfig(), generation=1, decoder_version="test"
         )
         capture = Capture(capture_id=name, uri=f"file:///{name}", etag="1", size=path.stat().st_size)
-        summary = reader.read(file, capture, window)
+        result = reader.read(file, capture, window)
         rows = window.rows_by_table
         stage = window.close()
         assert stage is not None
         size = sum(add.size for adds in stage.adds.values() for add in adds)
-        return {"rows": rows, "bytes": size, "faults": dict(summary.faults) if summary is not None else None}
+        return {"rows": rows, "bytes": size, "faults": dict(result.faults) if isinstance(result, Summary) else None}
 
     one(io.BytesIO(b"".join(_pcap(227, repeat((T0, _CAN), 100)))), "warm")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

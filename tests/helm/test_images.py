@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -15,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 from pcaplake.spark_jobs.__main__ import JOBS
 from tests import wheels
@@ -53,29 +51,12 @@ def instructions() -> list[tuple[str, str, str]]:
 
 
 # -- what is installed ------------------------------------------------------------------------------------------------
-def wanted(names: set[str], extras: tuple[str, ...]) -> set[str]:
-    """By what the installed packages say themselves."""
-    done: set[tuple[str, str]] = set()
-    todo = [("pcaplake", extra) for extra in ("", *extras)]
-    while todo:
-        name, extra = todo.pop()
-        if (name, extra) in done:
-            continue
-        done.add((name, extra))
-        for text in importlib.metadata.requires(name) or ():
-            one = Requirement(text)
-            if one.marker is None or one.marker.evaluate({"extra": extra}):
-                child = re.sub(r"[-_.]+", "-", one.name).lower()
-                todo += [(child, each) for each in ("", *one.extras)]
-    return {name for name, _ in done} - {"pcaplake"}
-
-
 @pytest.mark.parametrize("extras", EXTRAS.values(), ids=EXTRAS)
 def test_all_that_the_extras_want_is_installed_and_no_tests(needed: ModuleType, extras: tuple[str, ...]) -> None:
     locked = needed.entries((ROOT / "requirements.lock").read_text())
     project = needed.tomllib.loads((ROOT / "pyproject.toml").read_text())
     chosen = set(needed.closure(locked, needed.roots(project, extras)))
-    assert wanted(set(locked), extras) <= chosen
+    assert wheels.required(*extras) <= chosen
     assert not chosen & {"pytest", "mypy", "ruff", "hypothesis", "duckdb", "selenium", "atheris", "helm-python-sdk"}
     assert ("pyspark" in chosen) == ("spark" in extras)
     for name in chosen:

@@ -35,6 +35,8 @@ CASES: dict[str, dict[str, Any]] = {
         "lakes": ["s3://lakes/$x*", "s3://whole-bucket"],
         "ledger_table": "other",
     },
+    "no partitions": {"places": PLACES, "lakes": ["s3://lakes/a"], "partition_column": None},
+    "other partitions": {"places": PLACES, "lakes": ["s3://lakes/a"], "partition_column": "vehicle_id"},
     "China": {"places": PLACES, "lakes": ["s3://lakes/a"], "partition": "aws-cn", "region": "cn-north-1"},
 }
 
@@ -73,6 +75,7 @@ def scope_of(case: dict[str, Any]) -> Scope:
         lakes=case["lakes"],
         ledger_table=case.get("ledger_table", "pcaplake_ledger"),
         lock_table=case.get("lock_table", "delta_log"),
+        partition_column=case.get("partition_column", "date"),
     )
 
 
@@ -110,6 +113,7 @@ def test_it_says_what_setup_makes(case: dict[str, Any], evaluate: Evaluate) -> N
     }
     assert made["dead_letters"]["name"] == scope.dead_letters
     assert made["dead_letters"]["message_retention_seconds"] == queues.DEAD_RETENTION
+    assert made["dead_letters"]["redrive_allow_policy"] == queues.redrive_allow_policy(scope.queue)
 
     announced = {
         bucket: {notifications.filter_of(prefix) for prefix in below}

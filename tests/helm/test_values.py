@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcaplake.worker import VERSION
+from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.routes import Routes, WrongRoutes
 from pcaplake.worker.config.s3_prefixes import find_watched_places
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.config.settings import PREFIX
 from tools import chart as maker
 
 from . import builtin

@@ -29,7 +29,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from .operations import in_body, in_xml, name_of
+from .operations import conditions_of, in_body, in_xml, name_of
 
 Action = Literal[
     "error",  # the service is not asked; the client gets `status` and `code`
@@ -50,12 +50,16 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """A request as it came; `status` is what the service answered, None if it was not asked or did not answer."""
+    """A request as it came; `status` is what the service answered, None if it was not asked or did not answer.
+
+    `conditions`: its headers that make it conditional, in lower case.
+    """
 
     operation: str
     key: str
     action: Action | None
     status: int | None = None
+    conditions: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -156,7 +160,12 @@ class FaultProxy:
         body = await request.content.read() if says else None
         operation, key = name_of(request.method, request.raw_path, request.headers, body or b"")
         rule = next((rule for rule in self._rules if rule.takes(operation, key, body)), None)
-        seen = Seen(operation=operation, key=key, action=rule.action if rule else None)
+        seen = Seen(
+            operation=operation,
+            key=key,
+            action=rule.action if rule else None,
+            conditions=conditions_of(request.headers),
+        )
         self.log.append(seen)
         try:
             return await self._carry_out(rule, request, body, seen)

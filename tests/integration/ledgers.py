@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pcaplake.worker.errors import OutcomeUnknown, Retryable
 from pcaplake.worker.lake.dynamodb_table import Canceled, DynamoClient, from_attribute_values
 from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
-from pcaplake.worker.testing.faults import Killed
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.faults import Killed
+from tests.worker.adapters.memory_store import MemoryStore
 
 Kind = Literal["error", "lost", "conflict", "invalid", "dead before", "dead after"]
 WRITES = ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems")

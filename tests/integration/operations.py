@@ -76,5 +76,10 @@ def name_of(method: str, raw_path: str, headers: Mapping[str, str], body: bytes)
     return (unnamed if subresource else _copied(names.get((method, ""), unnamed), headers)), key
 
 
+def conditions_of(headers: Mapping[str, str]) -> frozenset[str]:
+    """The headers that make a request of S3 conditional, in lower case."""
+    return frozenset({"if-match", "if-none-match"} & {name.lower() for name in headers})
+
+
 def _copied(name: str, headers: Mapping[str, str]) -> str:
     return _OF_COPIES.get(name, name) if "x-amz-copy-source" in headers else name

@@ -23,7 +23,7 @@ from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.errors import PcaplakeError
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service import run as serve
-from pcaplake.worker.testing.faults import crash_at_step
+from tests.worker.adapters.faults import crash_at_step
 
 from .proxied import Proxied
 from .stages import PATIENCE, Stage

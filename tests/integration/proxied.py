@@ -160,7 +160,8 @@ class Proxied:
             finally:
                 ended = running.task.done()
                 service.stop()
-                await asyncio.wait([running.task])
+                # An idle service abandons its polls. The next test's message must not be delivered to one of them.
+                await asyncio.gather(asyncio.wait([running.task]), asyncio.sleep(settings.poll_wait))
                 if not ended:
                     running.task.result()
 

@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.service.notification import build_s3_event
 from pcaplake.worker.stop_signals import SECOND_SIGNAL

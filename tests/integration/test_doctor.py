@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import date, timedelta
 from html import unescape
 from pathlib import Path
@@ -35,6 +35,7 @@ from tests.worker.lakes import run
 from . import fault_proxy
 from .conftest import Aws
 from .fault_proxy import FaultProxy
+from .operations import conditions_of
 
 Capsys = pytest.CaptureFixture[str]
 WRITTEN = ("captures", "packets")
@@ -219,9 +220,7 @@ def test_a_ledger_that_lost_its_items_is_rebuilt(fleet: Fleet, capsys: Capsys) -
     assert fleet.items("capture") == [], "listing changes nothing"
     code, report = doctor(fleet, capsys, "--repair", "--yes")
     assert (code, unwell(report)) == (0, set()), report
-    assert report["repaired"] == [
-        "2 batches up to head 1 were restored; the next committer commits 0 batches above head"
-    ]
+    assert report["repaired"] == ["restored 2 batches up to head 1; the next committer commits 0 batches above head"]
     assert {item["state"]["S"] for item in fleet.items("capture")} == {"COMMITTED"}
     assert all("expireTime" in item for item in fleet.items("stage"))
     fleet.batches("c")
@@ -319,9 +318,9 @@ def test_orphans_are_deleted_and_files_of_stages_are_not(
     monkeypatch.setattr(checks_files, "ORPHAN_AFTER_MS", -timedelta(hours=1) / timedelta(milliseconds=1))
     code, report = doctor(fleet, capsys, "--repair")
     assert (code, unwell(report)) == (1, {("warning", "files", "packets")})
-    assert report["repairs"] == [f"delete 1 orphaned files of {fleet.uri}: {orphan.removeprefix('lake/')}"]
+    assert report["repairs"] == [f"delete 1 orphaned file of {fleet.uri}: {orphan.removeprefix('lake/')}"]
     code, report = doctor(fleet, capsys, "--repair", "--yes")
-    assert (code, report["repaired"]) == (0, ["packets: 1 orphaned files deleted"])
+    assert (code, report["repaired"]) == (0, ["packets: 1 orphaned file deleted"])
     assert not fleet.exists(orphan)
     assert fleet.exists(f"lake/packets/date={DAY}/{stage}-1.zstd.parquet")
     fleet.batches("c")
@@ -366,7 +365,7 @@ def test_dead_letters_and_the_status_of_a_fleet(fleet: Fleet, capsys: Capsys) ->
     sqs.receive_message(QueueUrl=fleet.url, MaxNumberOfMessages=1, VisibilityTimeout=600)
     code, report = doctor(fleet, capsys)
     assert (code, unwell(report)) == (1, {("warning", "queue", None)})
-    assert "1 dead letters" in next(one["what"] for one in report["findings"] if one["level"] == "warning")
+    assert "1 dead letter" in next(one["what"] for one in report["findings"] if one["level"] == "warning")
     stage = fleet.stage("waits")
     code, out, err = run(capsys, "status", "--config", fleet.config, "--json")
     assert (code, err) == (0, "")
@@ -380,7 +379,7 @@ def test_dead_letters_and_the_status_of_a_fleet(fleet: Fleet, capsys: Capsys) ->
     code, out, _ = run(capsys, "status", "--config", fleet.config)
     assert "2 visible" in out
     assert "1 in flight" in out
-    assert "1 dead letters" in out
+    assert "1 dead letter" in out
     assert stage
 
 
@@ -511,12 +510,16 @@ def test_the_age_of_the_queue_is_cloudwatchs(fleet: Fleet, monkeypatch: pytest.M
 NAMES = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket"}  # as IAM calls what is asked of S3
 
 
-def iam(method: str, raw_path: str, operation: str, body: bytes) -> Iterator[tuple[str, str, str]]:
-    """A request -> what it needs: action, resource (the end of its ARN), partition key of an item."""
+Asked = tuple[str, str, str, frozenset[str]]
+
+
+def iam(method: str, raw_path: str, operation: str, headers: Mapping[str, str], body: bytes) -> Iterator[Asked]:
+    """A request -> what it needs: action, resource (the end of its ARN), key of an item, conditional headers."""
+    nothing = frozenset[str]()
     path = unquote(raw_path.partition("?")[0].lstrip("/"))
     if operation == "DeleteObjects":
         for key in re.findall(r"<Key>(.*?)</Key>", body.decode()):
-            yield "s3:DeleteObject", f":::{path.rstrip('/')}/{unescape(key)}", ""
+            yield "s3:DeleteObject", f":::{path.rstrip('/')}/{unescape(key)}", "", nothing
     elif body:
         said = json.loads(body)
         if "TableName" in said or "RequestItems" in said or "TransactItems" in said:
@@ -524,12 +527,12 @@ def iam(method: str, raw_path: str, operation: str, body: bytes) -> Iterator[tup
                 key = one.get("Key") or one.get("Item") or {}
                 values = [key[part]["S"] for part in ("pk", "tablePath") if part in key]
                 table = one.get("TableName") or next(iter(said["RequestItems"]))
-                yield f"dynamodb:{name}", f":table/{table}", "".join(values)
+                yield f"dynamodb:{name}", f":table/{table}", "".join(values), nothing
         else:
             queue = said.get("QueueName") or said["QueueUrl"].rpartition("/")[2]
-            yield f"sqs:{operation}", f":{queue}", ""
+            yield f"sqs:{operation}", f":{queue}", "", nothing
     else:
-        yield f"s3:{NAMES.get(operation, operation)}", f":::{path}", ""
+        yield f"s3:{NAMES.get(operation, operation)}", f":::{path}", "", conditions_of(headers)
 
 
 def _items(operation: str, said: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -540,8 +543,44 @@ def _items(operation: str, said: dict[str, Any]) -> list[tuple[str, dict[str, An
     ]
 
 
-def test_its_policy_is_what_it_asks(fleet: Fleet, aws: Aws, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that it asks is forbidden, and nothing is allowed that it does not ask."""
+@contextmanager
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[Asked]]:
+    """What all proxies are asked, as IAM would be asked."""
+    asked: set[Asked] = set()
+    named = fault_proxy.name_of
+
+    def noted(method: str, raw_path: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+        operation, key = named(method, raw_path, headers, body)
+        asked.update(iam(method, raw_path, operation, headers, body))
+        return operation, key
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fault_proxy, "name_of", noted)
+        yield asked
+
+
+@asynccontextmanager
+async def proxied(fleet: Fleet, aws: Aws) -> AsyncIterator[None]:
+    """Requests of commands go through proxies."""
+    async with FaultProxy(aws.s3) as s3, FaultProxy(aws.sqs) as sqs, FaultProxy(aws.dynamodb) as dynamodb:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, proxy in (("S3", s3), ("SQS", sqs), ("DYNAMODB", dynamodb)):
+                patch.setenv(f"AWS_ENDPOINT_URL_{name}", proxy.url)
+            fleet.write(storage_option={**HTTP, "aws_endpoint": s3.url})
+            yield
+
+
+def refused(policy: dict[str, Any], scope: Scope, asked: set[Asked]) -> set[Asked]:
+    """What the policy does not allow."""
+    arns = {"s3": "arn:aws:s3", "sqs": str(scope.queue).rpartition(":")[0]}
+    arns["dynamodb"] = f"arn:aws:dynamodb:{scope.queue.region}:{scope.queue.account}"
+    return {one for one in asked if not allows(policy, one[0], arns[one[0].partition(":")[0]] + one[1], *one[2:])}
+
+
+def test_its_policy_is_what_it_and_status_ask(
+    fleet: Fleet, aws: Aws, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that they ask is forbidden, and nothing is allowed that they do not ask."""
     fleet.stage("waits")
     older = fleet.entry("packets", 1)
     fleet.put_entry({**older, "complete": {"S": "false"}})
@@ -549,25 +588,29 @@ def test_its_policy_is_what_it_asks(fleet: Fleet, aws: Aws, capsys: Capsys, monk
     (fleet.config.parent / "routes.yaml").write_text(
         f"routes:\n  - {{bucket: {fleet.raw}, key: 'drives/*.pcap', lake: '{fleet.uri}'}}\n"
     )
-    asked: set[tuple[str, str, str]] = set()
-    named = fault_proxy.name_of
+    metrics: list[str] = []
 
-    def noted(method: str, raw_path: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-        operation, key = named(method, raw_path, headers, body)
-        asked.update(iam(method, raw_path, operation, body))
-        return operation, key
+    class CloudWatch:
+        def get_metric_statistics(self, **asked: Any) -> Any:
+            metrics.append(asked["MetricName"])
+            return {"Datapoints": [{"Timestamp": 1, "Maximum": 65.0}]}
 
-    async def watched() -> tuple[int, dict[str, Any]]:
-        monkeypatch.setattr(fault_proxy, "name_of", noted)
-        async with FaultProxy(aws.s3) as s3, FaultProxy(aws.sqs) as sqs, FaultProxy(aws.dynamodb) as dynamodb:
-            with pytest.MonkeyPatch.context() as patch:
-                for name, proxy in (("S3", s3), ("SQS", sqs), ("DYNAMODB", dynamodb)):
-                    patch.setenv(f"AWS_ENDPOINT_URL_{name}", proxy.url)
-                fleet.write(storage_option={**HTTP, "aws_endpoint": s3.url})
-                return await asyncio.to_thread(doctor, fleet, capsys)
+    monkeypatch.setattr(QueueClients, "cloudwatch", CloudWatch())
 
-    code, report = asyncio.run(watched())
+    async def both() -> tuple[tuple[int, dict[str, Any]], set[Asked], tuple[int, str, str], set[Asked]]:
+        async with proxied(fleet, aws):
+            with recorded(monkeypatch) as by_doctor:
+                said = await asyncio.to_thread(doctor, fleet, capsys)
+            with recorded(monkeypatch) as by_status:
+                shown = await asyncio.to_thread(run, capsys, "status", "--config", fleet.config, "--json")
+        return said, by_doctor, shown, by_status
+
+    (code, report), by_doctor, (status_code, out, _), by_status = asyncio.run(both())
     assert (code, unwell(report)) == (1, {("warning", "entries", "packets")})
+    assert status_code == 0
+    status = json.loads(out)
+    assert (status["queue"]["oldest_age"], status["queue"]["not_allowed"]) == (65.0, None)
+    assert all(lake["problem"] is None and not lake["not_allowed"] for lake in status["lakes"])
     scope = Scope(
         queue=Arn(partition="aws", region=aws.region, account="123456789012", name=fleet.queue),
         dead_letters=fleet.dead.rpartition("/")[2],
@@ -577,16 +620,12 @@ def test_its_policy_is_what_it_asks(fleet: Fleet, aws: Aws, capsys: Capsys, monk
         lock_table=fleet.locks,
     )
     policy = policies(scope)["doctor"]
-    arns = {"s3": "arn:aws:s3", "sqs": str(scope.queue).rpartition(":")[0]}
-    arns["dynamodb"] = f"arn:aws:dynamodb:{aws.region}:123456789012"
-    refused = {
-        (action, resource, key)
-        for action, resource, key in asked
-        if not allows(policy, action, arns[action.partition(":")[0]] + resource, key)
-    }
-    assert refused == set()
+    assert refused(policy, scope, by_doctor) == refused(policy, scope, by_status) == set()
     granted = {action for statement in policy["Statement"] for action in statement["Action"]}
-    assert granted == {action for action, _, _ in asked}
-    put = {resource.rpartition("/")[0] for action, resource, _ in asked if action == "s3:PutObject"}
+    assert metrics == ["ApproximateAgeOfOldestMessage"]
+    assert granted == {action for action, *_ in by_doctor | by_status} | {"cloudwatch:GetMetricStatistics"}
+    put = {resource.rpartition("/")[0] for action, resource, *_ in by_doctor if action == "s3:PutObject"}
     assert put == {f":::{fleet.bucket}/lake/_pcaplake/doctor"}
+    put = {resource for action, resource, *_ in by_status if action == "s3:PutObject"}
+    assert put == {f":::{fleet.bucket}/lake/_pcaplake/clock"}
     assert fleet.below("lake/_pcaplake/doctor/") == []

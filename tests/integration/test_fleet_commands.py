@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,9 +17,9 @@ import yaml
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.setup.policies import Role
-from pcaplake.worker.admin.setup.queues import find
+from pcaplake.worker.admin.setup.queues import Arn, find, redrive_allow_policy
 from pcaplake.worker.captures.range_reader import FetchConfig
-from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.lake.dynamodb_table import DynamoClient
 from pcaplake.worker.lake.identity import read_identity
@@ -33,7 +34,8 @@ from pcaplake.worker.service import run as serve
 from pcaplake.worker.service.notification import TEST_EVENT, parse_notification
 from pcaplake.worker.service.queue.sqs import SqsQueue
 from pcaplake.worker.service.service import Service
-from tests.worker import fleets, lakes, test_policies
+from tests.worker import fleets, lakes
+from tests.worker.iam import VERSION_FILE, allows
 
 from .conftest import Aws
 from .fault_proxy import FaultProxy
@@ -161,13 +163,15 @@ def test_setup_makes_what_is_not_there_and_then_nothing(account: Account) -> Non
     second = account.json("setup")
     assert second["changes"] == 0
     assert {step["state"] for step in second["steps"]} <= {"exists", "not supported"}
-    assert second["policies"] == first["policies"]
-    assert set(first["policies"]) == {"worker", "committer", "spark", "operator", "doctor"}
     out, _ = account.run("setup")
     assert f"exists       queue {account.queue}" in out
-    assert "IAM policy of a worker" in out
-    only, _ = account.run("setup", "--policies")
-    assert json.loads(only) == first["policies"]
+    assert re.search(r"^\d+ unchanged(, \d not supported)?\. `pcaplake setup --policies-to", out.splitlines()[-1])
+    printed = json.loads(account.run("setup", "--policies")[0])
+    assert set(printed) == {"worker", "committer", "spark", "operator", "doctor"}
+    folder = account.folder / "new" / "policies"
+    account.run("setup", "--policies-to", folder)
+    assert {path.stem: json.loads(path.read_text()) for path in folder.iterdir()} == printed
+    assert "--policies-to: " in account.run("setup", "--policies-to", account.config, code=2)[1]
 
 
 def check_queue(account: Account) -> None:
@@ -182,6 +186,7 @@ def check_queue(account: Account) -> None:
     queue, dead = attributes(account.queue), attributes(f"{account.queue}-dead")
     redrive = json.loads(queue["RedrivePolicy"])
     assert (redrive["deadLetterTargetArn"], int(redrive["maxReceiveCount"])) == (dead["QueueArn"], 5)
+    assert json.loads(dead["RedriveAllowPolicy"]) == redrive_allow_policy(Arn.parse(queue["QueueArn"]))
     assert queue["VisibilityTimeout"] == "120"
     assert int(queue["MessageRetentionPeriod"]) < int(dead["MessageRetentionPeriod"]) == 14 * 86_400
     (statement,) = json.loads(queue["Policy"])["Statement"]
@@ -324,6 +329,18 @@ def test_settings_that_cannot_be(account: Account) -> None:
     assert "12 digits" in account.run("setup", "--account", "x", code=2)[1]
 
 
+def test_before_setup_the_doctor_says_one_thing(account: Account) -> None:
+    (only,) = account.json("doctor", code=1)["findings"]
+    assert only["level"] == "error"
+    for name in (account.queue, account.ledger, account.lake):
+        assert name in only["what"]
+    assert "run `pcaplake setup`" in only["do"]
+    account.aws.client("s3").put_object(
+        Bucket=account.lake.split("/")[2], Key="drives/_pcaplake/batches/00000000000000000000.json", Body=b"{}"
+    )
+    assert len(account.json("doctor", code=1)["findings"]) > 5, "rows remain: every check counts"
+
+
 def test_policies_of_an_account_before_anything_is_there(account: Account) -> None:
     out, _ = account.run("setup", "--policies", "--account", "123456789012")
     queue = json.loads(out)["worker"]["Statement"][0]["Resource"]
@@ -384,7 +401,7 @@ def test_replay_by_glob_by_age_and_from_a_key(filled: Account) -> None:
     assert filled.json("replay", f"s3://{filled.raw}/drives/?.pcap")["announced"] == 1
     assert filled.json("replay", f"s3://{filled.raw}/", "--match", "*/a*")["announced"] == 1
     assert filled.keys() == ["drives/1.pcap", KEY]
-    assert filled.json("replay", f"s3://{filled.raw}/", "--older-than", "1h")["filtered"] == 5
+    assert filled.json("replay", f"s3://{filled.raw}/", "--older-than", "1h")["filtered"] == {"too_young": 5}
     said = filled.json("replay", f"s3://{filled.raw}/drives", "--newer-than", "1h", "--start-after", "drives/1.pcap")
     assert (said["listed"], said["announced"]) == (3, 1)
     out, _ = filled.run("replay", f"s3://{filled.raw}/drives/")
@@ -420,7 +437,11 @@ def test_replay_tells_how_to_go_on(filled: Account, monkeypatch: pytest.MonkeyPa
 def test_reconcile_finds_what_was_never_ingested(filled: Account) -> None:
     lost = ["drives/1.pcap", KEY]
     young = filled.json("reconcile")
-    assert (young["listed"], young["filtered"], young["absent"]) == (4, 4, 0)  # only what the route is about
+    assert (young["listed"], young["filtered"], young["absent"]) == (
+        4,
+        {"too_young": 4},
+        0,
+    )  # only what the route is about
     out, err = filled.run("reconcile", "--older-than", "0")
     assert out.splitlines() == [f"s3://{filled.raw}/{key}" for key in lost]
     assert "2 not in any lake" in err
@@ -472,7 +493,7 @@ def test_redrive(account: Account) -> None:
 def test_redrive_of_what_is_not_there(account: Account) -> None:
     out, err = account.run("redrive", code=3)
     assert "pcaplake setup" in err
-    assert "dead letters found" not in err
+    assert "dead letter" not in err
     assert out == account.run("redrive", "--json", code=3)[0] == ""
     account.queue = account.aws.queue("plain").rpartition("/")[2]
     assert "no redrive policy" in account.run("redrive", code=3)[1]
@@ -511,10 +532,13 @@ SELDOM: dict[Role, set[str]] = {  # what a short run does not get to
 
 
 class Recording:
-    """What is asked of the three services while its block runs, as IAM would be asked: actions and resources."""
+    """What is asked of the three services while its block runs, as IAM would be asked.
+
+    Action, resource, partition key of an item, conditional headers.
+    """
 
     def __init__(self, account: Account) -> None:
-        self.made: set[tuple[str, str]] = set()
+        self.made: set[tuple[str, str, str, frozenset[str]]] = set()
         self._account = account
 
     @asynccontextmanager
@@ -522,9 +546,14 @@ class Recording:
         request, made = DynamoClient._send_request, self.made
 
         async def recorded(client: DynamoClient, operation: str, arguments: Any) -> dict[str, Any]:
-            kinds = [f"{kind}Item" for one in arguments.get("TransactItems", ()) for kind in one]
-            for name in kinds or [operation]:
-                made.add((f"dynamodb:{name}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{client.table}"))
+            table = f"arn:aws:dynamodb:us-east-1:000000000000:table/{client.table}"
+            actions = [
+                (f"{kind}Item", one) for action in arguments.get("TransactItems", ()) for kind, one in action.items()
+            ]
+            for name, one in actions or [(operation, arguments)]:
+                item = one.get("Key") or one.get("Item") or {}
+                key = next((item[part]["S"] for part in ("pk", "tablePath") if part in item), "")
+                made.add((f"dynamodb:{name}", table, key, frozenset()))
             return await request(client, operation, arguments)
 
         account, aws = self._account, self._account.aws
@@ -538,9 +567,9 @@ class Recording:
         for seen in s3.log:
             bucket = lakes if seen.key.startswith("lake/") else account.raw
             resource = f"arn:aws:s3:::{bucket}/{seen.key}" if seen.key else ""  # no key: a list, or keys in the body
-            made.add((f"s3:{S3_ACTIONS[seen.operation]}", resource))
+            made.add((f"s3:{S3_ACTIONS[seen.operation]}", resource, "", seen.conditions))
         for one in sqs.log:
-            made.add((f"sqs:{one.operation.removesuffix('Batch')}", ""))
+            made.add((f"sqs:{one.operation.removesuffix('Batch')}", "", "", frozenset()))
 
 
 GIVEN = {"threads": 1, "poll_wait": 1.0, "flush_interval": 0.5, "max_batch_age": 0.2, "checkpoint_interval": 1}
@@ -592,10 +621,12 @@ def test_the_policies_allow_what_the_roles_do_and_nothing_else(account: Account)
     account.given = {}
     documents = json.loads(account.run("setup", "--policies")[0])
     for role, recording in recordings.items():
-        asked = {action for action, _ in recording.made}
+        asked = {action for action, *_ in recording.made}
         said = {action for statement in documents[role]["Statement"] for action in statement["Action"]}
         assert asked <= said, role
         assert said <= asked | SELDOM[role], role
-        for action, resource in recording.made:
-            if resource:
-                assert test_policies.allows(documents[role], action, resource), (role, action, resource)
+        for request in recording.made:
+            if request[1]:
+                assert allows(documents[role], *request), (role, request)
+    versions = {made[1] for made in recordings["committer"].made if "if-none-match" in made[3]}
+    assert any(VERSION_FILE.search(resource) for resource in versions)

@@ -17,7 +17,7 @@ from pcaplake.worker.lake.ledger.dynamodb import MOST_CAPTURES, DynamoLedger
 from pcaplake.worker.lake.ledger.dynamodb_items import delete_action
 from pcaplake.worker.lake.records import Stage
 from pcaplake.worker.lake.staging import window as stage_module
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.ledger.ledger_suite import LedgerSuite, Open, manifest, stage
 
 from .conftest import Aws
@@ -39,7 +39,10 @@ def opened(table: str, lake_id: str) -> Open:
     store = MemoryStore()
 
     async def dynamodb_ledger() -> Ledger:
-        return await DynamoLedger.open(table, store, lake_id=lake_id)
+        client = await DynamoClient.open(table)
+        ledger = DynamoLedger(client, store, lake_id=lake_id)
+        ledger.close = client.close  # type: ignore[method-assign]
+        return ledger
 
     return dynamodb_ledger
 

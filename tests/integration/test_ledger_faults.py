@@ -16,8 +16,8 @@ from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.lake.dynamodb_table import DynamoClient
 from pcaplake.worker.lake.ledger import Lease, Ledger, dynamodb_requests
 from pcaplake.worker.lake.records import Manifest
-from pcaplake.worker.testing.faults import Killed
 from tests.retries import hardly_wait
+from tests.worker.adapters.faults import Killed
 from tests.worker.lake.ledger.ledger_suite import capture, manifest, stage
 
 from .conftest import Aws

@@ -13,7 +13,8 @@ import pytest
 
 from pcaplake.worker.captures.objects import Changed, Gone
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, Sources, capture_from_reference
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, capture_from_reference
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.service import notification
 from pcaplake.worker.service.notification import TEST_EVENT

@@ -213,4 +213,4 @@ def test_without_rights_it_says_which(operators: Operators) -> None:
     operators.namespace.kubectl("delete", "rolebinding", "operator")
     alone = operators.start("0")
     assert alone.process.wait(PATIENCE) == 3
-    assert "docs/operator.md" in alone._log.read_text()
+    assert "pcaplake docs operator" in alone._log.read_text()

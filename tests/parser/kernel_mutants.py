@@ -94,7 +94,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "an expectation ends the path": Mutant(walk.walk_records, "a check ends the path, an expectation does not", ALWAYS),
     "a check does not end the path": Mutant(walk.walk_records, "a check ends the path, an expectation does not", NEVER),
     "each alternative must hold": Mutant(
-        walk.walk_records, "a bad value is no fault while an alternative may hold", ALWAYS
+        walk.walk_records, "a bad value is not a fault while an alternative may hold", ALWAYS
     ),
     "the last alternative must hold": Mutant(
         walk.walk_records, "the first alternative that holds skips the others", Becomes(0)

@@ -6,7 +6,7 @@ Mutants of the kernels (kernel_mutants.py) run interpreted and checked.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -18,17 +18,15 @@ import yaml
 
 from pcaplake.parser import Profile
 from pcaplake.parser.capture import reader as capture
-from pcaplake.parser.engine.layer import KeySpace, Layer
-from pcaplake.parser.protocols import can, ethernet, someip
 from tests.parser import captures, frames, nested
 from tests.parser.captures import T0, Section
 from tests.parser.checked import checked_kernels, in_place
 from tests.parser.compare import read
+from tests.parser.declaration_mutants import CLAIMS
 from tests.parser.kernel_mutants import MUTANTS
 from tests.parser.nested import USER0, box, entry, inner, leaf
 
 pytestmark = pytest.mark.slow
-
 
 GOLDEN = yaml.safe_load((Path(__file__).parent / "protocols" / "golden.yaml").read_text(encoding="utf-8"))
 END_OF_TIME = 7_258_118_400
@@ -196,25 +194,6 @@ def test_the_original_is_not_told_apart(expected: Made) -> None:
 
 
 # -- mutants of the declarations --------------------------------------------------------------------------------------
-CLAIMS: Mapping[str, tuple[KeySpace, int, Layer | None]] = {
-    "a first fragment is a later one": (ethernet.IP_FRAGMENT, 0x2000, ethernet.IPV4_LATER),
-    "a first fragment is no fragment": (ethernet.IP_FRAGMENT, 0x2000, None),
-    "a later fragment is a first one": (ethernet.IP_FRAGMENT, 0x00B9, ethernet.IPV4_FIRST),
-    "IPv6: a first fragment is no fragment": (ethernet.IP6_FRAGMENT, 1, None),
-    "IPv6: a later fragment is a first one": (ethernet.IP6_FRAGMENT, 0x05A8, ethernet.IPV6_FIRST),
-    "the first part of UDP is a whole one": (ethernet.FIRST_FRAGMENT_OF, 17, ethernet.UDP),
-    "802.1ad": (ethernet.ETHERTYPE, 0x88A8, None),
-    "the older type of TECMP": (ethernet.ETHERTYPE, 0x2090, None),
-    "72 captured bytes are FD": (can.CAPTURED, 72, None),
-    "an error frame": (can.ERROR_FLAG, 1, None),
-    "XL": (can.XL_FLAG, 1, None),
-    "service discovery": (someip.SERVICE_DISCOVERY, 0, None),
-    "hop-by-hop options": (ethernet.IP_PROTOCOL, 0, None),
-    "destination options": (ethernet.IP_PROTOCOL, 60, None),
-    "a family in the other byte order": (ethernet.ADDRESS_FAMILY, 2, None),
-}
-
-
 @pytest.mark.parametrize("name", CLAIMS)
 def test_every_claim_matters(name: str, expected: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     keys, value, layer = CLAIMS[name]

@@ -131,3 +131,20 @@ def test_ports_and_modules_come_back(ports: dict[int, str], modules: dict[int, s
     lines += ["buses:", "  tecmp:", *(f"    {k}: {v}" for k, v in modules.items())]
     profile = Profile.parse("\n".join(lines))
     assert (profile.udp_ports, profile.tecmp_buses) == (ports, modules)
+
+
+def test_the_content_decides_whether_a_capture_was_read_with_a_profile() -> None:
+    profile = Profile.parse("ports: {udp: {30501: someip}}", name="truck")
+    same = Profile.parse("ports: {udp: {30501: someip}}  # the same", name="renamed")
+    other = Profile.parse("ports: {udp: {30502: someip}}", name="truck")
+    assert profile.is_recorded_as(str(same))
+    assert not profile.is_recorded_as(str(other))
+    assert not profile.is_recorded_as(None)
+
+
+def test_only_no_profile_at_all_loses_a_recorded_one() -> None:
+    truck, none = Profile.parse("ports: {udp: {30501: someip}}", name="truck"), Profile.default()
+    assert none.loses(str(truck))
+    assert not none.loses(str(none))
+    assert not none.loses(None)
+    assert not Profile.parse("ports: {udp: {30502: someip}}").loses(str(truck))

@@ -19,12 +19,18 @@ from tests.aws import Aws
 LOCKS = "delta_log"
 SMALL = {  # a JVM beside everything else on two cores
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # one compiler tier alone has a code cache of 48 MB, which is soon full: methods are compiled again and again
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM lists in 10,000 tasks by default
     "spark.databricks.delta.snapshotPartitions": "2",  # Delta reads a log in 50 tasks by default
     "spark.default.parallelism": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+INTERPRETED = {  # to compile Java for each small query takes longer than to run it; `make torture` compiles
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 
 
@@ -55,10 +61,11 @@ def site(aws: Aws) -> Site:
 
 
 @pytest.fixture(scope="session")
-def spark(site: Site) -> Iterator[Any]:
+def spark(site: Site, torture: bool) -> Iterator[Any]:
     """Spark with Delta, for `file://` and for `s3a://` under the lock table of `site`."""
     lake = site.lake()
-    session = open_session(app="tests", settings=site.settings(), lakes=[lake], master="local[2]", conf=SMALL)
+    conf = SMALL if torture else SMALL | INTERPRETED
+    session = open_session(app="tests", settings=site.settings(), lakes=[lake], master="local[2]", conf=conf)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -11,6 +11,8 @@ import pytest
 from pcaplake.spark_jobs import jars
 from pcaplake.worker.errors import Fatal
 
+pytestmark = pytest.mark.unit
+
 
 class Maven:
     """Makes what Maven would make, at once."""
@@ -107,8 +109,19 @@ def test_a_folder_that_was_made_ahead(maven: Maven, tmp_path: Path, monkeypatch:
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert jars.main(["--help"]) == 2
-    assert "usage" in capsys.readouterr().err
+    assert jars.main(["--help"]) == 0
+    assert "PCAPLAKE_SPARK_JARS" in capsys.readouterr().err
+    assert jars.main(["--nothing"]) == jars.main(["one", "two"]) == 2
+
+
+def test_a_job_builds_none_and_says_how(maven: Maven, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Fatal, match=r"run `python -m pcaplake\.spark_jobs\.jars` once"):
+        jars.require_jars()
+    with pytest.raises(Fatal, match=r"run `python -m pcaplake\.spark_jobs\.jars --stock` once"):
+        jars.require_jars(stock=True)
+    assert maven.calls == []
+    assert jars.main([]) == jars.main(["--stock"]) == 0
+    assert capsys.readouterr().out.split() == [str(jars.require_jars()), str(jars.require_jars(stock=True))]
 
 
 def test_where_nothing_can_be_kept_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,34 @@
-"""A user's own `parser.py`, `worker/` and `spark_jobs/` on the path of driver and executors do no harm."""
+"""The wheel with the extra `spark` alone: Spark runs our functions on its executors.
+
+A user's own `parser.py`, `worker/` and `spark_jobs/` on the path of driver and executors do no harm.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pcaplake.worker import sample
+from tests import wheels
 from tests.spark_jobs.conftest import SMALL
+from tools import release
 
 CODE = """
 import sys
 from pcaplake.spark_jobs.common.session import open_session
-from pcaplake.spark_jobs.pcap.source import register
+from pcaplake.spark_jobs.pcap.source import decode, register
 from pcaplake.worker.config.service_settings import FleetSettings
 
 spark = open_session(app="user", settings=FleetSettings(), lakes=[], master="local[1]", conf={conf!r})
 register(spark)
 path = spark.sparkContext.parallelize([0]).map(lambda _: sys.path).first()
 assert {folder!r} in path, path
-print(spark.read.format("pcap").option("table", "can_frames").load([{captures!r}]).count())
+read = spark.read.format("pcap").option("table", "can_frames").load([{captures!r}]).count()
+paths = spark.createDataFrame([(one,) for one in {paths!r}], "path string")
+print(read, decode(paths, "can_frames").count())
 """
 
 
@@ -34,10 +40,14 @@ def test_executors_import_ours(tmp_path: Path) -> None:
     for name in ("worker", "spark_jobs"):
         (theirs / name).mkdir()
         (theirs / name / "__init__.py").write_text(f"raise ImportError('a {name} of somebody else')\n")
-    sample.write_sample_captures(tmp_path / "drive", "drive", 0.1, seed=5)
-    code = CODE.format(conf=SMALL, folder=str(theirs), captures=str(tmp_path / "drive"))
+    written = sample.write_sample_captures(tmp_path / "drive", "drive", 0.1, seed=5)
+    paths = [str(path) for path in written if path.suffix != ".yaml"]
+    code = CODE.format(conf=SMALL, folder=str(theirs), captures=str(tmp_path / "drive"), paths=paths)
+    venv = wheels.install(release.build_wheel(tmp_path), tmp_path / "venv")
+    wheels.link(venv, wheels.locked("spark"))
+    wheels.copy_kernels(venv)
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [venv / "bin" / "python", "-c", code],
         cwd=theirs,
         env={**os.environ, "PYTHONPATH": str(theirs)},
         capture_output=True,
@@ -45,4 +55,5 @@ def test_executors_import_ours(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) > 100
+    read, decoded = map(int, done.stdout.split()[-2:])
+    assert read == decoded > 100

@@ -30,11 +30,11 @@ from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.announce import create_queue_source
 from pcaplake.worker.service.parts import ServiceParts
 from pcaplake.worker.service.service import Service, ServiceConfig
-from pcaplake.worker.testing.faults import Faults
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.memory_store import MemoryStore
-from pcaplake.worker.testing.queue import FakeClock, MemoryBucket, MemoryQueue
 from tests.parser import captures
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_store import MemoryStore
+from tests.worker.adapters.queue import FakeClock, MemoryBucket, MemoryQueue
 
 ROUTES = Routes.parse_routes([{"name": "all", "bucket": "*", "lake": "memory:///test"}])
 LAKE = ROUTES.lake_uris[0]

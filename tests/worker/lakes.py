@@ -31,11 +31,11 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta.actions import parse_json_lines
 from pcaplake.worker.lake.identity import LEDGER_FILE
 from pcaplake.worker.lake.store import durable
-from pcaplake.worker.testing.faults import crash_at_step
+from tests.worker.adapters.faults import crash_at_step
 
 # every process starts as a copy of one that has imported everything and run nothing
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pcaplake.worker.cli.app", "pcaplake.worker.testing.faults", "tests.worker.lakes"])
+PROCESSES.set_forkserver_preload(["pcaplake.worker.cli.ingest", "tests.worker.lakes"])
 NO_STEP = ""
 FILLER = "filler"
 SMALL_DISK = 16 << 20
@@ -127,11 +127,11 @@ def _ingest(names: list[str], given: dict[str, Any], log: str, kind: str, where:
             "freeze": lambda at: freeze_at(at, lake),
         }
         step = steps[kind](where) if kind else lambda name: None
-        changed = given.pop("replace_changed", False)
+        changes = command.ChangeOptions(
+            yes=True, replace_changed=given.pop("replace_changed", False), reread=given.pop("reread", False)
+        )
         try:
-            code = command.run_ingest(
-                Settings.load(**given), names, yes=True, replace_changed=changed, json=True, step=step
-            )
+            code = command.run_ingest(Settings.load(**given), names, changes, json=True, step=step)
         except Fatal as error:
             sys.stderr.write(f"{error}\n")
             code = cli.FATAL

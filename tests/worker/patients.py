@@ -27,10 +27,10 @@ from pcaplake.worker.lake.ledger import Ledger
 from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.faults import Faults
-from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.lock_table import MemoryLockTable, MemoryS3Store
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.commit.bench import SCHEMA, SCHEMAS, TABLES, Source, fill
 from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata, parse_add
 
@@ -137,7 +137,7 @@ class Ground:
             "now": self.time,
             **changes,
         }
-        return Case(store=self.store, schemas=SCHEMAS, patience=1.0, sleep=self.sleep, **given)
+        return Case(store=self.store, schemas=SCHEMAS, lease_wait=1.0, sleep=self.sleep, **given)
 
     async def examined(self, **changes: Any) -> list[Finding]:
         """What is found; nothing is changed by it, and each check says something unless it is not for this lake."""
@@ -403,10 +403,10 @@ DAMAGES = {
     "captures forgotten": Damage(
         lambda g: forget(g, 1),
         {error("memory")},
-        "1 stages that the ledger has lost, in 1 batches from 1 to 1",
+        "1 stage that the ledger has lost, in 1 batch from 1 to 1",
         "--repair",
     ),
-    "a live file gone": Damage(live_file, {error("files", "packets")}, "1 of its files are missing", "restore them"),
+    "a live file gone": Damage(live_file, {error("files", "packets")}, "1 live file is missing", "restore them"),
     "a constraint": Damage(
         lambda g: change(g, "packets", described(g, "packets", configuration={"delta.constraints.positive": "x > 0"})),
         {error("blocked", "packets")},

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from pcaplake.worker.command_options import expand_options
+from pcaplake.worker.command_options import expand_options, explain_usage_error, mark_examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,3 +32,31 @@ def test_two_options_of_one_name_are_refused() -> None:
 
     with pytest.raises(ValueError, match="width"):
         expand_options(clash)
+
+
+def test_examples_keep_their_lines() -> None:
+    def documented() -> None:
+        """First.
+
+        Two lines of
+        one paragraph.
+
+          an example
+
+          another
+        """
+
+    assert expand_options(documented).__doc__ == "First.\n\nTwo lines of\none paragraph.\n\n\b\n  an example\n  another"
+    assert mark_examples(None) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("Value error, 'x' is not a size", "'x' is not a size."),
+        ("No such command 'x'.", "No such command 'x'."),
+        ("No such command 'runn'. Did you mean 'run'?.", "No such command 'runn'. Did you mean 'run'?"),
+    ],
+)
+def test_a_usage_error_is_a_sentence(message: str, sentence: str) -> None:
+    assert explain_usage_error(message) == sentence

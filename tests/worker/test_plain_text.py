@@ -30,11 +30,11 @@ from pcaplake.worker.admin.dead_letters import DeadLetter
 from pcaplake.worker.admin.doctor.doctor import Report
 from pcaplake.worker.admin.doctor.findings import Finding
 from pcaplake.worker.admin.status import LakeStatus, Leader, QueueFacts, Status, TableStatus
-from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.cli import doctor, status
 from pcaplake.worker.cli import redrive as redrive_command
 from pcaplake.worker.cli.replay import make_uri_printer
-from pcaplake.worker.plain_text import shell_word, to_json, visible
+from pcaplake.worker.plain_text import counted, shell_word, to_json, visible
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.telemetry import logs
 from tests.worker import lakes
@@ -363,6 +363,8 @@ SHOWS = {  # who may write to stdout and stderr
     "worker/console.py",
     "worker/stderr.py",
     "worker/cli/app.py",  # typer's help
+    "worker/__main__.py",  # that this system is not supported, before anything else is imported
+    "spark_jobs/__main__.py",
     "worker/warm.py",
     "worker/config/service_settings.py",  # pages of the documentation, to a file
     "worker/telemetry/metrics.py",
@@ -421,3 +423,8 @@ def test_a_key_that_is_shown_can_be_pasted(key: str) -> None:
     shell = ["bash", "-c", f"printf %s {word}"]
     done = subprocess.run(shell, capture_output=True, check=True, env={**os.environ, "LC_ALL": "C.UTF-8"})
     assert done.stdout.decode() == key
+
+
+def test_a_count_agrees_with_its_noun() -> None:
+    assert [counted(number, "capture") for number in (0, 1, 1200)] == ["0 captures", "1 capture", "1,200 captures"]
+    assert [counted(number, "batch is", "batches are") for number in (1, 2)] == ["1 batch is", "2 batches are"]

@@ -14,9 +14,11 @@ from pcaplake.worker.admin.setup import policies
 from pcaplake.worker.admin.setup.policies import PROBE_ENTRIES, PROBE_ITEMS, Role, Scope
 from pcaplake.worker.admin.setup.queues import Arn
 from pcaplake.worker.config.s3_prefixes import Place
-from pcaplake.worker.lake.ledger.dynamodb_items import stage_object_path
+from pcaplake.worker.lake.delta.lock_table import TablePath
+from pcaplake.worker.lake.ledger.dynamodb_items import Scope as ItemScope
+from pcaplake.worker.lake.ledger.dynamodb_items import head_key, lake_key, lease_key, stage_object_path
 from pcaplake.worker.lake.records import manifest_path
-from tests.worker.iam import allows
+from tests.worker.iam import IF_ABSENT, IF_UNCHANGED, allows
 
 WORKER = Path(__file__).parents[2] / "worker"
 SIGNALS, REPLACE, CLOCK = "_pcaplake/spark/signals", "_pcaplake/spark/replace", "_spark/clock"  # of spark_jobs
@@ -31,6 +33,8 @@ SCOPE = Scope(
     lock_table="delta_log",
 )
 OURS: tuple[Role, ...] = ("worker", "committer", "operator")
+FILE, VERSION = "packets/date=2026-01-01/f.parquet", f"packets/_delta_log/{7:020d}.json"
+LOG = "packets/_delta_log"
 OBSTORE = {  # the requests of its functions, as IAM calls them
     "delete_async": "DeleteObject",
     "get_async": "GetObject",
@@ -56,6 +60,22 @@ def actions(service: str, roles: tuple[Role, ...] = OURS, scope: Scope = SCOPE) 
         for action in statement["Action"]
         if action.startswith(f"{service}:")
     }
+
+
+def of_table(name: str, roles: tuple[Role, ...]) -> set[str]:
+    """All that these roles may do with some items of a table."""
+    documents = policies.policies(SCOPE)
+    return {
+        action.removeprefix("dynamodb:")
+        for role in roles
+        for statement in documents[role]["Statement"]
+        if statement["Resource"] == [table_arn(name)]
+        for action in statement["Action"]
+    }
+
+
+def table_arn(name: str) -> str:
+    return f"arn:aws:dynamodb:eu-central-1:123456789012:table/{name}"
 
 
 def calls(folder: Path) -> Iterator[ast.Call]:
@@ -107,19 +127,19 @@ def test_the_ledger() -> None:
     made = operations(WORKER / "lake" / "ledger")
     assert "TransactWriteItems" in made
     made = made - {"TransactWriteItems"} | {f"{kind}Item" for kind in kinds}
-    assert {action for role in OURS for action in policies.LEDGER[role]} == made
+    assert of_table(SCOPE.ledger_table, OURS) == made
 
 
 def test_the_lock_table() -> None:
     made = operations(WORKER / "lake" / "delta")
     assert "PutItem" in made
-    assert {action for role in OURS for action in policies.LOCKS.get(role, ())} == made
+    assert of_table("delta_log", OURS) == made
 
 
 def test_the_lock_table_by_our_log_store_for_spark() -> None:
     made = {name for path in JAVA.rglob("*.java") for name in re.findall(r'\bcall\("(\w+)"', path.read_text())}
     assert {"PutItem", "UpdateItem"} <= made
-    assert set(policies.LOCKS["spark"]) == {*made, "DescribeTable"}  # asked by the session before it starts
+    assert of_table("delta_log", ("spark",)) == {*made, "DescribeTable"}  # asked by the session before it starts
 
 
 def test_s3() -> None:
@@ -150,7 +170,7 @@ def test_the_guide_says_what_setup_itself_needs() -> None:
         if (isinstance(node.func.value, ast.Name) and node.func.value.id == "client")
         or (isinstance(node.func.value, ast.Attribute) and node.func.value.attr in ("_client", "s3", "sqs", "sts"))
     }
-    guide = (WORKER.parent / "docs" / "setup.md").read_text()
+    guide = (WORKER.parent / "docs" / "permissions.md").read_text()
     said = {
         action.partition(":")[2]
         for line in re.findall(r"^(?:dynamodb|s3|sqs):.*$", guide, re.M)
@@ -168,10 +188,27 @@ def test_the_guide_says_what_setup_itself_needs() -> None:
             ["raw/drives/a b.pcap", "bench/x", "lakes/a/t/f.parquet"],
             ["raw/other", "lakes/ab/f"],
         ),
-        ("worker", "s3:PutObject", ["lakes/b/c/t/f.parquet"], ["raw/drives/a", "bench/x", "lakes/b/d"]),
+        (
+            "worker",
+            "s3:PutObject",
+            [f"lakes/b/c/{FILE}", "lakes/a/captures/vehicle_id=a/date=b/f.parquet", "lakes/a/_pcaplake/clock"],
+            ["raw/drives/a", "bench/x", "lakes/b/d", f"lakes/b/d/{FILE}"],
+        ),
         *(
-            (role, "s3:AbortMultipartUpload", ["lakes/b/c/t/f.parquet"], ["raw/drives/a", "lakes/b/d"])
+            (role, "s3:AbortMultipartUpload", [f"lakes/b/c/{FILE}"], ["raw/drives/a", f"lakes/b/d/{FILE}"])
             for role in ("worker", "committer", "spark")
+        ),
+        (
+            "committer",
+            "s3:PutObject",
+            [
+                f"lakes/a/{FILE}",
+                "lakes/a/_pcaplake/clock",
+                f"lakes/a/{LOG}/.tmp/{7:020d}.json.x",
+                f"lakes/a/{LOG}/{7:020d}.checkpoint.parquet",
+                f"lakes/a/{LOG}/_last_checkpoint",
+            ],
+            [f"lakes/a/{VERSION}", f"lakes/a/{manifest_path(7)}", f"lakes/a/{stage_object_path('s')}", "raw/drives/a"],
         ),
         ("worker", "s3:DeleteObject", [], ["lakes/a/t/f.parquet", "lakes/a/t/_delta_log/.tmp/x", "raw/drives/a"]),
         (
@@ -235,16 +272,94 @@ def test_resources_of_s3(role: Role, action: str, allowed: list[str], forbidden:
     assert [one for one in forbidden if allows(document, action, f"arn:aws:s3:::{one}")] == []
 
 
-JOBS: dict[str, tuple[tuple[Role, ...], dict[str, list[str]]]] = {  # docs/setup.md: roles, and what they write
+def test_a_stolen_worker_overwrites_no_record_and_no_version() -> None:
+    """With the worker's own condition it may create some of them, and no condition lets it replace one."""
+    worker = policies.policies(SCOPE)["worker"]
+    created = {VERSION, stage_object_path("s"), "_pcaplake/lake.json", "_pcaplake/doctor/0123"}
+    never = {
+        f"{LOG}/{7:020d}.checkpoint.parquet",
+        f"{LOG}/{7:020d}.checkpoint.0000000001.0000000002.parquet",
+        f"{LOG}/{7:020d}.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet",
+        f"{LOG}/{7:020d}.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json",
+        f"{LOG}/{7:020d}.checkpoint.date=2026-01-01.parquet",
+        f"{LOG}/_last_checkpoint",
+        f"{LOG}/.tmp/{7:020d}.json.x",
+        manifest_path(7),
+        *(f"{folder}/0.json" for folder in (policies.LOSSES, policies.OVERWRITES, policies.REPLACED)),
+    }
+    for path in created | never:
+        resource = f"arn:aws:s3:::lakes/b/c/{path}"
+        assert not allows(worker, "s3:PutObject", resource), path
+        assert allows(worker, "s3:PutObject", resource, headers={IF_ABSENT}) == (path in created), path
+        replaced = allows(worker, "s3:PutObject", resource, headers={IF_UNCHANGED})
+        assert replaced == path.startswith("_pcaplake/doctor/"), path
+
+
+def test_a_stolen_worker_deletes_nothing_and_leads_nothing() -> None:
+    document = policies.policies(SCOPE)["worker"]
+    granted = {action for statement in document["Statement"] for action in statement["Action"]}
+    assert {action for action in granted if "Delete" in action} == {"sqs:DeleteMessage"}
+    assert not granted & {"s3:PutObjectAcl", "s3:PutObjectRetention", "s3:DeleteObjectVersion", "dynamodb:Scan"}
+    ledger, locks = table_arn("pcaplake_ledger"), table_arn("delta_log")
+    scope = ItemScope(lake_id="lake", generation=0, shards=1)
+    for key in (scope.capture_key("c"), scope.stage_key("s"), scope.pending_key("s", 0), lake_key("lake")):
+        assert allows(document, "dynamodb:PutItem", ledger, key["pk"]), key
+    for key in (head_key("lake"), lease_key("lake"), scope.held_key("s")):
+        assert not allows(document, "dynamodb:PutItem", ledger, key["pk"]), key
+    for action in ("UpdateItem", "DeleteItem"):
+        assert not allows(document, f"dynamodb:{action}", ledger, scope.capture_key("c")["pk"])
+    entry = TablePath.for_table(SCOPE.lakes[1], "packets").uri
+    assert allows(document, "dynamodb:UpdateItem", locks, entry)
+    assert not allows(document, "dynamodb:PutItem", locks, entry)
+
+
+@pytest.mark.parametrize("role", ["worker", "committer", "spark"])
+def test_entries_of_other_lakes_are_only_read(role: Role) -> None:
+    document, locks = policies.policies(SCOPE)[role], table_arn("delta_log")
+    for path in ("s3a://lakes/ab/packets", "s3a://lakes/b/d/packets", "s3://lakes/a/packets", "s3a://lakes/a"):
+        assert not allows(document, "dynamodb:UpdateItem", locks, path), path
+        assert not allows(document, "dynamodb:PutItem", locks, path), path
+        assert allows(document, "dynamodb:Query", locks, path), "other spellings of a table are looked for"
+
+
+def test_a_committer_creates_records_and_replaces_only_lake_json() -> None:
+    committer = policies.policies(SCOPE)["committer"]
+    for path in (VERSION, manifest_path(7), "_pcaplake/lake.json", "_pcaplake/losses/s-packets.json"):
+        resource = f"arn:aws:s3:::lakes/b/c/{path}"
+        assert not allows(committer, "s3:PutObject", resource), path
+        assert allows(committer, "s3:PutObject", resource, headers={IF_ABSENT}), path
+        replaced = allows(committer, "s3:PutObject", resource, headers={IF_UNCHANGED})
+        assert replaced == (path == "_pcaplake/lake.json"), path
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [(None, "date"), (("vehicle_id", "date"), "vehicle_id"), (("bus", "date"), "date"), (("bus",), None), ((), None)],
+)
+def test_the_partition_column_of_all_tables(columns: tuple[str, ...] | None, found: str | None) -> None:
+    assert policies.find_common_partition_column(columns) == found
+    scope = Scope(**{name: getattr(SCOPE, name) for name in Scope.__slots__} | {"partition_column": found})
+    worker = policies.policies(scope)["worker"]
+    folder = f"{found}=x/" if found else ""
+    data, log = (
+        f"arn:aws:s3:::lakes/a/packets/{path}" for path in (f"{folder}{'0' * 32}-0.zstd.parquet", "_delta_log/")
+    )
+    assert allows(worker, "s3:PutObject", data)
+    assert not allows(worker, "s3:PutObject", f"{log}{7:020d}.checkpoint.parquet")
+    assert not allows(worker, "s3:PutObject", f"{log}{7:020d}.json")
+
+
+CREATED = {"s3:PutObject": frozenset({IF_ABSENT})}
+JOBS: dict[str, tuple[tuple[Role, ...], dict[str, list[str]]]] = {  # docs/permissions.md: roles, and what they write
     "signals": (
         ("spark",),
         {"s3:PutObject": [f"{SIGNALS}/0/state.json", "signals/f.parquet", "signals/_delta_log/.tmp/x"]},
     ),
     "vacuum": (("spark",), {"s3:PutObject": [CLOCK], "s3:DeleteObject": ["packets/f.parquet"]}),
-    "backfill": (("worker",), {"s3:PutObject": ["packets/f.parquet", stage_object_path("s"), "_pcaplake/clock"]}),
+    "backfill": (("worker",), {"s3:PutObject": [FILE, stage_object_path("s"), "_pcaplake/clock"]}),
     "backfill in a session for tables": (
         ("worker", "spark"),
-        {"s3:PutObject": ["packets/f.parquet", stage_object_path("s"), "_pcaplake/clock"]},
+        {"s3:PutObject": [FILE, stage_object_path("s"), "_pcaplake/clock"]},
     ),
     "backfill --commit": (
         ("worker", "committer"),
@@ -253,7 +368,7 @@ JOBS: dict[str, tuple[tuple[Role, ...], dict[str, list[str]]]] = {  # docs/setup
     "replace": (
         ("worker", "spark"),
         {
-            "s3:PutObject": [f"{REPLACE}/0123/packets/f.parquet", f"{SIGNALS}/0/state.json", "packets/f.parquet"],
+            "s3:PutObject": [f"{REPLACE}/0123/packets/f.parquet", f"{SIGNALS}/0/state.json", FILE],
             "s3:DeleteObject": [f"{REPLACE}/0123/packets/f.parquet"],
         },
     ),
@@ -269,11 +384,11 @@ def test_what_jobs_of_spark_write(roles: tuple[Role, ...], written: dict[str, li
         (action, path)
         for action, paths in written.items()
         for path in paths
-        if not allows(documents, action, f"arn:aws:s3:::lakes/b/c/{path}")
+        if not allows(documents, action, f"arn:aws:s3:::lakes/b/c/{path}", headers=CREATED.get(action, ()))
     ]
     assert denied == []
     if set(roles) & {"spark"}:
-        assert not allows(documents, "s3:PutObject", f"arn:aws:s3:::lakes/b/c/{manifest_path(0)}")
+        assert not allows(documents, "s3:PutObject", f"arn:aws:s3:::lakes/b/c/{manifest_path(0)}", headers={IF_ABSENT})
 
 
 def test_spark_writes_none_of_the_lakes_records() -> None:
@@ -284,11 +399,12 @@ def test_spark_writes_none_of_the_lakes_records() -> None:
     spark = policies.policies(SCOPE)["spark"]
     for path in ("_pcaplake/lake.json", *(f"{folder}/0123.json" for folder in folders)):
         for action in ("s3:PutObject", "s3:DeleteObject"):
-            assert not allows(spark, action, f"arn:aws:s3:::lakes/b/c/{path}"), (action, path)
+            resource = f"arn:aws:s3:::lakes/b/c/{path}"
+            assert not allows(spark, action, resource, headers={IF_ABSENT, IF_UNCHANGED}), (action, path)
 
 
 def test_the_guide_says_which_roles_jobs_have() -> None:
-    guide = (WORKER.parent / "docs" / "setup.md").read_text()
+    guide = (WORKER.parent / "docs" / "permissions.md").read_text()
     rows = {cells[0]: cells[1] for line in re.findall(r"^\| (`.*) \|$", guide, re.M) if (cells := line.split(" | "))}
     said = {job: set(re.findall(r"`(\w+)`", roles)) for names, roles in rows.items() for job in names.split(", ")}
     for job, (roles, _) in JOBS.items():
@@ -310,6 +426,8 @@ def test_the_doctor_reads_and_tries() -> None:
         assert allows(doctor, f"dynamodb:{action}", locks, f"{PROBE_ENTRIES}0123")
         assert not allows(doctor, f"dynamodb:{action}", locks, "s3a://lakes/a/packets")
     assert not allows(doctor, "dynamodb:DeleteItem", locks, f"{PROBE_ENTRIES}0123")
+    assert allows(doctor, "cloudwatch:GetMetricStatistics", "anything"), "the age of the oldest message, for `status`"
+    assert allows(doctor, "s3:PutObject", "arn:aws:s3:::lakes/a/_pcaplake/clock")
     assert not allows(doctor, "sqs:ReceiveMessage", str(QUEUE))
     assert not allows(doctor, "sqs:DeleteMessage", f"{QUEUE}-dead")
 
@@ -319,6 +437,8 @@ def test_nobody_deletes_captures_or_tables() -> None:
         for action in actions(service, (*OURS, "spark", "doctor")):
             assert not re.search(r"(Table|Queue|Bucket)$", action) or action in ("DescribeTable", "ListBucket"), action
     for document in policies.policies(SCOPE).values():
+        granted = {action for statement in document["Statement"] for action in statement["Action"]}
+        assert "s3:DeleteObjectVersion" not in granted, "a bucket with versions keeps what is overwritten or deleted"
         assert not any("*" in action for statement in document["Statement"] for action in statement["Action"])
         for action in ("s3:DeleteObject", "s3:PutObject"):
             assert not allows(document, action, "arn:aws:s3:::raw/drives/a.pcap")
@@ -356,19 +476,24 @@ def test_letters_that_iam_would_read_as_patterns() -> None:
     worker = policies.policies(odd)["worker"]
     assert allows(worker, "s3:GetObject", "arn:aws:s3:::raw/a${b*?/c")
     assert not allows(worker, "s3:GetObject", "arn:aws:s3:::raw/a${bxy/c")
-    assert allows(worker, "s3:PutObject", "arn:aws:s3:::lakes/$x/y")
+    assert allows(worker, "s3:PutObject", f"arn:aws:s3:::lakes/$x/{FILE}")
+    star = Scope(**{name: getattr(SCOPE, name) for name in Scope.__slots__} | {"lakes": ("s3://lakes/*",)})
+    worker = policies.policies(star)["worker"]
+    assert allows(worker, "dynamodb:UpdateItem", table_arn("delta_log"), "s3a://lakes/*/packets")
+    assert not allows(worker, "dynamodb:UpdateItem", table_arn("delta_log"), "s3a://lakes/a/packets")
 
 
 def test_china_and_long_policies() -> None:
-    china = Scope(
-        **{name: getattr(SCOPE, name) for name in Scope.__slots__}
-        | {
+    def streams(number: int) -> Scope:
+        changed = {
             "queue": Arn(partition="aws-cn", region="cn-north-1", account="123456789012", name="q"),
-            "lakes": tuple(f"s3://lakes/stream-{number}" for number in range(70)),
+            "lakes": tuple(f"s3://lakes/stream-{number}" for number in range(number)),
         }
-    )
-    documents = policies.policies(china)
+        return Scope(**{name: getattr(SCOPE, name) for name in Scope.__slots__} | changed)
+
+    documents = policies.policies(streams(70))
     assert "arn:aws:" not in json.dumps(documents)
-    assert policies.too_long(documents) == ["committer", "spark", "doctor"]
+    assert policies.too_long(documents) == ["worker", "committer", "spark", "doctor"]
+    assert policies.too_long(policies.policies(streams(6))) == [], "a vehicle programme has some lakes"
     assert policies.too_long(policies.policies(SCOPE)) == []
     assert allows(documents["worker"], "sqs:ReceiveMessage", "arn:aws-cn:sqs:cn-north-1:123456789012:q")

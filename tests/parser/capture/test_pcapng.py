@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pcaplake.parser import CaptureError, open_capture
+from pcaplake.parser import CaptureError, ReadOptions, SectionHeader, open_capture
 from tests.parser import frames
 from tests.parser.captures import T0, Section
 from tests.parser.compare import difference, read
@@ -90,6 +90,45 @@ def test_names_and_buses() -> None:
     rows, _ = read(data)
     assert [row["interface"] for row in rows["packets"]] == ["0", "can0", "2", "bus-é", "4", "2"]
     assert [row["bus"] for row in rows["can_frames"]] == [None, "powertrain", "body", "bus-é", None, "body"]
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_what_sections_and_interfaces_say_of_their_origin(order: str) -> None:
+    s = Section(order)
+    said = s.option(1, b"a drive") + s.option(2, b"logger 7\0") + s.option(1, b"\xffrain")
+    said += s.option(3, "Línux".encode()) + s.option(4, b"x" * 2000) + s.option(0, b"") + s.option(1, b"behind the end")
+    about = s.option(3, b"front left") + s.option(12, b"QNX") + s.option(15, b"card 3")
+    data = s.header(options=said) + s.interface(name="eth0", more=about) + s.header() + s.interface()
+    rows, summary = read(data)
+    assert rows == {}
+    assert summary.section_headers == (
+        SectionHeader(hardware="logger 7", os="Línux", application="x" * 1024, comments=("a drive", "\ufffdrain")),
+        SectionHeader(hardware=None, os=None, application=None, comments=()),
+    )
+    assert [(one.description, one.os, one.hardware) for one in summary.interfaces] == [
+        ("front left", "QNX", "card 3"),
+        (None, None, None),
+    ]
+
+
+def test_options_of_a_section_that_exceed_their_block_are_not_read() -> None:
+    _, summary = read(S.header(options=S.option(3, b"Linux") + struct.pack("<HH", 4, 400) + b"cut "))
+    assert summary.section_headers == (SectionHeader(hardware=None, os="Linux", application=None, comments=()),)
+
+
+def test_few_section_headers_are_kept() -> None:
+    comments = b"".join(S.option(1, b"%d" % n) for n in range(100))
+    _, summary = read(S.header(options=comments) * 100)
+    assert (summary.sections, len(summary.section_headers)) == (100, 64)
+    assert summary.section_headers[0].comments == tuple(str(n) for n in range(16))
+
+
+def test_interfaces_by_number() -> None:
+    """Names may repeat, also in other sections; numbers do not."""
+    part = S.header() + S.interface(name="eth0") * 2 + S.enhanced(b"", interface=1) + S.enhanced(b"", interface=7)
+    options = ReadOptions(number_interfaces=True)
+    with open_capture(io.BytesIO(part + part), "packets", options=options) as capture:
+        assert capture.read()["interface"].to_pylist() == ["1", None, "3", None]
 
 
 def test_a_section_header_alone() -> None:
@@ -338,7 +377,7 @@ def test_every_cut_of_a_small_file(order: str) -> None:
         if cut < 12:
             with pytest.raises(CaptureError) as error:
                 open_capture(io.BytesIO(data[:cut]))
-            assert error.value.reason == ("empty" if cut == 0 else "unknown_format" if cut < 4 else "truncated")
+            assert error.value.reason == ("empty" if cut == 0 else "truncated")
             continue
         rows, summary = read(data[:cut])
         complete = sum(end <= cut for end in (ends[3], ends[7], ends[8]))

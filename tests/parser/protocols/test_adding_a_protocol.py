@@ -67,4 +67,4 @@ def test_the_example_decodes_gptp(monkeypatch: pytest.MonkeyPatch) -> None:
         "port_number": 7,
         "flags": 0x0208,
     }
-    assert not decoder.faults
+    assert not decoder.faults.by_reason

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pcaplake.spark_jobs.backfill.executor import OutcomeCounts, Work, stage_captures
-from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef
 
 
 def staged(work: Work, refs: Sequence[ObjectRef], results: object) -> None:

@@ -35,7 +35,8 @@ from pcaplake.spark_jobs.backfill.executor import OutcomeCounts, Work, stage_cap
 from pcaplake.spark_jobs.backfill.inventory import ListedObject, read_inventory
 from pcaplake.spark_jobs.backfill.job import Options, prepare_work, run
 from pcaplake.spark_jobs.backfill.sources import list_capture_pages
-from pcaplake.worker.captures.source import LocalFile, ObjectRef, Sources, local_reference
+from pcaplake.worker.captures.reference import ObjectRef, local_reference
+from pcaplake.worker.captures.source import LocalFile, Sources
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal, Retryable
@@ -107,6 +108,8 @@ def test_each_capture_has_its_own_end(tmp_path: Path) -> None:
         done = stage_captures(work, refs)
     assert dict(done.ends) == {"staged": 1, "gone": 1, "ignored": 1, "quarantined": 2, "failed": 1}
     assert sorted(done.bad) == [f"file://{tmp_path}/empty", f"file://{tmp_path}/none"]
+    assert done.bad[f"file://{tmp_path}/empty"] == "not a capture (empty): the file has no bytes"
+    assert done.ignored == [f"file://{tmp_path}/none"]
     assert "not a regular file" in done.failed[f"file://{tmp_path}/folder"]
     committed(work)
     assert rows(tmp_path / "lake") == {"captures": 3, "packets": 20, "can_frames": 20, "quarantine": 2}
@@ -470,7 +473,7 @@ def test_the_fleet_and_a_backfill_given_the_same_captures(spark: Any, site: Any,
 
 @pytest.mark.slow
 def test_a_prefix_with_foreign_objects_committed_here(spark: Any, site: Any, tmp_path: Path) -> None:
-    """No fleet runs: the driver commits. What a list names is quarantined, what a prefix has besides is ignored."""
+    """No fleet runs: the driver commits. What is named like a capture or in a list is quarantined, the rest ignored."""
     with staging(site.aws, tmp_path, announces=False) as stage_:
         routes = tmp_path / "routes.yaml"
         routes.write_text(f'routes:\n  - {{bucket: "{stage_.raw}", key: "in/*", lake: "{stage_.uri}"}}\n')
@@ -485,13 +488,16 @@ def test_a_prefix_with_foreign_objects_committed_here(spark: Any, site: Any, tmp
             stage_.put(key, b"" if key.endswith("/") else b"no capture")
         names = Options(names=(f"s3://{stage_.raw}/",), commit=True)
         done = run(spark, None, names, settings=settings)
-        assert (done.captures, done.staged, done.ignored, done.nowhere, done.committed) == (7, 4, 2, 1, True)
+        assert (done.captures, done.staged, done.ignored, done.nowhere, done.committed) == (7, 5, 1, 1, True)
+        assert (done.quarantined, [*done.bad]) == (1, [f"s3://{stage_.raw}/in/bad.pcap"])
+        assert done.ignored_files == (f"s3://{stage_.raw}/in/readme.txt",)
         listed = tmp_path / "list"
-        listed.write_text(f"s3://{stage_.raw}/in/bad.pcap\ns3://{stage_.raw}/in/gone.pcap\n")
+        listed.write_text(f"s3://{stage_.raw}/in/readme.txt\ns3://{stage_.raw}/in/gone.pcap\n")
         again = run(spark, None, Options(lists=(str(listed),), commit=True), settings=settings)
-        assert (again.quarantined, again.gone, again.bad) == (1, 1, (f"s3://{stage_.raw}/in/bad.pcap",))
-        assert stage_.captures() == Counter({*stage_.uris(range(4)), f"s3://{stage_.raw}/in/bad.pcap"})
-        assert stage_.read("quarantine").num_rows == 1
+        assert (again.quarantined, again.gone, [*again.bad]) == (1, 1, [f"s3://{stage_.raw}/in/readme.txt"])
+        bad = {f"s3://{stage_.raw}/in/{name}" for name in ("bad.pcap", "readme.txt")}
+        assert stage_.captures() == Counter({*stage_.uris(range(4)), *bad})
+        assert stage_.read("quarantine").num_rows == 2
         assert stage_.read("can_frames").num_rows == 4 * FRAMES
 
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
+import shutil
 import signal
+import sys
 from dataclasses import dataclass
 from datetime import date
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import pytest
 import typer
 
 from pcaplake.spark_jobs import __main__ as jobs
 from pcaplake.spark_jobs.common import job, session
-from pcaplake.spark_jobs.signals.job import require_lake
+from pcaplake.spark_jobs.common.maintenance import TABLE_NAMES, require_lake
 from pcaplake.spark_jobs.vacuum.pending_stages import PendingStages
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.config.service_settings import FleetSettings
-from pcaplake.worker.errors import Fatal
+from pcaplake.worker.errors import Fatal, WrongChoice
+from pcaplake.worker.lake.store.store import Store
 from tests.spark_jobs.drives import fill
+
+pytestmark = pytest.mark.unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,7 @@ class Session:
     """Counts how often it was stopped."""
 
     stopped = 0
+    sparkContext = None
 
     def stop(self) -> None:
         self.stopped += 1
@@ -51,7 +59,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return made
 
     monkeypatch.setattr(session, "open_session", open_session)
-    monkeypatch.setattr(job, "_is_session_running", lambda: False)
+    monkeypatch.setattr(session, "is_session_running", lambda: False)  # other tests share one in this process
+    monkeypatch.setattr(session, "require_java_and_jars", lambda log_store: None)
+    monkeypatch.setattr(job, "require_lake", lambda store, tables: None)
     monkeypatch.delenv("PCAPLAKE_LAKE", raising=False)
     return given
 
@@ -114,7 +124,7 @@ def test_exit_codes(
 
 
 def test_a_session_that_ran_before_goes_on(opened: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "_is_session_running", lambda: True)
+    monkeypatch.setattr(session, "is_session_running", lambda: True)
     assert run("--lake", "x") == 0
     assert opened["session"].stopped == 0
 
@@ -133,16 +143,36 @@ def test_an_option_of_all_jobs_cannot_be_a_jobs_own() -> None:
         job.command(clash)
 
 
-@pytest.mark.parametrize("name", jobs.JOBS)
-def test_every_job_tells_what_it_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert jobs.main([name, "--help"]) == 0
-    assert "--lake" in capsys.readouterr().out
+def help_text(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The help of a job in a terminal of 80 columns; of all jobs where the name is empty."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    assert jobs.main([name, "--help"] if name else ["--help"]) == 0
+    return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize("name", ["", *jobs.JOBS])
+def test_help_has_examples_and_no_ragged_lines(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = help_text(name, capsys, monkeypatch)
+    assert "--lake" in shown
+    prose = re.split(r"\n(?:Arguments|Options):", shown)[0].strip("\n").split("\n\n")
+    examples = prose[prose.index("  Examples:") + 1].splitlines()
+    assert examples
+    assert all(line.startswith("    pcaplake-spark ") for line in examples)
+    for paragraph in prose:
+        lines = paragraph.splitlines()
+        for line, following in itertools.pairwise(lines):  # a line ends where the next word does not fit
+            assert line.startswith("   ") or len(f"{line} {following.split()[0]}") > 78, paragraph
 
 
 def test_without_a_job_it_tells_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert jobs.main([]) == job.USAGE
     shown = capsys.readouterr()
-    assert all(name in shown.out + shown.err for name in jobs.JOBS)
+    assert jobs.main(["--help"]) == 0
+    assert shown == capsys.readouterr(), "the same text, line by line"
+    assert all(f"\n  {name} " in shown.out for name in jobs.JOBS)
 
 
 @pytest.mark.parametrize("name", ["compact", "vacuum", "signals"])
@@ -168,8 +198,7 @@ def test_stores_are_opened_with_the_region_of_the_settings(
     if name == "vacuum":
         monkeypatch.setattr(module, "find_pending_stages", look)
     if name == "signals":
-        monkeypatch.setattr(module, "require_lake", lambda opened: None)
-        monkeypatch.setattr(module.Databases, "from_file", lambda path: None)
+        monkeypatch.setattr(module.Databases, "from_file", lambda path: module.Databases(networks={}, skipped={}))
         arguments += ["--databases", "buses.yaml"]
     app = jobs.build_command_line([name, "quality"])
     assert job.run(app, arguments) == 0
@@ -187,9 +216,87 @@ def test_a_region_is_for_s3_alone_and_not_twice(monkeypatch: pytest.MonkeyPatch)
     assert named.storage_options_for("s3://lake/drives") == {"AWS_REGION": "eu-west-1"}
 
 
-def test_signals_makes_no_tables_where_no_lake_is(tmp_path: Path) -> None:
-    one = job.OpenedLake(spark=cast(Any, None), lake=str(tmp_path / "typo"), settings=FleetSettings())
-    with pytest.raises(Fatal, match="is not a lake: it has no tables"):
-        require_lake(one)
-    fill(tmp_path / "typo", [])
-    require_lake(one)
+@pytest.mark.parametrize("package", ["pyspark", "delta", "pandas"])
+def test_a_missing_package_is_reported_before_java_and_jars(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path, [])
+    monkeypatch.setitem(sys.modules, package, None)  # as if it was not installed
+    monkeypatch.setenv("PCAPLAKE_SPARK_JARS", str(tmp_path / "none"))
+    assert jobs.main(["quality", "--lake", str(tmp_path)]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: Spark jobs need the extra `spark`: pip install 'pcaplake[spark]'"), line
+    assert package in line
+
+
+DBC = """VERSION ""
+BU_: A
+BO_ 291 Speed: 8 A
+ SG_ speed : 0|8@1+ (1,0) [0|255] "" A
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: a lake, a signal database and a file that is not one. Spark cannot start."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PCAPLAKE_LAKE", raising=False)
+    monkeypatch.setattr(session, "require_java_and_jars", lambda log_store: None)
+    monkeypatch.delattr(session, "open_session")
+    fill(tmp_path / "lake", [])
+    Path("car.dbc").write_text(DBC)
+    Path("text.txt").write_text("text")
+    Path("broken.dbc").write_text("BO_ x")
+    Path("broken.yaml").write_text("databases: [")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *((f"{name} --lake typo", "typo is not a lake") for name in ("compact", "vacuum", "quality")),
+        ("signals --lake typo --databases car.dbc", "typo is not a lake"),
+        ("replace x --lake typo", "typo is not a lake"),
+        *((f"{name} --lake foo://x/y", "no store for foo://") for name in ("compact", "vacuum", "quality")),
+        ("quality --lake gs://bucket/lake", "--lake: gs://bucket/lake: Spark jobs support"),
+        ("backfill lake --lake gs://bucket/lake", "--lake: gs://bucket/lake: Spark jobs support"),
+        ("compact --lake lake --table can_frame", "has no table can_frame; did you mean 'can_frames'?"),
+        ("vacuum --lake lake --table can_frame", "has no table can_frame; did you mean 'can_frames'?"),
+        ("signals --lake lake --databases no.dbc", "--databases: the signal database no.dbc does not exist"),
+        ("signals --lake lake --databases text.txt", "--databases: text.txt is not a signal database"),
+        ("signals --lake lake --databases broken.dbc", "--databases: cannot read the signal database broken.dbc"),
+        ("signals --lake lake --databases broken.yaml", "--databases: broken.yaml is not YAML"),
+        ("signals --lake lake --databases car.dbc --wide Sped", "no database has a message 'Sped'"),
+        ("signals --lake lake --databases car.dbc --size much", "'much' is not a size"),
+        ("quality --lake lake --since 2026-13-01", "'2026-13-01' is not a day; write for example 2026-09-21"),
+        ("quality --lake lake --since 2026-09-02 --until 2026-09-01", "--until: the last day is before the first"),
+        ("replace --lake lake", "nothing to replace"),
+        ("replace x --lake lake --databases no.dbc", "--databases: the signal database no.dbc does not exist"),
+        ("replace x --lake lake --databases car.dbc --leave-signals", "give one of the two"),
+        ("replace x --lake lake --wait-for-signals 5", "--wait-for-signals needs --databases"),
+        ("replace x --lake lake --profile p.yaml --without-profile", "give one of the two"),
+        ("backfill typo --lake lake", "typo does not exist"),
+        ("backfill --list typo --lake lake", "typo does not exist"),
+    ],
+)
+def test_a_mistake_is_one_line_before_spark_starts(
+    line: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert jobs.main(line.split()) == job.USAGE
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert said in shown.err
+
+
+def test_a_new_lake_has_no_tables_yet(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    with pytest.raises(WrongChoice, match="is not a lake"):
+        require_lake(Store.open(str(lake)))
+    fill(lake, [])
+    require_lake(Store.open(str(lake)), ["captures"])
+    for table in TABLE_NAMES:
+        shutil.rmtree(lake / table, ignore_errors=True)
+    require_lake(Store.open(str(lake)))  # lake.json is enough
+    (lake / "_pcaplake" / "lake.json").unlink()
+    with pytest.raises(WrongChoice, match="is not a lake"):
+        require_lake(Store.open(str(lake)))

@@ -295,7 +295,7 @@ def test_an_interrupt_says_what_was_done(spark: Any, lake: str, monkeypatch: pyt
     monkeypatch.setattr(compact, "_optimize_partition", optimize)
     with pytest.raises(KeyboardInterrupt):
         run(spark, lake, Options(tables=("can_frames",), min_files=2), say=told.append)
-    assert told[-1] == "1 partitions were compacted"
+    assert told[-1] == "compacted 1 partition"
     assert counted(lake, "can_frames") == {"2026-09-21": 2, "2026-09-22": 1}
 
 
@@ -321,12 +321,12 @@ def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_pat
         told = []
         for line in process.stderr:
             # once: Python writes a line again whose writing was interrupted, and a second SIGTERM ends it at once
-            if line.startswith("1/8 ") and line not in told:
+            if line.startswith("compact: 1/8 ") and line not in told:
                 process.send_signal(signal.SIGTERM)
             told.append(line)
         out = process.stdout.read() if process.stdout else ""
     assert process.returncode == 130, told
-    assert any("partitions were compacted" in line for line in told)
+    assert any("compacted " in line and "partition" in line for line in told)
     assert out == ""
     assert rows(lake, "can_frames") == before
     run(spark, lake, Options(tables=("can_frames",), min_files=2))

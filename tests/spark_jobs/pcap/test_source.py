@@ -27,7 +27,7 @@ from pcaplake.spark_jobs.pcap.source import PUSHDOWN, balance_partitions, decode
 from pcaplake.spark_jobs.pcap.stream import Offset, captures_of_batch, list_captures_so_far, take_within_limits
 from pcaplake.spark_jobs.pcap.types import table_spark_schema
 from pcaplake.worker import sample
-from pcaplake.worker.captures.source import ObjectRef
+from pcaplake.worker.captures.reference import ObjectRef
 from tests.oracles import captures as real
 from tests.parser import captures
 from tests.worker import lakes

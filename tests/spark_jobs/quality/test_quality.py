@@ -114,7 +114,7 @@ class TestWhatIsWrong:
         assert report.total_count("duplicates") == 21
 
     def test_faults(self, report: Report) -> None:
-        assert of(report, "faults") == [("can: short_header", 3, "in 1 captures"), ("can: overrun", 1, "in 1 captures")]
+        assert of(report, "faults") == [("can: short_header", 3, "in 1 capture"), ("can: overrun", 1, "in 1 capture")]
 
     def test_late(self, report: Report) -> None:
         counts = {kind: count for kind, count, detail in of(report, "late") if detail is None}
@@ -221,11 +221,11 @@ def test_a_lake_that_is_well_looked_at_by_the_command(
         (None, None, 120),
     ]
     assert [row["count"] for row in said["rows"] if row["kind"] == "within an hour"] == [3]
-    assert "Rows by table ..." in err
+    assert "quality: 1/9 Rows by table" in err
     assert "no rows are missing or duplicate" in err
     assert f"<h1>Quality of {lake}</h1>" in file.read_text(encoding="utf-8")
     assert job.run(app, ["quality", "--lake", lake, "--since", "yesterday"]) == job.USAGE
-    assert "'--since': Invalid isoformat string: 'yesterday'" in capsys.readouterr().err
+    assert "'--since': 'yesterday' is not a day" in capsys.readouterr().err
     assert job.run(app, ["quality", "--lake", lake, "--html", str(tmp_path / "no" / "x.html")]) == job.USAGE
 
 

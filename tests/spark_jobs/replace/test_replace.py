@@ -163,28 +163,32 @@ def test_rows_are_swapped_and_the_others_stay(place: Place, wanted: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "where",
+    "moments",
     [
-        pytest.param("before faults", marks=pytest.mark.torture),
-        "before lin_frames",
-        pytest.param("before captures", marks=pytest.mark.torture),
-        "after signals",
+        ("before lin_frames", "after signals"),
+        *(
+            pytest.param((where,), marks=pytest.mark.torture, id=where)
+            for where in ("before faults", "before lin_frames", "before captures", "after signals")
+        ),
     ],
+    ids=" and ".join,
 )
-def test_killed_between_two_tables(place: Place, wanted: Path, where: str) -> None:
+def test_killed_between_two_tables(place: Place, wanted: Path, moments: tuple[str, ...]) -> None:
     """And the signals follow, whether their stream had read the frames before or not."""
     names = place.drives.captures[:3]
-    if where != "before faults":
+    if moments != ("before faults",):
         place.decode()
     before = {name: place.table(name) for name in TABLES}
     follow = SignalReplacerConfig(databases=place.drives.databases)
 
-    def step(name: str) -> None:
-        if name == where:
-            raise RuntimeError("killed here")
+    for where in moments:
 
-    with pytest.raises(RuntimeError, match="killed here"):
-        place.replace(names, step=step, signals=follow)
+        def step(name: str, where: str = where) -> None:
+            if name == where:
+                raise RuntimeError(f"killed {where}")
+
+        with pytest.raises(RuntimeError, match=f"killed {where}"):
+            place.replace(names, step=step, signals=follow)
     report = place.replace(names, signals=follow)
     assert (report.replaced, report.done) == (3, 0)
     check(place, wanted, before, names)

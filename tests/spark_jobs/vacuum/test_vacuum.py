@@ -169,7 +169,7 @@ class TestWhatWaits:
             return {}
 
         monkeypatch.setattr(SqliteLedger, "get_stage_items", nothing)
-        with pytest.raises(Fatal, match="1 stages are on the work list but not in the ledger"):
+        with pytest.raises(Fatal, match="1 stage is on the work list but not in the ledger"):
             ask(lake)
 
 

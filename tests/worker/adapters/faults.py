@@ -1,4 +1,4 @@
-"""Injects faults at named points of the in-memory adapters, and kills a real process at a step. Only for tests.
+"""Injects faults at named points of the in-memory adapters, and kills a real process at a step.
 
 Every operation of an adapter goes through a `Faults`: a test can make it fail, lose its answer, or kill its process before
 or after it.
@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 from pcaplake.worker.errors import OutcomeUnknown, Retryable
 
 T = TypeVar("T")
-Kind = Literal["error", "lost", "dead before", "dead after"]
+Kind = Literal["nothing", "error", "lost", "dead before", "dead after"]
 
 
 class Killed(BaseException):
@@ -32,8 +32,8 @@ class Faults:
     def inject_fault(self, pattern: str, kind: Kind, times: int = 1) -> None:
         """Inject a fault at the next `times` points that match the shell pattern.
 
-        `error`: the operation fails and nothing happens. `lost`: it succeeds and the answer is lost. `dead before`, `dead
-        after`: the process is killed.
+        `nothing`: the operation runs without a fault. `error`: it fails and nothing happens. `lost`: it succeeds and the
+        answer is lost. `dead before`, `dead after`: the process is killed.
         """
         self.waiting += [(pattern, kind)] * times
 

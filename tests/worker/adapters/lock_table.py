@@ -1,4 +1,4 @@
-"""A lock table in memory that passes the suite of the `LockTable` port, and a store on S3 in memory. Only for tests.
+"""A lock table in memory that passes the suite of the `LockTable` port, and a store on S3 in memory.
 
 Every operation goes through `Faults`.
 """
@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pcaplake.worker.lake.delta.lock_table import Entry, TablePath, is_version_file_name
-
-from .faults import Faults
-from .memory_store import MemoryStore
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.memory_store import MemoryStore
 
 T = TypeVar("T")
 

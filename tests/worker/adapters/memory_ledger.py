@@ -17,8 +17,7 @@ from pcaplake.worker.lake.ledger import (
     captures_of_other_stages,
 )
 from pcaplake.worker.lake.records import Capture, Manifest, Stage
-
-from .faults import Faults
+from tests.worker.adapters.faults import Faults
 
 T = TypeVar("T")
 

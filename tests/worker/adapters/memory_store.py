@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store.store import Buffer, Listing, ObjectMeta, Store, Upload, checked_path
-
-from .faults import Faults
+from tests.worker.adapters.faults import Faults
 
 
 class MemoryStore(Store):

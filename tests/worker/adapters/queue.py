@@ -1,4 +1,4 @@
-"""A queue and a bucket in memory that pass the same test suites as SQS and S3. Only for tests.
+"""A queue and a bucket in memory that pass the same test suites as SQS and S3.
 
 Every operation is a named point for `Faults` (below). Time advances only when a test advances the `FakeClock`, which the
 queue and the code under test share.
@@ -22,8 +22,7 @@ from urllib.parse import quote_plus
 from pcaplake.worker.captures.objects import Changed, Content, Gone
 from pcaplake.worker.errors import OutcomeUnknown, Retryable
 from pcaplake.worker.service.queue import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery, Queue
-
-from .faults import Faults
+from tests.worker.adapters.faults import Faults
 
 
 class FakeClock:
@@ -47,6 +46,11 @@ class FakeClock:
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
+
+    @property
+    def has_waiters(self) -> bool:
+        """Does a task wait in `wait_for_change`?"""
+        return bool(self._waiting)
 
     async def wait_for_change(self) -> None:
         """Wait until the time advances or `wake_waiters` is called."""

@@ -142,7 +142,7 @@ async def test_whether_somebody_leads_is_seen_from_the_beat() -> None:
     ground.ledger.shared.lease = Lease(owner="leader", beat=5)
     ground.slept = 0.0
     assert (await look(ground)).leader.moves is False
-    assert ground.slept == pytest.approx(1.0), "the patience of the case"
+    assert ground.slept == pytest.approx(1.0), "the wait for the lease"
 
     def beat() -> None:
         ground.ledger.shared.lease = Lease(owner="leader", beat=6)

@@ -22,13 +22,14 @@ from pcaplake.worker.captures import range_reader as fetch
 from pcaplake.worker.captures.objects import Changed, Content, Gone, Refused, StoredObjects
 from pcaplake.worker.captures.objects_signed import SignedObjects
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig, RangeReader
-from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef, RemoteFile, Sources, capture_from_reference
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef, capture_from_reference
+from pcaplake.worker.captures.source import RemoteFile, Sources
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.store.object_store import ObjectStore
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.service import notification
-from pcaplake.worker.testing.faults import Faults
-from pcaplake.worker.testing.queue import MemoryBucket
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.queue import MemoryBucket
 
 DATA = bytes(n * 7 % 251 for n in range(10_000))
 

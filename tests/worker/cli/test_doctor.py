@@ -81,7 +81,7 @@ def test_a_ledger_that_is_lost_is_rebuilt(drive: Drive, lake: Path, capsys: Caps
     assert not list((lake / "_pcaplake").glob("ledger.sqlite")), "listing changes nothing"
     code, report = doctor(capsys, lake, "--repair", "--yes")
     restored = re.match(
-        r"(\d+) batches up to head (\d+) were restored; the next committer commits 0 batches", report["repaired"][0]
+        r"restored (\d+) batch(?:es)? up to head (\d+); the next committer commits 0 batches", report["repaired"][0]
     )
     assert restored, "every table has every batch"
     assert int(restored[1]) == int(restored[2]) + 1, "a slow machine may write the drive in more than one batch"
@@ -155,7 +155,7 @@ def test_orphans_are_listed_and_deleted(drive: Drive, lake: Path, capsys: Capsys
     code, report = doctor(capsys, lake, "--repair", "--yes")
     assert (code, sorted(report["repaired"])) == (
         0,
-        ["can_frames: 1 orphaned files deleted", "packets: 1 orphaned files deleted"],
+        ["can_frames: 1 orphaned file deleted", "packets: 1 orphaned file deleted"],
     )
     assert not orphan.exists()
     assert not other.exists()
@@ -220,7 +220,7 @@ def test_the_fleet_of_settings_may_be_lakes_of_this_machine(whole: Path, tmp_pat
     code, out, err = lakes.run(capsys, "doctor", "--config", tmp_path / "fleet.yaml", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["findings"][0] == {
-        "lake": None, "check": "settings", "level": "ok", "table": None, "what": "1 lakes", "do": "", "repair": None,
+        "lake": None, "check": "settings", "level": "ok", "table": None, "what": "1 lake", "do": "", "repair": None,
     }  # fmt: skip
 
 

@@ -172,7 +172,7 @@ async def test_a_lake_json_that_was_set_back_hides_no_stage() -> None:
     await raise_generation(ground.store)
     await ground.process()
     edit(ground, generation=0)
-    with pytest.raises(Fatal, match="generation 1 is in use: it was set back"):
+    with pytest.raises(Fatal, match="generation 1 is in use: it was restored"):
         await find_uncommitted_stages(ground.case())
 
 

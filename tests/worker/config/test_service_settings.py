@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -15,6 +17,7 @@ import yaml
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.config import service_settings as fleet_settings
+from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.s3_prefixes import find_watched_places, parse_place
 from pcaplake.worker.config.service_settings import (
     FleetSettings,
@@ -23,7 +26,7 @@ from pcaplake.worker.config.service_settings import (
     read_memory_limit,
     render_markdown,
 )
-from pcaplake.worker.config.settings import PREFIX, Settings, WrongSetting
+from pcaplake.worker.config.settings import Settings, WrongSetting
 from pcaplake.worker.meter import SILENT
 from pcaplake.worker.service import run as serve
 from tools.local.engines import LOOPBACK
@@ -170,7 +173,10 @@ def test_every_variable_of_the_project_is_known(monkeypatch: pytest.MonkeyPatch)
     assert describe_unknown_variables() is None
 
 
-MISSPELT = {"PCAPLAKE_QUEUEE": "did you mean 'PCAPLAKE_QUEUE'?", "PCAPLAKE_ZZZ": "docs/settings.md lists all settings"}
+MISSPELT = {
+    "PCAPLAKE_QUEUEE": "did you mean 'PCAPLAKE_QUEUE'?",
+    "PCAPLAKE_ZZZ": "`pcaplake docs settings` lists all settings",
+}
 
 
 def test_a_misspelt_variable_is_told_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,6 +206,22 @@ def test_the_service_logs_misspelt_variables(monkeypatch: pytest.MonkeyPatch) ->
     assert "did you mean 'PCAPLAKE_QUEUE'?" in line
     assert '"level": "warning"' in line
     assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_the_error_that_ends_the_service_is_logged_once_and_in_the_format(
+    format: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PCAPLAKE_LOG_FORMAT", format)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("PCAPLAKE_HTTP_PORT", str(taken.getsockname()[1]))
+        assert cli.run_command_line(["run"]) == cli.FATAL
+    (line,) = capsys.readouterr().err.splitlines()
+    if format == "json":
+        logged = json.loads(line)
+        assert logged["level"] == "critical"
+        line = logged["event"]
+    assert "ended by an error: cannot listen on" in line
 
 
 def test_a_region_of_the_store_goes_before_that_of_the_settings() -> None:
@@ -254,7 +276,7 @@ def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyP
         ("threads: none", "fleet.yaml: threads: must be a valid integer"),
         ("thread: 3", "fleet.yaml: thread: there is no such setting; did you mean 'threads'?"),
         ("laake: s3://b/l", "did you mean 'lake'?"),
-        ("zzz: 3", "docs/settings.md lists all settings"),
+        ("zzz: 3", "`pcaplake docs settings` lists all settings"),
         (
             "storage_option: {allow_http: true}",
             "fleet.yaml: storage_option: allow_http: must be a valid string; put it in",
@@ -334,7 +356,37 @@ def test_one_machine_needs_nothing_of_the_fleet() -> None:
     """The base install has neither boto3 nor aiohttp nor a metrics library."""
     blocked = ("aiobotocore", "boto3", "botocore", "aiohttp", "structlog", "prometheus_client", "opentelemetry")
     hidden = f"import sys\nfor name in {blocked!r}: sys.modules[name] = None"
-    code = f"{hidden}\nfrom pcaplake.worker.cli import app\napp.run_command_line(['--help'])"
+    each = "sys.exit(any(app.run_command_line([name, '--help']) for name in app.SUMMARIES))"
+    code = f"{hidden}\nfrom pcaplake.worker.cli import app\n{each}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
-    assert "ingest" in done.stdout
+    assert "--lake" in done.stdout
+
+
+def test_only_a_port_that_nobody_set_may_be_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes and Prometheus rely on a port that is set."""
+    assert list(FleetSettings.load().http_ports) == list(range(9464, 9474))
+    assert list(FleetSettings.load(http_port=9464).http_ports) == [9464]
+    monkeypatch.setenv("PCAPLAKE_HTTP_PORT", "0")
+    assert list(FleetSettings.load().http_ports) == [0]
+
+
+def test_all_wrong_settings_are_named_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("quue: captures\nthreads: 0\n")
+    monkeypatch.setenv("PCAPLAKE_MAX_BATCH_AGE", "soon")
+    with pytest.raises(WrongSetting) as caught:
+        FleetSettings.load(file, role="boss")
+    text = str(caught.value)
+    assert text.startswith("4 settings are wrong: ")
+    for said in (f"{file}: quue: there is no such", f"{file}: threads: ", "PCAPLAKE_MAX_BATCH_AGE: 'soon'", "--role: "):
+        assert said in text
+
+
+def test_a_fleet_needs_a_lake_and_a_queue() -> None:
+    with pytest.raises(WrongSetting, match=r"2 settings are wrong: no lake is set: .*; no queue is set: "):
+        FleetSettings.load().require_routes_and_queue_name()
+    with pytest.raises(WrongSetting, match=r"^no lake is set: "):
+        FleetSettings.load(queue="q").require_routes_and_queue_name()
+    with pytest.raises(WrongSetting, match=r"^no queue is set: "):
+        FleetSettings.load(lake="s3://b/l").require_routes_and_queue_name()

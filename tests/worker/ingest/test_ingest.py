@@ -65,32 +65,35 @@ def test_two_processes_on_overlapping_folders(
 
 @pytest.mark.slow
 def test_what_is_no_capture(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Named: quarantined. Found in a folder: ignored by its first bytes, also those inside a gzip."""
+    """Named, or found in a folder where its name or its first bytes are those of a capture: quarantined. Else ignored."""
     folder, lake, log = tmp_path / "mixed", tmp_path / "lake", tmp_path / "log"
     folder.mkdir()
     shutil.copy(drive.captures[0], folder / "good.txt")
     (folder / "packed.bin").write_bytes(gzip.compress(drive.captures[1].read_bytes()))
-    (folder / "notes.pcap").write_bytes(b"no capture at all")
+    (folder / "notes.pcap").write_bytes(b"no capture at all" * 1000)
     (folder / "notes.gz").write_bytes(gzip.compress(b"no capture either"))
+    (folder / "notes").write_bytes(b"no capture")
     (folder / "empty.pcap").touch()
+    (folder / "empty.bin").touch()
+    (folder / "three.pcapng").write_bytes(b"\n\r\r")
     (folder / "broken.gz").write_bytes(b"\x1f\x8b\x08 and then nothing of the kind")
     (folder / "nowhere").symlink_to(tmp_path / "missing")
     os.mkfifo(folder / "pipe")
     code, result = lakes.ingest([folder], lake, log, profile=str(drive.profile))
-    assert (code, result["captures"], result["ignored"], result["quarantined"]) == (0, 2, 6, 0)
-    code, result = lakes.ingest([folder / "notes.pcap", folder / "empty.pcap", folder], lake, log)
-    assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (1, 2, 2, 2)
-    assert result["rows"] == NO_ROWS | {"captures": 2, "quarantine": 2}
+    assert (code, result["captures"], result["ignored"], result["quarantined"]) == (1, 6, 5, 4)
+    assert result["rows"]["quarantine"] == 4
     bad = pl.read_delta(f"{lake}/quarantine").sort("uri")
-    assert bad["uri"].to_list() == [f"file://{folder}/empty.pcap", f"file://{folder}/notes.pcap"]
-    assert bad["stage"].to_list() == ["open", "open"]
-    assert bad["error"].to_list() == ["empty", "unknown_format"]
-    assert bad["raw"].to_list() == [b"", b"no capture at all"]
+    names = ["broken.gz", "empty.pcap", "notes.pcap", "three.pcapng"]
+    assert bad["uri"].to_list() == [f"file://{folder}/{name}" for name in names]
+    assert bad["stage"].to_list() == ["open"] * 4
+    assert bad["error"].to_list() == ["broken_compression", "empty", "unknown_format", "truncated"]
+    assert bad["raw"].to_list() == [(folder / name).read_bytes()[:4096] for name in names]
     outcomes = pl.read_delta(f"{lake}/captures").group_by("outcome").len().sort("outcome")
-    assert dict(outcomes.iter_rows()) == {"ok": 2, "quarantined": 2}
-    code, result = lakes.ingest([folder / "notes.pcap"], lake, log)
-    assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (1, 0, 1, 0)
-    assert f"quarantined (the table quarantine has the reason): file://{folder}/notes.pcap" in log.read_text()
+    assert dict(outcomes.iter_rows()) == {"ok": 2, "quarantined": 4}
+    code, result = lakes.ingest([folder / "notes.pcap", folder / "notes"], lake, log)
+    assert (code, result["captures"], result["already_ingested"], result["quarantined"]) == (1, 1, 1, 1)
+    readable = "captures are pcap or pcapng, optionally compressed with gzip, zstd or lz4"
+    assert f"/notes: not a capture (unknown_format): it starts with 6e6f2063; {readable}" in log.read_text()
 
 
 def test_a_folder_that_cannot_be_read_costs_nobody_else(
@@ -418,9 +421,53 @@ def test_names_files_globs_and_links(drive: Drive, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert found(tmp_path / "deep", tmp_path / "deep" / "er" / "d [1].pcap")[1] == ("d [1].pcap", True)
     assert found(f"file://{tmp_path}/a.pcap", tmp_path / "link.pcap") == [("a.pcap", True)]
-    for missing in (tmp_path / "z.pcap", tmp_path / "z*.pcap"):
+    for missing in (tmp_path / "z.pcap", tmp_path / "z*.pcap", tmp_path / "**" / "z.pcap"):
         with pytest.raises(NotThere, match=r"z\*?\.pcap (does not exist|matches nothing)"):
             found(missing)
+
+
+def test_links_to_folders_are_followed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by `**`. Two loops have more than 2**40 paths."""
+    drives, disk = tmp_path / "drives", tmp_path / "disk"
+    for name in ("drives/a", "drives/.hidden", "disk/b"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "one.pcap").touch()
+    for name, target in {
+        "a/up": drives,
+        "a/top": tmp_path,
+        "disk": disk,
+        "again": disk,
+        "self": drives / "self",
+    }.items():
+        (drives / name).symlink_to(target)
+
+    def found(name: object) -> list[str]:
+        refs = asyncio.run(find_captures([str(name)], Sources(), skipped=skipped.append))
+        return sorted(ref.uri.removeprefix(f"file://{tmp_path}/") for ref in refs)
+
+    skipped: list[str] = []
+    linked = ["disk/b/one.pcap", "drives/.hidden/one.pcap", "drives/a/one.pcap"]
+    assert found(drives) == linked
+    assert skipped == [f"file://{drives}/self"]
+    assert found(drives / "**" / "*.pcap") == [linked[0], linked[2]]
+    monkeypatch.chdir(drives)
+    assert found("**/*.pcap") == found("*/**/o*") == [linked[0], linked[2]]
+    assert found("**") == linked
+    assert set(skipped) == {f"file://{drives}/self"}
+    skipped.clear()
+    assert found("*") == linked
+    assert skipped == [f"file://{drives}/self"]
+
+
+def test_an_empty_object_is_found_if_it_is_named_like_a_capture() -> None:
+    store = Store.open("memory:///emptied")
+    assert isinstance(store, ObjectStore)
+    for name in ("in/a.pcap", "in/notes.txt"):
+        put(store._inner, name, b"")
+    skipped: list[str] = []
+    refs = asyncio.run(find_captures(["memory:///emptied/in"], Sources(), skipped=skipped.append))
+    assert [ref.uri for ref in refs] == ["memory:///emptied/in/a.pcap"]
+    assert skipped == ["memory:///emptied/in/notes.txt"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from pcaplake.parser import Profile
-from pcaplake.worker.captures.source import LocalFile, ObjectRef, Sources, local_reference
+from pcaplake.worker.captures.reference import ObjectRef, local_reference
+from pcaplake.worker.captures.source import LocalFile, Sources
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.ingest.local_run import Ingest
 from pcaplake.worker.ingest.pipeline import Reader
@@ -60,6 +61,22 @@ async def test_an_interrupt_does_not_hash_the_captures_that_wait(
     assert 0 < len(hashed) < 10
     assert work.tally.captures < 10
     assert DeltaTable(tmp_path / "lake" / "captures").to_pyarrow_table().num_rows == work.tally.captures
+
+
+async def test_rows_count_when_they_are_decoded_and_ignored_files_do_not(tmp_path: Path) -> None:
+    """One window takes all captures, so no row is staged before the last capture is decoded."""
+    refs = captures(tmp_path / "in", 3)
+    (tmp_path / "in" / "notes.txt").write_text("no capture")
+    refs.insert(0, local_reference(tmp_path / "in" / "notes.txt", explicit=False))
+    seen: list[tuple[int, int]] = []
+    work = Ingest(
+        Sources(), reader(lambda capture: seen.append((work.tally.unstaged_rows, work.tally.total))), threads=1
+    )
+    async with await Lake.open(tmp_path / "lake") as lake:
+        await work.run(lake, refs)
+    assert seen == [(0, 3), (10, 3), (20, 3)]
+    assert (work.tally.total, work.tally.unstaged_rows, work.tally.rows.total()) == (3, 0, 33)
+    assert work.tally.ignored == [refs[0].uri]
 
 
 async def test_captures_lost_with_a_window_share_the_next_one(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def test_folder_markers_are_ignored(drive: Drive, tmp_path: Path, capsys: pytest
         s3.objects = {"in/": b"", "in/x/": b"", "in/x/a.pcap": drive.captures[0].read_bytes(), "in/none.pcap": b""}
         given = ("--lake", tmp_path / "lake", "--json", *options(s3.options))
         for name, expected in (
-            ("s3://raw/in/", (0, 1, 0, 3)),
-            ("s3://raw/in", (0, 0, 1, 3)),
-            ("s3://raw/in/*", (1, 1, 1, 0)),
+            ("s3://raw/in/", (1, 2, 0, 2)),
+            ("s3://raw/in", (1, 0, 2, 2)),
+            ("s3://raw/in/*", (1, 0, 2, 0)),
         ):
             code, out, err = lakes.run(capsys, "ingest", name, *given)
             result = lakes.json.loads(out.splitlines()[-1])
@@ -93,7 +93,7 @@ def test_a_capture_that_grew_is_told_found_and_replaced(
     result = lakes.json.loads(out.splitlines()[-1])
     assert (code, result["captures"], result["changed"]) == (0, 1, 1)
     said = " ".join(err.split())
-    assert "1 captures changed since they were ingested: both contents are in the lake" in said
+    assert "1 capture changed since the last ingest: both contents are in the lake" in said
     assert f"changed: file://{grows}" in err
     assert lakes.by_polars(lake) == {name: before[name] + count for name, count in result["rows"].items()}
     ((uri, ids, equal),) = contents(lake)

@@ -152,7 +152,7 @@ def test_what_is_gone_for_good_can_be_given_up(
     code, out, _ = lakes.run(capsys, *doctor)
     said = " ".join(out.split())
     assert code == 1
-    assert "1 captures with" in said
+    assert "1 capture with" in said
     assert "--accept-loss returned-captures" in said
     accept = (*doctor, "--repair", "--accept-loss", "returned-captures")
     _, out, _ = lakes.run(capsys, *accept)

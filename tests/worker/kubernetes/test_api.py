@@ -40,7 +40,7 @@ async def test_who_asks_is_who_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [
-        (403, Forbidden, "docs/operator.md"),
+        (403, Forbidden, "pcaplake docs operator"),
         (401, Retryable, "401"),
         (429, Retryable, "429"),
         (503, Retryable, "503"),
@@ -216,7 +216,7 @@ def test_the_service_asks_for_the_package_only_when_told_to(monkeypatch: pytest.
 
 
 def test_which_pod_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pcaplake.worker.config.settings import read_pod_identity
+    from pcaplake.worker.config.environment import read_pod_identity
 
     monkeypatch.setenv("POD_NAME", "me")
     monkeypatch.delenv("POD_NAMESPACE", raising=False)

@@ -194,7 +194,7 @@ def test_without_the_right_to_leases_it_says_which_role(tmp_path: Path, verb: st
         if verb == "PUT":
             api.put("leases", "lease", {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}})
         api.at(f"{verb} leases", 403, times=100)
-        with pytest.raises(Fatal, match=r"ns/lease.*docs/operator\.md"):
+        with pytest.raises(Fatal, match=r"ns/lease.*pcaplake docs operator"):
             await Candidate(cluster, "a", lasting=1.5).task
 
     story(tmp_path, tell)

@@ -16,9 +16,9 @@ from pcaplake.worker.errors import Fatal, NotAllowed
 from pcaplake.worker.lake.identity import LAKE_JSON, Identity, open_identity
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.memory_store import MemoryStore
 from tests.worker import lakes
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.conftest import Drive
 from tests.worker.patients import Ground, error, unwell
 

@@ -25,8 +25,8 @@ from pcaplake.worker.lake.ledger.dynamodb_items import (
 )
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.lake.records import Capture, Manifest, Stage
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.generations import raise_generation
 from tests.worker.lake.ledger.ledger_suite import capture, manifest, stage
 

@@ -25,12 +25,13 @@ from pcaplake.worker.lake.identity import (
     open_identity,
     read_identity,
     refuse_lake_with_lock_table,
+    refuse_nested_lake,
     restore_generation,
 )
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.testing.faults import Faults
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.generations import raise_generation
 from tests.worker.lake.store.object_servers import CONDITIONS, CREATE, GENERATION, KINDS, MATCH, serving
 
@@ -164,11 +165,10 @@ async def test_no_lake_is_made_inside_another(tmp_path: Path) -> None:
     assert (await open_identity(inner, ledger("inner"))).lake_id == known.lake_id
     for name in ("can_frames", "packets/lake", "new"):
         with pytest.raises(WrongChoice, match=re.escape(f"{outer.uri} is a lake: name a place outside it")):
-            await open_identity(Store.open(tmp_path / "drives" / name), ledger())
-        assert not (tmp_path / "drives" / name / LAKE_JSON).exists()
-    await open_identity(Store.open(tmp_path / "drives2"), ledger())
+            await refuse_nested_lake(Store.open(tmp_path / "drives" / name))
+    await refuse_nested_lake(Store.open(tmp_path / "drives2"))
     await open_identity(Store.open("memory:///drives"), ledger())
-    await open_identity(Store.open("memory:///drives/new"), ledger())  # another store
+    await refuse_nested_lake(Store.open("memory:///drives/new"))  # another store
 
 
 def test_which_folders_a_lake_lies_in(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ async def test_a_lake_json_that_was_set_back_is_refused_by_all_who_read_it() -> 
     assert await seen.reload_generation() == 1
     store.objects[LAKE_JSON] = copy, replace(meta, last_modified=meta.last_modified + timedelta(days=1))
     for request in (early.reload_generation(), seen.reload_generation(), open_identity(store, book)):
-        with pytest.raises(Fatal, match="set back to an older copy"):
+        with pytest.raises(Fatal, match="restored to an older copy"):
             await request
     assert (await restore_generation(store, 1)).generation == 1
     assert (

@@ -18,15 +18,15 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from pcaplake.parser import Summary
+from pcaplake.parser import CaptureError, Summary
 from pcaplake.worker.captures.objects import Content
-from pcaplake.worker.captures.source import capture_from_reference
-from pcaplake.worker.ingest.pipeline import Reader, Stopped
+from pcaplake.worker.captures.reference import capture_from_reference
+from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.lake.delta.schema import to_delta_struct
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.service.notification import BadNotification, parse_notification
-from pcaplake.worker.testing.queue import MemoryBucket, MemoryQueue
+from tests.worker.adapters.queue import MemoryBucket, MemoryQueue
 from tests.worker.model.schedules import PROCESS
 from tests.worker.model.tables import SCHEMA
 
@@ -79,18 +79,17 @@ class LineReader(Reader):
     """Reads a line, and writes the rows of its tables."""
 
     def read(
-        self, file: BinaryIO, capture: Capture, window: Window, stopped: Callable[[], bool] = lambda: False
-    ) -> Summary | None:
+        self, file: BinaryIO, capture: Capture, window: Window, on_batch: Callable[[int], None] = lambda rows: None
+    ) -> Summary | CaptureError:
         window.begin(capture)
         line = file.read()
         assert len(line) == capture.size
-        if stopped():
-            raise Stopped
+        on_batch(0)
         for table in sorted(tables_of(line) & set(self.tables)):
             window.write(table, rows(capture.capture_id, table))
         bad = line.decode().startswith(BAD)
         window.end("quarantined" if bad else "ok")
-        return None if bad else SUMMARY
+        return CaptureError("unknown_format", "it is bad") if bad else SUMMARY
 
 
 class Captures:

@@ -17,7 +17,7 @@ from pcaplake.worker.lake.ledger import Ledger
 from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.model.captures import NUMBERS, SCHEMAS, rows
 from tests.worker.model.processes import KNOBS, identity
 from tests.worker.model.tables import JsonSink, Lakes, Tables
@@ -56,7 +56,7 @@ class Copy:
         """AssertionError where a row is in it twice."""
         world, store = self._world, self.store
         place = Table(ledgers={identity(store).lake_id: world.ledger})
-        await rebuild_lake_ledger(Case(store=store, place=place, patience=0.0), adopt=True)
+        await rebuild_lake_ledger(Case(store=store, place=place, lease_wait=0.0), adopt=True)
         ledger = place.ledgers[identity(store).lake_id]
         lake = Lake(
             LakeParts(

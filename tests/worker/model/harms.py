@@ -14,7 +14,7 @@ from typing import Any
 from pcaplake.worker.lake.delta.actions import parse_json_lines
 from pcaplake.worker.lake.delta.lock_table import TablePath
 from pcaplake.worker.lake.store.store import ObjectMeta
-from pcaplake.worker.testing.lock_table import MemoryLockTable
+from tests.worker.adapters.lock_table import MemoryLockTable
 from tests.worker.model.tables import Tables
 
 Objects = dict[str, tuple[bytes, ObjectMeta]]

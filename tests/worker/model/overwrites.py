@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pcaplake.worker.captures.source import capture_from_reference
+from pcaplake.worker.captures.reference import capture_from_reference
 from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.ledger import STAGED, CaptureItem, StageItem
 from pcaplake.worker.lake.records import Manifest, Stage

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from pcaplake.parser import Profile
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
-from pcaplake.worker.captures.source import ObjectRef, Sources, capture_from_reference
+from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
+from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.routes import Route, Routes
 from pcaplake.worker.errors import PcaplakeError, Retryable
 from pcaplake.worker.ingest.stager import CaptureStager, Request, Result
@@ -29,9 +30,9 @@ from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.announce import create_queue_source
 from pcaplake.worker.service.parts import ServiceParts
 from pcaplake.worker.service.service import Service, ServiceConfig
-from pcaplake.worker.testing.lock_table import MemoryLockTable
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.queue import FakeClock, MemoryBucket, MemoryQueue
+from tests.worker.adapters.lock_table import MemoryLockTable
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.queue import FakeClock, MemoryBucket, MemoryQueue
 from tests.worker.model.captures import LARGE, NUMBERS, ODD, RETYPED, SCHEMAS, LineReader, Promises
 from tests.worker.model.rollouts import NewerLakes, Release, newer_stage
 from tests.worker.model.schedules import PROCESS, Gates, Schedule

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from pcaplake.worker.errors import OutcomeUnknown, PcaplakeError, Retryable
-from pcaplake.worker.testing.faults import Faults
+from tests.worker.adapters.faults import Faults
 
 T = TypeVar("T")
 PROCESS: ContextVar[int] = ContextVar("process", default=0)  # 0: the world itself, which neither fails nor waits

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.parquet import ParquetFileSummary
 from pcaplake.worker.lake.store.store import ObjectMeta
-from pcaplake.worker.testing.faults import Faults
-from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.lock_table import MemoryLockTable, MemoryS3Store
 from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, parse_add
 from tests.worker.lake.delta.lock_tables import Java
 

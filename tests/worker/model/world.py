@@ -20,9 +20,9 @@ from pcaplake.worker.lake.identity import LAKE_JSON, Identity
 from pcaplake.worker.lake.ledger import COMMITTED, Lease
 from pcaplake.worker.lake.records import Manifest, manifest_path
 from pcaplake.worker.lake.store.store import ObjectMeta
-from pcaplake.worker.testing.lock_table import MemoryLockTable
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.queue import MemoryQueue
+from tests.worker.adapters.lock_table import MemoryLockTable
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.queue import MemoryQueue
 from tests.worker.model.captures import BAD, NAMES, NUMBERS, ODD, Captures, Promises, owed, upload
 from tests.worker.model.copies import Copy
 from tests.worker.model.harms import Harms
@@ -119,7 +119,7 @@ class World:
 
     def _excused(self, error: Exception) -> bool:
         """Whoever reads an older lake.json ends, and says so."""
-        return isinstance(error, Fatal) and self._was_set_back and "was set back to an older copy" in str(error)
+        return isinstance(error, Fatal) and self._was_set_back and "was restored to an older copy" in str(error)
 
     def _wrong(self, what: str) -> None:
         self.schedule.broken.append(AssertionError(what))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcaplake.worker.captures.source import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
 from pcaplake.worker.service.notification import (
     FOLDER,
     TEST_EVENT,

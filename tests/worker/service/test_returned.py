@@ -9,14 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pcaplake.worker.captures.source import (
-    LocalFile,
-    Sources,
-    capture_from_reference,
-    is_readable_again,
-    is_still_there,
-    local_reference,
-)
+from pcaplake.worker.captures.reference import capture_from_reference, local_reference
+from pcaplake.worker.captures.source import LocalFile, Sources, is_readable_again, is_still_there
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.records import Capture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from pcaplake.worker.captures.source import capture_from_reference
+from pcaplake.worker.captures.reference import capture_from_reference
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.ingest.decode_pool import MOST_WINDOWS, DecodePool, End, Job
 from pcaplake.worker.lake.adoption import adopt_ledger
@@ -25,7 +26,8 @@ from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.service.notification import parse_notification
 from pcaplake.worker.service.queue import Attributes, Delivery
 from pcaplake.worker.service.service import DELETE_ATTEMPTS, Service
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.queue import MemoryQueue
 from tests.worker.fleets import Fleet, can_capture, emptied
 from tests.worker.lake.generations import raise_generation
 
@@ -84,6 +86,36 @@ async def test_what_is_no_capture_is_quarantined_and_what_is_gone_is_forgotten()
     assert outcomes == {"s3://raw/text.txt": "quarantined", "s3://raw/good.pcap": "ok"}
     assert fleet.rows("quarantine").num_rows == 1
     assert service.tally == {"staged": 1, "quarantined": 1, "gone": 1}
+
+
+async def test_what_a_worker_did_is_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    fleet = Fleet()
+    fleet.upload("text.txt", b"this is no capture at all")
+    fleet.upload("gone.pcap", can_capture(5))
+    fleet.bucket.delete_object("gone.pcap")
+    for number in range(3):
+        fleet.upload(f"{number}.pcap", can_capture(5, number))
+    async with running(fleet) as (service, task):
+        await asyncio.wait_for(emptied(fleet, service, task), 30)
+    events = [vars(record) for record in caplog.records if record.levelno == logging.INFO]
+
+    def logged(text: str) -> list[dict[str, Any]]:
+        return [event for event in events if event["msg"] == text]
+
+    rows = fleet.rows("captures").num_rows + fleet.rows("quarantine").num_rows + 2 * fleet.rows("can_frames").num_rows
+    for text in ("captures staged", "batch committed"):
+        found = logged(text)
+        assert sum(event["captures"] for event in found) == 4
+        assert sum(event["rows"] for event in found) == rows  # a frame is also a row of `packets`
+        assert all(event["seconds"] >= 0 and event["lake"] == fleet.store.uri for event in found)
+    assert {uri for event in logged("captures staged") for uri in event["uris"].split(", ")} == set(fleet.captures())
+    (quarantined,), (gone,) = logged("capture quarantined"), logged("capture gone")
+    assert quarantined["uri"] == "s3://raw/text.txt"
+    assert quarantined["reason"].startswith("not a capture (unknown_format)")
+    assert gone["uri"] == "s3://raw/gone.pcap"
+    assert "does not exist" in gone["reason"]
+    assert [event["msg"] for event in events if "leader" in event["msg"]] == ["leadership won", "leadership released"]
 
 
 async def test_a_message_that_nobody_can_read_is_left_to_the_redrive_policy() -> None:
@@ -225,6 +257,73 @@ async def test_a_capture_that_breaks_takes_no_other_with_it(monkeypatch: pytest.
         assert not task.done()
     assert fleet.captures() == {f"s3://raw/{i}.pcap": 1 for i in range(8)}
     assert len(fleet.queue.dead) == 1
+
+
+class LingeringQueue(MemoryQueue):
+    """Goes on with a poll that its client has abandoned, as SQS may, and delivers to nobody."""
+
+    async def receive(self, limit: int, wait: float) -> list[Delivery]:
+        return await asyncio.shield(asyncio.create_task(super().receive(limit, wait)))
+
+
+async def test_a_message_that_is_given_back_does_not_go_to_a_poll_of_the_same_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pcaplake.worker.service.service.POLL_GRACE", 0.0)
+    fleet = Fleet()
+    fleet.queue = LingeringQueue(fleet.clock, visibility_timeout=1000.0)
+    begun = asyncio.Event()
+
+    async def hang(content: Any, start: int, end: int) -> AsyncIterator[Any]:
+        begun.set()
+        await asyncio.Event().wait()
+        yield b""
+
+    fleet.bucket.read_range = hang  # type: ignore[assignment, method-assign]
+    async with await fleet.lake(source=fleet.source()) as lake:
+        service = fleet.service(lake, drain_timeout=1000.0)
+        fleet.upload("a.pcap", can_capture(10))
+        task = asyncio.create_task(service.run())
+        await asyncio.wait_for(begun.wait(), 30)
+        service.stop()
+        for _ in range(20):
+            await asyncio.sleep(0.01)  # long enough to give it back too early
+        fleet.clock.advance_time(1.0)
+        await asyncio.wait_for(task, 30)
+    (delivery,) = await fleet.queue.receive(10, 0)
+    assert delivery.receive_count == 2
+
+
+async def test_an_idle_service_does_not_wait_for_its_polls() -> None:
+    """Time does not pass in the queue, so the polls never end."""
+    fleet = Fleet()
+    async with await fleet.lake(source=fleet.source()) as lake:
+        service = fleet.service(lake, drain_timeout=1000.0)
+        task = asyncio.create_task(service.run())
+        fleet.upload("a.pcap", can_capture(10))
+        await emptied(fleet, service, task)
+        service.stop()
+        await asyncio.wait_for(task, 30)
+    assert fleet.clock.now == 0
+    assert fleet.captures() == {"s3://raw/a.pcap": 1}
+
+
+async def test_what_a_poll_brings_while_the_service_stops_is_given_back() -> None:
+    fleet = Fleet(visibility_timeout=1000.0)
+    async with await fleet.lake(source=fleet.source()) as lake:
+        service = fleet.service(lake, drain_timeout=1000.0)
+        task = asyncio.create_task(service.run())
+        while not fleet.clock.has_waiters:
+            await asyncio.sleep(0)
+        service.stop()
+        fleet.upload("a.pcap", can_capture(10))
+        while not service.messages_in_flight:
+            await asyncio.sleep(0)
+        fleet.clock.advance_time(1.0)
+        await asyncio.wait_for(task, 30)
+    assert not fleet.captures()
+    (delivery,) = await fleet.queue.receive(10, 0)
+    assert delivery.receive_count == 2
 
 
 async def test_restarts_use_up_no_receipts() -> None:

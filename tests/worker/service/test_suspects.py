@@ -13,7 +13,7 @@ import pytest
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.service.suspects import FRESH, REMEMBERED, Suspects
-from pcaplake.worker.testing.queue import MemoryQueue
+from tests.worker.adapters.queue import MemoryQueue
 from tests.worker.fleets import Fleet, can_capture
 
 BAD = "bad.pcap"

@@ -31,11 +31,11 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.queue.heartbeat import Heartbeats
 from pcaplake.worker.service.queue.sqs import SqsQueue
-from pcaplake.worker.testing.faults import Faults, apply_fault
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.memory_store import MemoryStore
-from pcaplake.worker.testing.queue import FakeClock, MemoryBucket, MemoryQueue
 from tests.retries import hardly_wait
+from tests.worker.adapters.faults import Faults, apply_fault
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_store import MemoryStore
+from tests.worker.adapters.queue import FakeClock, MemoryBucket, MemoryQueue
 from tests.worker.lake.delta.deltas import add, txn
 from tests.worker.lake.delta.lock_table_scene import NOW, Scene, begun, started
 from tests.worker.telemetry.counts import Counts

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pcaplake.parser.engine.decoder import TOO_MANY_DATES
 from pcaplake.parser.engine.kernels.encoding import FAULTS
 from pcaplake.parser.engine.objects import TOO_MUCH_REPEATED
-from pcaplake.worker.config.settings import read_traces_endpoint
+from pcaplake.worker.config.environment import read_traces_endpoint
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.telemetry import log_context, logs
 from pcaplake.worker.telemetry.loop import INTERVAL, LoopDelay
@@ -389,7 +389,7 @@ def served(work: Callable[[Server, Callable[[str], Awaitable[tuple[int, str]]]],
     async def run() -> None:
         registry = CollectorRegistry()
         PrometheusMeter(registry, strict=True).count("stages")
-        async with Server(registry, port=0) as server, aiohttp.ClientSession() as session:
+        async with Server(registry, ports=[0]) as server, aiohttp.ClientSession() as session:
 
             async def get(path: str) -> tuple[int, str]:
                 url = aiohttp.client.URL.build(scheme="http", host=server.host, port=server.port, path=path)
@@ -451,11 +451,13 @@ def test_health_is_as_good_as_its_checks(path: str) -> None:
 
 def test_a_port_that_is_taken_is_said_at_once() -> None:
     async def run() -> None:
-        async with Server(CollectorRegistry(), port=0) as first:
-            second = Server(CollectorRegistry(), port=first.port)
+        async with Server(CollectorRegistry(), ports=[0]) as first:
+            second = Server(CollectorRegistry(), ports=[first.port])
             with pytest.raises(Fatal, match=rf"127\.0\.0\.1:{first.port}.*http_port"):
                 await second.start()
             await second.close()
+            async with Server(CollectorRegistry(), ports=[first.port, 0]) as third:
+                assert third.port not in (0, first.port)
 
     with nothing_left():
         asyncio.run(run())

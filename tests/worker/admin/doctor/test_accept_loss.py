@@ -62,11 +62,11 @@ def test_a_batch_goes_on_without_files_and_quarantine_says_so_once(
     options = ("--lake", lake, "--profile", drive.profile)
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
     assert code == 1
-    assert f"{rows} rows are missing" in out
+    assert f"missing, with {rows} rows" in out
     assert str(capture) in out
     assert "--repair --accept-loss packets" in out
     _, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets")
-    assert f"give up {rows} rows of packets in 1 files" in out
+    assert f"give up {rows} rows of packets in 1 file" in out
     assert not (lake / losses.FOLDER).exists(), "nothing is done without --yes"
     accept = ("doctor", "--lake", lake, "--repair", "--accept-loss", "packets", "--yes")
     if killed is not None:
@@ -88,7 +88,7 @@ def test_a_batch_goes_on_without_files_and_quarantine_says_so_once(
     assert code == 0, err
     ((uri, detail),) = quarantined(lake)
     assert uri.endswith(capture.name)
-    assert f"1 files of packets with {rows} rows were missing" in detail
+    assert f"1 missing file of packets with {rows} rows" in detail
     found = lakes.by_duckdb(lake)
     expected = tmp_path / "expected"
     assert lakes.run(capsys, "ingest", *drive.captures[:3], "--lake", expected, "--profile", drive.profile)[0] == 0
@@ -106,16 +106,16 @@ def test_a_dropped_table_goes_on_without_its_rows(drive: Drive, tmp_path: Path, 
     rows = lakes.by_duckdb(lake)["packets"]
     shutil.rmtree(lake / "packets")
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets")
-    assert f"the table was dropped, with the batches 0 ({rows:,} rows of 1 captures when they were committed)" in out
-    assert f"make packets writable again without {rows:,} rows of 1 captures, lost of the batches up to 0" in out
+    assert f"the table was dropped, with the batches 0 ({rows:,} rows of 1 capture when they were committed)" in out
+    assert f"make packets writable again without {rows:,} rows of 1 capture, lost of the batches up to 0" in out
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets", "--yes")
-    assert f"packets can be written again; {rows:,} rows of 1 captures of the batches up to 0 are given up" in out
+    assert f"packets can be written again; {rows:,} rows of 1 capture of the batches up to 0 are given up" in out
     lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets", "--yes")
     code, _, err = lakes.run(capsys, "ingest", drive.captures[1], *options)
     assert code == 0, err
     ((uri, detail),) = quarantined(lake)
     assert uri == f"file://{lake}/packets"
-    assert f"its missing rows are given up: {rows:,} rows of 1 captures" in detail
+    assert f"its missing rows are given up: {rows:,} rows of 1 capture" in detail
     assert lakes.by_duckdb(lake)["packets"] > 0
 
 

@@ -23,8 +23,8 @@ from pcaplake.worker.lake.commit.history import APP_ID
 from pcaplake.worker.lake.delta.actions import Metadata, Txn
 from pcaplake.worker.lake.delta.schema import to_delta_struct
 from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
-from pcaplake.worker.testing.lock_table import MemoryLockTable
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.lock_table import MemoryLockTable
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.commit.bench import SCHEMA, TABLES
 from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, metadata
 from tests.worker.patients import DAMAGES, DV, PROTOCOL, WHERE, Ground, added, drop, error, unwell, version, warning
@@ -126,7 +126,7 @@ async def test_stages_that_wait_for_long_by_the_clock_of_the_store() -> None:
     ground.days = 0.02
     (old,) = [one for one in await ground.examined() if one.level != "ok"]
     assert (old.level, old.check) == ("warning", "pending")
-    assert "1 stages have waited for more than 10 minutes, the oldest for 28 minutes" in old.what
+    assert "1 stage has waited for more than 10 minutes, the oldest for 28 minutes" in old.what
     ground.days = 1.5
     assert unwell(await ground.examined()) == {error("pending")}
     await ground.goes_on("a", "b", "c", "d")
@@ -166,7 +166,7 @@ async def test_files_that_a_batch_waits_for_are_gone() -> None:
     assert {(one.check, one.table) for one in found} == {("pending", "packets"), ("files", "captures")}
     (waits,) = [one for one in found if one.check == "pending"]
     assert waits.what.startswith("batch 3, stage ")
-    assert " is not committed yet, but 1 of its files with 2 rows are missing: packets/" in waits.what
+    assert " is not committed yet, but 1 file is missing, with 2 rows: packets/" in waits.what
 
 
 async def test_items_of_the_work_list_that_have_no_stage() -> None:

@@ -11,7 +11,7 @@ from pcaplake.worker.admin.doctor.doctor import apply_repairs, collect_repairs, 
 from pcaplake.worker.lake.commit.lease import Leadership
 from pcaplake.worker.lake.commit.overwrite import reserve_generation
 from pcaplake.worker.lake.identity import LAKE_JSON
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.lake.commit.bench import fill
 from tests.worker.lake.delta.deltas import add, metadata
 from tests.worker.lake.generations import raise_generation
@@ -71,7 +71,7 @@ async def test_what_the_ledger_forgot_is_learnt_from_the_manifests(head: bool) -
         ground.ledger.shared.head = ground.ledger.shared.marked = -1
     assert unwell(await ground.examined()) == {error("memory")} | (set() if head else {warning("transactions")})
     (done,) = await ground.mended()
-    assert done.startswith("3 batches up to head 2 were restored; the next committer commits 0 batches above")
+    assert done.startswith("restored 3 batches up to head 2; the next committer commits 0 batches above")
     assert unwell(await ground.examined()) == set()
     captures = ground.ledger.shared.captures
     assert {name for _, name in captures} == {"a", "b", "c"}
@@ -105,7 +105,7 @@ async def test_a_ledger_that_is_lost_is_made_anew_where_it_was() -> None:
     found = await ground.examined()
     assert error("ledger") in unwell(found)
     (done,) = await ground.mended()
-    assert "3 batches up to head 2 were restored; the next committer commits 0 batches above" in done
+    assert "restored 3 batches up to head 2; the next committer commits 0 batches above" in done
     assert json.loads(ground.store.objects[LAKE_JSON][0])["ledger_id"] == "new"
     ground.place = Place(ledger=ground.ledger)
     assert unwell(await ground.examined()) == set()
@@ -195,7 +195,7 @@ async def test_held_stages_are_told_and_released() -> None:
     assert stage.stage_id in held.what
     assert "column packet_no is string in the table and long in the rows" in held.what
     change(ground, "packets", {"metaData": before})
-    assert await ground.mended() == ["1 stages are pending again"]
+    assert await ground.mended() == ["1 stage is pending again"]
     assert unwell(await ground.examined()) == set()
     await ground.goes_on("a", "b", "c", "d")
 
@@ -269,11 +269,11 @@ async def test_orphans_are_deleted_after_seven_days_and_nothing_that_is_named_an
     assert {(one.level, one.table) for one in found} == {("warning", "packets"), ("warning", "captures")}
     assert {path for one in found for path in orphans if path in one.what} == set(orphans)
     assert sorted(one.what for one in collect_repairs(found)) == sorted(
-        f"delete 1 orphaned files of s3://bucket/lake: {path}" for path in orphans
+        f"delete 1 orphaned file of s3://bucket/lake: {path}" for path in orphans
     )
     before = set(ground.store.objects)
     done = await apply_repairs(collect_repairs(found))
-    assert sorted(done) == ["captures: 1 orphaned files deleted", "packets: 1 orphaned files deleted"]
+    assert sorted(done) == ["captures: 1 orphaned file deleted", "packets: 1 orphaned file deleted"]
     assert before - set(ground.store.objects) == set(orphans)
     assert "files" not in {one.check for one in await ground.examined() if one.level != "ok"}
 
@@ -304,7 +304,7 @@ async def test_an_orphan_that_was_made_anew_meanwhile_is_kept() -> None:
     wanted = collect_repairs(one for one in await ground.examined() if one.check == "files")
     ground.store.put_past_faults(orphans[0], b"new")
     assert sorted(await apply_repairs(wanted)) == [
-        "captures: 1 orphaned files deleted",
+        "captures: 1 orphaned file deleted",
         "packets: 0 orphaned files deleted, 1 kept",
     ]
     assert orphans[0] in ground.store.objects

@@ -14,10 +14,16 @@ from botocore.stub import Stubber
 
 from pcaplake.worker.admin.aws_clients import Clients
 from pcaplake.worker.admin.capture_status import CaptureStatusReader, LakeLedger
-from pcaplake.worker.admin.dead_letters import DeadLetter, RedriveTally, parse_dead_letter, redrive_dead_letters
+from pcaplake.worker.admin.dead_letters import (
+    DeadLetter,
+    RedriveTally,
+    Selection,
+    parse_dead_letter,
+    redrive_dead_letters,
+)
 from pcaplake.worker.admin.replay.announce import Announcer, Tally, go_through
 from pcaplake.worker.admin.replay.listing import Found, Page, pages
-from pcaplake.worker.captures.source import ObjectRef, capture_from_reference
+from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
 from pcaplake.worker.cli import redrive as command
 from pcaplake.worker.cli.replay import ObjectFilter, describe_tally, make_uri_printer, parse_age
 from pcaplake.worker.config.routes import Routes
@@ -29,10 +35,10 @@ from pcaplake.worker.lake.records import Manifest, Stage
 from pcaplake.worker.service.notification import build_s3_event, parse_notification
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.service.queue.heartbeat import Heartbeats
-from pcaplake.worker.testing.faults import Faults, Killed
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.memory_store import MemoryStore
-from pcaplake.worker.testing.queue import FakeClock, MemoryQueue
+from tests.worker.adapters.faults import Faults, Killed
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_store import MemoryStore
+from tests.worker.adapters.queue import FakeClock, MemoryQueue
 from tests.worker.lake.generations import raise_generation
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -217,12 +223,12 @@ def test_listing_that_fails(clients: Clients) -> None:
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------
-def test_what_is_chosen() -> None:
-    assert ObjectFilter()(found("a"))
-    assert ObjectFilter(globs=("a/*", "*.pcap"))(found("a/b/c.pcap"))
-    assert not ObjectFilter(globs=("a/*", "*.pcap"))(found("a/b/c.gz"))
-    assert [ObjectFilter(newer=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [True, False]
-    assert [ObjectFilter(older=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [False, True]
+def test_what_is_chosen_and_why_the_rest_is_not() -> None:
+    assert ObjectFilter()(found("a")) is None
+    assert ObjectFilter(globs=("a/*", "*.pcap"))(found("a/b/c.pcap")) is None
+    assert ObjectFilter(globs=("a/*", "*.pcap"))(found("a/b/c.gz")) == "no_match"
+    assert [ObjectFilter(newer=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == [None, "too_old"]
+    assert [ObjectFilter(older=100.0)(found("a", age=age)) for age in (99.0, 101.0)] == ["too_young", None]
 
 
 def test_ages_and_places_as_people_write_them() -> None:
@@ -302,7 +308,7 @@ async def test_only_what_no_lake_has_had_is_announced() -> None:
         paged(first, second),
         lakes.known,
         tally,
-        wanted=ObjectFilter(globs=("*[!z]",)),
+        why_not=ObjectFilter(globs=("*[!z]",)),
         announcer=Announcer(queue),
         absent=lambda one: told.append(one.uri),
     )
@@ -311,7 +317,7 @@ async def test_only_what_no_lake_has_had_is_announced() -> None:
     assert tally == Tally(
         listed=9,
         folders=1,
-        filtered=1,
+        filtered={"no_match": 1},
         archived=1,
         nowhere=1,
         absent=3,
@@ -321,7 +327,7 @@ async def test_only_what_no_lake_has_had_is_announced() -> None:
         last_key="x/1",
     )
     assert describe_tally(tally) == (
-        "9 objects: 3 announced, 1 staged, 1 in the lakes, 1 without a route, 1 filtered out, "
+        "9 objects: 3 announced, 1 staged, 1 in the lakes, 1 without a route, 1 not matching the pattern, "
         "1 archived (restore them first)"
     )
 
@@ -329,7 +335,7 @@ async def test_only_what_no_lake_has_had_is_announced() -> None:
 async def test_looking_sends_nothing() -> None:
     lakes, tally = await Lakes().made(), Tally()
     page = (found("a/1"), found("a/2"))
-    await go_through(paged(page), lakes.known, tally, wanted=ObjectFilter(), announcer=None)
+    await go_through(paged(page), lakes.known, tally, why_not=ObjectFilter(), announcer=None)
     assert (tally.absent, tally.announced, tally.last_key) == (2, 0, "a/2")
     assert describe_tally(tally) == "2 objects: 2 not in any lake"
     assert describe_tally(Tally()) == "0 objects"
@@ -354,12 +360,12 @@ async def test_stopped_anywhere_it_goes_on_behind_the_last_key_and_leaves_out_no
 
     with pytest.raises((Retryable, Killed)):
         await go_through(
-            counting(), lakes.known, tally, wanted=ObjectFilter(), announcer=Announcer(process, sleep=at_once)
+            counting(), lakes.known, tally, why_not=ObjectFilter(), announcer=Announcer(process, sleep=at_once)
         )
     assert tally.announced == 10 * passed
     assert tally.last_key == (every[10 * passed - 1].key if passed else "")
     rest = tuple(one for one in every if one.key > tally.last_key)
-    await go_through(paged(rest), lakes.known, tally, wanted=ObjectFilter(), announcer=Announcer(queue))
+    await go_through(paged(rest), lakes.known, tally, why_not=ObjectFilter(), announcer=Announcer(queue))
     there = await in_queue(queue)
     assert set(there) == {one.key for one in every}
     assert len(there) == 30 + 10 * {"lost": TRIES, "dead after": 1}.get(kind, 0)
@@ -377,7 +383,7 @@ async def test_a_blip_is_outlived() -> None:
     for point in ("ledger.captures", "queue.attributes", "queue.send"):
         faults.inject_fault(point, "error", 2)
     announcer = Announcer(queue, sleep=sleep)
-    await go_through(paged((found("a/1"),)), known, tally, wanted=ObjectFilter(), announcer=announcer, sleep=sleep)
+    await go_through(paged((found("a/1"),)), known, tally, why_not=ObjectFilter(), announcer=announcer, sleep=sleep)
     assert tally.announced == len(queue) == 1
     assert len(slept) == 6, "two pauses at each of the three points"
     assert all(0 < seconds <= 4 for seconds in slept)
@@ -396,7 +402,7 @@ async def test_within_a_page_too_it_is_known_how_far_it_came() -> None:
     announcer = Announcer(waves.queue, wave=10, settle=3.0, sleep=stop)
     every = tuple(found(f"a/{number:02}") for number in range(25))
     with pytest.raises(Killed):
-        await go_through(paged(every), lakes.known, tally, wanted=ObjectFilter(), announcer=announcer)
+        await go_through(paged(every), lakes.known, tally, why_not=ObjectFilter(), announcer=announcer)
     assert (tally.announced, tally.last_key) == (20, "a/19")
 
 
@@ -415,30 +421,32 @@ def test_a_line_is_a_letter(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         delivery=Delivery(message_id="m", receipt_handle="r", body="", receive_count=1, sent_at=0.0), uris=(ODD,)
     )
 
-    async def moved(settings: object, dead_letters: object, tally: RedriveTally, **how: Any) -> None:
+    async def moved(settings: object, dead_letters: object, tally: RedriveTally, selection: object, **how: Any) -> None:
         tally.found += 1
         how["show"](letter)
 
     monkeypatch.setattr(command, "_redrive_dead_letters", moved)
     command.redrive()
     shown = capsys.readouterr()
-    assert shown.out.startswith(f"{SHOWN}  (message m, received 1 times")
+    assert shown.out.startswith(f"{SHOWN}  (message m, received 1 time,")
     assert shown.out.count("\n") == 1
-    assert "1 dead letters found" in shown.err
+    assert "1 dead letter found" in shown.err
 
 
 @pytest.mark.parametrize("seen", [0, 2])
 def test_no_summary_of_a_redrive_that_never_began(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, seen: int
 ) -> None:
-    async def failed(settings: object, dead_letters: object, tally: RedriveTally, **how: Any) -> None:
+    async def failed(
+        settings: object, dead_letters: object, tally: RedriveTally, selection: object, **how: Any
+    ) -> None:
         tally.found = seen
         raise Fatal("there is no queue")
 
     monkeypatch.setattr(command, "_redrive_dead_letters", failed)
     with pytest.raises(Fatal):
         command.redrive()
-    assert ("dead letters found" in capsys.readouterr().err) == bool(seen)
+    assert ("dead letter" in capsys.readouterr().err) == bool(seen)
 
 
 # -- dead letters -----------------------------------------------------------------------------------------------------
@@ -455,7 +463,7 @@ class Letters:
     async def redrive(self, tally: RedriveTally | None = None, **how: Any) -> RedriveTally:
         tally = tally or RedriveTally()
         dead, queue = self.dead.as_process(self.faults), self.queue.as_process(self.faults)
-        task = asyncio.create_task(redrive_dead_letters(dead, queue, tally, show=self.shown.append, **how))
+        task = asyncio.create_task(redrive_dead_letters(dead, queue, tally, Selection(**how), show=self.shown.append))
         while not task.done():
             await asyncio.sleep(0)
             self.clock.advance_time(0.5)  # polls end
@@ -513,6 +521,39 @@ async def test_what_nobody_can_read_stays() -> None:
     assert await case.redrive(match="*") == RedriveTally(found=1)  # it is about no capture
 
 
+async def test_what_nobody_can_read_is_deleted_on_request_after_it_was_shown() -> None:
+    case = Letters("nonsense", *letters("a/1"))
+    tally = await case.redrive(drop_unreadable=True, dry_run=True)
+    assert tally == RedriveTally(found=2, matched=1, unreadable=1)
+    assert len(case.dead) == 2
+    tally = await case.redrive(match="s3://raw/b/*", drop_unreadable=True)
+    assert tally == RedriveTally(found=2, unreadable=1, dropped=1)
+    assert await case.left() == letters("a/1")
+    assert not len(case.queue)
+    assert case.shown[-1].delivery.body == "nonsense"
+
+
+def test_an_unreadable_letter_is_printed_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter = parse_dead_letter(
+        Delivery(message_id="m", receipt_handle="r", body="what\nis this?", receive_count=5, sent_at=0.0)
+    )
+
+    async def shown(settings: object, dead_letters: object, tally: RedriveTally, selection: object, **how: Any) -> None:
+        for _ in range(command.SHOWN + 1):
+            how["show"](letter)
+
+    monkeypatch.setattr(command, "_redrive_dead_letters", shown)
+    command.redrive(drop_unreadable=True)
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("deleted: the body is not JSON")
+    assert second == "  body: what\\nis this?"
+    command.redrive(drop_unreadable=True, json=True)
+    said = json.loads(capsys.readouterr().out)["letters"]
+    assert [one["body"] for one in said] == [letter.delivery.body] * (command.SHOWN + 1)
+
+
 async def test_a_message_about_several_captures() -> None:
     one, two = (json.loads(body)["Records"][0] for body in letters("a/1", "b/1"))
     body = json.dumps({"Records": [one, two]})
@@ -563,7 +604,7 @@ async def test_letters_stay_hidden_while_a_long_list_is_read() -> None:
     slow = Slow(case.clock, visibility_timeout=30)
     slow._messages = case.dead._messages
     tally = RedriveTally()
-    await redrive_dead_letters(slow, case.queue, tally, match="none", heartbeats=beats)
+    await redrive_dead_letters(slow, case.queue, tally, Selection(match="none"), heartbeats=beats)
     assert tally == RedriveTally(found=60)
     assert case.clock.now - started > 4 * 30
     assert max(one.received for one in case.dead._messages.values()) == 1

@@ -188,7 +188,7 @@ def test_an_overlap_is_refused_with_what_to_do(receiver: str, prefix: str, suffi
     there = {f"{kind}Configurations": [rule(receiver, prefix, suffix, events=events)]}
     with pytest.raises(Fatal) as met:
         merged("raw", there, QUEUE, ["a/b/"])
-    for word in ("the bucket raw", receiver, "'theirs'", "SNS topic", "EventBridge", "docs/setup.md"):
+    for word in ("the bucket raw", receiver, "'theirs'", "SNS topic", "EventBridge", "pcaplake docs setup"):
         assert word in str(met.value)
 
 
@@ -328,8 +328,8 @@ def test_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
     ("code", "status", "expected", "word"),
     [
         ("NoSuchBucket", 404, Fatal, "Create the bucket"),
-        ("AccessDenied", 403, NotAllowed, r"docs/setup\.md"),
-        ("AccessDeniedException", 400, NotAllowed, r"docs/setup\.md"),
+        ("AccessDenied", 403, NotAllowed, "pcaplake docs permissions"),
+        ("AccessDeniedException", 400, NotAllowed, "pcaplake docs permissions"),
         ("InvalidClientTokenId", 403, Fatal, "credentials"),
         ("com.amazonaws.sqs#UnrecognizedClientException", 400, Fatal, "credentials"),
         ("RequestThrottled", 403, Retryable, "again"),
@@ -471,11 +471,12 @@ def test_a_fifo_queue_is_refused(account: Clients) -> None:
 def test_dead_letters_that_are_elsewhere(account: Clients) -> None:
     policy = json.dumps({"deadLetterTargetArn": OTHER, "maxReceiveCount": 3})
     attributes = {"QueueArn": QUEUE, "VisibilityTimeout": "30", "RedrivePolicy": policy}
+    dead = {"QueueArn": OTHER}
     for named_by_hand, fails in ((None, False), ("other", False), ("third", True)):
         with Stubber(account.sqs) as stub:
-            for _ in range(2):
+            for answer in (attributes, attributes) if fails else (attributes, dead, attributes):
                 stub.add_response("get_queue_url", {"QueueUrl": "https://queue"})
-                stub.add_response("get_queue_attributes", {"Attributes": attributes})
+                stub.add_response("get_queue_attributes", {"Attributes": answer})
             steps = Steps()
             if fails:
                 with pytest.raises(Fatal, match=r"in other: .*--dead-letters"):
@@ -485,6 +486,33 @@ def test_dead_letters_that_are_elsewhere(account: Clients) -> None:
                 assert queue is not None
                 assert queue.dead_letters == Arn.parse(OTHER)
             assert steps.changes == 0
+
+
+@pytest.mark.parametrize(
+    ("attributes", "detail"),
+    [
+        ({}, "without a redrive allow policy: any queue of the account may use it"),
+        ({"RedriveAllowPolicy": json.dumps({"redrivePermission": "denyAll"})}, ""),
+        (None, ""),
+    ],
+    ids=["without", "with", "not allowed"],
+)
+def test_existing_dead_letters_keep_their_settings(
+    attributes: dict[str, str] | None, detail: str, account: Clients
+) -> None:
+    policy = json.dumps({"deadLetterTargetArn": OTHER, "maxReceiveCount": 3})
+    queue = {"QueueArn": QUEUE, "VisibilityTimeout": "30", "RedrivePolicy": policy}
+    with Stubber(account.sqs) as stub:
+        for answer in (queue, attributes, queue):
+            if answer is None:
+                stub.add_client_error("get_queue_url", "AccessDenied", "no", 403)
+                continue
+            stub.add_response("get_queue_url", {"QueueUrl": "https://queue"})
+            stub.add_response("get_queue_attributes", {"Attributes": {"QueueArn": OTHER, **answer}})
+        steps = Steps()
+        queues.ensure(account.sqs, "captures", steps)
+    assert {step.state for step in steps.done} == {"exists"}
+    assert next(step for step in steps.done if step.what == "dead letters").detail == detail
 
 
 def test_a_policy_that_does_not_hold_yet_is_waited_for(account: Clients) -> None:

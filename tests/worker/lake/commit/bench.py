@@ -23,9 +23,9 @@ from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Capture, Stage, manifest_path
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.faults import Faults
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_store import MemoryStore
 
 SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.int64())])
 

@@ -35,7 +35,7 @@ from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Capture, Manifest, Stage, manifest_path
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.model.harms import Harms
 from tests.worker.model.schedules import PROCESS, Gates, Schedule
 from tests.worker.model.tables import DAY, SCHEMA, JsonSink, Lakes, Tables

@@ -28,7 +28,7 @@ from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.delta.schema import to_delta_struct
 from pcaplake.worker.lake.records import Manifest, manifest_path
 from pcaplake.worker.lake.tables import SCHEMAS, create_tables
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.fleets import Fleet
 from tests.worker.lake.commit.bench import SCHEMA, Bench
 from tests.worker.lake.generations import raise_generation
@@ -344,7 +344,7 @@ async def ledger_lost(bench: Bench, by: str) -> Bench:
     other.ledger = MemoryLedger(other.faults)
     other.ledger.shared.identity = "new"
     if by == "doctor --repair --adopt":
-        await rebuild_of_doctor(Case(store=other.store, place=Place(ledger=other.ledger), patience=0.0), adopt=True)
+        await rebuild_of_doctor(Case(store=other.store, place=Place(ledger=other.ledger), lease_wait=0.0), adopt=True)
     else:
         await rebuild_from_manifests(other.store, other.ledger)
         await adopt_ledger(other.store, other.ledger)

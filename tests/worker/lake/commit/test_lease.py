@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import random
 from collections import Counter
 
 import pytest
 
 from pcaplake.worker.lake.commit.lease import LONGEST_LOOK, Leadership
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_ledger import MemoryLedger
 
 TIMEOUT = 10.0
 HOUR = 3600.0
@@ -125,3 +126,25 @@ async def test_the_lease_is_taken_when_the_beat_stops_and_not_before() -> None:
     await two.release_lease()
     assert await one.try_to_lead(on_taken)
     assert taken == [0.0, 5.0, 5.0]
+
+
+async def test_who_leads_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    now, ledger = 0.0, MemoryLedger()
+    first, second = (
+        Leadership(ledger, lake="memory:///x", owner=owner, timeout=TIMEOUT, clock=lambda: now) for owner in "ab"
+    )
+    assert await first.try_to_lead(nothing)
+    assert not await second.try_to_lead(nothing)
+    now = TIMEOUT
+    assert await second.try_to_lead(nothing)
+    await first._send_heartbeat()
+    await second.release_lease()
+    assert [(record.msg, record.lake, record.owner) for record in caplog.records] == [  # type: ignore[attr-defined]
+        ("leadership won", "memory:///x", "a"),
+        ("leadership won", "memory:///x", "b"),
+        ("leadership lost", "memory:///x", "a"),
+        ("leadership released", "memory:///x", "b"),
+    ]
+    assert caplog.records[1].previous == "a"  # type: ignore[attr-defined]
+    assert caplog.records[2].leader == "b"  # type: ignore[attr-defined]

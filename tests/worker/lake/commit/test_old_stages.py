@@ -71,7 +71,7 @@ async def test_a_stage_without_files_and_captures_is_held_and_says_what_is_lost(
     await bench.turn()
     assert bench.source.replayed == []
     (reason,) = (await bench.ledger.list_held_stages(0)).values()
-    assert reason.startswith("files of it are gone, and 1 captures with 3 rows cannot be read again: ")
+    assert reason.startswith("files of it are gone, and 1 capture with 3 rows cannot be read again: ")
     assert stage.captures[0].uri in reason
     assert bench.rows("packets") == Counter(b=2)
     bench.store.objects[path] = data  # somebody puts it back
@@ -111,7 +111,7 @@ async def test_a_displaced_stage_is_held_when_what_only_it_has_cannot_be_read_ag
     bench.source.there = False
     await bench.turn()
     (reason,) = (await bench.ledger.list_held_stages(0)).values()
-    assert "a capture of it is in a batch, and 1 captures" in reason
+    assert "a capture of it is in a batch, and 1 capture" in reason
     bench.ledger.shared.captures[0, "b"] = replace(mine, stage_id="another")
     await bench.ledger.release_held_stages(0)
     await bench.turn()

@@ -13,10 +13,11 @@ import pytest
 
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.commit.overwrite import begin_generation, overwrite_record_path
+from pcaplake.worker.lake.commit.source import NullSource
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta import AddFile
 from pcaplake.worker.lake.identity import LAKE_JSON, LEDGER_FILE
-from pcaplake.worker.lake.lake import Lake, NullSource
+from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
 from tests.worker.lake.commit.bench import counts, filled, generation, ingest, opening, options, real_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
 from pcaplake.worker.lake.delta.actions import decode_path, parse_json_lines
 from pcaplake.worker.lake.delta.schema import to_arrow_schema, to_delta_struct
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.faults import Faults, Killed, Kind
+from tests.worker.adapters.memory_store import MemoryStore
 
 APP = "app"
 SCHEMA = pa.schema([("n", pa.int64()), ("date", pa.string())])
@@ -106,6 +107,27 @@ async def evolving(log: LogStore) -> object:
 
 async def overwriting(log: LogStore) -> object:
     return await log.commit("t", [add("a")], txn=txn(1), overwrite=True)
+
+
+async def act_with_fault(
+    log: LogStore,
+    act: Callable[[LogStore], Awaitable[object]],
+    faults: Faults,
+    requests: list[str],
+    kind: Kind,
+    times: int,
+) -> bool:
+    """Act with a fault at the last of these requests, which are the first that the act makes -> whether the fault killed it."""
+    *before, last = requests
+    faults.inject_fault(last, "nothing", before.count(last))  # the same request may come more than once
+    faults.inject_fault(last, kind, times)
+    killed = False
+    try:
+        await act(log)
+    except Killed:
+        killed = True
+    assert killed == kind.startswith("dead")
+    return killed
 
 
 def added(log: list[bytes]) -> Counter[str]:

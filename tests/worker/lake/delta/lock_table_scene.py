@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 from pcaplake.worker.lake.delta import LogStore
 from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.faults import Faults
-from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.lock_table import MemoryLockTable, MemoryS3Store
 from tests.worker.lake.delta.deltas import APP, SCHEMA, add, added, txn, versions
 from tests.worker.lake.delta.lock_tables import Java
 
 T = TypeVar("T")
 NOW, LOG = 1.8e9, "t/_delta_log/"
+WEEK = 7 * 86_400 + 1.0  # seconds, in which a log expires
 URI = "s3a://bucket/lake/t"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from pcaplake.worker.lake.delta.lock_table import Entry, LockTable, TablePath
-from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
+from tests.worker.adapters.lock_table import MemoryLockTable, MemoryS3Store
 
 JAVA = {
     "tablePath": "s3a://bucket/lake/t",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import time
+import uuid
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,11 +21,17 @@ from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.delta import LogStore, TableBlocked, Txn
 from pcaplake.worker.lake.delta import checkpoint as checkpoint_module
 from pcaplake.worker.lake.delta.checkpoint import _log_retention as retention
-from pcaplake.worker.lake.delta.log_state import Checkpoint, read_last_checkpoint_hint, read_log_state
+from pcaplake.worker.lake.delta.log_state import (
+    Checkpoint,
+    json_versions,
+    newest_complete_checkpoint,
+    read_last_checkpoint_hint,
+    read_log_state,
+)
 from pcaplake.worker.lake.store import durable
 from pcaplake.worker.lake.store.local_store import LocalStore
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.delta.deltas import (
     SCHEMA,
     add,
@@ -172,6 +180,29 @@ async def test_last_checkpoint_is_only_a_hint(tmp_path: Path, hint: str | bytes)
     assert (await fresh.commit("t", [add("a")], txn=txn(3))).version == 4
     assert not (await fresh.commit("t", [add("b")], txn=txn(4))).already
     del store
+
+
+async def test_files_in_subfolders_of_the_log_are_none_of_it(tmp_path: Path) -> None:
+    """Roles that must not write the log may write below `*/date=*`."""
+    store, log = await filled(tmp_path, 3)
+    assert await log.checkpoint("t") == 3
+    await log.commit("t", [write(tmp_path / "t", "x", [9])], txn=txn(3))
+    folder = tmp_path / "t/_delta_log"
+    (folder / "date=1").mkdir()
+    for name in (f"{9:020d}.json", f"{9:020d}.checkpoint.parquet", f"{9:020d}.checkpoint.{uuid.UUID(int=0)}.parquet"):
+        shutil.copy(folder / f"{3:020d}.checkpoint.parquet", folder / "date=1" / name)
+    listing = await store.list("t/_delta_log")
+    assert len([meta for meta in listing if "date=1" in meta.path]) == 3
+    assert list(json_versions(listing)) == [0, 1, 2, 3, 4]
+    newest = newest_complete_checkpoint("t", listing)
+    assert newest is not None
+    assert newest.version == 3
+    assert await LogStore(Store.open(tmp_path)).read_version("t") == 4
+    age(tmp_path, 4, 100)
+    for path in (folder / "date=1").iterdir():
+        os.utime(path, (0, 0))
+    assert await log.clean("t") == 3
+    assert len(list((folder / "date=1").iterdir())) == 3
 
 
 def test_a_damaged_checkpoint_is_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pcaplake.worker.lake.delta import LogStore, SchemaConflict, TableBlocked, Txn
 from pcaplake.worker.lake.delta.actions import parse_json_lines
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.delta.deltas import (
     SCHEMA,
     add,

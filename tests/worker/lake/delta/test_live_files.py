@@ -19,7 +19,7 @@ from pcaplake.worker.lake.delta.live_files import LiveFiles, read_live_files
 from pcaplake.worker.lake.delta.log_state import Checkpoint, read_log_state, version_file_path
 from pcaplake.worker.lake.store.local_store import LocalStore
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.delta.deltas import SCHEMA, add, checkpoint, checkpoint_bytes, foreign, txn, write
 
 DATES = st.sampled_from(["2026-11-21", "2026-11-22", "a b%c-ä"])

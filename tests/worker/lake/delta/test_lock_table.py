@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -14,9 +13,20 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta import LogStore, TableBlocked, TablePath
 from pcaplake.worker.lake.delta.lock_table import Entry, LockTable
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.faults import Faults, Killed, Kind
-from pcaplake.worker.testing.lock_table import MemoryLockTable, MemoryS3Store
-from tests.worker.lake.delta.deltas import APP, SCHEMA, add, evolving, once, overwriting, txn, versions, without_txn
+from tests.worker.adapters.faults import Faults, Killed, Kind
+from tests.worker.adapters.lock_table import MemoryLockTable, MemoryS3Store
+from tests.worker.lake.delta.deltas import (
+    APP,
+    SCHEMA,
+    act_with_fault,
+    add,
+    evolving,
+    once,
+    overwriting,
+    txn,
+    versions,
+    without_txn,
+)
 from tests.worker.lake.delta.lock_table_scene import LOG, NOW, URI, Scene, started, whole
 from tests.worker.lake.delta.lock_tables import JAVA, RULES
 
@@ -209,17 +219,8 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
         log = scene.log(faults)
         if not cold:
             await log.read_version("t")
-        skipped = Counter(seen[: number + 1])[seen[number]] - 1
-        for _ in range(skipped):  # the same request may come more than once: only this one fails
-            faults.inject_fault(seen[number], "nothing")  # type: ignore[arg-type]
-        faults.inject_fault(seen[number], kind, times)
-        dead = kind.startswith("dead")
-        if dead:
-            with pytest.raises(Killed):
-                await act(log)
-        else:
-            await act(log)
-            assert scene.names()[add("a").path] == 1
+        dead = await act_with_fault(log, act, faults, seen[: number + 1], kind, times)
+        assert dead or scene.names()[add("a").path] == 1
         again = scene.log()
         if act is not without_txn:
             await act(again)
@@ -236,8 +237,7 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
 def test_a_fault_while_a_table_is_made(kind: Kind) -> None:
     async def run(number: int) -> bool:
         scene, faults = Scene(), Faults()
-        for _ in range(number):
-            faults.inject_fault("*", "nothing")  # type: ignore[arg-type]
+        faults.inject_fault("*", "nothing", number)
         faults.inject_fault("*", kind)
         try:
             made = await scene.log(faults).create("t", SCHEMA, partition_columns=["date"])

@@ -11,8 +11,8 @@ from pcaplake.worker.lake.delta import LogStore, TablePath
 from pcaplake.worker.lake.delta.lock_table import Entry
 from pcaplake.worker.lake.delta.preflight import check_lock_table
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.faults import Faults
-from pcaplake.worker.testing.lock_table import MemoryLockTable
+from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.lock_table import MemoryLockTable
 from tests.worker.lake.delta.deltas import APP, add, checkpoint, checkpoint_bytes, foreign, metadata, txn
 from tests.worker.lake.delta.lock_table_scene import LOG, NOW, URI, Scene, begun, started
 from tests.worker.lake.delta.lock_tables import JAVA

@@ -10,7 +10,7 @@ import pytest
 
 from pcaplake.worker.lake.delta import TableBlocked, Txn
 from pcaplake.worker.lake.delta.lock_table import Entry
-from pcaplake.worker.testing.faults import Faults, Killed
+from tests.worker.adapters.faults import Faults, Killed
 from tests.worker.lake.delta.deltas import (
     APP,
     SCHEMA,

@@ -19,11 +19,12 @@ from pcaplake.worker.lake.delta import LogStore, SchemaConflict, Txn
 from pcaplake.worker.lake.delta.actions import parse_json_lines
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.faults import Faults, Killed, Kind
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.faults import Faults, Kind
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.delta.deltas import (
     APP,
     SCHEMA,
+    act_with_fault,
     add,
     added,
     checkpoint,
@@ -178,16 +179,7 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
     async def run(number: int) -> None:
         faults = Faults()
         store, log = await started(faults)
-        skipped = Counter(seen[: number + 1])[seen[number]] - 1
-        for _ in range(skipped):  # the same request may come more than once: only this one fails
-            faults.inject_fault(seen[number], "nothing")  # type: ignore[arg-type]
-        faults.inject_fault(seen[number], kind, times)
-        dead = kind.startswith("dead")
-        if dead:
-            with pytest.raises(Killed):
-                await act(log)
-        else:
-            await act(log)
+        dead = await act_with_fault(log, act, faults, seen[: number + 1], kind, times)
         count = names(store)[add("a").path]
         assert count == 1 or (dead and count == 0)
         again = open_log(store)

@@ -16,7 +16,7 @@ import pytest
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.ledger import Ledger
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
-from pcaplake.worker.testing.memory_ledger import MemoryLedger
+from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.lake.ledger.ledger_suite import LedgerSuite, Open, capture, run, stage
 
 

@@ -24,7 +24,7 @@ from pcaplake.worker.lake.staging.window import MAX_CAPTURES, Window
 from pcaplake.worker.lake.store import durable
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lakes import small_disk
 
 SCHEMA = pa.schema(

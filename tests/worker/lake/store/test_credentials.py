@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import json
 import stat
 import sys
@@ -9,9 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
+from obstore.store import MemoryStore
 
-from pcaplake.worker.errors import Fatal
+from pcaplake.worker.captures.objects import StoredObjects
+from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.store import credentials, object_store
 from pcaplake.worker.lake.store.credentials import find_credential_provider
 from pcaplake.worker.lake.store.store import Store
@@ -132,3 +137,87 @@ def test_it_is_what_a_store_asks_with(profiles: Path, monkeypatch: pytest.Monkey
         "AWS_REGION": "eu-central-1",
     }
     assert json.dumps(opened[0]["provider"](), default=str).count("AKIDPROFILE") == 1
+
+
+NOBODY = "http://localhost:9"  # nothing listens there
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_without_credentials_the_error_says_what_to_do(
+    plain: bool, profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a plain install also which extra reads the profiles."""
+    installed = importlib.util.find_spec
+    if plain:
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *rest: None if name == "botocore" else installed(name, *rest)
+        )
+    store = Store.open("s3://bucket/lake", {"metadata_endpoint": NOBODY, "region": "eu-central-1"})
+    with pytest.raises(Fatal) as caught:
+        asyncio.run(store.get("x"))
+    text = str(caught.value)
+    assert text.startswith("s3://bucket/lake: no credentials were found: set AWS_ACCESS_KEY_ID and")
+    assert ("pip install 'pcaplake[aws]'" in text, "AWS_PROFILE" in text) == (plain, not plain)
+
+
+@pytest.mark.parametrize(
+    ("uri", "variables", "options", "to_do"),
+    [
+        (
+            "gs://bucket/lake",
+            {"GCE_METADATA_HOST": NOBODY.removeprefix("http://")},
+            {},
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ),
+        (
+            "az://bucket/lake",
+            {"AZURE_STORAGE_ACCOUNT_NAME": "drives"},
+            {"azure_msi_endpoint": f"{NOBODY}/metadata/identity/oauth2/token"},
+            "AZURE_STORAGE_ACCOUNT_KEY",
+        ),
+    ],
+)
+def test_without_credentials_for_other_stores(
+    uri: str,
+    variables: dict[str, str],
+    options: dict[str, str],
+    to_do: str,
+    profiles: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(profiles))  # gcloud keeps credentials there
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Fatal, match=f"no credentials were found: .*{to_do}"):
+        asyncio.run(Store.open(uri, options).get("x"))
+
+
+def test_an_azure_account_that_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(Fatal, match="set AZURE_STORAGE_ACCOUNT_NAME"):
+        Store.open("az://bucket/lake")
+
+
+def test_a_capture_of_a_store_without_credentials_can_be_read_later(profiles: Path) -> None:
+    store = Store.open("s3://bucket", {"metadata_endpoint": NOBODY, "region": "eu-central-1"})
+    assert isinstance(store, object_store.ObjectStore)
+    objects = StoredObjects(store.uri, store.obstore_client)
+    with pytest.raises(Retryable, match="no credentials were found: set AWS_ACCESS_KEY_ID"):
+        asyncio.run(objects.head_object("x"))
+
+
+def test_a_store_that_has_answered_is_asked_again_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata service of a machine may fail for a while; a process that runs must outlast that."""
+    store = object_store.ObjectStore("s3://bucket", MemoryStore(), None)
+
+    async def fail(*_: object, **__: object) -> object:
+        raise obstore.exceptions.GenericError(f"Error performing PUT {NOBODY}/latest/api/token in 5s")
+
+    answer = obstore.get_async
+    for get, error in ((fail, Fatal), (answer, None), (fail, Retryable)):
+        monkeypatch.setattr(obstore, "get_async", get)
+        if error is None:
+            assert asyncio.run(store.get("x")) is None
+            continue
+        with pytest.raises(error, match="no credentials were found"):
+            asyncio.run(store.get("x"))

@@ -19,8 +19,9 @@ from pcaplake.worker.lake.store import object_store as stores
 from pcaplake.worker.lake.store.local_store import LocalStore
 from pcaplake.worker.lake.store.object_store import ObjectStore
 from pcaplake.worker.lake.store.store import Store, checked_path
-from pcaplake.worker.testing.memory_store import MemoryStore
+from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.store.object_servers import CREATE, GENERATION, KINDS, MATCH, serving
+from tests.worker.lake.store.store_suite import StoreSuite
 
 MakeStore = Callable[[], Store]
 
@@ -36,54 +37,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         yield Store.open(f"memory:///{uuid.uuid4().hex}") if request.param == "memory" else MemoryStore()
 
 
-async def test_an_object_is_made_once(store: Store) -> None:
-    assert await store.put_if_absent("a/b", b"one")
-    assert not await store.put_if_absent("a/b", b"two")
-    found = await store.get("a/b")
-    assert found is not None
-    assert (found[0], found[1].path, found[1].size) == (b"one", "a/b", 3)
-    assert found[1] == await store.head("a/b")
-
-
-async def test_of_many_that_make_one_object_one_wins(store: Store) -> None:
-    made = await asyncio.gather(*(store.put_if_absent("a/b", str(i).encode()) for i in range(32)))
-    assert made.count(True) == 1
-    found = await store.get("a/b")
-    assert found is not None
-    assert found[0] == str(made.index(True)).encode()
-
-
-async def test_replace_only_what_was_seen(store: Store) -> None:
-    await store.put("x", b"1")
-    first = await store.head("x")
-    assert first is not None
-    assert await store.replace("x", b"2", first)
-    assert not await store.replace("x", b"3", first)
-    assert not await store.replace("absent", b"3", first)
-    assert await store.head("absent") is None
-    found = await store.get("x")
-    assert found is not None
-    assert found[0] == b"2"
-    await store.put("x", b"4")
-    assert not await store.replace("x", b"5", found[1])
-    again = await store.get("x")
-    assert again is not None
-    assert again[0] == b"4"
-    assert (again[1].etag, again[1].version) != (found[1].etag, found[1].version)
-    await store.delete("x")
-    assert not await store.replace("x", b"6", again[1])
-    assert await store.get("x") is None
-
-
-async def test_of_many_that_replace_one_content_one_wins(store: Store) -> None:
-    await store.put("x", b"before")
-    seen = await store.head("x")
-    assert seen is not None
-    done = await asyncio.gather(*(store.replace("x", str(i).encode(), seen) for i in range(16)))
-    assert done.count(True) == 1
-    found = await store.get("x")
-    assert found is not None
-    assert found[0] == str(done.index(True)).encode()
+class TestStore(StoreSuite):
+    """In a folder, in memory, and over HTTP."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,20 +63,6 @@ async def test_without_an_etag_nothing_is_replaced() -> None:
     assert seen is not None
     with pytest.raises(Fatal, match="returns no eTag for x"):
         await store.replace("x", b"2", replace(seen, etag=None))
-
-
-async def test_absent_is_none_and_ranges_end_with_the_object(store: Store) -> None:
-    assert await store.get("a/none") is None
-    assert await store.head("none") is None
-    await store.delete("none/at/all")
-    with pytest.raises(FileNotFoundError):
-        await store.get_range("none", 0, 4)
-    await store.put("x", b"0123456789")
-    assert await store.get_range("x", 2, 3) == b"234"
-    assert await store.get_range("x", 8, 100) == b"89"
-    await store.delete("x")
-    assert await store.get("x") is None
-    assert await store.put_if_absent("x", b"again")
 
 
 async def test_a_list_is_sorted_below_a_folder_and_begins_after_a_path(store: Store) -> None:

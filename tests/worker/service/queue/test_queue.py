@@ -11,8 +11,8 @@ import pytest
 from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.service.queue import LONGEST_VISIBILITY, Attributes, BatchResult, Delivery
 from pcaplake.worker.service.queue.heartbeat import CAP, Heartbeats
-from pcaplake.worker.testing.faults import Faults, Killed
-from pcaplake.worker.testing.queue import FakeClock, MemoryQueue
+from tests.worker.adapters.faults import Faults, Killed
+from tests.worker.adapters.queue import FakeClock, MemoryQueue
 from tests.worker.service.queue import queues
 
 
