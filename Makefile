@@ -23,7 +23,10 @@ setup: $(VENV)/.warm ## create .venv from the lock file, install pcaplake, compi
 $(VENV)/.locked: requirements.lock
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install it, or choose another with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "cannot create .venv: on Debian, install python3-venv" >&2; exit 1; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python deploy/docker/needed.py --only uv >$(VENV)/uv.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --require-hashes --python $(BIN)/python -r requirements.lock || \
+		$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock # uv does not read pip.conf
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml

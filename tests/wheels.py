@@ -59,7 +59,9 @@ def locked(*extras: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "deploy/docker/needed.py", *extras], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return [line.partition("==")[0] for line in done.stdout.splitlines() if "==" in line and not line.startswith(" ")]
+    return [
+        re.split(r"[=\[]", line)[0] for line in done.stdout.splitlines() if "==" in line and not line.startswith(" ")
+    ]
 
 
 @functools.cache

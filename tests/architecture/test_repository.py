@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from pcaplake.worker import VERSION
 from tools import release
@@ -56,6 +57,33 @@ def test_every_requirement_is_pinned_and_hashed() -> None:
     for entry in entries:
         assert re.match(r"[a-z0-9][a-z0-9._-]*(?:\[[a-z,]+\])?==\S+", entry), entry[:80]
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
+
+
+def test_extras_that_locked_packages_require_are_locked() -> None:
+    """pip looks for the newest release of `name[extra]` if the lock file has only `name==...`, and then finds no hash for it."""
+    lock = (ROOT / "requirements.lock").read_text()
+    locked = {
+        name: set(filter(None, (extras or "").split(",")))
+        for name, extras in re.findall(r"^([a-z0-9._-]+)(?:\[([a-z,]+)\])?==", lock, re.MULTILINE)
+    }
+    required = [
+        Requirement(one)
+        for name in locked
+        if _is_installed(name)
+        for one in metadata.requires(name) or ()
+        if "[" in one
+    ]
+    applying = [one for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
+    assert {"coverage", "urllib3"} <= {one.name for one in applying}, "the check would see nothing"
+    for one in applying:
+        assert one.extras <= locked[re.sub(r"[-_.]+", "-", one.name).lower()], f"{one}: run `make lock`"
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:  # its marker excludes this Python
+        return False
 
 
 def test_lock_covers_what_the_project_needs() -> None:

@@ -33,9 +33,8 @@ from pcaplake.worker.lake.identity import LEDGER_FILE
 from pcaplake.worker.lake.store import durable
 from tests.worker.adapters.faults import crash_at_step
 
-# every process starts as a copy of one that has imported everything and run nothing
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pcaplake.worker.cli.ingest", "tests.worker.lakes"])
+PROCESSES.set_forkserver_preload(["tests.worker.warmed", "tests.worker.lakes"])
 NO_STEP = ""
 FILLER = "filler"
 SMALL_DISK = 16 << 20

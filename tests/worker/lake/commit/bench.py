@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -23,9 +24,10 @@ from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Capture, Stage, manifest_path
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.runtime import Runtime
-from tests.worker.adapters.faults import Faults
+from tests.worker.adapters.faults import Faults, crash_at_step
 from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.memory_store import MemoryStore
+from tests.worker.lakes import PROCESSES
 
 SCHEMA = pa.schema([("capture_id", pa.string()), ("date", pa.date32()), ("packet_no", pa.int64())])
 
@@ -207,3 +209,25 @@ def opening(folder: Path, *, commits: bool = True) -> Any:
 
 def generation(folder: Path) -> int:
     return int(json.loads((folder / LAKE_JSON).read_bytes())["generation"])
+
+
+def _stage_and_commit(folder: str, where: str, names: tuple[str, ...]) -> None:
+    async def run() -> None:
+        runtime = Runtime(step=crash_at_step(where) if where else (lambda name: None))
+        async with await Lake.open(folder, runtime=runtime, **options()) as lake:
+            await ingest(lake, *names)
+
+    asyncio.run(run())
+
+
+def program(lake: Path, where: str, *names: str) -> Any:
+    """A process that stages these captures and commits, and dies at the step `where`."""
+    process = PROCESSES.Process(target=_stage_and_commit, args=(str(lake), where, names))
+    process.start()
+    return process
+
+
+def exit_code(process: Any) -> int | None:
+    process.join()
+    code: int | None = process.exitcode
+    return code

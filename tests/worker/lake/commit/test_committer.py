@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,11 +29,9 @@ from pcaplake.worker.lake.staging.stage_files import CHECK_AFTER_MS, HOUR_MS
 from pcaplake.worker.lake.tables import count_tables
 from tests.worker.adapters.faults import Killed, crash_at_step
 from tests.worker.fleets import Fleet
-from tests.worker.lake.commit.bench import SCHEMAS, Bench, counts, fill, filled, ingest, options
+from tests.worker.lake.commit.bench import SCHEMAS, Bench, counts, exit_code, fill, filled, ingest, options, program
 from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes
 from tests.worker.lake.generations import raise_generation
-
-ROOT = Path(__file__).parents[4]
 
 
 async def test_a_batch_takes_its_steps_in_order() -> None:
@@ -657,35 +652,17 @@ STEPS = [
 @pytest.mark.parametrize("where", STEPS)
 def test_a_process_killed_at_any_step_is_completed_by_the_next(where: str, tmp_path: Path) -> None:
     killed = program(tmp_path, where, "a", "b")
-    assert killed.wait() == -signal.SIGKILL
+    assert exit_code(killed) == -signal.SIGKILL
     done = program(tmp_path, "", "a", "b")
-    assert done.wait() == 0
+    assert exit_code(done) == 0
     assert counts(tmp_path) == Counter(a=2, b=2)
     versions = sorted(path.name for path in (tmp_path / "faults" / "_delta_log").glob("*.json"))
     assert versions == [f"{number:020d}.json" for number in range(len(versions))]
-
-
-def program(lake: Path, where: str, *names: str) -> subprocess.Popen[bytes]:
-    text = (
-        "import asyncio, sys\n"
-        "root, folder, where, *names = sys.argv[1:]\n"
-        "sys.path.insert(0, root)\n"
-        "from pcaplake.worker.lake.lake import Lake\n"
-        "from pcaplake.worker.runtime import Runtime\n"
-        "from tests.worker.adapters.faults import crash_at_step\n"
-        "from tests.worker.lake.commit import bench\n"
-        "async def main():\n"
-        "    step = crash_at_step(where) if where else (lambda name: None)\n"
-        "    async with await Lake.open(folder, runtime=Runtime(step=step), **bench.options()) as lake:\n"
-        "        await bench.ingest(lake, *names)\n"
-        "asyncio.run(main())\n"
-    )
-    return subprocess.Popen([sys.executable, "-c", text, str(ROOT), str(lake), where, *names], env={**os.environ})
 
 
 @pytest.mark.slow
 def test_two_processes_on_one_lake_at_once(tmp_path: Path) -> None:
     names = [f"c{number}" for number in range(12)]
     both = [program(tmp_path, "", *some) for some in (names[:8], names[4:])]
-    assert [one.wait() for one in both] == [0, 0]
+    assert [exit_code(one) for one in both] == [0, 0]
     assert counts(tmp_path) == Counter(dict.fromkeys(names, 2))
