@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -33,9 +34,18 @@ def main() -> NoReturn:
     try:
         from pcaplake.worker.cli.app import run_command_line
 
-        sys.exit(run_command_line())
+        code = run_command_line()
+        _flush()
     except KeyboardInterrupt:  # during the imports, or after the command had finished
-        os._exit(INTERRUPTED)
+        code = INTERRUPTED
+    # threads of native libraries that come back to Python while it shuts down abort the process
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # nobody reads it
+            stream.flush()
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import IO, Any, NoReturn
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.logging import RichHandler
@@ -32,6 +33,11 @@ class _Console(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text, keep="\n"))
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Raises BrokenPipeError; rich would end the process with code 1."""
+        drop_output(self.file)
+        raise BrokenPipeError
 
 
 out = _Console(highlight=False, soft_wrap=True, emoji=False)
@@ -59,6 +65,21 @@ def line(text: str) -> None:
 def shown(text: str) -> str:
     """Escape a name or a message for text with rich's markup, as one line."""
     return escape(visible(text))
+
+
+def drop_output(stream: IO[str] | None = None) -> None:
+    """Discard what is printed from now on, by default on stdout: its reader, for example `head`, has closed the pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
+
+
+@contextlib.contextmanager
+def result() -> Iterator[None]:
+    """Print the result of finished work. A closed pipe does not change the exit code, which tells of the work."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
 
 
 def as_json(value: Any) -> None:

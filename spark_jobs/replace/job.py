@@ -126,11 +126,12 @@ def run(
     if identity is None:
         raise Fatal(f"{lake} is not a lake: name a lake that workers have written")
     work = replace(work, routes=routes_to_lake(work, store))
-    fence = SwapFence(store, LogStore(store), identity[0].generation)
+    generation = identity[0].generation
+    fence = SwapFence(store, LogStore(store), generation)
     run_request(fence.begin)
     signals = _create_signal_replacer(spark, lake, options, work, say)
     with open_driver(work, commit=False) as driver:
-        notes = run_request(lambda: read_notes(store))
+        notes = run_request(lambda: read_notes(store, generation))
         begun = frozenset().union(*notes.values())
         chosen = choose_captures(
             spark, lake, work, driver, options.names, where=options.where, force=options.force, begun=begun
@@ -148,7 +149,7 @@ def run(
     rows: Counter[str] = Counter()
     failed: dict[str, str] = {}
     replaced = 0
-    run_request(lambda: delete_stale_files(store, clock=time.time))
+    run_request(lambda: delete_stale_files(store, time.time, generation))
     for start in range(0, len(chosen.wanted), options.at_once):
         part = chosen.wanted[start : start + options.at_once]
         folder = f"{FOLDER}/{uuid.uuid4().hex}"
@@ -161,7 +162,7 @@ def run(
         if good:
             ids = frozenset(one.capture_id for one in good)
             run_request(fence.begin)
-            run_request(lambda: write_note(store, folder, ids))  # noqa: B023 -- called at once
+            run_request(lambda: write_note(store, folder, ids, generation))  # noqa: B023 -- called at once
             swap_all_tables(spark, lake, folder, good, signals, step, fence)
             replaced += len(good)
             for one in good:

@@ -46,10 +46,10 @@ async def find_captures(
 ) -> list[ObjectRef]:
     """All captures in the order of their names, with folders sorted by name. Raises NotThere for a name that matches nothing.
 
-    References have the time, and in an object store the eTag. `skipped` gets, once each, everything in a folder that is not
-    a regular file, such as pipes, devices and broken links, and empty objects below a prefix that are not named like a
-    capture, such as folder markers. A subfolder that cannot be read is returned like an unreadable file, so that opening it
-    reports the error.
+    References have the time, and in an object store the eTag. `skipped` gets, once each, what is no capture whatever is in it:
+    pipes, devices, broken links that are not named like a capture, and empty objects below a prefix, such as folder markers,
+    that are not named like one either. What cannot be read, such as a subfolder or a broken link to a capture, is returned
+    like an unreadable file, so that opening it reports the error.
     """
     refs_by_uri: dict[str, ObjectRef] = {}
     skipped_uris: dict[str, None] = {}
@@ -86,14 +86,19 @@ async def require_captures(refs: Sequence[ObjectRef], sources: Sources, names: S
         except (OSError, PcaplakeError):
             return True  # the ingest reports it
 
-    if any(ref.explicit or has_capture_suffix(ref.uri) for ref in refs):
+    if any(counts_by_name(ref) for ref in refs):
         return
     for ref in refs:
         if await asyncio.to_thread(may_be_capture, ref):
             return
     raise NotThere(
-        f"there is no capture in {', '.join(names)}: no file is named like one (.pcap, .pcapng, .cap) or begins like one"
+        f"{', '.join(names)}: no captures, because no file has the name (.pcap, .pcapng, .cap) or the first bytes of one"
     )
+
+
+def counts_by_name(ref: ObjectRef) -> bool:
+    """Whether this is a capture, whatever is in it. Other files count as captures only by their first bytes."""
+    return ref.explicit or has_capture_suffix(ref.uri)
 
 
 def _find_local(name: str, skipped: _Skipped) -> list[ObjectRef]:
@@ -174,7 +179,9 @@ def _find_file(path: Path, skipped: _Skipped, *, explicit: bool) -> Iterator[Obj
             yield local_reference(path, explicit=explicit)
             return
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP):  # otherwise a broken link, or deleted meanwhile
+        deleted = error.errno == errno.ENOENT and not path.is_symlink()
+        broken_link = error.errno in (errno.ENOENT, errno.ELOOP) and not has_capture_suffix(path.name)
+        if not (deleted or broken_link):
             yield _unreadable_reference(str(path.absolute()))
             return
     skipped(f"file://{path.parent.resolve() / path.name}")

@@ -6,8 +6,6 @@ Every expected error is one line on stderr and an exit code: 2 for usage and set
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
@@ -137,7 +135,9 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:  # of `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from pcaplake.worker import console as screen
+
+        screen.drop_output()
         return 0
     except Exception as error:
         _say_error(error, f"unexpected {type(error).__name__}: {error}; PCAPLAKE_DEBUG=1 shows where")

@@ -125,10 +125,11 @@ def doctor(
     subject = replace(where.create_subject(adopt=adopt), accept_loss=accept_loss)
     with _show_progress() as begin:
         report = asyncio.run(examine_and_repair(subject, make=repair and yes, begin=begin))
-    if json:
-        screen.as_json(report_as_dict(report))
-    else:
-        _show_report(report, offer=repair and not yes)
+    with screen.result():
+        if json:
+            screen.as_json(report_as_dict(report))
+        else:
+            _show_report(report, offer=repair and not yes)
     raise typer.Exit(0 if report.healthy else UNHEALTHY)
 
 

@@ -220,18 +220,22 @@ def run_ingest(
 
     interrupted = asyncio.run(open_lake_and_ingest())
     result = tally_as_dict(work.tally, time.monotonic() - start, _total_cpu_seconds())
-    if json:
-        screen.as_json(result)
-    else:
-        show_result(result, verbose=verbose)
-    name_files(work.tally, verbose=verbose)
-    say_which_decodings_differ(work.tally)
-    if work.tally.kept:
-        screen.say(f"nothing was replaced, and the lake stays as it is: {work.tally.kept}")
-        return INTERRUPTED if interrupted else FAILED
+    with screen.result():
+        if json:
+            screen.as_json(result)
+        else:
+            show_result(result, verbose=verbose)
+    with screen.result():
+        name_files(work.tally, verbose=verbose)
+        say_which_decodings_differ(work.tally)
+        if work.tally.kept:
+            screen.say(f"nothing was replaced, and the lake stays as it is: {work.tally.kept}")
+        elif interrupted:
+            screen.say("interrupted: complete captures are in the lake; run the same command again for the rest")
     if interrupted:
-        screen.say("interrupted: complete captures are in the lake; run the same command again for the rest")
         return INTERRUPTED
+    if work.tally.kept:
+        return FAILED
     return FAILED if work.tally.failed or work.tally.not_reread else QUARANTINED if work.tally.bad else 0
 
 

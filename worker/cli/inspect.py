@@ -13,7 +13,7 @@ import typer
 
 from pcaplake.parser import CaptureError
 from pcaplake.worker import console as screen
-from pcaplake.worker.captures.discovery import find_captures, require_captures
+from pcaplake.worker.captures.discovery import counts_by_name, find_captures, require_captures
 from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.settings import Settings, WrongSetting
@@ -78,16 +78,20 @@ class _Run:
         if STDIN in names:
             if sys.stdin.isatty():
                 raise WrongSetting("-: standard input is a terminal; pipe a capture into it")
-            refs.append(None)
+            refs.insert(0 if names[0] == STDIN else len(refs), None)
         totals.found, size = len(refs), sum(ref.size for ref in refs if ref)
+        captures, done = sum(ref is None or counts_by_name(ref) for ref in refs), 0
         compile_missing(screen.say, screen.share)
 
         def progress() -> tuple[float, float, str]:
-            return self.inspector.read_bytes, size, f"{totals.done:,}/{counted(totals.found, 'capture')}"
+            return self.inspector.read_bytes, size, f"{done:,}/{counted(captures, 'capture')}"
 
         async with screen.running(progress, "inspect") as pause:
             for ref in refs:
                 description = await self._inspect(ref)
+                if description is not None:
+                    done += 1
+                    captures += ref is not None and not counts_by_name(ref)
                 with pause():
                     self._show(description)
         if totals.are_worth_showing and not self.as_json:
@@ -110,8 +114,6 @@ class _Run:
         except asyncio.CancelledError:
             self.inspector.stop.set()  # otherwise the thread would read to the end of the capture
             raise
-        finally:
-            self.totals.done += 1
 
     def _show(self, found: dict[str, Any] | None) -> None:
         if found is None:

@@ -19,10 +19,9 @@ _NAME, _ENCAPSULATION, _REASON = 15, 12, 54  # characters of a cell
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """Counts of a run so far. `done`: captures of `found` that were read, or could not be."""
+    """Counts of a run so far."""
 
     found: int = 0
-    done: int = 0
     described: int = 0
     ignored: int = 0
     not_captures: int = 0

@@ -56,10 +56,11 @@ def status(
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
     now = asyncio.run(_read_status_once(subject))
-    if json:
-        screen.as_json(status_as_dict(now))
-    else:
-        screen.out.print(render_status(now))
+    with screen.result():
+        if json:
+            screen.as_json(status_as_dict(now))
+        else:
+            screen.out.print(render_status(now))
     raise typer.Exit(0 if now.is_complete else UNKNOWN)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from deltalake.exceptions import DeltaError
 
 from pcaplake.parser import Summary
+from pcaplake.worker.captures.discovery import counts_by_name
 from pcaplake.worker.captures.range_reader import FetchConfig
 from pcaplake.worker.captures.reference import ObjectRef, reference_from_capture
 from pcaplake.worker.captures.source import Sources
@@ -109,7 +110,7 @@ class Ingest:
         """Read and stage captures, and wait until everything staged is in the tables. Raises Fatal as the lake does."""
         self._lake = self.source.lake = lake
         self._waiting.extend(refs)
-        self.tally.total = len(self._waiting)
+        self.tally.total = sum(map(counts_by_name, self._waiting))
         self.tally.total_bytes = sum(ref.size for ref in self._waiting)
         try:
             async with asyncio.TaskGroup() as group:
@@ -151,7 +152,7 @@ class Ingest:
         The table `captures` also knows better than the ledger which of them are quarantined, because rows may be swapped.
         """
         try:
-            unfinished = frozenset[str]().union(*(await read_notes(self._lake.store)).values())
+            unfinished = frozenset[str]().union(*(await read_notes(self._lake.store, self._lake.generation)).values())
             decodings = await read_decodings(self._lake.store, self._known)
         except (DeltaError, OSError, Retryable) as error:  # everything is in the tables
             log.warning("it is not known with which profile the captures in the lake were read: %s", error)
@@ -288,6 +289,7 @@ class Ingest:
         if self._attempts[ref.uri] < ATTEMPTS:
             self._waiting.append(replace(ref, etag=None))
             return False
+        self.tally.total += not counts_by_name(ref)
         log.debug("%s", ref.uri, exc_info=error)
         self.tally.failed[ref.uri] = str(error) or repr(error)
         return True
@@ -306,8 +308,8 @@ class Ingest:
     def _count_result(self, ref: ObjectRef, result: Result) -> None:
         if result.outcome is Outcome.IGNORED:
             self.tally.ignored.append(ref.uri)
-            self.tally.total -= 1
             return
+        self.tally.total += not counts_by_name(ref)
         capture = result.capture
         assert capture is not None
         if capture.outcome == QUARANTINED:

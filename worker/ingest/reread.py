@@ -30,6 +30,7 @@ from pcaplake.worker.lake.commit.swaps import (
     FOLDER,
     SwapFence,
     delete_run_folder,
+    delete_stale_files,
     read_notes,
     settle_notes,
     write_note,
@@ -43,6 +44,7 @@ from pcaplake.worker.lake.tables import SCHEMAS, Decoding
 
 from .pipeline import Reader
 from .rebuild_files import read_same_content
+from .restage import is_lake_failure
 
 _AT_ONCE = 500  # captures whose rows are swapped in one transaction of a table
 _SIGNALS = "signals"  # the table of Spark's signals job
@@ -82,7 +84,7 @@ def _have_raw_bytes(store: Store, capture_ids: Collection[str]) -> bool:
 @dataclass(slots=True, kw_only=True)
 class Rereader:
     """Decodes captures again. `wanted` is asked between captures: when it is False, no other swap begins. `on_read` is called
-    with each capture that was decoded.
+    once with each capture that was decoded.
 
     `done`: captures whose rows were swapped. `failed`: URI -> why its rows stay as they are.
     """
@@ -99,7 +101,8 @@ class Rereader:
     async def run(self, captures: Collection[Capture]) -> None:
         """Swap the rows of captures that are committed to every table. Raises as `RowSwapper.swap`."""
         generation = self.lake.generation
-        notes = await read_notes(self.lake.store)
+        await delete_stale_files(self.lake.store, self.lake.runtime.clock, generation)
+        notes = await read_notes(self.lake.store, generation)
         items = await self.lake.find_captures([capture.capture_id for capture in captures])
         ready = [item for item in items.values() if item.state == COMMITTED]
         batches = {item.capture.capture_id: item.batch or 0 for item in ready}
@@ -121,7 +124,7 @@ class Rereader:
         await fence.begin()
         step("before reread")
         # from here on, some tables may have the new rows and others the old ones
-        await write_note(lake.store, folder, batches)
+        await write_note(lake.store, folder, batches, generation)
         step("after reread note")
         swapper = RowSwapper(
             store=lake.store,
@@ -140,7 +143,7 @@ class Rereader:
 
     async def _decode(self, captures: Sequence[Capture], pool: ThreadPoolExecutor) -> list[Stage]:
         """Decode captures into files that no table references -> the stages, which no ledger knows."""
-        waiting, stages = deque(captures), list[Stage]()
+        waiting, stages, read = deque(captures), list[Stage](), set[str]()
 
         async def decode_into(window: Window) -> None:
             """Until the window is due. The complete captures of a window in which one fails are decoded again."""
@@ -152,11 +155,15 @@ class Rereader:
                         opening = self.sources.open_capture_file(reference_from_capture(capture))
                         async with opening as file:
                             await loop.run_in_executor(pool, read_same_content, self.reader, file, capture, window)
-                    except Exception as error:  # noqa: BLE001 -- also errors of the decoder
+                    except Exception as error:  # also errors of the decoder
+                        if is_lake_failure(error):
+                            raise
                         self.failed[capture.uri] = str(error) or repr(error)
                         waiting.extend(window.abandon())
                         return
-                    self.on_read(capture)
+                    if capture.capture_id not in read:  # it may be read twice
+                        read.add(capture.capture_id)
+                        self.on_read(capture)
                 if (stage := await loop.run_in_executor(pool, window.close)) is not None:
                     stages.append(stage)
             finally:

@@ -117,6 +117,25 @@ def test_a_bar_on_a_terminal_only(drive: Drive, tmp_path: Path) -> None:
     assert json.loads(out)["captures"] == len(drive.captures)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [["--json"], []])
+def test_a_closed_pipe_changes_no_exit_code_and_hides_no_message(tmp_path: Path, form: list[str]) -> None:
+    """`pcaplake ingest ... | head -0`: the capture is quarantined all the same, and stderr says so."""
+    (tmp_path / "bad.pcap").write_bytes(b"bad")
+    command = [sys.executable, "-m", "pcaplake.worker", "ingest", tmp_path / "bad.pcap", "--lake", tmp_path / "lake"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*command, *form], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("quarantined: ")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*command, *form], stdout=write, stderr=write, check=False)
+    os.close(write)
+    assert done.returncode == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -227,7 +246,7 @@ def test_a_folder_without_captures_is_2_and_makes_no_lake(mode: str, tmp_path: P
             (folder / "notes.txt").write_bytes(content)
         code, out, err = lakes.run(capsys, "ingest", folder, "--lake", lake, "--mode", mode)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
-        assert err.startswith(f"pcaplake: there is no capture in {folder}: ")
+        assert err.startswith(f"pcaplake: {folder}: no captures, because ")
         assert not lake.exists()
 
 

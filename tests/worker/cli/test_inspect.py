@@ -129,7 +129,7 @@ def test_a_folder_without_captures(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "note.txt").write_text("rain")
     code, out, err = lakes.run(capsys, "inspect", tmp_path)
     assert (code, out) == (2, "")
-    assert "there is no capture in" in err
+    assert "no captures, because no file has the name" in err
 
 
 def test_standard_input(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_standard_input(folder: Path, capsys: Capsys, monkeypatch: pytest.Monkey
     with standard_input(data, monkeypatch):
         code, out, err = lakes.run(capsys, "inspect", "-", folder / "a.pcap", "--json")
     assert (code, err) == (0, "")
-    file, piped = objects(out)
+    piped, file = objects(out)
     assert (piped["uri"], piped["capture_id"], piped["packets"], piped["size"]) == ("-", None, 5000, len(data))
     assert file["packets"] == 3
     with standard_input(b"no capture", monkeypatch):

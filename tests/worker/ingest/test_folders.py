@@ -8,6 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from pcaplake.parser import Profile
+from pcaplake.worker.captures.discovery import find_captures
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.ingest.local_run import Ingest
+from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.runtime import Runtime
 from tests.worker import lakes
 from tests.worker.fleets import can_capture
 
@@ -51,3 +58,33 @@ def test_a_new_lake_inside_a_lake_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert lakes.run(capsys, "ingest", tmp_path / "a.pcap", "--lake", tmp_path / "made before")[0] == 0
     shutil.move(tmp_path / "made before", inner)
     assert lakes.run(capsys, "ingest", tmp_path / "a.pcap", "--lake", inner)[0] == 0, "one that is there is used"
+
+
+def test_a_broken_link_that_is_named_like_a_capture_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drive = tmp_path / "drive"
+    drive.mkdir()
+    (drive / "a.pcap").write_bytes(can_capture(3))
+    (drive / "gone.pcap").symlink_to(tmp_path / "missing")
+    (drive / "loop.pcap").symlink_to(drive / "loop.pcap")
+    (drive / "note").symlink_to(tmp_path / "missing")
+    code, out, err = lakes.run(capsys, "ingest", drive, "--lake", tmp_path / "lake", "--json")
+    result = json.loads(out)
+    assert (code, result["captures"], result["not_read"], result["ignored"]) == (3, 1, 2, 1)
+    assert sorted(Path(uri).name for uri in result["not_read_files"]) == ["gone.pcap", "loop.pcap"]
+    assert "gone.pcap" in err
+
+
+async def test_only_captures_count_in_the_progress(tmp_path: Path) -> None:
+    """A file that is named otherwise counts when its first bytes are those of a capture."""
+    (tmp_path / "in").mkdir()
+    for name, body in (("a.pcap", can_capture(3)), ("profile.yaml", b"name: x\n"), ("raw", can_capture(3, 1))):
+        (tmp_path / "in" / name).write_bytes(body)
+    refs = await find_captures([str(tmp_path / "in")], Sources())
+    work = Ingest(Sources(), Reader(profile=Profile.default(), decoder_version="1", now=lambda: 0.0), threads=1)
+    totals = list[int]()
+    step = Runtime(step=lambda name: totals.append(work.tally.total))
+    async with await Lake.open(tmp_path / "lake", runtime=step) as lake:
+        await work.run(lake, refs)
+    assert (len(refs), totals[0], work.tally.total, work.tally.captures) == (3, 1, 2, 2)

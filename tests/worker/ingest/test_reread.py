@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -20,10 +21,14 @@ from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.captures.reference import local_reference
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.ingest import reread
 from pcaplake.worker.ingest.local_run import Ingest, Tally
 from pcaplake.worker.ingest.pipeline import Reader
+from pcaplake.worker.ingest.rebuild_files import read_same_content
 from pcaplake.worker.lake.config import Creation, LakeConfig
 from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.runtime import Runtime
 from tests.worker import lakes
 from tests.worker.conftest import Drive
@@ -151,6 +156,64 @@ async def test_killed_at_each_step(where: str, then: Profile, tmp_path: Path) ->
     await ingest(other, paths[:2], reader(then))
     assert read_rows(lake) == read_rows(other)
     assert not list((lake / "_pcaplake/spark").rglob("*.json")), "a note is left"
+
+
+def test_the_doctor_tells_of_an_interrupted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Until another run completes it, or an overwrite removes its rows."""
+    lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 3)
+    asyncio.run(ingest(lake, paths, reader(OLD)))
+    assert not find_swapped_rows(lake, capsys)
+    for _ in range(2):
+        with pytest.raises(Killed):
+            asyncio.run(ingest(lake, paths[:2], reader(NEW), reread=True, step=kill_at("after reread packets")))
+        (warning,) = find_swapped_rows(lake, capsys)
+        assert warning.startswith("2 captures may have rows of two profiles or versions in different tables")
+        asyncio.run(ingest(lake, paths, reader(OLD), overwrite=True))
+        assert not find_swapped_rows(lake, capsys)
+        assert asyncio.run(ingest(lake, paths, reader(OLD))).unfinished == 0
+    asyncio.run(ingest(lake, paths[:1], reader(NEW), reread=True))
+    assert not list((lake / "_pcaplake/spark").rglob("*.json")), "notes of overwritten rows are left"
+
+
+def find_swapped_rows(lake: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    _, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--json")
+    findings = json.loads(out)["findings"]
+    assert "swapped" in {finding["check"] for finding in findings}
+    return [one["what"] for one in findings if one["check"] == "swapped" and one["level"] != "ok"]
+
+
+@pytest.mark.parametrize("failure", [Fatal("no permission"), Retryable("no space left")])
+async def test_a_lake_that_cannot_be_written_is_no_fault_of_a_capture(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 2)
+    await ingest(lake, paths, reader(OLD))
+    monkeypatch.setattr(reread, "read_same_content", Mock(side_effect=failure))
+    with pytest.raises(type(failure), match=str(failure)):
+        await ingest(lake, paths, reader(NEW), reread=True)
+
+
+async def test_a_capture_that_is_decoded_twice_counts_once_in_the_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window of a capture that cannot be read is given up, and the others in it are decoded again."""
+    lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 3)
+    await ingest(lake, paths, reader(OLD))
+    read = list[str]()
+
+    def fail_at_the_last(how: Reader, file: Any, capture: Capture, window: Window) -> Any:
+        read.append(capture.uri)
+        if len(read) == 3:
+            raise OSError("it cannot be read")
+        return read_same_content(how, file, capture, window)
+
+    monkeypatch.setattr(reread, "read_same_content", fail_at_the_last)
+    work = Ingest(Sources(), reader(NEW), threads=1, reread=True)
+    async with await Lake.open(lake) as opened:
+        await work.run(opened, [local_reference(path, explicit=True) for path in paths])
+    assert (work.tally.reread, len(work.tally.failed), len(read)) == (2, 1, 5)
+    failed = paths[2].stat().st_size
+    assert work.tally.read_bytes == work.tally.total_bytes - failed
 
 
 async def test_files_that_others_change_meanwhile(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
-"""Checks that no table has rows of contents that `ingest --replace-changed` has replaced. The next ingest removes them."""
+"""Checks that all tables have the same rows of a capture: those of its newest content, as one run has decoded them."""
 
 from __future__ import annotations
 
 from pcaplake.worker.admin.case import Case
 from pcaplake.worker.lake.commit.replaced import tables_behind
+from pcaplake.worker.lake.commit.swaps import read_notes
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.plain_text import counted
 
 from .findings import Finding, ok, warning
 
@@ -19,5 +21,20 @@ async def check_replaced_contents(case: Case) -> list[Finding]:
             f"{', '.join(behind)}: the table may contain rows of replaced contents: their removal was interrupted, or the "
             "table was restored to an older version",
             "run `pcaplake ingest`, which first removes these rows",
+        )
+    ]
+
+
+async def check_swapped_rows(case: Case) -> list[Finding]:
+    """Find captures whose rows a run has begun to swap: some tables may have the rows of one decoding, others of another."""
+    notes = await read_notes(case.store, await case.generation_in_use())
+    begun = frozenset().union(*notes.values())
+    if not begun:
+        return [ok("no capture has rows of two decodings")]
+    return [
+        warning(
+            f"{counted(len(begun), 'capture')} may have rows of two profiles or versions in different tables: a run of "
+            "`pcaplake ingest --reread` or `pcaplake-spark replace` is active, or was interrupted",
+            "if no such run is active, run it again with the same captures: it swaps the rows in the other tables too",
         )
     ]

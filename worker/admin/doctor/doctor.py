@@ -22,7 +22,7 @@ from pcaplake.worker.plain_text import counted
 from .checks_files import check_files
 from .checks_lake import check_lake_json, check_ledger, check_lock_entries, check_lock_table
 from .checks_queue import QueueClients, check_queue
-from .checks_replaced import check_replaced_contents
+from .checks_replaced import check_replaced_contents, check_swapped_rows
 from .checks_returned import check_returned_captures
 from .checks_services import (
     check_capture_access,
@@ -51,6 +51,7 @@ CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
     "held": check_held_stages,
     "returned": check_returned_captures,
     "replaced": check_replaced_contents,
+    "swapped": check_swapped_rows,
     "pending": check_pending_stages,
     "files": check_files,
 }

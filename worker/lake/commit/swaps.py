@@ -84,17 +84,23 @@ def _conflict_with_other_run(table: str) -> Retryable:
     )
 
 
-async def write_note(store: Store, folder: str, capture_ids: Collection[str]) -> None:
-    """Note the captures that the run of a folder begins to swap."""
-    await store.put(f"{folder}/{_NOTE}", json.dumps(sorted(capture_ids)).encode())
+async def write_note(store: Store, folder: str, capture_ids: Collection[str], generation: int) -> None:
+    """Note the captures of a generation that the run of a folder begins to swap."""
+    note = {"generation": generation, "captures": sorted(capture_ids)}
+    await store.put(f"{folder}/{_NOTE}", json.dumps(note).encode())
 
 
-async def read_notes(store: Store) -> dict[str, frozenset[str]]:
-    """Notes of killed and of running swaps: path -> captures."""
+async def read_notes(store: Store, generation: int) -> dict[str, frozenset[str]]:
+    """Notes of killed and of running swaps: path -> captures. An overwrite has removed the rows of older generations."""
+    return {path: captures for path, (noted, captures) in (await _read_all_notes(store)).items() if noted == generation}
+
+
+async def _read_all_notes(store: Store) -> dict[str, tuple[int, frozenset[str]]]:
     notes = {}
     for entry in await store.list(FOLDER):
         if entry.path.endswith(f"/{_NOTE}") and (read := await store.get(entry.path)) is not None:
-            notes[entry.path] = frozenset(json.loads(read[0]))
+            note = json.loads(read[0])
+            notes[entry.path] = (note["generation"], frozenset(note["captures"]))
     return notes
 
 
@@ -114,8 +120,11 @@ async def delete_run_folder(store: Store, folder: str) -> None:
         await store.delete(entry.path)
 
 
-async def delete_stale_files(store: Store, clock: Callable[[], float]) -> None:
-    """Delete old files of killed runs, but keep their notes."""
+async def delete_stale_files(store: Store, clock: Callable[[], float], generation: int) -> None:
+    """Delete old files of killed runs, but keep their notes, unless the lake was overwritten since."""
+    for path, (noted, _) in (await _read_all_notes(store)).items():
+        if noted < generation:
+            await store.delete(path)
     for entry in await store.list(FOLDER):
         if clock() - entry.last_modified.timestamp() > _LEFT_SECONDS and not entry.path.endswith(f"/{_NOTE}"):
             await store.delete(entry.path)
