@@ -9,8 +9,9 @@ Names are imported on first use, because the decoder takes half a second to load
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from pcaplake.lazy_names import import_on_use
 
 if TYPE_CHECKING:
     from pcaplake.parser.capture.reader import Capture, ReadOptions, Summary, open_capture
@@ -56,11 +57,7 @@ __all__ = [
     "open_capture",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+__getattr__ = import_on_use(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

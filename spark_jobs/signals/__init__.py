@@ -8,8 +8,9 @@ so modules that only a driver needs are imported on first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pcaplake.lazy_names import import_on_use
 
 from .compiled import CompiledMessage, DecodedSignal
 from .database import Databases, Network
@@ -33,10 +34,4 @@ __all__ = [
     "run",
 ]
 
-_OF_DRIVERS = {"Options": ".pipeline", "Report": ".pipeline", "run": ".pipeline"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _OF_DRIVERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_OF_DRIVERS[name], __name__), name)
+__getattr__ = import_on_use(__name__, dict.fromkeys(("Options", "Report", "run"), "pipeline"))

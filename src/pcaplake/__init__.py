@@ -11,8 +11,9 @@ reading captures loads nothing of a lake.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from .lazy_names import import_on_use
 
 if TYPE_CHECKING:
     from .parser import Profile as Profile
@@ -36,11 +37,7 @@ _MODULES = {
 }
 __all__ = ["AddFile", "Lake", "LogStore", "Profile", "ReadOptions", "Store", "Txn", "open_capture"]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+__getattr__ = import_on_use(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:
