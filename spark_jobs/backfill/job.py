@@ -258,7 +258,7 @@ class CaptureOptions:
         list[str] | None, typer.Option("--inventory", metavar="URI", help="manifest.json of an S3 inventory.")
     ] = None
     include: Annotated[
-        list[str] | None, typer.Option("--include", metavar="GLOB", help="Only file names that match; may be repeated.")
+        list[str] | None, typer.Option("--include", metavar="GLOB", help="Only file names that match. Repeatable.")
     ] = None
 
 
@@ -277,7 +277,7 @@ def command(
             metavar="SIZE", parser=parse_size, show_default=False, help="A task reads at most this much (1GB)."
         ),
     ] = PARTITION_BYTES,
-    wave: Annotated[int, typer.Option(metavar="N", min=1, help="Captures in one Spark job.")] = WAVE,
+    wave: Annotated[int, typer.Option(metavar="N", min=1, help="Number of captures in one Spark job.")] = WAVE,
     flush_interval: Annotated[
         float | None,
         typer.Option(metavar="TIME", parser=parse_seconds, help="Longest time that a window stays open (60s)."),
@@ -288,13 +288,12 @@ def command(
 
     A fleet may run at the same time, but is not needed.
 
-    The routes (PCAPLAKE_ROUTES, --config) name lakes and profiles, or --lake and --profile do. Captures that are already
-    staged or committed are skipped, so a backfill can be stopped and run again at any time. In folders, prefixes and
-    inventories, files that neither begin like a capture nor are named like one are ignored; a file that a list or a URI
-    names always leaves a row.
+    The routes (PCAPLAKE_ROUTES, --config) name lakes and profiles, or --lake and --profile do. You can stop or kill the
+    job at any time and run it again: captures that are already staged or committed are skipped. In folders, prefixes and
+    inventories, files without the first bytes or the name of a capture are ignored; a file that you name always gets a row.
 
-    Exit codes: 0 done, 1 some captures are quarantined, 2 usage or settings, 3 stopped or some captures could not be read,
-    130 Ctrl-C or SIGTERM.
+    Exit codes: 0 done, 1 some captures are quarantined, 2 wrong usage or settings, 3 stopped or some captures could not be
+    read, 130 Ctrl-C or SIGTERM.
 
     Examples:
 

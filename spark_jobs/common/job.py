@@ -12,7 +12,7 @@ A job has `Options` and `Report` (frozen dataclasses), `run(spark, lake, options
 `command` is a typer command that has these options and the common ones; `pcaplake-spark` gathers the commands.
 
 Progress and logs go to stderr, the report to stdout as one JSON object, or to `--report FILE`. Exit codes are those of
-`pcaplake`: 0 done, 2 usage or settings, 3 the work stopped, 130 interrupted (Ctrl-C or SIGTERM). A report with the property
+`pcaplake`: 0 done, 2 wrong usage or settings, 3 the work stopped, 130 interrupted (Ctrl-C or SIGTERM). A report with the property
 `exit_code` decides between 0 and what it says.
 """
 
@@ -55,7 +55,7 @@ QUARANTINED, USAGE, FATAL, INTERRUPTED = 1, 2, 3, 130  # as worker/cli/app.py
 NO_LAKE = "no lake: give --lake URI, or set PCAPLAKE_LAKE"
 _INTERRUPTED = "interrupted: what is committed stays; run the job again to continue"
 
-Tables = Annotated[list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table; may be repeated.")]
+Tables = Annotated[list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table. Repeatable.")]
 ProfileFile = Annotated[
     Path | None, typer.Option("--profile", metavar="FILE", help="Profile for --lake: ports, bus names, vehicle id.")
 ]
@@ -100,7 +100,7 @@ class Invocation:
     ] = None
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", metavar="KEY=VALUE", help="A further setting of Spark; may be repeated."),
+        typer.Option("--conf", metavar="KEY=VALUE", help="A further setting of Spark. Repeatable."),
     ] = None
     spark_logs: Annotated[bool, typer.Option("--spark-logs", help="Show Spark's log and what its JVM prints.")] = False
     report: Annotated[

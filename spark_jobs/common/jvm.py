@@ -21,7 +21,7 @@ from .spark_errors import summarize_error
 JAVA_VERSION = 17
 READER = "output of the JVM"  # the name of the thread
 QUIET_LOG = Path(__file__).with_name("quiet.log4j2.properties")
-_WHAT_TO_DO = "install a JDK 17 (Debian: apt-get install openjdk-17-jdk-headless), or set JAVA_HOME to its folder"
+_WHAT_TO_DO = "install one (Debian: apt-get install openjdk-17-jdk-headless), or set JAVA_HOME to its folder"
 _VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 
 

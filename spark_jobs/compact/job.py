@@ -229,7 +229,7 @@ class TableOptions:
     table: job.Tables = None
     partition: Annotated[
         list[str] | None,
-        typer.Option("--partition", metavar="COLUMN=VALUE", help="Only these partitions; may be repeated."),
+        typer.Option("--partition", metavar="COLUMN=VALUE", help="Only these partitions. Repeatable."),
     ] = None
     zorder: Annotated[
         list[str] | None,
@@ -237,7 +237,7 @@ class TableOptions:
             "--zorder",
             metavar="TABLE=COL,COL|ids",
             help="Sort a table by these columns, so that queries on them read fewer files. `ids` sorts every table by "
-            "vehicle, id and time. May be repeated.",
+            "vehicle, id and time. Repeatable.",
         ),
     ] = None
 
@@ -273,13 +273,13 @@ def command(
     ] = False,
     invocation: job.Invocation,
 ) -> Report:
-    """Combine small files into large ones, within a budget.
+    """Compact small files into large ones, within a budget.
 
     Starts with the newest partitions; can sort rows in Z-order.
 
-    Safe while workers and readers run. May be killed at any time: finished partitions stay compacted, the current one stays
-    unchanged. A partition is compacted once it has --min-files small files; with --zorder the whole partition is then
-    sorted again.
+    Safe while workers and readers run. You can stop or kill the job at any time: finished partitions stay compacted,
+    and the current one stays unchanged. A partition is compacted once it has --min-files small files; with --zorder the
+    whole partition is then sorted again.
 
     Examples:
 

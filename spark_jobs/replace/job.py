@@ -266,10 +266,10 @@ def command(
 
     Uses this version's decoder and the current profile. Each table changes in one transaction, and a fleet may run at the
     same time. Only captures that are committed to every table are replaced. A capture that can no longer be read keeps its
-    rows. You can kill the job at any time and run it again. A capture is up to date, and skipped, if this decoder and
+    rows. You can stop or kill the job at any time and run it again. A capture is up to date, and skipped, if this decoder and
     profile have read it and each of its rows is in its table once; so rows that a table has lost are restored.
 
-    Exit codes: 0 done, 2 usage or settings, 3 stopped or some captures could not be replaced, 130 Ctrl-C or SIGTERM.
+    Exit codes: 0 done, 2 wrong usage or settings, 3 stopped or some captures could not be replaced, 130 Ctrl-C or SIGTERM.
 
     Examples:
 

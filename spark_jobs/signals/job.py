@@ -29,7 +29,7 @@ def command(
     wide: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MESSAGE", help="Give this message its own table with a column for each signal; may be repeated."
+            metavar="MESSAGE", help="Give this message its own table with a column for each signal. Repeatable."
         ),
     ] = None,
     every: Annotated[
@@ -57,8 +57,9 @@ def command(
     """Decode CAN and LIN frames to physical values.
 
     Writes the tables `signals` and `signal_catalog`. Reads only frames that are not decoded yet. When a database changes,
-    the changed messages are decoded again for all frames. May be stopped or killed at any time, and run together with
-    workers, compaction and vacuum; only one signals job may run on a lake. Formats: DBC, KCD, SYM, ARXML (CAN) and LDF (LIN).
+    the changed messages are decoded again for all frames. You can stop or kill the job at any time. It may run together
+    with workers, compaction and vacuum; only one signals job may run on a lake. Formats: DBC, KCD, SYM, ARXML (CAN) and
+    LDF (LIN).
 
     Examples:
 

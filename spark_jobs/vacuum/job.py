@@ -129,7 +129,7 @@ def run(
     """Delete files that are old enough, table by table. `waiting`: from `find_pending_stages`, called just before.
 
     A stage that begins later is younger than any file that is deleted. Raises Fatal for a table that cannot be read or does not
-    exist although it is named, and at the end for tables that were skipped. May be killed at any time.
+    exist although it is named, and at the end for tables that were skipped. The job may be killed at any time.
     """
     start = clock()
     store = Store.open(lake, storage)
@@ -220,8 +220,8 @@ def command(
         float,
         typer.Option(
             metavar="DAYS",
-            help=f"Keep files this long, at least {LEAST_RETENTION_DAYS} days; longer where a stage has waited longer or the "
-            "table's own retention is longer.",
+            help=f"Keep files this long, at least {LEAST_RETENTION_DAYS} days; longer if a stage has waited longer, or if "
+            "the table's own retention is longer.",
         ),
     ] = RETENTION_MS / DAY_MS,
     ledger: job.LedgerFolder = None,
@@ -232,8 +232,9 @@ def command(
 
     These are files of old versions, and files that killed workers left behind.
 
-    Keeps every file that is younger than a week or that a stage may still need. The lake's ledger has the pending stages;
-    if it cannot be read, nothing is deleted. A version whose files are deleted can no longer be read by time travel.
+    Keeps each file for --retention-days, and longer if a stage may still need it. The lake's ledger has the pending stages;
+    if it cannot be read, nothing is deleted. You can stop or kill the job at any time. A version
+    whose files are deleted can no longer be read by time travel.
 
     Examples:
 

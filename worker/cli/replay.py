@@ -45,7 +45,10 @@ Match = Annotated[
     str | None, typer.Option(metavar="GLOB", help="Only keys that match this pattern, such as '*/2026-09-*.pcap'.")
 ]
 Wave = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Pause while the queue has this many messages, visible and in flight.")
+    int,
+    typer.Option(
+        metavar="N", min=1, help="Pause while the queue holds this many messages (visible, in flight or delayed)."
+    ),
 ]
 
 

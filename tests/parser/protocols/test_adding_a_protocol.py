@@ -11,15 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pcaplake.parser import TABLES, TableSpec, protocols
+from pcaplake.parser import TABLES, TableSpec, descriptions, protocols, schemas
 from pcaplake.parser.engine.decoder import Decoder
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.program import Program
 from pcaplake.parser.protocols.containers import PCAP
-from pcaplake.parser.schemas import SOMEIP_MESSAGES
+from tools import data_dictionary
 
 PAGE = Path(__file__).parents[3] / "ARCHITECTURE.md"
-KEYS = list(SOMEIP_MESSAGES.schema)[:8]
 NAMES = {"capture_id": "c", "vehicle_id": None}
 NUMBERS = ("message_type", "domain", "sequence_id", "clock_identity", "port_number", "flags")
 
@@ -29,18 +28,44 @@ def example() -> str:
     return str(code)
 
 
+def define_table() -> TableSpec:
+    return schemas._define_table("gptp_messages", schemas._KEYS, [pa.field(name, pa.int64()) for name in NUMBERS])
+
+
+@pytest.fixture
+def described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(descriptions.TABLES, "gptp_messages", "One row per gPTP message.")
+    monkeypatch.setitem(descriptions.COLUMNS, "gptp_messages", {name: f"gPTP: {name}." for name in NUMBERS})
+
+
 def test_the_example_is_short() -> None:
     assert len(example().strip().splitlines()) < 30
 
 
-def test_the_example_decodes_gptp(monkeypatch: pytest.MonkeyPatch) -> None:
-    schema = pa.schema([*KEYS, *(pa.field(name, pa.int64()) for name in NUMBERS)])
-    monkeypatch.setitem(TABLES, "gptp_messages", TableSpec(name="gptp_messages", schema=schema))
+def test_a_table_needs_descriptions(described: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(descriptions.COLUMNS["gptp_messages"], "domain")
+    with pytest.raises(KeyError, match="domain"):
+        define_table()
+    monkeypatch.delitem(descriptions.COLUMNS, "gptp_messages")
+    with pytest.raises(KeyError, match="gptp_messages"):
+        define_table()
+
+
+def test_the_page_of_the_tables_has_the_new_one(described: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLES, "gptp_messages", define_table())
+    page = data_dictionary.render_markdown()
+    assert "## gptp_messages\nOne row per gPTP message.\n" in page
+    assert "| `domain` | long | gPTP: domain. |" in page
+
+
+def test_the_example_decodes_gptp(described: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = define_table()
+    monkeypatch.setitem(TABLES, "gptp_messages", table)
     found: dict[str, Any] = {}
     exec(example(), found)
     program = Program((*protocols.LAYERS, found["GPTP"]), found["ROWS"])
     decoder = Decoder(
-        program, {"gptp_messages": schema.names}, NAMES, {"interface_names": lambda _, number: str(number)}
+        program, {"gptp_messages": table.columns}, NAMES, {"interface_names": lambda _, number: str(number)}
     )
     decoder.clocks[0] = [0, 1000, 0, 0, 0, -1, -1, 1, 0]
     decoder.state[5] = 1  # one interface, which is Ethernet
@@ -53,8 +78,8 @@ def test_the_example_decodes_gptp(monkeypatch: pytest.MonkeyPatch) -> None:
     data = np.zeros(len(record) + SLACK, np.uint8)
     data[: len(record)] = np.frombuffer(record, np.uint8)
     batches = [*decoder.decode_records(data, 0, len(record), PCAP["<"], 24), *decoder.finish_capture()]
-    ((table, batch),) = batches
-    assert table == "gptp_messages"
+    ((name, batch),) = batches
+    assert name == "gptp_messages"
     (row,) = batch.select(["packet_no", "sub_no", "ts_ns", *NUMBERS]).to_pylist()
     assert row == {
         "packet_no": 1,
