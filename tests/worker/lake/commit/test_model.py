@@ -14,12 +14,12 @@ import pytest
 from tests.worker.lake.commit.committer_mutants import MUTANTS
 from tests.worker.lake.commit.committer_story import survive
 
-SCHEDULES = 1500
+SCHEDULES = 1500  # CI runs 900 of them (--schedules 300)
 OFTEN = {
     *("error", "lost", "late", "dead before", "dead after", "freeze", "kill", "repeat", "optimize", "block"),
     *("overwrite", "replaced", "raise_generation", "days_pass_and_files_go", "remakes", "replays"),
 }
-SELDOM = {"set_back_ledger", "dropped", "set back", "remakes otherwise", "overwrite_again", "replays that fail"}
+SELDOM = {"roll_back_ledger", "dropped", "rolled back", "remakes otherwise", "overwrite_again", "replays that fail"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -33,12 +33,23 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_every_row_once_in_every_schedule() -> None:
+def test_every_row_once_in_every_schedule(schedules: int) -> None:
     total: Counter[str] = Counter()
-    for seed in range(SCHEDULES):
+    count = min(SCHEDULES, 3 * schedules)
+    for seed in range(count):
         total += survive(seed)
-    assert all(total[kind] > SCHEDULES / 100 for kind in OFTEN), total  # it does try what it says it tries
-    assert all(total[kind] > SCHEDULES / 300 for kind in SELDOM), total
+    assert all(total[kind] > count / 100 for kind in OFTEN), total  # it does try what it says it tries
+    assert all(total[kind] > count / 300 for kind in SELDOM), total
+
+
+TOLD = {
+    "files_are_made_again_with_another_number_of_rows": 166,
+    "head_does_not_wait_for_captures_that_are_owed": 903,
+    "old_files_are_not_looked_at": 903,
+    "returned_captures_are_taken_from_whoever_has_them": 122,
+    "what_a_capture_raises_ends_the_committer": 122,
+}
+"""The first seed that told each, where that is not soon."""
 
 
 @pytest.mark.slow
@@ -46,4 +57,4 @@ def test_every_row_once_in_every_schedule() -> None:
 def test_the_model_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError, match="seed"):
-        list(map(survive, range(3 * SCHEDULES)))
+        list(map(survive, dict.fromkeys((TOLD.get(name, 0), *range(3 * SCHEDULES)))))
