@@ -249,7 +249,7 @@ class CaptureOptions:
     """Which captures to load."""
 
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="PATH|URI...", help="Captures, folders, globs, s3:// prefixes.")
+        list[str] | None, typer.Argument(metavar="PATH|URI", help="Captures, folders, globs, s3:// prefixes.")
     ] = None
     list_: Annotated[
         list[str] | None, typer.Option("--list", metavar="FILE", help="File with one URI or path per line; - is stdin.")

@@ -181,7 +181,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
     def run_command(*, invocation: Invocation, **given: Any) -> None:
         file = invocation.report
         if file is not None and not file.absolute().parent.is_dir():  # fail now, not after an hour of work
-            raise WrongSetting(f"--report: there is no folder {file.absolute().parent}")
+            raise WrongSetting(f"--report: folder {file.absolute().parent} does not exist")
         report = function(invocation=invocation, **given)
         write_report(report, file)
         raise typer.Exit(getattr(report, "exit_code", 0))

@@ -162,7 +162,7 @@ def check_options(options: Options, tables: Mapping[str, TableSnapshot]) -> Opti
             )
         if table is None:
             if name not in TABLE_NAMES:
-                raise WrongSetting(f"--zorder: there is no table {name}; there are {', '.join(tables)}")
+                raise WrongSetting(f"--zorder: table {name} does not exist; the tables are {', '.join(tables)}")
             continue
         table_columns = {column.lower() for column in table.columns}
         for column in columns:

@@ -20,7 +20,7 @@ def table_spark_schema(table: str, columns: Sequence[str] | None = None) -> Stru
     ValueError for a table or a column that is not there.
     """
     if table not in TABLES:
-        raise ValueError(f"there is no table {table!r}; choose from {', '.join(TABLES)}")
+        raise ValueError(f"table {table!r} does not exist; choose from {', '.join(TABLES)}")
     whole = to_spark_schema(TABLES[table].schema)
     if columns is None:
         return whole

@@ -216,7 +216,7 @@ def _decode_on_executors(
 class CaptureOptions:
     """Which captures to replace."""
 
-    names: Annotated[list[str] | None, typer.Argument(metavar="URI|ID...", help="Captures to replace.")] = None
+    names: Annotated[list[str] | None, typer.Argument(metavar="URI|ID", help="Captures to replace.")] = None
     list_: Annotated[
         Path | None, typer.Option("--list", metavar="FILE", help="File with one URI or id per line.", exists=True)
     ] = None

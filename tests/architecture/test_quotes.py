@@ -34,7 +34,7 @@ QUOTED = {
     "docs/doctor.md": ("accepted_loss", "returned-captures", "not examined", "not allowed", "damaged-"),
     "docs/runbooks/captures-returned.md": ("no route", "gone", "read again"),
     "docs/runbooks/redelivery.md": ("released", "receipt_expired", "unreadable", "message "),
-    "docs/runbooks/committer-fails.md": ("commit:",),
+    "docs/runbooks/committer-fails.md": ("commit failed",),
 }
 
 

@@ -34,6 +34,12 @@ def commands_of(heading: str) -> list[str]:
     return [line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
 
 
+def test_the_page_counts_its_commands() -> None:
+    engineer, spark, platform = (len(commands_of(name)) for name in ("An engineer", "A Spark user", "A platform team"))
+    counts = re.findall(r"^\| the first .*? \| (\d+)", PAGE, re.MULTILINE)
+    assert counts == [str(engineer), str(spark - 1), "1", str(platform)]
+
+
 @dataclass(kw_only=True)
 class Newcomer:
     """A user in a folder, with a virtual environment."""

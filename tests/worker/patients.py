@@ -266,7 +266,7 @@ def misspelled(ground: Ground) -> None:
     ground.lock_table.put_item(Entry.for_new_version(TablePath("s3a://bucket/lake//packets"), 3).to_item())
 
 
-def set_back(ground: Ground, table: str, versions: int = 1) -> None:
+def roll_back(ground: Ground, table: str, versions: int = 1) -> None:
     """The last versions and their entries are gone."""
     for path in ground.objects(table, ".json")[-versions:]:
         drop(ground, path)
@@ -317,7 +317,7 @@ DAMAGES = {
     "lake.json damaged": Damage(
         lambda g: g.store.put_past_faults(LAKE_JSON, b"{"), {error("lake.json")}, "cannot be read", "restore the file"
     ),
-    "lake.json set back": Damage(
+    "lake.json rolled back": Damage(
         lambda g: setattr(g.ledger.shared, "enrolled", replace(g.ledger.shared.enrolled, generation=2)),
         {error("ledger")},
         "generation 2 is in use: the file was restored",
@@ -373,14 +373,14 @@ DAMAGES = {
     "a damaged version": Damage(
         lambda g: g.store.put_past_faults(version("packets", 2), b"{"), {error("versions", "packets")}, "is damaged"
     ),
-    "a table set back": Damage(
-        lambda g: set_back(g, "packets"),
+    "a table rolled back": Damage(
+        lambda g: roll_back(g, "packets"),
         {error("transactions", "packets")},
         "lacks the batches 2 (",
         "restore the table's log",
     ),
-    "a table set back by more than head's batch": Damage(
-        lambda g: set_back(g, "packets", 2),
+    "a table rolled back by more than head's batch": Damage(
+        lambda g: roll_back(g, "packets", 2),
         {error("transactions", "packets")},
         "lacks the batches 1, 2 (",
         "--accept-loss packets",

@@ -10,7 +10,7 @@ from typing import Literal
 from pcaplake.worker.captures.reference import ObjectRef, capture_from_reference
 from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.identity import LAKE_JSON, read_identity, set_back_message
+from pcaplake.worker.lake.identity import LAKE_JSON, read_identity, rolled_back_message
 from pcaplake.worker.lake.ledger import COMMITTED, Ledger
 from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
 from pcaplake.worker.lake.services import Services
@@ -31,10 +31,10 @@ class LakeLedger:
         """The current generation. Raises Fatal if the lake is gone, or its lake.json was replaced by an older copy."""
         identity_object = await read_identity(self.store)
         if identity_object is None:
-            raise Fatal(f"there is no lake at {self.store.uri}: create it with `pcaplake setup`, or correct the routes")
+            raise _no_lake_error(self.store.uri)
         generation, known = identity_object[0].generation, await self.ledger.read_enrollment()
         if known is not None and known.generation > generation:
-            raise Fatal(set_back_message(generation, f"the ledger knows generation {known.generation}"))
+            raise Fatal(rolled_back_message(generation, f"the ledger knows generation {known.generation}"))
         return generation
 
 
@@ -69,6 +69,10 @@ class CaptureStatusReader:
         return {capture_id: item.state for capture_id, item in items.items()}
 
 
+def _no_lake_error(uri: str) -> Fatal:
+    return Fatal(f"lake {uri} does not exist: create it with `pcaplake setup`, or correct the routes")
+
+
 def _combine_states(states: Sequence[str | None]) -> Standing:
     if None in states:
         return "absent"
@@ -87,7 +91,7 @@ async def open_lake_ledgers(
         store = Store.open(uri, storage(uri))
         identity_object = await read_identity(store)
         if identity_object is None:
-            raise Fatal(f"there is no lake at {uri}: create it with `pcaplake setup`, or correct the routes")
+            raise _no_lake_error(uri)
         lake = identity_object[0]
         ledger = DynamoLedger(services.ledger, store, lake_id=lake.lake_id, shards=lake.shards)
         here = await ledger.read_ledger_id()

@@ -129,7 +129,9 @@ class Case:
     async def read_identity_and_ledger(self) -> tuple[Identity, Ledger]:
         """lake.json and its ledger. Raises Fatal if one is missing, damaged, or belongs to another lake."""
         if await self.read_identity() is None:
-            raise Fatal(f"{LAKE_JSON} is gone" if await list_batches_from(self.store, 0) else "there is no lake yet")
+            raise Fatal(
+                f"{LAKE_JSON} is gone" if await list_batches_from(self.store, 0) else "the lake does not exist yet"
+            )
         if self.copy_of is not None:
             raise Fatal(f"the lake is a copy of {self.copy_of}, which has the ledger")
         ledger = self.ledger or await self.open_ledger()

@@ -9,7 +9,7 @@ from pcaplake.worker.admin.case import EVERYTHING, Case, iterate_manifests, list
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.commit.history import read_last_batches
 from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.identity import LAKE_JSON
+from pcaplake.worker.lake.identity import rolled_back_message
 from pcaplake.worker.lake.ledger import StageItem
 from pcaplake.worker.lake.records import Stage
 from pcaplake.worker.plain_text import counted
@@ -20,7 +20,7 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
 
     Head is read first: a stage that advances meanwhile is found at its next place, or is in every table of a log that is
     read afterwards. So read the logs afterwards. Raises Fatal if the stages cannot be known: no lake, another lake's
-    ledger, a ledger that has lost stages, or a lake.json that was restored to an older version.
+    ledger, a ledger that has lost stages, or an older version of lake.json.
     """
     try:
         lake, book = await case.read_identity_and_ledger()
@@ -28,10 +28,7 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
         raise Fatal(f"{case.store.uri}: {problem}; `pcaplake doctor` says what to do") from problem
     in_use = await case.generation_in_use()
     if in_use > lake.generation:
-        raise Fatal(
-            f"{case.store.uri}: {LAKE_JSON} says generation {lake.generation}, and generation {in_use} is in use: it was "
-            "restored to an older copy; `pcaplake doctor` says what to do"
-        )
+        raise Fatal(f"{case.store.uri}: {rolled_back_message(lake.generation, f'generation {in_use} is in use')}")
     head = await book.read_head()
     items: dict[str, StageItem] = {}
     lost: list[str] = []

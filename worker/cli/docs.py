@@ -12,9 +12,7 @@ from pcaplake.worker.errors import WrongChoice
 
 
 def docs(
-    page: Annotated[
-        str | None, typer.Argument(metavar="[PAGE]", help="Name of a page; default: list the pages.")
-    ] = None,
+    page: Annotated[str | None, typer.Argument(metavar="PAGE", help="Name of a page; default: list the pages.")] = None,
 ) -> None:
     """Show a page of the documentation, or list the pages.
 
@@ -34,7 +32,7 @@ def docs(
         return
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in pages:
-        raise WrongChoice(f"there is no page {page!r}; `pcaplake docs` lists the pages")
+        raise WrongChoice(f"page {page!r} does not exist; `pcaplake docs` lists the pages")
     for line in pages[name].splitlines():
         screen.line(line)
 

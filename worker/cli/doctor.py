@@ -52,7 +52,7 @@ class SubjectOptions:
     storage_option: Pair = None
 
     def create_subject(self, *, adopt: bool = False) -> Subject:
-        """The subject that the options or settings name. Raises WrongSetting if there is no such lake."""
+        """The subject that the options or settings name. Raises WrongSetting if the lake does not exist."""
         settings = FleetSettings.load(self.config, storage_option=self.storage_option)
         lake = self.lake
         if self.ledger is not None and lake is None:
@@ -66,7 +66,7 @@ class SubjectOptions:
             except Fatal as error:
                 raise WrongSetting(f"--lake: {error}") from error
             if store.local is not None and asyncio.run(read_identity(store)) is None:
-                raise WrongSetting(f"--lake: there is no lake at {store.local}; pcaplake ingest creates one")
+                raise WrongSetting(f"--lake: lake {store.local} does not exist; `pcaplake ingest` creates it")
         return subject
 
 
@@ -92,7 +92,7 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Examine a fleet or one lake, and report what is wrong and what to do.
+    """Report problems of a lake or a fleet and how to fix them.
 
     Checks settings, permissions, clocks, the queue and its dead letters. In every lake it checks lake.json, the ledger,
     the lock table, the Delta logs, batches and their manifests, blocked tables (with the ALTER TABLE statements that
@@ -120,7 +120,7 @@ def doctor(
         raise WrongSetting("--accept-loss needs --repair")
     if accept_loss is not None and accept_loss not in (*SCHEMAS, RETURNED):
         raise WrongSetting(
-            f"--accept-loss: there is no table {accept_loss}; use one of {', '.join(SCHEMAS)}, or {RETURNED}"
+            f"--accept-loss: table {accept_loss} does not exist; use one of {', '.join(SCHEMAS)}, or {RETURNED}"
         )
     subject = replace(where.create_subject(adopt=adopt), accept_loss=accept_loss)
     with _show_progress() as begin:

@@ -79,12 +79,12 @@ def name_files(tally: Tally, *, verbose: bool) -> None:
     if verbose:
         _name_some("ignored", sorted(tally.ignored), verbose)
     if tally.replaced:
-        had = counted(len(tally.replaced), "capture")
-        screen.say(f"{had} had older contents in the lake, which were removed")
+        screen.say(f"removed the older contents of {counted(len(tally.replaced), 'capture')} from the lake")
     if tally.changed:
         screen.say(
             f"{counted(len(tally.changed), 'capture')} changed since the last ingest: both contents are in the lake, so "
-            "rows that are in both are there twice. To remove the old contents, run this command again with --replace-changed"
+            "rows that both contain are in the lake twice. To remove the old contents, run this command again with "
+            "--replace-changed"
         )
     _name_some("changed", tally.changed, verbose)
     _name_some("not read", _with_reasons(tally.failed), verbose=True)

@@ -85,7 +85,7 @@ def describe_capture(found: Mapping[str, Any]) -> None:
         "interfaces",
         ["name", "link type", "packets", "bytes", "seconds", "packets/s", "rate"],
         [_interface_row(one) for one in shown],
-        _more(len(interfaces) - MOST_INTERFACES, "interfaces with fewer packets"),
+        _more(len(interfaces) - MOST_INTERFACES, "interface", "with fewer packets"),
     )
     protocols = [(name, counts["packets"], counts["bytes"]) for name, counts in found["protocols"].items()]
     _table("innermost protocols", ["protocol", "packets", "bytes"], protocols)
@@ -100,7 +100,7 @@ def describe_capture(found: Mapping[str, Any]) -> None:
         f"undecoded: {undecoded['bytes']:,} bytes",
         ["reason", "packets", "bytes"],
         reasons[:MOST_REASONS],
-        _more(len(reasons) - MOST_REASONS, "reasons with fewer bytes"),
+        _more(len(reasons) - MOST_REASONS, "reason", "with fewer bytes"),
     )
     _describe_ports(found["someip_ports"])
     screen.line("")
@@ -184,8 +184,8 @@ def _table(title: str, columns: list[str], rows: list[Any], more: str = "") -> N
             screen.line(more)
 
 
-def _more(count: int, what: str) -> str:
-    return f"... and {count:,} more {what}; --json shows all" if count > 0 else ""
+def _more(count: int, one: str, which: str) -> str:
+    return f"... and {counted(count, f'more {one}')} {which}; --json shows all" if count > 0 else ""
 
 
 def _shorten(text: str, most: int) -> str:

@@ -30,7 +30,12 @@ def maintain(
     ledger: LedgerPath = None,
     target_file_size: Annotated[
         int,
-        typer.Option(metavar="SIZE", parser=parse_size, help="Target size of compacted files.", show_default="128MB"),
+        typer.Option(
+            metavar="SIZE",
+            parser=parse_size,
+            help="Target size of compacted files. Default: 128MB.",
+            show_default=False,
+        ),
     ] = LakeConfig().target_file_size,
     retention_days: Annotated[
         int, typer.Option(metavar="DAYS", help=f"Keep replaced files for this time; at least {LEAST_RETENTION_DAYS}.")
@@ -45,6 +50,8 @@ def maintain(
     Staged files that are not committed yet, because their table is blocked or their stage is held, are kept whatever
     their age. The ledger names them: if it cannot be read, nothing is deleted and the exit code is 3. A table whose log
     was restored to an older version or cannot be read is skipped, also with exit code 3, because restoring it needs its files.
+
+    Exit codes: 0 done, 2 wrong usage or settings, 3 stopped by an error, or a table was skipped.
 
     Example:  pcaplake maintain --lake lake/ --target-file-size 256MB
     """

@@ -30,11 +30,11 @@ from .setup import Config, Json
 def reconcile(
     places: Annotated[
         list[str] | None,
-        typer.Argument(metavar="s3://BUCKET/PREFIX...", help="Default: the buckets and prefixes of the routes."),
+        typer.Argument(metavar="s3://BUCKET/PREFIX", help="Default: the buckets and prefixes of the routes."),
     ] = None,
     config: Config = None,
     older_than: Annotated[
-        float, age_option(help="Skip younger objects, which may still be in progress.", show_default="1h")
+        float, age_option(help="Skip younger objects, which may still be in progress. Default: 1h.", show_default=False)
     ] = 3600.0,
     match: Match = None,
     announce: Annotated[bool, typer.Option("--announce", help="Send the missing captures to the queue.")] = False,

@@ -23,7 +23,7 @@ def sample(
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same bytes.")] = 1,
 ) -> None:
-    """Generate sample captures, and the profile.yaml to read them with.
+    """Generate sample captures and a profile.yaml for them.
 
     Examples:
 

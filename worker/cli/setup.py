@@ -66,7 +66,7 @@ class PolicyOptions:
     ] = None
     account: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="For the policies: the account, if neither the queue nor STS tells it."),
+        typer.Option(metavar="ID", help="AWS account id for the policies. Default: from the queue or STS."),
     ] = None
 
     def require_valid_account(self) -> None:
@@ -93,7 +93,7 @@ def setup(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be created; create nothing.")] = False,
     json: Json = False,
 ) -> None:
-    """Create what the fleet needs and does not have yet.
+    """Create the missing AWS resources of the fleet.
 
     Creates the queue and its dead-letter queue, both DynamoDB tables, the lakes with their tables, and the notifications
     of the buckets. It deletes nothing, and a second run changes nothing. Create the buckets yourself. Run it again when

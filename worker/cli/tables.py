@@ -39,5 +39,5 @@ def open_lake_store(lake: str | None, storage_option: list[str] | None) -> Store
     settings = Settings.load(lake=lake, storage_option=storage_option)
     store = Store.open(settings.lake, settings.storage_options_for(settings.lake))
     if asyncio.run(read_identity(store)) is None:
-        raise WrongSetting(f"--lake: there is no lake at {settings.lake}; pcaplake ingest creates one")
+        raise WrongSetting(f"--lake: lake {settings.lake} does not exist; `pcaplake ingest` creates it")
     return store

@@ -129,11 +129,13 @@ class FleetSettings(BaseSettings):
     max_records: int = Field(
         LakeConfig().max_records,
         ge=1,
-        description="Most rows in a window (rows of several captures that share Parquet files).",
+        description="Maximum number of rows in a window (rows of several captures that share Parquet files).",
     )
     flush_interval: Seconds = Field(LakeConfig().flush_interval, description="Longest time that a window stays open.")
     max_batch_adds: int = Field(
-        LakeConfig().max_batch_adds, ge=1, description="Most files in one batch (stages that are committed together)."
+        LakeConfig().max_batch_adds,
+        ge=1,
+        description="Maximum number of files in a batch (stages that are committed together).",
     )
     max_batch_age: Seconds = Field(
         LakeConfig().max_batch_age,
@@ -174,8 +176,8 @@ class FleetSettings(BaseSettings):
         9464,
         ge=0,
         le=65_535,
-        description="Port of /metrics, /healthz and /readyz; the log names it. 0 selects a free port. If this is not set and "
-        "9464 is in use, the next free port up to 9473.",
+        description="Port of /metrics, /healthz and /readyz; the log names it. 0 selects a free port. "
+        "Default: 9464, or the next free port up to 9473.",
     )
     traces_endpoint: str | None = Field(
         default_factory=read_traces_endpoint,
@@ -284,7 +286,13 @@ _OTHERS = ("CONFIG", "DEBUG", "SPARK_JARS", "K8S_BIN", "TEST_AWS", "CAPTURES")
 
 
 def describe_unknown_variables() -> str | None:
-    """One line about unknown variables PCAPLAKE_..., with similar names; None if there are none.
+    """One line about unknown variables PCAPLAKE_...; None if there are none."""
+    names = list_unknown_variables()
+    return f"unknown environment variables: {names}" if names else None
+
+
+def list_unknown_variables() -> str:
+    """Unknown variables PCAPLAKE_..., each with a similar name; "" if there are none.
 
     Variables that Kubernetes sets for a Service whose name starts with `pcaplake` are ignored.
     """
@@ -294,10 +302,7 @@ def describe_unknown_variables() -> str | None:
     foreign = tuple(f"{service}_{kind}" for service in services for kind in ("SERVICE_", "PORT"))
     bare = {name: name.upper().removeprefix(PREFIX) for name in sorted(set_variables) if not name.startswith(foreign)}
     unread = {name: word for name, word in bare.items() if word not in known}
-    if not unread:
-        return None
-    descriptions = "; ".join(f"{name}: {suggest_setting(word, known, PREFIX)}" for name, word in unread.items())
-    return f"unknown environment variables: {descriptions}"
+    return "; ".join(f"{name}: {suggest_setting(word, known, PREFIX)}" for name, word in unread.items())
 
 
 def _read_settings_file(path: Path) -> Mapping[str, Any]:
@@ -350,12 +355,17 @@ def list_settings() -> list[tuple[str, str, str, str]]:
             if choices and all(isinstance(choice, str) for choice in choices)
             else ""
         )
-        if field.default_factory is not None:
-            default = "from the environment" if name in ("region", "traces_endpoint") else "from the machine"
-        else:
-            default = "" if field.default in (None, {}) else f"`{field.default}`"
-        rows.append((name, kind, default, field.description or ""))
+        text = field.description or ""
+        stated = "Default: " in text or field.default_factory is not None or field.default in (None, {})
+        rows.append((name, kind, "" if stated else f"`{_as_yaml(field.default)}`", text))
     return rows
+
+
+def _as_yaml(value: Any) -> str:
+    """A default as it is written in a YAML file: true, 30."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -199,6 +199,18 @@ def join_problems(problems: Sequence[str]) -> str:
     return problems[0] if len(problems) == 1 else f"{len(problems)} settings are wrong: " + "; ".join(problems)
 
 
+_NOT_A: Final = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+}
+"""What a value must be, by pydantic's type of the problem."""
+
+
 def _explain_problem(
     problem: ErrorDetails,
     known: Collection[str],
@@ -216,8 +228,10 @@ def _explain_problem(
         return f"{option} is missing: give it, or set {upper}"
     where = option if name in options else f"{file}: {name}" if name in lines else upper
     if problem["type"] == "extra_forbidden":
-        return f"{where}: there is no such setting; {suggest_setting(name, known)}"
-    if problem["type"] == "string_type":
+        return f"{where}: unknown setting; {suggest_setting(name, known)}"
+    if problem["type"] in _NOT_A:
+        message = f"{problem['input']!r} is not {_NOT_A[problem['type']]}"
+    elif problem["type"] == "string_type":
         message += "; put it in quotes"
     return ": ".join([where, *within, message])
 

@@ -145,7 +145,7 @@ async def _enroll_lake(store: Store, lake: Identity, ledger: Ledger) -> None:
             )
         known = await ledger.enroll_lake(enrollment, moved=True)
     if known.generation > lake.generation:
-        raise Fatal(set_back_message(lake.generation, f"the ledger knows generation {known.generation}"))
+        raise Fatal(rolled_back_message(lake.generation, f"the ledger knows generation {known.generation}"))
 
 
 def is_ledger_inside_lake(store: Store, ledger_name: str) -> bool:
@@ -178,11 +178,12 @@ def enrollment_of_lake(store: Store, lake: Identity) -> Enrollment:
     return Enrollment(uri=store.uri, generation=lake.generation, shards=lake.shards)
 
 
-def set_back_message(generation: int, why: str) -> str:
+def rolled_back_message(generation: int, why: str) -> str:
     """The error for a lake.json with an old generation: writing in that generation would duplicate or lose rows."""
     return (
-        f"{LAKE_JSON} says generation {generation}, and {why}: it was restored to an older copy. Stop all processes on "
-        "this lake, then put the newest lake.json back, or raise its generation again with `pcaplake doctor --repair`"
+        f"{LAKE_JSON} says generation {generation}, and {why}: an older copy of {LAKE_JSON} was restored. Stop all "
+        f"processes on this lake, then restore the newest {LAKE_JSON}, or raise its generation again with "
+        "`pcaplake doctor --repair`"
     )
 
 

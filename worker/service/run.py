@@ -19,7 +19,7 @@ from pcaplake.worker.background import run_in_background
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.environment import read_pod_identity
-from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
+from pcaplake.worker.config.service_settings import FleetSettings, list_unknown_variables
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.lake.commit.lease import LONGEST_LOOK
@@ -107,8 +107,8 @@ async def run_service(settings: FleetSettings) -> int:
     server.health["event loop"] = lambda: f"{delay.seconds_late:.0f} s late" if delay.seconds_late > LATE else None
     server.ready["service"] = lambda: "it has not started"
     with configured_logging(settings.log_format, settings.log_level), exported_traces(settings.traces_endpoint):
-        if line := describe_unknown_variables():
-            log.warning("settings: %s", line)
+        if names := list_unknown_variables():
+            log.warning("unknown environment variables: %s", names)
         async with server, run_in_background(delay.run()), open_service_parts(settings, meter) as parts:
             await _run_until_stopped(settings, parts, meter, server)
     return 0

@@ -346,6 +346,6 @@ class Service:
             try:
                 attributes = await self._queue.read_attributes()
             except Retryable as error:
-                log.warning("attributes of the queue: %s", error)
+                log.warning("cannot read the queue's attributes: %s", error)
         for state in ("visible", "in_flight", "delayed"):  # NaN elsewhere: a former leader's values are stale
             self._meter.set("queue_messages", getattr(attributes, state, math.nan), state=state)

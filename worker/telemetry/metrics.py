@@ -178,7 +178,7 @@ METRICS: Mapping[str, Metric] = {
         "pcaplake_captures_returned_total", "Captures that are read again because files of their stage are gone."
     ),
     "committer_failures": _counter_metric(
-        "pcaplake_committer_failures_total", "Rounds of the committer that failed and were retried."
+        "pcaplake_committer_failures_total", "Attempts of the committer that failed and were repeated."
     ),
     "batch_bytes": _histogram_metric("pcaplake_batch_bytes", _SIZES, "Bytes of Parquet in one batch."),
     "batch_smallest_bytes": _extreme_gauge_metric(
@@ -205,7 +205,7 @@ METRICS: Mapping[str, Metric] = {
             "TableBlocked": "the table cannot be written until an operator acts",
             "SchemaConflict": "the files do not fit the table's schema",
             "FilesMissing": "files of a stage are gone",
-            "SetBack": "the table was dropped or restored to an older version, or a checkpoint lost its `txn`",
+            "RolledBack": "the table was dropped or restored to an older version, or a checkpoint lost its `txn`",
             "OutcomeUnknown": "the commit may have happened; the next attempt finds out",
             "Hidden": "a checkpoint hides whether the commit happened",
             "Retryable": "timed out",

@@ -226,7 +226,10 @@ def test_a_zorder_leaves_out_the_columns_of_the_partitions(spark: Any, lake: str
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"zorder": {"can_frame": ("can_id",)}}, r"--zorder: there is no table can_frame; there are .*can_frames"),
+        (
+            {"zorder": {"can_frame": ("can_id",)}},
+            r"--zorder: table can_frame does not exist; the tables are .*can_frames",
+        ),
         ({"zorder": {"can_frames": ("nope",)}}, r"--zorder: can_frames has no column nope; it has .*can_id"),
         (
             {"zorder": {"packets": ("vehicle_id",)}, "tables": ("can_frames",)},

@@ -106,7 +106,7 @@ class TestWhatWaits:
 
         return asyncio.run(make())
 
-    def test_a_table_whose_log_was_set_back_is_left_alone(self, lake: str) -> None:
+    def test_a_table_whose_log_was_rolled_back_is_left_alone(self, lake: str) -> None:
         fill(lake, [Drive(number=1)])
         assert ask(lake).behind == {}
         max(Path(lake, "packets", "_delta_log").glob("*.json")).unlink()
@@ -153,7 +153,7 @@ class TestWhatWaits:
         assert (found.stages, found.oldest_age_ms // DAY_MS) == (1, 40)
 
     def test_without_the_lakes_ledger_nothing_is_known(self, lake: str, tmp_path: Path) -> None:
-        with pytest.raises(Fatal, match=r"no lake yet"):
+        with pytest.raises(Fatal, match=r"does not exist yet"):
             ask(lake)
         fill(lake, [Drive(number=1)])
         with pytest.raises(Fatal, match="doctor"):

@@ -161,7 +161,7 @@ async def test_a_lake_that_cannot_be_known() -> None:
     assert "injected" in ((await look(ground)).problem or "")
     drop(ground, "_pcaplake/lake.json")
     assert "lake.json is gone" in ((await look(ground)).problem or "")
-    assert "no lake yet" in ((await look(Ground())).problem or "")
+    assert "does not exist yet" in ((await look(Ground())).problem or "")
 
 
 # -- what is shown --------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_a_lake_of_this_machine(drive: Drive, tmp_path: Path, capsys: Capsys) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--lake", "{tmp}/no"], "there is no lake at"),
+        (["--lake", "{tmp}/no"], "no does not exist"),
         (["--lake", "{tmp}", "--watch"], "--watch needs a terminal"),
         (["--lake", "{tmp}", "--every", "0.1"], "the minimum is 0.5 s"),
     ],
@@ -304,5 +304,5 @@ def test_two_lakes_of_settings_one_of_which_is_gone(drive: Drive, tmp_path: Path
             return await watch.read_status()
 
     now = asyncio.run(run())
-    assert [one.problem for one in now.lakes] == [None, "there is no lake yet"]
+    assert [one.problem for one in now.lakes] == [None, "the lake does not exist yet"]
     assert not now.is_complete

@@ -191,7 +191,7 @@ def test_a_lake_after_compaction_checkpoint_and_vacuum_is_well(lake: Path, capsy
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--lake", "{tmp}/nothing"], "there is no lake at"),
+        (["--lake", "{tmp}/nothing"], "nothing does not exist"),
         (["--lake", "{tmp}", "--yes"], "--yes needs --repair"),
         (["--lake", "{tmp}", "--adopt"], "--adopt needs --repair"),
         (["--lake", "ftp://x/y"], "no store for ftp://"),

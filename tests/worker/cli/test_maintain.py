@@ -122,7 +122,7 @@ def test_without_the_ledger_nothing_is_deleted(lost: str, drive: Drive, tmp_path
 
 
 @pytest.mark.slow
-def test_a_table_whose_log_was_set_back_is_left_alone(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_table_whose_log_was_rolled_back_is_left_alone(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     """Its log may be restored, and needs the files that the log of now does not name."""
     lake = tmp_path / "lake"
     for capture in drive.captures[:2]:
@@ -165,14 +165,14 @@ def test_a_table_that_cannot_be_read_stops_no_other(drive: Drive, tmp_path: Path
     assert not report.keys() & {"captures", "faults"}
 
 
-async def test_a_lake_json_that_was_set_back_hides_no_stage() -> None:
+async def test_a_lake_json_that_was_rolled_back_hides_no_stage() -> None:
     """What waits in the later generation is not seen by the older lake.json, and its files may be old."""
 
     ground = await Ground().start("a")
     await raise_generation(ground.store)
     await ground.process()
     edit(ground, generation=0)
-    with pytest.raises(Fatal, match="generation 1 is in use: it was restored"):
+    with pytest.raises(Fatal, match=r"generation 1 is in use: an older copy of _pcaplake/lake\.json was restored"):
         await find_uncommitted_stages(ground.case())
 
 

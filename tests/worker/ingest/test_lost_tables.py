@@ -1,4 +1,4 @@
-"""`ingest` beside a table that was dropped or set back: it says so, whether there is something new to read or not."""
+"""`ingest` beside a table that was dropped or rolled back: it says so, whether there is something new to read or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def dropped(table: Path) -> None:
     shutil.rmtree(table)
 
 
-def set_back(table: Path) -> None:
+def roll_back(table: Path) -> None:
     """The last version of its log is gone, with the second capture."""
     *_, last = sorted((table / "_delta_log").glob("*.json"))
     last.unlink()
@@ -35,7 +35,7 @@ def unreadable(table: Path) -> None:
     ("harm", "says"),
     [
         (dropped, "table packets is blocked: it had batch 1, and the table is gone"),
-        (set_back, "table packets is blocked: it had batch 1, and its log says 0"),
+        (roll_back, "table packets is blocked: it had batch 1, and its log says 0"),
         (unreadable, "is damaged"),
     ],
 )

@@ -182,7 +182,7 @@ def versions(growing: Growing, table: str) -> list[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_table_that_was_set_back_loses_replaced_rows_again(
+def test_a_table_that_was_rolled_back_loses_replaced_rows_again(
     lost: int, growing: Growing, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The version with the DELETE is lost, alone or with the `txn` after it: no batch is, so nobody else can tell."""

@@ -206,7 +206,7 @@ async def test_a_generation_is_raised_once_by_each_who_asks() -> None:
     assert await current.reload_generation() == 4
 
 
-async def test_a_lake_json_that_was_set_back_is_refused_by_all_who_read_it() -> None:
+async def test_a_lake_json_that_was_rolled_back_is_refused_by_all_who_read_it() -> None:
     """Also by those who never saw the later generation, and when the store gives equal content an equal eTag."""
 
     store, book = MemoryStore(), ledger()
@@ -217,7 +217,7 @@ async def test_a_lake_json_that_was_set_back_is_refused_by_all_who_read_it() -> 
     assert await seen.reload_generation() == 1
     store.objects[LAKE_JSON] = copy, replace(meta, last_modified=meta.last_modified + timedelta(days=1))
     for request in (early.reload_generation(), seen.reload_generation(), open_identity(store, book)):
-        with pytest.raises(Fatal, match="restored to an older copy"):
+        with pytest.raises(Fatal, match=r"an older copy of _pcaplake/lake\.json was restored"):
             await request
     assert (await restore_generation(store, 1)).generation == 1
     assert (

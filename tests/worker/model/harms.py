@@ -45,7 +45,7 @@ class Harms:
         self._take(table, 0, [path for path in self._store.objects if path.startswith(f"{table}/")])
         return True
 
-    def set_back(self, last_batches: Mapping[str, int]) -> bool:
+    def roll_back(self, last_batches: Mapping[str, int]) -> bool:
         """The newest versions of a table go, and with them its last batch up to head."""
         names = self._rng.sample(self._tables.names, len(self._tables.names))
         if self._rng.random() < 0.5:

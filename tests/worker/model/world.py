@@ -106,7 +106,7 @@ class World:
         self.rollouts = Rollouts(self, seed, KNOBS) if seed % 10 in (2, 4) else None
         self._older: tuple[bytes, ObjectMeta] | None = None  # lake.json before the last overwrite
         self._newest: tuple[bytes, ObjectMeta] | None = None  # what it is, while an older copy is in its place
-        self._was_set_back = False
+        self._was_rolled_back = False
         self._copied: Copy | None = None
 
     def now(self) -> float:
@@ -119,7 +119,7 @@ class World:
 
     def _excused(self, error: Exception) -> bool:
         """Whoever reads an older lake.json ends, and says so."""
-        return isinstance(error, Fatal) and self._was_set_back and "was restored to an older copy" in str(error)
+        return isinstance(error, Fatal) and self._was_rolled_back and "lake.json was restored" in str(error)
 
     def _wrong(self, what: str) -> None:
         self.schedule.broken.append(AssertionError(what))
@@ -303,8 +303,8 @@ class World:
     def harm(self) -> None:
         if not self._are_harmed or self.harms_rng.random() < 0.5:
             return
-        table = [self.drop_table, self.set_back_table, self.set_back_table]
-        kind = self.harms_rng.choice([*table, *[self.set_back_lake_json] * 3, self.copy_lake])
+        table = [self.drop_table, self.roll_back_table, self.roll_back_table]
+        kind = self.harms_rng.choice([*table, *[self.roll_back_lake_json] * 3, self.copy_lake])
         soon = self.ledger.shared.head < 0 and self.harms_rng.random() < 0.9  # nothing to be lost yet
         if not self.restored and not soon and kind():
             self.schedule.tell(kind.__name__, kind.__name__)
@@ -313,21 +313,21 @@ class World:
         self._end_commits()
         return self._harms.drop()
 
-    def set_back_table(self) -> bool:
+    def roll_back_table(self) -> bool:
         self._end_commits()
         last: dict[str, int] = {}
         for manifest in self.manifests(0, self.ledger.shared.head):
             last |= dict.fromkeys({*manifest.written_tables, *(last if manifest.opens else ())}, manifest.batch)
-        return self._harms.set_back(last)
+        return self._harms.roll_back(last)
 
-    def set_back_lake_json(self) -> bool:
+    def roll_back_lake_json(self) -> bool:
         """Its time is another, its eTag is what it was."""
         known = self.ledger.shared.enrolled
         used = any(generation == self.generation for generation, _ in self.ledger.shared.captures)
-        seen = known is not None and known.generation == self.generation  # else nobody has seen what is set back
+        seen = known is not None and known.generation == self.generation  # else nobody has seen what is rolled back
         if self._older is None or self._newest is not None or not (used and seen):
             return False
-        self._newest, self._was_set_back = self.store.objects[LAKE_JSON], True
+        self._newest, self._was_rolled_back = self.store.objects[LAKE_JSON], True
         self._put_lake_json(self._older)
         return True
 

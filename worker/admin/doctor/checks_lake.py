@@ -81,15 +81,15 @@ async def check_ledger(case: Case) -> list[Finding]:
     except Fatal as problem:
         return [error(str(problem), _advise_ledger_rebuild(case, lake), repair=_build_ledger_repair(case, lake))]
     try:
-        set_back = [finding async for finding in _check_generation(case, lake)]
+        rolled_back = [finding async for finding in _check_generation(case, lake)]
     except NotAllowed as why:  # the policy of a worker does not allow reading head
-        set_back = [
+        rolled_back = [
             warning(
                 f"not examined: whether {LAKE_JSON} is an older copy: {why}", "run the doctor with the policy doctor"
             )
         ]
     expiry = [finding async for finding in _check_time_to_live(case.ledger_table)]
-    return [*(set_back or [ok(f"{book.kind} at {book.name}")]), *expiry]
+    return [*(rolled_back or [ok(f"{book.kind} at {book.name}")]), *expiry]
 
 
 async def _check_generation(case: Case, lake: Identity) -> AsyncIterator[Finding]:

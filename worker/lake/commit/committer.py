@@ -160,7 +160,7 @@ class Committer:
                     if self._failing_since is None:
                         self._failing_since = self._turn_began
                     self._meter.count("committer_failures")
-                    log.warning("commit: %s; trying again", error)
+                    log.warning("commit failed: %s; trying again", error)
                     await asyncio.sleep(retry.backoff(failures, first=0.2, longest=10.0, uniform=self._rng.uniform))
         finally:
             beating.cancel()

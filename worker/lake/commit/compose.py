@@ -16,7 +16,7 @@ from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.errors import SchemaConflict, TableBlocked
 from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
-from pcaplake.worker.lake.identity import set_back_message
+from pcaplake.worker.lake.identity import rolled_back_message
 from pcaplake.worker.lake.ledger import EVERYTHING
 from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Capture, Manifest, Stage, list_uris, manifest_path
@@ -193,7 +193,7 @@ class Composer:
             await self._current.reload_generation()
             self._reloaded_at = self._clock()
         if self._current.generation < last:
-            raise Fatal(set_back_message(self._current.generation, f"the last batch is of generation {last}"))
+            raise Fatal(rolled_back_message(self._current.generation, f"the last batch is of generation {last}"))
         # rule: stages of an overwrite wait until it has begun
         return self._current.generation
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pcaplake.worker.lake.delta.actions import Txn
-from pcaplake.worker.lake.delta.errors import SetBack, TableBlocked
+from pcaplake.worker.lake.delta.errors import RolledBack, TableBlocked
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.ledger import Ledger
 from pcaplake.worker.lake.records import Manifest, manifest_path
@@ -92,7 +92,7 @@ async def find_lost_tables(store: Store, log_store: LogStore, ledger: Ledger) ->
             # read after head: a later batch in the table does no harm
             done = await log_store.read_transaction(table, APP_ID)
             if done < batch:
-                reasons[table] = str(SetBack(table, batch, done, await log_store.read_version(table)))
+                reasons[table] = str(RolledBack(table, batch, done, await log_store.read_version(table)))
         except TableBlocked as blocked:
             reasons[table] = str(blocked)
     return {table: why.removeprefix(f"{table}: ") for table, why in reasons.items()}

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
-from pcaplake.worker.lake.delta.errors import SchemaConflict, SetBack, TableBlocked
+from pcaplake.worker.lake.delta.errors import RolledBack, SchemaConflict, TableBlocked
 from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Manifest
 
@@ -53,7 +53,7 @@ class TableCommits:
                     with self._timed_step(f"commit.4 {table}"):
                         await self._commit_batch_to_table(table, await self._manifests.require(batch), now)
                     self._progress.done[table] = batch
-        except (TableBlocked, SchemaConflict, FilesMissing, SetBack) as error:
+        except (TableBlocked, SchemaConflict, FilesMissing, RolledBack) as error:
             if isinstance(error, FilesMissing):  # the log store counts the others
                 self._blocked.count_failure(table, FilesMissing)
             self._blocked.block(table, str(error))
@@ -62,7 +62,7 @@ class TableCommits:
             self._blocked.unblock(table)
 
     async def _reread_transaction(self, table: str, now: int) -> None:
-        """Read the transaction of a table that was blocked or restored. Raises SetBack when it lacks a batch up to head.
+        """Read the transaction of a table that was blocked or restored. Raises RolledBack when it lacks a batch up to head.
 
         Batches above head are committed again. A batch that opens a generation empties the table, so the batches before
         it are skipped. `now`: the store's time; files that waited for the table until then may have been deleted with it.
@@ -73,8 +73,8 @@ class TableCommits:
         self._progress.looked_at[table] = now
         # rule: a table that lacks a batch is blocked
         if opens is None and (transaction < floor or forgotten):
-            self._blocked.count_failure(table, SetBack)
-            raise SetBack(
+            self._blocked.count_failure(table, RolledBack)
+            raise RolledBack(
                 table,
                 max(floor, self._progress.least[table] if forgotten else -1),
                 transaction,

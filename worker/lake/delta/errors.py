@@ -21,7 +21,7 @@ class SwapConflict(Retryable):
     """Another writer changed what a swap of files was made from. Nothing was committed: read the table again, or stop."""
 
 
-class SetBack(Retryable):
+class RolledBack(Retryable):
     """The log of a table lacks a transaction that it had, so it cannot tell which later batches are in the table."""
 
     def __init__(self, table: str, batch: int, current_batch: int, version: int) -> None:

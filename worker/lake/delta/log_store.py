@@ -27,7 +27,7 @@ from pcaplake.worker.runtime import Runtime
 from . import checkpoint as checkpoints
 from .actions import AddFile, RemoveFile, Txn
 from .commit_content import CommitRequest, Struct, Swap, build_create_table_commit, build_write_commit
-from .errors import Hidden, SchemaConflict, SetBack, SwapConflict, TableBlocked
+from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked
 from .live_files import Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, T, TableCache
@@ -128,7 +128,7 @@ class LogStore(LogReader):
         transaction of the same application that the table must have. `other_txn`: the transaction of another application,
         written in the same version and not checked.
 
-        Raises TableBlocked, SchemaConflict; SetBack when the table no longer has `after`; Retryable when `commit_timeout`
+        Raises TableBlocked, SchemaConflict; RolledBack when the table no longer has `after`; Retryable when `commit_timeout`
         is over and nothing was committed; OutcomeUnknown when it may have been committed, as after a cancellation: call
         again with the same `txn`.
         """
@@ -234,7 +234,7 @@ class LogStore(LogReader):
         if done := _find_committed(request, state, unresolved):
             return done
         if txn is not None and (last := state.txns.get(txn.app_id, -1)) < request.after:
-            raise SetBack(table, request.after, last, state.version)
+            raise RolledBack(table, request.after, last, state.version)
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
         if request.swap is not None:

@@ -316,7 +316,9 @@ class DynamoLedger:
             if holders.get(capture.capture_id, stage_id) != stage_id:
                 lost += await self._claim_capture(scope, capture, stage_id, holders[capture.capture_id])
         if lost:
-            raise Retryable(f"captures changed hands while batch {manifest.batch} was being marked")
+            raise Retryable(
+                f"the ledger assigned captures of batch {manifest.batch} to another stage while it was being marked"
+            )
 
     async def _claim_capture(self, scope: Scope, capture: Capture, stage_id: str, holder: str) -> list[Step]:
         """Take a capture from a stage after displacing it -> the step if another process changed the capture meanwhile."""

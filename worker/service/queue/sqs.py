@@ -208,7 +208,7 @@ class SqsQueue(Queue):
             for entry in answer.get("Failed", ()):
                 if _is_permanent_failure(entry):
                     log.info(
-                        "%s of message %s is too late: %s",
+                        "%s: the receipt handle of message %s has expired: %s",
                         operation,
                         left[entry["Id"]].message_id,
                         _describe_failed_entry(entry),
@@ -226,7 +226,7 @@ class SqsQueue(Queue):
         try:
             await _WHILE_ENTRIES_FAIL.run(apply_to_remaining)
         except Retryable as error:  # after the retries of botocore
-            log.warning("messages are neither deleted nor kept hidden: %s", error)
+            log.warning("cannot delete messages or extend their visibility timeout: %s", error)
         return BatchResult(done=tuple(done), lost=tuple(lost), failed=tuple(left.values()))
 
     @contextmanager

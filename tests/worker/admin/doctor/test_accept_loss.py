@@ -153,7 +153,7 @@ def test_nothing_to_accept(yes: tuple[str, ...], drive: Drive, tmp_path: Path, c
 def test_usage(capsys: Capsys, tmp_path: Path) -> None:
     for arguments, message in (
         (["--accept-loss", "packets"], "needs --repair"),
-        (["--repair", "--accept-loss", "x"], "there is no table x"),
+        (["--repair", "--accept-loss", "x"], "table x does not exist"),
     ):
         code, _, err = lakes.run(capsys, "doctor", "--lake", tmp_path, *arguments)
         assert code == 2

@@ -78,7 +78,7 @@ async def test_gaps_below_a_checkpoint_only_hide_old_versions() -> None:
     assert ground.ledger.shared.head == 3
 
 
-async def test_a_hint_that_was_set_back_is_told_and_set_right() -> None:
+async def test_a_hint_that_was_rolled_back_is_told_and_set_right() -> None:
     ground = await Ground().start()
     table_id = metadata(ground.store, "packets")["id"]
     for number in (3, 1):  # the older one lands last

@@ -114,7 +114,7 @@ async def test_a_ledger_that_is_lost_is_made_anew_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("known", ["the ledger", "the manifests"])
-async def test_a_lake_json_that_was_set_back_gets_its_generation_again(known: str) -> None:
+async def test_a_lake_json_that_was_rolled_back_gets_its_generation_again(known: str) -> None:
     ground = await Ground().start("a")
     await raise_generation(ground.store)
     await ground.process()

@@ -86,7 +86,7 @@ class World:
         if rng.random() < 0.4:  # processes live long
             self.kinds += [self.days_pass] * 2 + [self.days_pass_and_files_go] * 4 + [self.repeat] * 2
         if rng.random() < 0.3:
-            self.kinds += [self.drop_table, self.set_back_table, self.put_back] * 2
+            self.kinds += [self.drop_table, self.roll_back_table, self.put_back] * 2
         if rng.random() < 0.2:
             self.kinds += [self.lose_lease] * 10
         self.tasks: list[asyncio.Task[None]] = []
@@ -153,7 +153,7 @@ class World:
             self.overwrites += 1
             self.start(self.overwriting(self.rng.sample(CAPTURES, self.rng.randint(1, 3))))
 
-    def set_back_ledger(self) -> None:
+    def roll_back_ledger(self) -> None:
         """With everybody stopped, a copy of the ledger is put back that is older than some stages of an overwrite."""
         for process in list(self.alive):
             self.schedule.kill(process)
@@ -192,15 +192,15 @@ class World:
         for process in list(self.alive) if self.rng.random() < 0.5 else ():
             self.schedule.kill(process)
 
-    def set_back_table(self) -> None:
+    def roll_back_table(self) -> None:
         self.stop_for_harm()
         last: dict[str, int] = {}
         for manifest in self.manifests()[: self.ledger.shared.head + 1]:
             last |= dict.fromkeys({*manifest.written_tables, *(last if manifest.opens else ())}, manifest.batch)
-        self.counts["set back"] += self.harms.set_back(last)
+        self.counts["rolled back"] += self.harms.roll_back(last)
 
     def put_back(self) -> None:
-        """A table that was dropped or set back; what had waited for it is lost where the backup is of what readers see."""
+        """A table that was dropped or rolled back; what had waited for it is lost where the backup is of what readers see."""
         harmed = [table for table in SCHEMAS if table not in self.tables.names]
         before = set(self.store.objects)
         self.harms.put_back()
@@ -265,8 +265,8 @@ class World:
                 if name == "before overwrite":
                     self.begun[generation] = list(names)
                 if name == "after overwrite" and not self.schedule.calm and self.rng.random() < 0.2:
-                    self.schedule.tell("set_back_ledger", "set_back_ledger")
-                    self.set_back_ledger()
+                    self.schedule.tell("roll_back_ledger", "roll_back_ledger")
+                    self.roll_back_ledger()
 
             lake._step = step
             for name in names:

@@ -353,7 +353,7 @@ async def test_overwriting_replaces_every_table_in_one_transaction_each() -> Non
 
 
 async def test_no_batch_has_a_lower_generation_than_the_one_before() -> None:
-    """lake.json was set back, and the ledger, restored too, does not know the later generation."""
+    """lake.json was rolled back, and the ledger, restored too, does not know the later generation."""
     bench = await Bench().start()
     await bench.staged("a")
     await bench.turn()
@@ -366,7 +366,7 @@ async def test_no_batch_has_a_lower_generation_than_the_one_before() -> None:
     bench.ledger.shared.enrolled = None
     other = await Bench(bench).start()
     await other.staged("c")
-    with pytest.raises(Fatal, match="the last batch is of generation 1: it was restored"):
+    with pytest.raises(Fatal, match="the last batch is of generation 1: an older copy"):
         await other.turn()
     assert other.rows("packets") == Counter(b=2)
 

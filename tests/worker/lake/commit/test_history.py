@@ -1,4 +1,4 @@
-"""Tables that were dropped or set back to an older copy: they are blocked, and what makes each writable again."""
+"""Tables that were dropped or rolled back to an older copy: they are blocked, and what makes each writable again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pcaplake.worker.lake.commit.history import (
 )
 from pcaplake.worker.lake.commit.rebuild_ledger import rebuild_from_manifests
 from pcaplake.worker.lake.delta.actions import Txn
-from pcaplake.worker.lake.delta.errors import SetBack, TableBlocked
+from pcaplake.worker.lake.delta.errors import RolledBack, TableBlocked
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.delta.schema import to_delta_struct
 from pcaplake.worker.lake.records import Manifest, manifest_path
@@ -42,7 +42,7 @@ def log_of(bench: Bench, table: str) -> list[str]:
     return sorted(name for name in bench.store.objects if name.startswith(prefix) and name.endswith(".json"))
 
 
-def set_back(bench: Bench, table: str = "packets") -> None:
+def roll_back(bench: Bench, table: str = "packets") -> None:
     """Its newest N.json is gone."""
     del bench.store.objects[log_of(bench, table)[-1]]
 
@@ -108,7 +108,7 @@ async def goes_on(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
-        (set_back, "it had batch 1, and its log says 0"),
+        (roll_back, "it had batch 1, and its log says 0"),
         (make_anew, "it had batch 1, and its log says -1"),
         (forget, "it had batch 1, and its log says -1"),
         (drop, "it had batch 1, and the table is gone"),
@@ -131,10 +131,10 @@ async def test_a_table_that_lacks_a_batch_is_blocked_alone(harm: Harm, says: str
     assert other.lake.committer.is_stuck
 
 
-@pytest.mark.parametrize("harm", [set_back, make_anew, drop])
+@pytest.mark.parametrize("harm", [roll_back, make_anew, drop])
 async def test_a_loss_that_is_accepted_frees_the_table(harm: Harm) -> None:
     bench = await filled()
-    lost = Counter({"drop": {}, "make_anew": {}, "set_back": {"a": 2}}[harm.__name__])
+    lost = Counter({"drop": {}, "make_anew": {}, "roll_back": {"a": 2}}[harm.__name__])
     harm(bench)
     other = await Bench(bench).start()
     await other.staged("d")
@@ -196,14 +196,14 @@ async def test_what_does_not_fit_a_table_is_held_while_the_table_is_gone() -> No
     assert other.rows("packets") == Counter(a=2, b=2, d=2)
 
 
-async def test_what_was_in_above_head_is_committed_again_when_the_table_is_set_back_to_head() -> None:
+async def test_what_was_in_above_head_is_committed_again_when_the_table_is_rolled_back_to_head() -> None:
     """The process that committed it lives on."""
     bench = await filled()
     bench.configure("captures", {"delta.constraints.some": "rows > 0"})
     await bench.staged("d")
     await bench.turn()
     assert (bench.head, bench.rows("packets")) == (2, Counter(a=2, b=2, d=2))
-    set_back(bench)
+    roll_back(bench)
     bench.lake.committer._progress.batch = None  # it recovers, as after any error
     await bench.staged("e")
     bench.configure("captures", {})
@@ -216,7 +216,7 @@ async def test_what_was_in_above_head_is_committed_again_when_the_table_is_set_b
 
 
 @pytest.mark.parametrize("rows", [True, False])
-@pytest.mark.parametrize("harm", [set_back, make_anew, forget, drop])
+@pytest.mark.parametrize("harm", [roll_back, make_anew, forget, drop])
 async def test_a_batch_that_opens_a_generation_empties_the_table_whatever_was_in_it(harm: Harm, rows: bool) -> None:
     bench = await filled()
     harm(bench)
@@ -233,7 +233,7 @@ async def test_a_batch_that_opens_a_generation_empties_the_table_whatever_was_in
     assert again.rows("packets") == Counter({"e": 2, "f": 2} if rows else {"f": 2})
 
 
-@pytest.mark.parametrize("harm", [set_back, make_anew, drop])
+@pytest.mark.parametrize("harm", [roll_back, make_anew, drop])
 async def test_an_overwrite_frees_a_table_also_when_a_batch_waits_for_it_already(harm: Harm) -> None:
     bench = await filled()
     harm(bench)
@@ -310,7 +310,7 @@ async def test_the_log_store_itself_refuses_a_table_that_lacks_the_transaction_b
     await knows.read_transaction("packets", "pcaplake")
     drop(bench)
     commit = {"txn": Txn(app_id="pcaplake", version=3), "schema": SCHEMA, "after": 1}
-    with pytest.raises(SetBack, match="the table is gone"):
+    with pytest.raises(RolledBack, match="the table is gone"):
         await LogStore(bench.store).commit("packets", [], **commit)
     assert log_of(bench, "packets") == []
     with pytest.raises(TableBlocked, match="version 0 is missing and version 3 is there"):
@@ -352,7 +352,7 @@ async def ledger_lost(bench: Bench, by: str) -> Bench:
 
 
 @pytest.mark.parametrize("by", ["ingest --adopt", "doctor --repair --adopt"])
-@pytest.mark.parametrize("harm", [set_back, make_anew, forget, drop])
+@pytest.mark.parametrize("harm", [roll_back, make_anew, forget, drop])
 async def test_a_ledger_that_is_rebuilt_knows_which_batches_each_table_had(harm: Harm, by: str) -> None:
     bench = await filled()
     harm(bench)
@@ -368,7 +368,7 @@ async def test_a_ledger_that_is_rebuilt_knows_which_batches_each_table_had(harm:
 
 
 @pytest.mark.parametrize("by", ["ingest --adopt", "doctor --repair --adopt"])
-@pytest.mark.parametrize("harm", [set_back, make_anew, forget, drop])
+@pytest.mark.parametrize("harm", [roll_back, make_anew, forget, drop])
 async def test_so_it_is_with_the_last_batch_which_no_manifest_knows_to_be_in(harm: Harm, by: str) -> None:
     """A table that has its rows without the transaction is blocked; the others take the batch again."""
     bench = await Bench().start()
@@ -393,7 +393,7 @@ async def test_no_ledger_is_rebuilt_that_would_double_rows_or_lose_them(by: str)
     await bench.staged("a")
     await bench.turn()
     forget(bench)
-    set_back(bench, "captures")
+    roll_back(bench, "captures")
     with pytest.raises(Fatal, match="packets: it has rows and no transaction of pcaplake"):
         await ledger_lost(bench, by)
     drop(bench)

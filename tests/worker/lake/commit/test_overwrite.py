@@ -74,7 +74,7 @@ async def test_the_one_that_began_last_wins_and_the_other_is_refused(tmp_path: P
 
 
 async def test_stages_of_somebody_else_do_not_come_along(tmp_path: Path) -> None:
-    """Of an overwrite that was cut off, after which lake.json was set back: the same number is given once more."""
+    """Of an overwrite that was cut off, after which lake.json was rolled back: the same number is given once more."""
     await lake_with_a(tmp_path)
     before = (tmp_path / LAKE_JSON).read_bytes()
     async with await opening(tmp_path) as lake:

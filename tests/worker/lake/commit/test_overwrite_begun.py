@@ -234,7 +234,7 @@ async def test_files_are_looked_for_however_young_they_are(tmp_path: Path) -> No
 
 
 async def test_of_two_with_one_number_the_second_replaces_nothing(tmp_path: Path) -> None:
-    """lake.json was set back to before the first one reserved its number, and the ledger with it."""
+    """lake.json was rolled back to before the first one reserved its number, and the ledger with it."""
     async with await opened(tmp_path) as lake:
         await ingest(lake, "a")
     before = (tmp_path / LAKE_JSON).read_bytes()

@@ -233,7 +233,7 @@ def test_a_damaged_checkpoint_is_named() -> None:
 # A checkpointer that stood still: its checkpoint of an old version and its `_last_checkpoint` land when newer ones exist
 
 
-async def set_back(properties: dict[str, str] | None = None) -> tuple[MemoryStore, LogStore]:
+async def roll_back(properties: dict[str, str] | None = None) -> tuple[MemoryStore, LogStore]:
     """Versions 0 to 20, cleaned up below checkpoint 20; then checkpoint 2 lands. -> the log store of who froze at 2.
 
     `properties`: those that the table had at version 2 alone.
@@ -258,7 +258,7 @@ async def set_back(properties: dict[str, str] | None = None) -> tuple[MemoryStor
 async def test_a_checkpointer_that_stood_still_hides_nothing() -> None:
     """Who comes anew reads the newest checkpoint; nothing is committed where no reader looks."""
 
-    store, frozen = await set_back()
+    store, frozen = await roll_back()
     fresh = LogStore(store)
     assert await fresh.read_version("t") == 20
     assert await fresh.read_transaction("t", "app") == 20
@@ -271,7 +271,7 @@ async def test_a_checkpointer_that_stood_still_hides_nothing() -> None:
 async def test_a_version_put_anew_below_the_checkpoint_counts_for_nobody() -> None:
     """One with the tail 1 puts version 2 and dies; one with the tail 2 finds it there, and the hint names no newer one."""
 
-    store, frozen = await set_back()
+    store, frozen = await roll_back()
     foreign(store, "t", {"txn": {"appId": "app", "version": 3}}, version=2)
     assert (await frozen.commit("t", [add(21)], txn=txn(21))).version == 21
     del store.objects[f"t/_delta_log/{2:020d}.checkpoint.parquet"]
@@ -281,11 +281,11 @@ async def test_a_version_put_anew_below_the_checkpoint_counts_for_nobody() -> No
 async def test_what_an_old_checkpoint_says_blocks_nothing() -> None:
     """The property was unset long ago; ALTER TABLE could not take away what only the old checkpoint has."""
 
-    store, _ = await set_back({"delta.setTransactionRetentionDuration": "interval 1 day"})
+    store, _ = await roll_back({"delta.setTransactionRetentionDuration": "interval 1 day"})
     assert await LogStore(store).read_block_reason("t") is None
 
 
-async def test_a_hint_that_was_set_back_is_set_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hint_that_was_rolled_back_is_set_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of a checkpoint wrote an old version's: the hint names the newest when `checkpoint` returns."""
 
     store, log = await filled(tmp_path, 2)

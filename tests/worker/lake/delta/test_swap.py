@@ -61,10 +61,10 @@ async def test_files_that_others_add_do_not_conflict() -> None:
     assert live(versions(store, "t")) == {add(2).path, add("new").path}
 
 
-@pytest.mark.parametrize("what", ["a file is gone", "a fence has moved", "the table was set back"])
+@pytest.mark.parametrize("what", ["a file is gone", "a fence has moved", "the table was rolled back"])
 async def test_what_was_changed_since_the_snapshot_is_not_swapped(what: str) -> None:
     store, log = await started()
-    if what == "the table was set back":
+    if what == "the table was rolled back":
         await log.commit("t", [add(2)], txn=txn(1))
     seen = await snapshot(log)
     if what == "a file is gone":

@@ -161,7 +161,7 @@ class DynamoDBLogStoreTest {
         "00000000000000000040.checkpoint.parquet",
         "00000000000000000040.checkpoint.0000000001.0000000001.parquet",
         "00000000000000000040.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet"})
-    void aWriterThatStoodStillIsToldSoWhereTheHintWasSetBack(String checkpoint) throws IOException {
+    void aWriterThatStoodStillIsToldSoWhereTheHintWasRolledBack(String checkpoint) throws IOException {
         for (int version = 0; version < 3; version++) {
             scene.writer().commit(version, "a" + version);
         }
@@ -182,7 +182,7 @@ class DynamoDBLogStoreTest {
     }
 
     @Test
-    void anEntryBelowACheckpointIsOnlyCompletedWhereTheHintWasSetBack() throws IOException {
+    void anEntryBelowACheckpointIsOnlyCompletedWhereTheHintWasRolledBack() throws IOException {
         Entry old = scene.left(7, "b", false, false);
         scene.cleanedUpTo = 9;
         scene.hint(3);
