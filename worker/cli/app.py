@@ -38,7 +38,7 @@ SUMMARIES = {
     "tables": "Show rows, files, bytes and version of a lake's tables.",
     "sample": "Generate sample captures and a profile for them.",
     "maintain": "Compact small files, and delete files that no table version needs.",
-    "doctor": "Say what is wrong with a lake or a fleet, and what to do.",
+    "doctor": "Report problems of a lake or a fleet, and how to fix them.",
     "status": "Show queue, lakes, committer and tables on one screen.",
     "setup": "Create the AWS resources of a fleet, and its IAM policies.",
     "replay": "Announce captures that are already in a bucket.",

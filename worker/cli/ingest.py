@@ -73,9 +73,9 @@ class SettingOptions:
     ] = None
     create: Annotated[bool | None, typer.Option("--create/--no-create", help="Create missing tables.")] = None
     target_file_size: Annotated[str | None, _tuning_option("Target size of Parquet files (128MB).", "SIZE")] = None
-    max_records: Annotated[int | None, _tuning_option("Most rows in a window (5000000).", "N")] = None
+    max_records: Annotated[int | None, _tuning_option("Maximum number of rows in a window (5000000).", "N")] = None
     flush_interval: Annotated[str | None, _tuning_option("Longest time that a window stays open (60s).", "TIME")] = None
-    max_batch_adds: Annotated[int | None, _tuning_option("Most files in a batch (5000).", "N")] = None
+    max_batch_adds: Annotated[int | None, _tuning_option("Maximum number of files in a batch (5000).", "N")] = None
     max_batch_age: Annotated[str | None, _tuning_option("Longest time that a batch waits for more (2s).", "TIME")] = (
         None
     )
@@ -91,7 +91,10 @@ class ChangeOptions:
     """What may happen to rows and to the ledger that the lake has."""
 
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask: --mode overwrite replaces; --reread may lose values.")
+        bool,
+        typer.Option(
+            "--yes", help="Do not ask: overwrite, and allow --reread to lose bus names, vehicle ids or raw bytes."
+        ),
     ] = False
     replace_changed: Annotated[
         bool,
@@ -104,7 +107,8 @@ class ChangeOptions:
         bool,
         typer.Option(
             "--reread",
-            help="Read captures of the lake again that another profile or version has read, and swap their rows.",
+            help="Read captures of the lake again that another profile or version has read, and swap their rows. "
+            "A different --raw alone does not count.",
         ),
     ] = False
     adopt: Annotated[

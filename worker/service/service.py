@@ -1,7 +1,7 @@
 """The worker service: receives messages, has their captures staged, deletes them. Section 3 of docs/exactly-once.md.
 
 It handles the life of a message: received, kept hidden by heartbeats, begun, deleted. A message is deleted in one place, after
-message_stager.py has staged each of its captures or found it gone. After any other outcome the message is given back: the
+message_stager.py has staged each of its captures or found it gone. After any other outcome the message is released: the
 queue delivers it again later, and after some receives moves it to the dead letters. This module does not use S3 or SQS itself.
 """
 
@@ -54,7 +54,7 @@ class ServiceConfig:
     poll_wait          longest wait for messages, at most 20
     visibility_cap     a message is kept hidden for at most this long
     retry_first        delay after the first failure of a message; it doubles up to `retry_most`
-    drain_timeout      time from `stop` until every message is deleted or given back
+    drain_timeout      time from `stop` until every message is deleted or released
     """
 
     threads: int
@@ -111,7 +111,7 @@ class Service:
         self._fatal: Fatal | None = None
 
     def stop(self) -> None:
-        """Receive no more messages; `run` returns when each message in hand is deleted or given back."""
+        """Receive no more messages; `run` returns when each message in hand is deleted or released."""
         self._stopping.set()
         self._room.set()
         self._turn.set()
@@ -122,7 +122,7 @@ class Service:
 
     @property
     def messages_in_flight(self) -> int:
-        """Messages received and neither deleted nor given back."""
+        """Messages received and neither deleted nor released."""
         return len(self._messages)
 
     async def run(self) -> None:
@@ -280,7 +280,7 @@ class Service:
         deadline = self._clock() + self._config.drain_timeout
         for message in self._messages:
             if message.idle and message.task is not None:
-                message.task.cancel()  # it is given back; a task that has not started does that by itself
+                message.task.cancel()  # it is released; a task that has not started does that by itself
         await self._decode_pool.close()
         reading = max(0.0, deadline - self._clock() - _RESERVED * self._config.drain_timeout)
         if not await self._wait_until_done({decode_pool}, reading):
@@ -299,10 +299,10 @@ class Service:
             task.cancel()
 
     async def _end_polls(self, polls: Sequence[asyncio.Task[None]], deadline: float) -> None:
-        """Returns when no poll is pending. Messages that a poll still brings are given back.
+        """Returns when no poll is pending. Messages that a poll still brings are released.
 
         An idle service does not wait for its long polls, it abandons them. But SQS may not notice that: it would deliver a
-        message that is given back to the abandoned poll, and the message would lose a receive. So while a message is held,
+        message that is released to the abandoned poll, and the message would lose a receive. So while a message is held,
         this waits for the polls, which end within `poll_wait`.
         """
         await self._wait_until_done(set(polls), min(POLL_GRACE, max(0.0, deadline - self._clock())))
