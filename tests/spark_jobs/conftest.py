@@ -5,7 +5,7 @@ Nobody stops the session or leaves a setting changed. What needs another configu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from pcaplake.spark_jobs.common.session import open_session
 from pcaplake.worker.config.service_settings import FleetSettings
 from tests.aws import Aws
+from tools import release
 
 LOCKS = "delta_log"
 SMALL = {  # a JVM beside everything else on two cores
@@ -32,6 +33,31 @@ INTERPRETED = {  # to compile Java for each small query takes longer than to run
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
+
+
+def write_defaults(folder: Path, conf: Mapping[str, str]) -> str:
+    """A folder for SPARK_CONF_DIR: what a JVM has that the command line says nothing about."""
+    lines = [f"{name} {value}\n" for name, value in conf.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    return str(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_conf_dir(tmp_path_factory: pytest.TempPathFactory, torture: bool) -> Iterator[str | None]:
+    """Commands that tests start are as small as their session; `make torture` leaves them as users have them."""
+    if torture:
+        yield None
+        return
+    folder = write_defaults(tmp_path_factory.mktemp("spark-conf"), SMALL | INTERPRETED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", folder)
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this tree."""
+    return release.build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The commands of docs/getting-started.md, in environments that have only the wheel and what its extras need.
 
 The user has an empty home, and works in a folder of their own. `pip install` is done with the wheel of this tree, without
-a package index. The times go to the page by hand: they are printed at the end of each test.
+a package index. The times of `--torture` go to the page by hand: they are printed at the end of each test.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +20,6 @@ import pytest
 
 from tests import wheels
 from tests.aws import Aws
-from tools import release
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
@@ -46,6 +44,7 @@ class Newcomer:
 
     wheel: Path
     here: Path
+    compiled: bool  # its kernels need not be
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -57,6 +56,8 @@ class Newcomer:
         if (install := re.fullmatch(r"pip install '?pcaplake(?:\[(.*)\])?'?", command)) is not None:
             if not self.venv.exists():
                 wheels.install(self.wheel, self.venv)
+                if self.compiled:
+                    wheels.copy_kernels(self.venv)
             linked = {path.name for path in wheels.site_packages(self.venv).glob("*.dist-info")}
             extras = (install[1] or "").split(",") if install[1] else []
             wheels.link(self.venv, [name for name in wheels.locked(*extras) if not is_linked(name, linked)])
@@ -86,13 +87,14 @@ def is_linked(name: str, linked: set[str]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return release.build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def newcomer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
-    return Newcomer(wheel=wheel, here=tmp_path_factory.mktemp("newcomer"))
+def newcomer(
+    wheel: Path, spark_conf_dir: str | None, tmp_path_factory: pytest.TempPathFactory, torture: bool
+) -> Newcomer:
+    """`make torture` compiles the kernels and leaves Spark as it is, as users have it."""
+    made = Newcomer(wheel=wheel, here=tmp_path_factory.mktemp("newcomer"), compiled=not torture)
+    if spark_conf_dir is not None:
+        made.environment["SPARK_CONF_DIR"] = spark_conf_dir
+    return made
 
 
 def rows_of(newcomer: Newcomer, table: str) -> int:

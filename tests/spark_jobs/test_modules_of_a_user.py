@@ -14,7 +14,6 @@ import pytest
 from pcaplake.worker import sample
 from tests import wheels
 from tests.spark_jobs.conftest import SMALL
-from tools import release
 
 CODE = """
 import sys
@@ -33,7 +32,7 @@ print(read, decode(paths, "can_frames").count())
 
 
 @pytest.mark.slow
-def test_executors_import_ours(tmp_path: Path) -> None:
+def test_executors_import_ours(wheel: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "parser.py").write_text("raise ImportError('a parser of somebody else')\n")
@@ -43,7 +42,7 @@ def test_executors_import_ours(tmp_path: Path) -> None:
     written = sample.write_sample_captures(tmp_path / "drive", "drive", 0.1, seed=5)
     paths = [str(path) for path in written if path.suffix != ".yaml"]
     code = CODE.format(conf=SMALL, folder=str(theirs), captures=str(tmp_path / "drive"), paths=paths)
-    venv = wheels.install(release.build_wheel(tmp_path), tmp_path / "venv")
+    venv = wheels.install(wheel, tmp_path / "venv")
     wheels.link(venv, wheels.locked("spark"))
     wheels.copy_kernels(venv)
     done = subprocess.run(
