@@ -172,13 +172,13 @@ def test_killed_processes_lose_and_double_nothing(
     spark: Any, lake: SignalLake, known: Databases, tmp_path: Path, torture: bool
 ) -> None:
     """SIGKILL of Python and JVM after some batches; the command line itself."""
-    counts = range(1, 13 if torture else 8)
+    counts = range(1, 13 if torture else 6)
     for count in counts:
         lake.can(count)
     command = [sys.executable, "-m", "pcaplake.spark_jobs", "signals", "--lake", str(lake.folder), "--files", "1"]
     command += ["--databases", str(tmp_path / "buses.yaml"), "--wide", "Speed", "--master", "local[1]"]
     command += ["--conf", "spark.driver.memory=600m", "--conf", "spark.sql.shuffle.partitions=1"]
-    for versions in (3, 6) if torture else (4,):
+    for versions in (3, 6) if torture else (2,):
         with (tmp_path / "log").open("w") as log:
             process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
         until = time.monotonic() + SECONDS
