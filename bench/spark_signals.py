@@ -1,7 +1,7 @@
 """Signals per second and core: the compiled decoder and cantools, in one run, on the same payloads.
 
 `python -m bench.spark_signals` prints the section. A drive's mix: every message of cantools' `vehicle.dbc` (217
-messages, MIT licence, fetched by pip) equally often, random payloads of full length. Ways:
+messages, MIT license, fetched by pip) equally often, random payloads of full length. Ways:
 
     decode    payload matrix -> raw, value, valid, label by signal (numpy)
     rows      Arrow batch of `can_frames` -> Arrow batch of `signals`: with keys, grouped by id, as an executor does

@@ -36,7 +36,7 @@ class Batched(Generic[K, V]):
                 error = raised
             for key, answers in asked.items():
                 for answer in answers:
-                    if answer.done():  # its caller was cancelled
+                    if answer.done():  # its caller was canceled
                         continue
                     if error is not None:
                         answer.set_exception(error)

@@ -28,7 +28,7 @@ from .stderr import log_warnings
 
 
 class _Console(Console):
-    """A console on which only rich itself moves the cursor and sets colours."""
+    """A console on which only rich itself moves the cursor and sets colors."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

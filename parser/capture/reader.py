@@ -284,7 +284,7 @@ def open_capture(
 ) -> Capture:
     """Open a pcap or pcapng capture, optionally compressed with gzip, zstd or LZ4, to read it as Arrow batches.
 
-    source               a path, or a binary file object, which is read forwards from its current position
+    source               a path, or a binary file object, which is read forward from its current position
     tables               one table of `pcaplake.parser.TABLES`, or several; by default all that come from packets
     columns              the columns to read, of one table; by default all but `raw`
     profile              a `Profile`, or the path of its YAML file: ports, names of buses, vehicle id

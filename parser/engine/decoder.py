@@ -322,7 +322,7 @@ class Decoder:
             self.rows["faults"] += count
 
     def finish_capture(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Finish all batches. The decoder must not be used afterwards."""
+        """Finish all batches. The decoder must not be used after that."""
         for name in list(self.open):
             yield from self._finish_table_batch(name)
         yield from self.faults.build_batch()

@@ -63,7 +63,7 @@ def _user() -> int:
 
 
 class _NoFolder(caching.InTreeCacheLocator):
-    """After all others: nothing is kept."""
+    """Last fallback: keeps compiled kernels only in memory."""
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _NoFolder:

@@ -176,7 +176,7 @@ Column = Term | Case | tuple["Term | Case", ...]
 
 
 def packet_field(field: int) -> Term:
-    """A field of the packet's record (encoding.TIME and its neighbours); a negative value is null."""
+    """A field of the packet's record (encoding.TIME and its neighbors); a negative value is null."""
     return Term(None, field, place=PACKET)
 
 

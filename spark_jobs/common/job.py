@@ -135,7 +135,7 @@ class Invocation:
         existing: bool = False,
         tables: Sequence[str] = (),
     ) -> Iterator[SparkSession]:
-        """A session for a job on these lakes; stopped afterwards if it was started here.
+        """A session for a job on these lakes; stopped at the end if it was started here.
 
         What can be wrong with options, lakes, Java or jars is reported before a JVM starts. Raises WrongSetting;
         WrongChoice where lakes should be `existing` and are not, or have no such `tables`; Fatal as `open_session`.

@@ -1,6 +1,6 @@
-"""Plots of a quality report as inline SVG: drawn by matplotlib, coloured by the page.
+"""Plots of a quality report as inline SVG: drawn by matplotlib, colored by the page.
 
-Colours in an SVG are placeholders that become CSS variables of the page (--fg, --line, --s1 ...), so one plot suits light and
+Colors in an SVG are placeholders that become CSS variables of the page (--fg, --line, --s1 ...), so one plot suits light and
 dark pages. No plot refers to anything outside of the page.
 """
 
@@ -21,9 +21,9 @@ from pcaplake.worker.plain_text import visible
 
 SERIES = 7
 _FG, _LINE = "#010101", "#020202"
-_COLOURS = [f"#0a000{number}" for number in range(1, SERIES + 1)]
+_COLORS = [f"#0a000{number}" for number in range(1, SERIES + 1)]
 _VARIABLES = {_FG: "var(--fg)", _LINE: "var(--line)"} | {
-    colour: f"var(--s{number})" for number, colour in enumerate(_COLOURS, 1)
+    color: f"var(--s{number})" for number, color in enumerate(_COLORS, 1)
 }
 _STYLE = {
     "svg.fonttype": "none",
@@ -48,7 +48,7 @@ def plot_horizontal_bars(values: Mapping[str, int], description: str, *, name: s
     figure = Figure(figsize=(_WIDTH, 0.6 + _BAR * max(1, len(values))))
     axes = figure.add_subplot()
     places = range(len(values))
-    axes.barh(places, [float(value) for value in values.values()], color=_COLOURS[0], height=0.72)
+    axes.barh(places, [float(value) for value in values.values()], color=_COLORS[0], height=0.72)
     axes.set_yticks(places, [_shorten_label(label) for label in values])
     axes.invert_yaxis()
     most = float(max(values.values(), default=0))
@@ -69,11 +69,11 @@ def plot_stacked_columns(
     figure = Figure(figsize=(_WIDTH, 3.4))
     axes = figure.add_subplot()
     bottom = [0.0] * len(days)  # floats, because a sum of int64 values may exceed int64
-    for colour, (series_name, values) in zip(_COLOURS, series.items(), strict=False):
+    for color, (series_name, values) in zip(_COLORS, series.items(), strict=False):
         label = _shorten_label(series_name)
         label = f" {label}" if label.startswith("_") else label  # a legend omits labels that begin with _
         axes.bar(
-            range(len(days)), [float(value) for value in values], bottom=bottom, color=colour, width=0.8, label=label
+            range(len(days)), [float(value) for value in values], bottom=bottom, color=color, width=0.8, label=label
         )
         bottom = [below + value for below, value in zip(bottom, values, strict=True)]
     every = max(1, -(-len(days) // 8))
@@ -116,11 +116,11 @@ def _render_svg(figure: Figure, label: str, name: str) -> Markup:
 
 
 def _make_embeddable(svg: str, label: str, name: str) -> str:
-    """Make an SVG embeddable in a page: no prologue, metadata and namespaces, unique ids, and the colours of the page."""
+    """Make an SVG embeddable in a page: no prologue, metadata and namespaces, unique ids, and the colors of the page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", svg)
     svg = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", svg)
-    for colour, variable in _VARIABLES.items():
-        svg = svg.replace(colour, variable)
+    for color, variable in _VARIABLES.items():
+        svg = svg.replace(color, variable)
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)

@@ -106,7 +106,7 @@ def wide_columns(messages: Iterable[Message]) -> dict[str, str]:
 def wide_schema(messages: Sequence[Message]) -> pa.Schema:
     """Keys, id, then `<signal>` (value) for each signal, and `<signal>_label` where one of the messages has labels."""
     columns = wide_columns(messages)
-    labelled = {
+    labeled = {
         message_signal.name
         for message in messages
         for message_signal in message.signals
@@ -115,6 +115,6 @@ def wide_schema(messages: Sequence[Message]) -> pa.Schema:
     fields = []
     for signal, column in columns.items():
         fields.append(pa.field(column, FLOAT64))
-        if signal in labelled:
+        if signal in labeled:
             fields.append(pa.field(f"{column}_label", STRING))
     return pa.schema([*_KEY_FIELDS, pa.field("can_id", INT64), pa.field("lin_id", INT16), *fields])

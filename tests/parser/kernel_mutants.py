@@ -228,12 +228,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "the closing length is not compared": Mutant(
         walk.walk_records,
-        "the length of a block is a multiple of 4, and stands once more at its end",
+        "the length of a block is a multiple of 4, and is repeated at its end",
         Operation(_false, ast.NotEq),
     ),
     "the length of a block need not be a multiple of 4": Mutant(
         walk.walk_records,
-        "the length of a block is a multiple of 4, and stands once more at its end",
+        "the length of a block is a multiple of 4, and is repeated at its end",
         Operation(_false, ast.BitAnd),
     ),
     "a packet is named after its record": Mutant(

@@ -1,7 +1,7 @@
 """The two engines and their servers. Defines commands and environments; starts nothing.
 
 LocalStack (S3, SQS) with AWS's own DynamoDB Local is the reference. MiniStack is one process with all three, installs in
-seconds and starts in two. They are independent implementations, so behaviour that both share is not a bug of one.
+seconds and starts in two. They are independent implementations, so behavior that both share is not a bug of one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lists dead letters, moves selected ones back to the queue, and deletes unreadable ones on request.
 
-Each letter is sent first and deleted afterwards: a crash in between can duplicate a message, which does no harm because the
+Each letter is sent first and then deleted: a crash in between can duplicate a message, which does no harm because the
 ledger knows its captures, but loses none. Letters that are only listed stay invisible while this runs, and no longer.
 """
 

@@ -19,7 +19,7 @@ async def find_uncommitted_stages(case: Case) -> dict[str, Stage]:
     """Every stage that is pending, held, or in a batch above head (which a blocked table may lack), by its id.
 
     Head is read first: a stage that advances meanwhile is found at its next place, or is in every table of a log that is
-    read afterwards. So read the logs afterwards. Raises Fatal if the stages cannot be known: no lake, another lake's
+    read later. So read the logs after you call this. Raises Fatal if the stages cannot be known: no lake, another lake's
     ledger, a ledger that has lost stages, or an older version of lake.json.
     """
     try:

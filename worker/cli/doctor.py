@@ -92,7 +92,7 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Report problems of a lake or a fleet and how to fix them.
+    """Report problems of a lake or a fleet, and how to fix them.
 
     Checks settings, permissions, clocks, the queue and its dead letters. In every lake it checks lake.json, the ledger,
     the lock table, the Delta logs, batches and their manifests, blocked tables (with the ALTER TABLE statements that

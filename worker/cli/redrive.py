@@ -44,7 +44,7 @@ def redrive(
     """List dead letters, and move them back to the queue. First fix the reason why they failed.
 
     A dead letter is a message that failed too often; the workers' logs give the reason by message id. Each message is
-    sent first and deleted afterwards, so none is lost. Messages that cannot be parsed are printed with their bodies, and stay
+    sent first and then deleted, so none is lost. Messages that cannot be parsed are printed with their bodies, and stay
     in the dead-letter queue unless you pass --drop-unreadable.
 
     Examples:

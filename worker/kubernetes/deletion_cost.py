@@ -31,7 +31,7 @@ def level(in_flight: int) -> int:
 
 
 class DeletionCost:
-    """Keeps the annotation up to date; `run` runs until it is cancelled.
+    """Keeps the annotation up to date; `run` runs until it is canceled.
 
     `write` writes the annotation and raises PcaplakeError if it cannot. `clock` is monotonic. `interval` is the time in
     seconds between two writes, and `look` the time between two checks of the work.

@@ -4,7 +4,7 @@ The library's own election (37.0) ends at the first request without an answer, d
 another leader late, and never releases the Lease. This module changes that:
 
 - A request without an answer is a failed attempt, which is repeated for `renew` seconds.
-- The leader's work is cancelled if the Lease is not renewed for `renew` seconds of the monotonic clock, if another process
+- The leader's work is canceled if the Lease is not renewed for `renew` seconds of the monotonic clock, if another process
   has the Lease, and if the election ends for any reason.
 - At the end the Lease is released, so that the next leader takes over within `retry` seconds instead of `lease`.
 
@@ -72,7 +72,7 @@ class Election:
         self._meter, self._clock, self._rights = meter, clock, Rights(clock, lasting=lasting)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Takes part in the election until cancelled. `lead` runs while this candidate leads, and is cancelled when it does not.
+        """Takes part in the election until canceled. `lead` runs while this candidate leads, and is canceled when it does not.
 
         Returns or raises when `lead` does. Raises Fatal if the Role does not allow the Lease. At the end, after `lead` has
         ended, the Lease is released.

@@ -56,7 +56,7 @@ class Operator:
         return 0.0 if self._turned is None else self._clock() - self._turned
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises Fatal if the Role does not allow to list or create Jobs."""
+        """Runs until canceled. Raises Fatal if the Role does not allow to list or create Jobs."""
         self._known, self._turned = None, self._clock()
         self._rights, self._forbidden = Rights(self._clock), {}
         try:

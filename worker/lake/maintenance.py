@@ -26,13 +26,13 @@ from .config import LakeConfig
 LEAST_RETENTION_DAYS = 7
 _DELETES_AT_ONCE = 64
 _RISING = frozenset({"ts", "ts_ns", "bus_time_ns", "packet_no", "session_id"})
-"""Columns of many values that differ little from their neighbours."""
+"""Columns of many values that differ little from their neighbors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceResult:
     """Maintenance of one table: files that compaction removed and added, files that VACUUM deleted (None: it did not run),
-    and the table's version afterwards."""
+    and the table's version after it."""
 
     compacted: int
     added: int

@@ -28,7 +28,7 @@ _HEAD, _TIME_AT = {"pcap": 16, "pcapng": 28}, {"pcap": 0, "pcapng": 12}
 
 
 class TrafficGenerator:
-    """Draws packets. Payloads are mostly zeros and a few favourite values, so that they compress like signals."""
+    """Draws packets. Payloads are mostly zeros and a few favorite values, so that they compress like signals."""
 
     def __init__(self, seed: str) -> None:
         self.random = random.Random(seed)
@@ -40,8 +40,8 @@ class TrafficGenerator:
         """Random bytes: 3/7 are 0, 1/7 each are 1, 64 and 255, and 1/7 have any value."""
         if self.noise_at + length > len(self.noise):
             kind, value = np.frombuffer(self.random.randbytes(1 << 18), np.uint8).reshape(2, -1)
-            favourites = np.repeat(np.array([0, 1, 64, 255], np.uint8), [110, 37, 36, 73])
-            self.noise, self.noise_at = np.where(kind < 219, favourites[kind], value).tobytes(), 0
+            favorites = np.repeat(np.array([0, 1, 64, 255], np.uint8), [110, 37, 36, 73])
+            self.noise, self.noise_at = np.where(kind < 219, favorites[kind], value).tobytes(), 0
         self.noise_at += length
         return self.noise[self.noise_at - length : self.noise_at]
 

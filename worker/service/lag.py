@@ -31,7 +31,7 @@ class _Followed:
 
 
 class Lag:
-    """`run` until it is cancelled. `now`: epoch seconds."""
+    """`run` until it is canceled. `now`: epoch seconds."""
 
     def __init__(
         self,

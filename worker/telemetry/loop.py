@@ -28,7 +28,7 @@ class LoopDelay:
         self._delays: deque[float] = deque(maxlen=_REMEMBERED)
 
     async def run(self) -> None:
-        """Measure until cancelled. The gauge has the longest delay of the last 30 s, so that no scrape misses it."""
+        """Measure until canceled. The gauge has the longest delay of the last 30 s, so that no scrape misses it."""
         while True:
             self._awake = self._clock()
             await self._sleep(INTERVAL)

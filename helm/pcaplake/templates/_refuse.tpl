@@ -33,14 +33,14 @@
 {{- if and (not $v.committer.separate) (has $v.settings.role (list "worker" "committer")) -}}
 {{- $wrong = append $wrong (printf "settings.role is %s: all pods would have this role, and none the other; leave it null, and set committer.separate for one Deployment of each" $v.settings.role) -}}
 {{- end -}}
-{{- $labelled := dict "commonLabels" $v.commonLabels "spark.podLabels" $v.spark.podLabels -}}
+{{- $labeled := dict "commonLabels" $v.commonLabels "spark.podLabels" $v.spark.podLabels -}}
 {{- range $of := list "pods" "worker" "committer" "scheduler" "reconcile" "tests" -}}
-{{- $_ := set $labelled (printf "%s.podLabels" $of) (index $v $of).podLabels -}}
+{{- $_ := set $labeled (printf "%s.podLabels" $of) (index $v $of).podLabels -}}
 {{- end -}}
 {{- range $job := list "compact" "vacuum" "quality" "signals" -}}
-{{- $_ := set $labelled (printf "spark.%s.pod.podLabels" $job) (index $v.spark $job).pod.podLabels -}}
+{{- $_ := set $labeled (printf "spark.%s.pod.podLabels" $job) (index $v.spark $job).pod.podLabels -}}
 {{- end -}}
-{{- range $of, $labels := $labelled -}}
+{{- range $of, $labels := $labeled -}}
 {{- range $key, $_ := $labels -}}
 {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart|pcaplake/lake)$" $key -}}
 {{- $wrong = append $wrong (printf "%s: the chart sets the label %s and selects pods by it; use another key" $of $key) -}}

@@ -31,7 +31,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` at its first call, keep the machine code on disk, and run it without the GIL.
 
     numba compiles again when the file of the function changes. A kernel also holds constants and helpers of its
-    neighbours, so here a change of any file in its package counts.
+    neighbors, so here a change of any file in its package counts.
     """
     compiled = njit(nogil=True)(function)
     compiled._cache = KernelCache(function, _source_digest(function.__module__.rpartition(".")[0]))

@@ -99,7 +99,7 @@ def walk_records(
         if pausing and pos != state[TRUSTED]:
             echo = load(data, pos + total - 4)
             echo = (swap(echo) >> 32 if get(P, R + FLAGS) & F_BIG else echo) & 0xFFFFFFFF
-            # rule: the length of a block is a multiple of 4, and stands once more at its end
+            # rule: the length of a block is a multiple of 4, and is repeated at its end
             if echo != total or total & 3:
                 status = BROKEN
                 break

@@ -1,4 +1,4 @@
-"""cantools' own test databases (MIT licence), from its source distribution on PyPI: pinned, kept outside the tree.
+"""cantools' own test databases (MIT license), from its source distribution on PyPI: pinned, kept outside the tree.
 
 pip fetches it once, by hash, into the user's cache; a test that needs it is skipped where that is not possible.
 """

@@ -94,7 +94,7 @@ async def go_through(
     """Go through all pages. Captures that no lake has are passed to `absent` and, with an `announcer`, announced.
 
     `why_not` returns the reason why an object is filtered out, or None.
-    `tally` is up to date at any time, also if this is cancelled or raises.
+    `tally` is up to date at any time, also if this is canceled or raises.
     """
     async for page in pages:
         tally.listed += len(page)

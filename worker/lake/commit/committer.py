@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 class Committer:
     """Commits the stages of one lake while `run` runs and this process leads.
 
-    `flush_now`: close each batch at once. `stop_timeout`: seconds that running checkpoints get when `run` is cancelled,
+    `flush_now`: close each batch at once. `stop_timeout`: seconds that running checkpoints get when `run` is canceled,
     then they are stopped; None: no limit.
     """
 

@@ -87,7 +87,7 @@ class Leadership:
         return True
 
     async def send_heartbeats(self) -> None:
-        """Send heartbeats while leading, until cancelled."""
+        """Send heartbeats while leading, until canceled."""
         while True:
             await asyncio.sleep(self.beat_interval)
             if self.is_leading:

@@ -258,7 +258,7 @@ class LogStore(LogReader):
                 raise
             cache.stale = True  # it may have been unblocked since
             return await self._attempt_commit(cache, request, unresolved)
-        unresolved[txn_id], cache.stale = number, True  # until the outcome is known, also when this is cancelled
+        unresolved[txn_id], cache.stale = number, True  # until the outcome is known, also when this is canceled
         finish = await self._publisher.publish_version(table, number, data)
         if finish is None:
             self._meter.count("commit_conflicts", table=table)

@@ -1,4 +1,4 @@
-"""Tests whether a store honours conditional writes. All commits rely on them, and some stores silently ignore them."""
+"""Tests whether a store honors conditional writes. All commits rely on them, and some stores silently ignore them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ worker/errors.py. A method raises
     OutcomeUnknown  a write may or may not have been carried out
     Fatal           no permission, no such bucket, or a setting that the store refuses
 
-A write that is cancelled (`asyncio.CancelledError`) has an unknown outcome as well.
+A write that is canceled (`asyncio.CancelledError`) has an unknown outcome as well.
 """
 
 from __future__ import annotations

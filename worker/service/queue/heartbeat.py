@@ -72,7 +72,7 @@ class Heartbeats:
         self._watched.pop(delivery.receipt_handle, None)
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises Fatal as the queue does."""
+        """Until it is canceled. Raises Fatal as the queue does."""
         well = True
         while True:
             interval = self._queue.visibility_timeout * _FRACTION * (1 if well else _AGAIN)
