@@ -165,10 +165,15 @@ def test_rows_are_swapped_and_the_others_stay(place: Place, wanted: Path) -> Non
 @pytest.mark.parametrize(
     "moments",
     [
-        ("before lin_frames", "after signals"),
+        ("before lin_frames",),
         *(
-            pytest.param((where,), marks=pytest.mark.torture, id=where)
-            for where in ("before faults", "before lin_frames", "before captures", "after signals")
+            pytest.param(where, marks=pytest.mark.torture)
+            for where in (
+                ("before lin_frames", "after signals"),
+                ("before faults",),
+                ("before captures",),
+                ("after signals",),
+            )
         ),
     ],
     ids=" and ".join,
@@ -352,7 +357,7 @@ def test_a_quarantined_capture_that_can_be_read_now(place: Place, wanted: Path) 
     check(place, wanted, before, [name])
 
 
-@pytest.mark.parametrize("table", ["packets", "captures"])
+@pytest.mark.parametrize("table", [pytest.param("packets", marks=pytest.mark.torture), "captures"])
 def test_rows_of_a_dropped_table_come_back(place: Place, capsys: pytest.CaptureFixture[str], table: str) -> None:
     """As docs/doctor.md says it: the loss is accepted, then `replace` is run with the URIs, and with nothing else."""
     names, profile = place.drives.captures, place.drives.profile
@@ -427,14 +432,13 @@ def test_a_profile_is_not_lost_by_mistake(place: Place) -> None:
 
 
 def test_what_is_refused(place: Place, tmp_path: Path) -> None:
-    place.decode()
+    decode_signals(place.spark, str(place.lake), SignalOptions(databases=place.drives.databases, wide=(place.message,)))
     with pytest.raises(Fatal, match="--leave-signals"):
         place.replace(place.drives.captures[:1])
     dbc = tmp_path / "other.dbc"
     dbc.write_text('VERSION ""\nBU_: A\nBO_ 1 Other: 8 A\n SG_ s : 0|8@1+ (1,0) [0|0] "" A\n')
     before = {name: place.table(name) for name in TABLES}
     other = Databases.from_file(dbc)
-    decode_signals(place.spark, str(place.lake), SignalOptions(databases=place.drives.databases, wide=(place.message,)))
     with pytest.raises(Fatal, match="differ from those of the signals job"):
         place.replace(place.drives.captures[:1], signals=SignalReplacerConfig(databases=other))
     assert {name: place.table(name) for name in TABLES} == before
