@@ -101,7 +101,7 @@ class CommitTables:
         self._store = Store.open(self._lake, OPTIONS)
 
     async def _create_table(self, live: int) -> str:
-        """Create a table with `live` files, at version 0 -> its name."""
+        """Create a table with `live` files, at version 0, and return its name."""
         folder, name = self._site.folder / f"live-{live}", self._site.unique_name("t")
         if not folder.exists():
             await create_table_with_files(folder, "t", live)

@@ -61,7 +61,7 @@ class BenchSite:
         return name
 
     def make_queue(self, hint: str, visibility_timeout: int = 300) -> str:
-        """Create a queue -> its name."""
+        """Create a queue, and return its name."""
         name = self.unique_name(hint)
         self._sqs.create_queue(QueueName=name, Attributes={"VisibilityTimeout": str(visibility_timeout)})
         return name

@@ -49,7 +49,7 @@ def make_captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> 
 
 
 def measure_ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]:
-    """Run `pcaplake ingest` in a new process -> its JSON, with its peak memory in MB."""
+    """Run `pcaplake ingest` in a new process, and return its JSON, with its peak memory in MB."""
     shutil.rmtree(lake, ignore_errors=True)
     command = [sys.executable, "-m", "pcaplake.worker", "ingest", str(source), "--lake", str(lake), "--json"]
     command += ["--profile", str(source / "profile.yaml"), "--threads", str(threads)]

@@ -24,7 +24,9 @@ COLUMNS = {
 
 
 def measure_dpkt_loop(path: Path, packets: int, lake: Path) -> tuple[int, float]:
-    """Write the first packets of a capture to Delta tables with a third of our columns -> rows, CPU seconds."""
+    """Write the first packets of a capture to Delta tables with a third of our columns, and return rows and CPU
+    seconds.
+    """
     start = time.process_time()
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
     with path.open("rb") as file:
@@ -90,7 +92,9 @@ def _decode_with_dpkt(ts: float, data: bytes, rows: dict[str, list[tuple[Any, ..
 
 
 def measure_tshark_fields(path: Path, packets: int) -> tuple[int, float]:
-    """Print nine fields of the first packets of a capture -> packets, CPU seconds minus those for one packet."""
+    """Print nine fields of the first packets of a capture, and return packets, and CPU seconds minus those for one
+    packet.
+    """
 
     def measure_packet_count(count: int) -> float:
         names = "frame.number frame.time_epoch eth.src ip.src udp.dstport"

@@ -124,7 +124,8 @@ spark.stop()
 def measure_backfill_runs(
     folder: Path, warm: Path, profile: Path, lakes: list[Path]
 ) -> tuple[float, list[BackfillRun]]:
-    """In one session, a short backfill as warm-up, then one into each lake -> CPU seconds of the session's start, runs.
+    """In one session, a short backfill as warm-up, then one into each lake, and return the CPU seconds of the session's
+    start, and the runs.
 
     Lakes whose names begin with `short` get the short drive.
     """

@@ -95,11 +95,13 @@ class Profile:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
     def is_recorded_as(self, recorded: str | None) -> bool:
-        """Is a value of the column `captures.profile` this profile? The content decides, not the name."""
+        """Whether a value of the column `captures.profile` is this profile. The content decides, not the name."""
         return recorded is not None and recorded.rpartition("@")[2] == self.hash
 
     def loses(self, recorded: str | None) -> bool:
-        """Is this no profile, while the value of `captures.profile` names one? Its bus names and vehicle ids would be lost."""
+        """Whether this is no profile, while the value of `captures.profile` names one. Its bus names and vehicle ids
+        would be lost.
+        """
         default = Profile.default()
         return self.hash == default.hash and recorded is not None and not default.is_recorded_as(recorded)
 

@@ -51,7 +51,7 @@ def _show_help_without_job(context: typer.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one job -> its exit code. Only the module of that job is imported."""
+    """Run one job, and return its exit code. Only the module of that job is imported."""
     if (refusal := describe_unsupported_system()) is not None:  # before imports of modules that only Linux has
         print(f"error: {refusal}", file=sys.stderr)
         return FATAL

@@ -35,7 +35,7 @@ _LAST_LINES = 15
 
 
 def require_jars(*, stock: bool = False) -> Path:
-    """The folder with all jars. Raises Fatal where they are not built yet; a job does not download anything.
+    """The folder with all jars. Raises Fatal if they are not built yet; a job does not download anything.
 
     `stock`: with Delta's S3DynamoDBLogStore.
     """
@@ -65,7 +65,7 @@ def _cache_folder() -> Path:
 def ensure_jars(*, stock: bool = False) -> Path:
     """The folder with all jars, which is built first if it does not exist. `stock`: add Delta's S3DynamoDBLogStore.
 
-    Raises Fatal where Maven is missing or fails, or the cache folder cannot be written; the message says what to do.
+    Raises Fatal if Maven is missing or fails, or the cache folder cannot be written; the message says what to do.
     """
     existing = _existing_folder(stock)
     if existing is not None:

@@ -38,7 +38,15 @@ def build_sdist(folder: Path) -> Path:
 
 def build_wheel(folder: Path) -> Path:
     """Build the sdist and, from it, the wheel in `folder`, as `python -m build` does. Asks no package index."""
-    command = [*_PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, build_sdist(folder)]
+    command: list[str | Path] = [
+        *_PIP,
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        folder,
+        build_sdist(folder),
+    ]
     subprocess.run(command, check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel

@@ -52,7 +52,7 @@ def kernels() -> Iterator[Any]:
 
 
 def is_warm() -> bool:
-    """Are all kernels in memory, or on disk for this source and this processor, so that nothing is compiled?"""
+    """Whether all kernels are in memory, or on disk for this source and this processor, so that nothing is compiled."""
     return all(_is_compiled(kernel) for kernel in kernels())
 
 

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def name_of(requirement: str) -> str:
-    """`aiohttp[speedups]>=3` -> `aiohttp`, as package indexes spell it."""
+    """The name `aiohttp` of `aiohttp[speedups]>=3`, as package indexes spell it."""
     match = _NAME.match(requirement)
     if match is None:
         raise SystemExit(f"needed.py: {requirement!r} is not a requirement")

@@ -37,7 +37,7 @@ class FaultRows:
         return self._count >= MAX_ROWS or len(self._parts) >= MAX_PARTS
 
     def append_rows(self, **part: Any) -> int:
-        """Add faults as columns, in the order of their packets -> how many rows the table gets."""
+        """Add faults as columns, in the order of their packets, and return how many rows the table gets."""
         for reason in part["reason"]:
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
         if self._columns is None:

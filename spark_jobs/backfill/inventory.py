@@ -36,7 +36,7 @@ class ListedObject:
 
 
 async def read_inventory(uri: str, sources: Sources) -> AsyncIterator[tuple[ListedObject, ...]]:
-    """The newest version of every key, page by page. Raises Fatal where a file of the inventory is missing or changed."""
+    """The newest version of every key, page by page. Raises Fatal if a file of the inventory is missing or changed."""
     store, key = sources.open_store(uri)
     manifest_object = await store.get(key)
     if manifest_object is None:

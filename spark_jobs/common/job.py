@@ -114,7 +114,7 @@ class Invocation:
 
     @contextlib.contextmanager
     def open_lake_session(self, name: str, tables: Sequence[str] = ()) -> Iterator[OpenedLake]:
-        """A session for a job on these tables (none: all) of one lake. Raises WrongSetting where no lake is named.
+        """A session for a job on these tables (none: all) of one lake. Raises WrongSetting if no lake is named.
 
         Also raises WrongChoice and Fatal as `open_spark_session`.
         """
@@ -138,7 +138,7 @@ class Invocation:
         """A session for a job on these lakes; stopped at the end if it was started here.
 
         What can be wrong with options, lakes, Java or jars is reported before a JVM starts. Raises WrongSetting;
-        WrongChoice where lakes should be `existing` and are not, or have no such `tables`; Fatal as `open_session`.
+        WrongChoice if lakes should be `existing` and are not, or have no such `tables`; Fatal as `open_session`.
         """
         if self.log_store not in ("pcaplake", "stock"):
             raise WrongSetting("--log-store: must be pcaplake or stock")
@@ -200,7 +200,7 @@ def write_report(report: Any, file: Path | None = None) -> None:
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
-    """Run a command line -> exit code. An expected error is one line on stderr."""
+    """Run a command line, and return the exit code. An expected error is one line on stderr."""
     try:
         return _run_reporting_errors(app, arguments, name)
     except KeyboardInterrupt:  # a second one, while the first is reported
@@ -246,7 +246,7 @@ def _run_reporting_errors(app: typer.Typer, arguments: Sequence[str] | None, nam
 
 
 def report_missing_package(error: ModuleNotFoundError) -> int:
-    """Report which extra provides a package that is not installed -> exit code."""
+    """Report which extra provides a package that is not installed, and return the exit code."""
     if is_debug_enabled():
         raise error
     say(f"error: Spark jobs need the extra `spark`: pip install 'pcaplake[spark]' ({error})")

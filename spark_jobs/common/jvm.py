@@ -26,7 +26,7 @@ _VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 
 
 def require_java() -> None:
-    """Raises Fatal where Spark would find no Java, or one that is too old."""
+    """Raises Fatal if Spark would find no Java, or one that is too old."""
     home = read_java_home()
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if program is None or not Path(program).is_file():

@@ -95,7 +95,7 @@ def list_table_names(store: Store) -> tuple[str, ...]:
 
 
 def require_lake(store: Store, tables: Collection[str] = ()) -> None:
-    """Raises WrongChoice where there is no lake, or a named table does not exist. Reads no log, so it is quick."""
+    """Raises WrongChoice if the lake or a named table does not exist. Reads no log, so it is quick."""
     names = set(run_request(store.list_folders)) & set(list_table_names(store))
     if not names and run_request(lambda: read_identity(store)) is None:
         raise no_lake_error(store.uri)

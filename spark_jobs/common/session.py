@@ -149,7 +149,7 @@ def resolve_lock_table(
 ) -> LockTableAddress | None:
     """The lock table of the lakes' workers; None: they use conditional puts only, or no lake is on S3.
 
-    A lake that does not exist yet follows the settings. Raises Fatal where lakes and settings disagree, also about the
+    A lake that does not exist yet follows the settings. Raises Fatal if lakes and settings disagree, also about the
     region of the tables.
     """
     for lake in lakes:
@@ -217,7 +217,7 @@ def spark_configuration(
 
 
 def check_session(spark: SparkSession, required_settings: Mapping[str, str]) -> None:
-    """Fatal where a running session, or one that spark-submit configured, has other values."""
+    """Raises Fatal if a running session, or one that spark-submit configured, has other values."""
     conf = spark.sparkContext.getConf()
     has = {name: conf.get(name) for name in required_settings}
     other = {name: value for name, value in has.items() if value != required_settings[name]}

@@ -66,7 +66,7 @@ class ReadPlan:
         ignore_missing: bool = False,
         storage: Mapping[str, str] | None = None,
     ) -> ReadPlan:
-        """ValueError where the schema does not fit the table."""
+        """Raises ValueError if the schema does not fit the table."""
         return cls(
             table=table,
             columns=check_requested_columns(table, schema),

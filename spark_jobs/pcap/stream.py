@@ -135,7 +135,7 @@ def take_within_limits(
 
 
 def captures_of_batch(start: Offset, end: Offset) -> Collection[ObjectRef]:
-    """The captures of the batch between two offsets. Raises ValueError where they are not one batch apart."""
+    """The captures of the batch between two offsets. Raises ValueError if they are not one batch apart."""
     if start.number == end.number:
         return ()
     if start.number + 1 != end.number:

@@ -70,7 +70,7 @@ def choose_captures(
     force: bool = False,
     begun: Collection[str] = (),
 ) -> CaptureSelection:
-    """Choose captures `given` by URI, path or id, and those that match `where`. WrongSetting where neither is given.
+    """Choose captures `given` by URI, path or id, and those that match `where`. Raises WrongSetting if neither is given.
 
     `force`: also captures that are up to date. `begun`: captures that a killed run may have replaced in some tables,
     whatever the table `captures` says. A capture whose row that table has lost is found by the URI of its object, if the
@@ -177,7 +177,7 @@ def _find_by_object(driver: Driver, work: Work, uris: Sequence[str]) -> list[Cap
 
 
 def require_profiles(chosen: CaptureSelection) -> None:
-    """WrongSetting where captures were read with a profile and would now be read without one."""
+    """Raises WrongSetting if captures were read with a profile and would now be read without one."""
     if chosen.losing:
         named = ", ".join(sorted(chosen.losing)[:_NAMED])
         raise WrongSetting(

@@ -113,7 +113,7 @@ def run(
 ) -> Report:
     """Replace the rows of all chosen captures. `settings`: routes and profiles to decode with.
 
-    WrongSetting where a profile is missing. Fatal where the URI is not a lake, a table is missing, or signals cannot
+    Raises WrongSetting if a profile is missing; Fatal if the URI is not a lake, a table is missing, or signals cannot
     follow; Retryable when every attempt conflicted with other writers.
     """
     started = clock()

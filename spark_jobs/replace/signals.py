@@ -38,7 +38,7 @@ class SignalReplacerConfig:
 
 
 class SignalReplacer:
-    """Create it before frames are replaced. Fatal where the databases differ from those of the signals job."""
+    """Create it before frames are replaced. Raises Fatal if the databases differ from those of the signals job."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ def swap_all_tables(
 ) -> None:
     """Swap the rows of these captures, table by table; `captures` last, after the signals. `step`: a hook for tests.
 
-    `fence` has begun. Fatal where the lake was overwritten since the captures were chosen.
+    `fence` has begun. Raises Fatal if the lake was overwritten since the captures were chosen.
     """
     where = f"capture_id IN ({', '.join(text_literal(capture.capture_id) for capture in read)})"
     with session_settings(spark, PARQUET_SETTINGS):

@@ -255,7 +255,7 @@ class _SignalsJob:
             self._batches += sum(stream.batches for stream in streams)
 
     def _follow_streams(self, memory: StateFolder, stopped: Callable[[], bool]) -> bool:
-        """Run the streams until stopped -> True, or until the lake has another generation -> False."""
+        """Run the streams until stopped (returns True), or until the lake has another generation (returns False)."""
         pace = BatchLimits(interval=self._options.interval, files=self._options.files, size=self._options.size)
         streams = self._create_streams(memory, pace, self._options.wide)
         looked = self._clock()

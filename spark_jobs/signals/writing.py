@@ -79,7 +79,7 @@ def create_signal_tables(spark: SparkSession, lake: str, databases: Databases, w
 
 
 def write_catalog(spark: SparkSession, lake: str, databases: Databases) -> int:
-    """Write the whole catalog in one version -> number of rows."""
+    """Write the whole catalog in one version, and return the number of rows."""
     rows = build_catalog(databases)
     table = pa.Table.from_pylist(rows, make_nullable(CATALOG_SCHEMA))
     frame = spark.createDataFrame(table, to_spark_schema(CATALOG_SCHEMA))

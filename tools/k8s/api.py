@@ -28,7 +28,7 @@ def second_timestamp() -> str:
 
 
 def parse_quantity(text: Any) -> float:
-    """A quantity such as `64Mi` or `250m` -> a number."""
+    """The number of a quantity such as `64Mi` or `250m`."""
     match = re.fullmatch(r"([0-9.eE+-]+?)([kMGT]i?|m)?", str(text))
     assert match is not None, text
     return float(match[1]) * _UNITS[match[2] or ""]

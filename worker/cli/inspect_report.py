@@ -44,7 +44,7 @@ class Totals:
 
     @property
     def are_worth_showing(self) -> bool:
-        """Was there more or less than one capture?"""
+        """Whether there was more or less than one capture."""
         return self.found != 1 or self.ignored > 0
 
 

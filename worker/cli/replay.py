@@ -35,7 +35,7 @@ _DAYS = re.compile(r"(\d+(?:\.\d+)?)\s*d")
 
 
 def parse_age(text: Any) -> Any:
-    """`7d`, or a time as in the settings -> seconds."""
+    """The seconds of `7d`, or of a time as in the settings."""
     days = _DAYS.fullmatch(text.strip()) if isinstance(text, str) else None
     return float(days[1]) * 86_400 if days else parse_seconds(text)
 

@@ -39,7 +39,7 @@ class WrongSetting(WrongUsage):
 
 
 def parse_size(value: Any) -> Any:
-    """`128MB` -> bytes. A unit is a power of 1024."""
+    """The bytes of `128MB`. A unit is a power of 1024."""
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is None:
@@ -49,7 +49,7 @@ def parse_size(value: Any) -> Any:
 
 
 def parse_seconds(value: Any) -> Any:
-    """`90s`, `1.5m` or `90` -> seconds."""
+    """The seconds of `90s`, `1.5m` or `90`."""
     if isinstance(value, str):
         match = _TIME.fullmatch(value.strip())
         if match is None:
@@ -59,7 +59,7 @@ def parse_seconds(value: Any) -> Any:
 
 
 def parse_pairs(values: Any) -> Any:
-    """`KEY=VALUE,KEY=VALUE`, `["KEY=VALUE", ...]`, or JSON of a list or a map -> a map."""
+    """A map, from `KEY=VALUE,KEY=VALUE`, `["KEY=VALUE", ...]`, or JSON of a list or a map."""
     values = _decode_json(values, "KEY=VALUE,KEY=VALUE", '{"KEY": "VALUE"}')
     if isinstance(values, str):
         parts = [part.strip() for part in values.split(",") if part.strip()]
@@ -80,7 +80,7 @@ def parse_pairs(values: Any) -> Any:
 
 
 def parse_columns(value: Any) -> Any:
-    """`date,vehicle_id`, a list of names, or JSON of one -> a tuple of names of columns that a table has."""
+    """A tuple of names of columns that a table has, from `date,vehicle_id`, a list of names, or JSON of one."""
     value = _decode_json(value, "date,vehicle_id", '["date", "vehicle_id"]')
     if value is None:
         return None

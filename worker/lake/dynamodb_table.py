@@ -212,12 +212,12 @@ def _error_without_response(where: str, operation: str, error: Exception) -> Pca
 
 
 def to_attribute_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Python values -> attribute values, without those that are None. Raises TypeError for a type that DynamoDB lacks."""
+    """Python values as attribute values, without those that are None. Raises TypeError for a type that DynamoDB lacks."""
     return {name: _to_attribute_value(value) for name, value in values.items() if value is not None}
 
 
 def from_attribute_values(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Attribute values -> Python values; a number without a fraction is an int. Raises ValueError for an unknown type."""
+    """Attribute values as Python values; a number without a fraction is an int. Raises ValueError for an unknown type."""
     return {name: _from_attribute_value(attribute) for name, attribute in item.items()}
 
 

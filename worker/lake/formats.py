@@ -39,7 +39,7 @@ def read_fields(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse: `dataclasses.asdict` of such a dataclass -> the fields to write."""
+    """The reverse: the fields to write, from `dataclasses.asdict` of such a dataclass."""
     return {
         **{name: value for name, value in values.items() if name != "unknown"},
         # rule: fields that only a newer version knows are kept

@@ -164,7 +164,8 @@ class Lake:
         return {uri for uri, capture_ids in contents.items() if len(capture_ids) > 1}
 
     async def remove_other_contents(self, current: Mapping[str, str]) -> set[str]:
-        """Remove the rows of all committed contents of these URIs except the current ones -> the URIs that had others.
+        """Remove the rows of all committed contents of these URIs except the current ones, and return the URIs that had
+        others.
 
         `current`: uri -> capture_id. Call it after `drain`. Raises Fatal for a ledger in DynamoDB.
         """
@@ -248,7 +249,7 @@ class Lake:
 
     @property
     def is_overwrite(self) -> bool:
-        """Is this an overwrite for which `replace_all` has not been called yet?"""
+        """Whether this is an overwrite for which `replace_all` has not been called yet."""
         return self._reserved is not None
 
     async def replace_all(self) -> None:
@@ -328,7 +329,7 @@ class Lake:
         return await self.ledger.list_pending_stages(await self._current.reload_generation(), EVERYTHING)
 
     async def _has_uncommitted_stages(self, waiting: set[str]) -> bool:
-        """Is one of these stages not in every table yet? Stages of an overwritten generation do not count.
+        """Whether one of these stages is not in every table yet. Stages of an overwritten generation do not count.
 
         Removes finished stages from `waiting`, so that the next call does not read them.
         """
@@ -344,7 +345,7 @@ class Lake:
         return await self.store.head(manifest_path(head + 1)) is not None
 
     async def _are_all_in_batches(self, waiting: set[str]) -> bool:
-        """Is each of these stages in a batch, or held?"""
+        """Whether each of these stages is in a batch, or held."""
         generation = self._current.generation
         held = await self.ledger.list_held_stages(generation)
         items = await self.ledger.get_stage_items(generation, waiting - held.keys())

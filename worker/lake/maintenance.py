@@ -49,7 +49,8 @@ def maintain_each_table(
     retention_days: int = LEAST_RETENTION_DAYS,
     begin: Callable[[str], None] = lambda table: None,
 ) -> Iterator[tuple[str, MaintenanceResult | PcaplakeError]]:
-    """Maintain the tables one after the other -> (name, result or error) of each. Raises ValueError for a too short retention.
+    """Maintain the tables one after the other, and yield (name, result or error) of each. Raises ValueError for a too
+    short retention.
 
     `waiting`: called before each VACUUM, returns the paths below the lake's root of all files that are staged and not in
     every table yet; None if they are unknown: then nothing is deleted. `left_alone`: table -> why it is skipped.
@@ -120,7 +121,7 @@ def _maintain_table(
 def _vacuum_table(
     store: Store, name: str, table: DeltaTable, retention_days: int, waiting: Callable[[], Collection[str]]
 ) -> int:
-    """Delete files that no retained version has and that do not wait for a commit -> how many.
+    """Delete files that no retained version has and that do not wait for a commit, and return how many.
 
     The waiting files are listed before the table is read: a file that is committed in between is then in the table, and
     one that is staged in between is younger than the retention.

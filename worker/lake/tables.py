@@ -111,7 +111,7 @@ async def create_tables(
 
 
 async def _table_exists(log_store: LogStore, table: str) -> bool:
-    """Does the table exist? True if its log cannot be read."""
+    """Whether the table exists. True if its log cannot be read."""
     try:
         exists, why = await log_store.read_version(table) >= 0, log_store.known_block_reason(table)
     except TableBlocked as blocked:

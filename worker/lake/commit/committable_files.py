@@ -55,7 +55,8 @@ class CommittableFiles:
         raise FilesMissing(f"{problem}; `pcaplake doctor` says how many rows are lost and how to continue without them")
 
     async def _may_lack_files(self, stage: Stage, table: str, now: int) -> bool:
-        """Is the stage old, or could its table have been dropped since it was written, and created or restored again?
+        """Whether the stage is old, or its table could have been dropped since it was written, and created or restored
+        again.
 
         Dropping a table deletes the files that wait for it.
         """

@@ -137,7 +137,7 @@ class Committer:
 
     @property
     def is_leading(self) -> bool:
-        """Does this process lead, as far as it knows?"""
+        """Whether this process leads, as far as it knows."""
         return self._leadership.is_leading
 
     async def run(self) -> None:
@@ -177,7 +177,7 @@ class Committer:
 
     @property
     def _has_waiting_stages(self) -> bool:
-        """Did the last poll as the leader find pending stages?"""
+        """Whether the last poll as the leader found pending stages."""
         return self.is_leading and self._composer.has_waiting_stages
 
     async def _sleep_until_next_poll(self) -> None:
@@ -360,7 +360,7 @@ class Committer:
 
     @property
     def is_stuck(self) -> bool:
-        """Is all remaining work in blocked tables?"""
+        """Whether all remaining work is in blocked tables."""
         left = self._progress.tables_lacking_open_batches
         return self._progress.batch is not None and bool(left) and left <= self.blocked.keys()
 

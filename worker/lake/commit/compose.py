@@ -198,7 +198,9 @@ class Composer:
         return self._current.generation
 
     def _should_close_batch(self, waiting: Sequence[str], tables: frozenset[str], flush_now: bool) -> bool:
-        """Should the batch close: no new stage since the last poll, the oldest stage has waited long enough, or it is full?"""
+        """Whether to close the batch: no new stage since the last poll, the oldest stage has waited long enough, or it
+        is full.
+        """
         now = self._clock()
         grown = any(stage_id not in self._first_seen for stage_id in waiting)
         self._first_seen = {stage_id: self._first_seen.get(stage_id, now) for stage_id in waiting}
@@ -207,7 +209,9 @@ class Composer:
         return flush_now or full or not grown or now - oldest >= self._lake_config.max_batch_age
 
     async def _has_missing_files(self, stage: Stage, now: int, of_record: bool) -> bool:
-        """Does the stage lack files whose loss was not accepted? Files of recorded stages are looked for at any age."""
+        """Whether the stage lacks files whose loss was not accepted. Files of recorded stages are looked for at any
+        age.
+        """
         missing = (
             await self._files.find_missing(stage.file_paths)
             if of_record or self._files.needs_existence_check(stage, now)
@@ -218,7 +222,9 @@ class Composer:
         return not all([await is_loss_accepted(self._files.store, stage.stage_id, table) for table in tables])
 
     async def _can_be_read_again(self, stage: Stage, displaced: bool) -> bool:
-        """Can all captures that only this stage has be read again? If not, it is held: returned, its rows would be lost."""
+        """Whether all captures that only this stage has can be read again. If not, it is held: returned, its rows would
+        be lost.
+        """
         others = await self._ledger.get_capture_items(
             stage.generation, [capture.capture_id for capture in stage.captures]
         )
@@ -241,7 +247,7 @@ class Composer:
         return not lost
 
     async def _fits_table_schemas(self, stage: Stage, schemas: dict[str, Mapping[str, Any]]) -> bool:
-        """Do its schemas fit the tables and the batch, whose `schemas` then grow? If not, the stage is held."""
+        """Whether its schemas fit the tables and the batch, whose `schemas` then grow. If not, the stage is held."""
         grown: dict[str, Mapping[str, Any]] = {}
         try:
             for table, struct in stage.schemas.items():

@@ -68,7 +68,7 @@ class Leadership:
         return seconds
 
     async def try_to_lead(self, on_taken: Callable[[], Awaitable[None]]) -> bool:
-        """Does this process lead? Takes a lease that is free or has stalled, and then calls `on_taken` first."""
+        """Take the lease if it is free or has stalled, and then call `on_taken`. Returns whether this process leads."""
         if self.is_leading:
             return True
         lease, now = await self._ledger.read_lease(), self._clock()

@@ -26,5 +26,5 @@ async def accept_file_loss(store: Store, stage_id: str, table: str, files: Seque
 
 
 async def is_loss_accepted(store: Store, stage_id: str, table: str) -> bool:
-    """Was the loss of files of this stage in this table accepted?"""
+    """Whether the loss of files of this stage in this table was accepted."""
     return await store.head(loss_record_path(stage_id, table)) is not None

@@ -37,7 +37,7 @@ class Progress:
         return frozenset(t for batch, touched in self.open.items() for t in touched if self.done.get(t, -1) < batch)
 
     def is_in_all_tables(self, batch: int, touched: Iterable[str]) -> bool:
-        """Do all these tables have the batch?"""
+        """Whether all these tables have the batch."""
         return all(self.done.get(table, -1) >= batch for table in touched)
 
     def add_batch(self, manifest: Manifest) -> None:

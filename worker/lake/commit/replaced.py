@@ -93,7 +93,7 @@ async def remove_replaced_rows(
     generation: int,
     step: Callable[[str], None] = lambda name: None,
 ) -> int:
-    """Remove the rows of all recorded captures that the tables still have -> how many of them the ledger had.
+    """Remove the rows of all recorded captures that the tables still have, and return how many of them the ledger had.
 
     Tables that lack a batch, because they were dropped or restored, are skipped until they are repaired. Raises Retryable
     when another program changed the same files meanwhile, Fatal when a table cannot be written.

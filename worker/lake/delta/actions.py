@@ -24,12 +24,12 @@ _NUM_RECORDS = re.compile(r'"numRecords"\s*:\s*(\d+)')
 
 
 def encode_path(path: str) -> str:
-    """A file name below the table's folder -> its URI in the log."""
+    """The URI in the log of a file name below the table's folder."""
     return quote(path, safe=_BARE)
 
 
 def decode_path(uri: str) -> str:
-    """A URI in the log -> the file name."""
+    """The file name that a URI in the log has."""
     return unquote(uri)
 
 

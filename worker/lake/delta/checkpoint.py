@@ -43,7 +43,8 @@ _TEMPORARY = re.compile(r"(\d{20})\.json\..+")
 
 
 async def create_checkpoint(store: Store, table: str) -> int | None:
-    """Create a checkpoint of the newest version and `_last_checkpoint`, both durable -> its version; None in memory.
+    """Create a checkpoint of the newest version and `_last_checkpoint`, both durable, and return its version; None in
+    memory.
 
     Raises Retryable when the process failed.
     """
@@ -59,7 +60,7 @@ async def create_checkpoint(store: Store, table: str) -> int | None:
 
 
 async def repair_last_checkpoint_hint(store: Store, table: str) -> bool:
-    """Correct a `_last_checkpoint` that names an older checkpoint than the newest one -> whether it did.
+    """Correct a `_last_checkpoint` that names an older checkpoint than the newest one, and return whether it was corrected.
 
     A newer hint that another writer puts meanwhile stays. Raises Retryable when the checkpoint has just been deleted.
     """
@@ -116,7 +117,7 @@ def _sync_files_and_folder(files: Sequence[Path]) -> None:
 async def delete_expired_log(
     store: Store, table: str, configuration: Mapping[str, str], *, temporary: bool = False
 ) -> int:
-    """Delete the expired part of a log, in ascending order, one by one -> how many objects.
+    """Delete the expired part of a log, in ascending order, one by one, and return how many objects were deleted.
 
     An object expires when it is older than `delta.logRetentionDuration`; the time of the newest log object counts as now.
     The newest checkpoint that is not above the first version to keep stays, so every remaining version can be read.

@@ -126,7 +126,7 @@ class Entry:
 
 
 def is_version_file_name(file_name: str) -> bool:
-    """Is it the name of an N.json? The lock table may have entries of other files of a log."""
+    """Whether this is the name of an N.json. The lock table may have entries of other files of a log."""
     return _FILE_NAME.fullmatch(file_name) is not None
 
 
@@ -157,7 +157,7 @@ class LockTable(Protocol):
         ...
 
     async def has_entries_for(self, spelling: str) -> bool:
-        """Does it have an entry with exactly this table path?"""
+        """Whether there is an entry with exactly this table path."""
         ...
 
     async def verify_and_read_clock(self) -> float | None:

@@ -132,7 +132,8 @@ async def read_new_versions(store: Store, table: str, tail: LogState) -> None:
 
 
 async def is_still_settled(store: Store, table: str, tail: LogState) -> bool:
-    """Is the version that the state is sure of still the same object? If not, later versions may have been cleaned up.
+    """Whether the version that the state is sure of is still the same object. If not, later versions may have been
+    cleaned up.
 
     A hint that names a newer checkpoint is a second sign, since a late writer can put the same bytes again.
     """
@@ -216,7 +217,9 @@ async def _list_log_from(store: Store, table: str, since: Checkpoint | None) -> 
 
 
 async def is_covered_by_checkpoint(store: Store, table: str, version: int) -> bool:
-    """Does a checkpoint cover this version? Then its N.json may have been cleaned up. Found by listing, not by the hint."""
+    """Whether a checkpoint covers this version. Then its N.json may have been cleaned up. Found by listing, not by the
+    hint.
+    """
     listing = await _list_log_from(store, table, Checkpoint(version=version))
     return newest_complete_checkpoint(table, listing) is not None
 

@@ -177,7 +177,7 @@ class LogStore(LogReader):
     ) -> Commit:
         """Remove the files of a swap and add others, in one version, with a transaction that is not checked.
 
-        `schema`: of the files, as in `commit`. Raises as `commit`, and SwapConflict where another writer has removed one of
+        `schema`: of the files, as in `commit`. Raises as `commit`, and SwapConflict if another writer has removed one of
         the files or written a transaction of one of the fences. Files that others add in the meantime never conflict.
         """
         struct = _as_struct(table, schema)
@@ -204,14 +204,16 @@ class LogStore(LogReader):
         return commit
 
     async def checkpoint(self, table: str) -> int | None:
-        """Create a checkpoint of the newest version, with `deltalake` in a process of its own -> its version.
+        """Create a checkpoint of the newest version, with `deltalake` in a process of its own, and return its version.
 
         None for a store in memory. Raises Retryable when it failed; commits do not need it.
         """
         return await checkpoints.create_checkpoint(self._store, table)
 
     async def clean(self, table: str) -> int:
-        """Delete the expired part of a log -> how many objects. See `checkpoint.delete_expired_log`."""
+        """Delete the expired part of a log, and return how many objects were deleted. See
+        `checkpoint.delete_expired_log`.
+        """
         state = await self._read_state(table)
         if state.metadata is None:
             return 0
@@ -282,7 +284,7 @@ class LogStore(LogReader):
         return [file.to_remove_action(millis) for file in files.live.values()]
 
     async def _build_swap_actions(self, table: str, state: LogState, swap: Swap) -> list[RemoveFile]:
-        """One action for each file of a swap. Raises SwapConflict where it no longer fits the newest version."""
+        """One action for each file of a swap. Raises SwapConflict if it no longer fits the newest version."""
         files, txns = swap.snapshot.files, swap.snapshot.txns
         # rows of both would be in the table, or rows that were removed would return
         if any(state.txns.get(app_id, -1) != txns.get(app_id, -1) for app_id in swap.fences):

@@ -89,7 +89,7 @@ class Ledger(Protocol):
         """An id that is created with the ledger and never changes."""
 
     async def bind_to_lake(self, lake_id: str) -> str:
-        """Bind the ledger to this lake if it is not bound yet -> the id of the lake it is bound to.
+        """Bind the ledger to this lake if it is not bound yet, and return the id of the lake it is bound to.
 
         Where one durable ledger serves many lakes, this binds the opened instance.
         """
@@ -98,7 +98,8 @@ class Ledger(Protocol):
         """The recorded lake, None before the first `enroll_lake`. Call after `bind_to_lake`."""
 
     async def enroll_lake(self, lake: Enrollment, *, moved: bool = False) -> Enrollment:
-        """Record the lake -> what is recorded now: never a lower generation, and another URI only when it has `moved`.
+        """Record the lake, and return what is recorded now: never a lower generation, and another URI only when it has
+        `moved`.
 
         Call after `bind_to_lake`. It also tells the ledger the number of shards.
         """
@@ -143,7 +144,9 @@ class Ledger(Protocol):
         """The watermark: all manifests up to this batch are marked; -1 at first."""
 
     async def unstage_returned_captures(self, manifest: Manifest) -> list[Capture]:
-        """Delete the captures of returned stages, where they still belong to them -> those that no stage has now."""
+        """Delete the captures of returned stages, where they still belong to them, and return those that no stage has
+        now.
+        """
 
     async def flag_batch_committed(self, manifest: Manifest) -> None:
         """Set captures of the manifest's stages to COMMITTED, where still theirs, and take the stages off the work list."""
@@ -152,13 +155,13 @@ class Ledger(Protocol):
         """The last batch that every table has and that is flagged; -1 at first."""
 
     async def advance_head(self, batch: int) -> bool:
-        """Set head to `batch` if it is `batch` - 1 -> whether it was."""
+        """Set head to `batch` if it is `batch` - 1, and return whether it was."""
 
     async def read_lease(self) -> Lease:
         """The lease now."""
 
     async def take_lease(self, seen: Lease, owner: str) -> bool:
-        """Give the lease to `owner`, with the next beat, if it is still as seen -> whether it was."""
+        """Give the lease to `owner`, with the next beat, if it is still as seen, and return whether it was."""
 
     async def close(self) -> None: ...
 

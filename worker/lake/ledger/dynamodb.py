@@ -321,7 +321,9 @@ class DynamoLedger:
             )
 
     async def _claim_capture(self, scope: Scope, capture: Capture, stage_id: str, holder: str) -> list[Step]:
-        """Take a capture from a stage after displacing it -> the step if another process changed the capture meanwhile."""
+        """Take a capture from a stage after displacing it, and return the step if another process changed the capture
+        meanwhile.
+        """
         await self._requests.write_item(displace_stage_action(scope, holder))
         taking = put_action(capture_attributes(scope, capture, stage_id), "#stage_id = :holder", {"holder": holder})
         now = await self._requests.write_item(taking)

@@ -154,7 +154,9 @@ class Requests:
         await self._retry_while_busy(attempt_transaction)
 
     async def apply_steps(self, steps: Iterable[Step]) -> list[Step]:
-        """Carry out steps in any order, in several transactions -> the steps whose condition failed, which did not happen."""
+        """Carry out steps in any order, in several transactions, and return the steps whose condition failed, which did
+        not happen.
+        """
         chunks: list[list[Step]] = []
         actions = size = 0
         for step in steps:
@@ -196,7 +198,9 @@ class Requests:
 
 
 async def gather_limited(work: Callable[[A], Awaitable[T]], arguments: Iterable[A]) -> list[T]:
-    """Run calls, a few at a time -> their results. When one fails, raises its error after the others have ended."""
+    """Run calls, a few at a time, and return their results. When one fails, raises its error after the others have
+    ended.
+    """
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run_limited(argument: A) -> T:

@@ -58,7 +58,7 @@ class OneMachine:
             os.close(lock)
 
     def _try_lock(self, mine: bytes) -> bytes:
-        """Take the lock -> the boot id in the file; b"" if another process is just taking it."""
+        """Take the lock, and return the boot id in the file; b"" if another process is just taking it."""
         with suppress(BlockingIOError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.pwrite(self._lock, mine, 0)  # boot ids have one length

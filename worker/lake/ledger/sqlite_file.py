@@ -81,7 +81,7 @@ class LedgerDamaged(Fatal):
         self.path = path
 
     def move_aside(self) -> Path:
-        """Rename the file -> its new name. Its journal is renamed first: SQLite would apply it to a new file."""
+        """Rename the file, and return its new name. Its journal is renamed first: SQLite would apply it to a new file."""
         number = 1
         while (kept := self.path.with_name(f"{self.path.name}.damaged-{number}")).exists():
             number += 1

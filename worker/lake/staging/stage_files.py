@@ -39,11 +39,11 @@ class StageFiles:
         return round(meta.last_modified.timestamp() * 1000)
 
     def needs_existence_check(self, stage: Stage, now: int) -> bool:
-        """Is the stage so old that its files may be gone? `now`: the store's time, epoch ms."""
+        """Whether the stage is so old that its files may be gone. `now`: the store's time, epoch ms."""
         return now - stage.written_at > CHECK_AFTER_MS
 
     def needs_copy(self, stage: Stage, now: int) -> bool:
-        """Is the stage so old that a running VACUUM may delete its files after they were committed?"""
+        """Whether the stage is so old that a running VACUUM may delete its files after they were committed."""
         return now - stage.written_at > COPY_AFTER_MS
 
     async def copy_files(self, table: str, adds: Sequence[AddFile], now: int) -> list[AddFile]:

@@ -121,16 +121,16 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Has no capture ended in this window yet?"""
+        """Whether no capture has ended in this window yet."""
         return not self._captures
 
     def can_take_capture(self, size: int) -> bool:
-        """May a capture of `size` bytes join this window? A large one is staged alone."""
+        """Whether a capture of `size` bytes may join this window. A large one is staged alone."""
         return self.is_empty or (size <= self._lake_config.target_file_size and not self.is_due)
 
     @property
     def is_due(self) -> bool:
-        """Is it time to close the window? Asked between captures."""
+        """Whether it is time to close the window. Asked between captures."""
         if self._opened is None:
             return False
         return (
@@ -193,7 +193,7 @@ class Window:
         self._full = self._full or done.size > self._lake_config.target_file_size
 
     def abandon(self) -> tuple[Capture, ...]:
-        """Discard the window -> its complete captures, which must be decoded again in another window.
+        """Discard the window, and return its complete captures, which must be decoded again in another window.
 
         The next write of its thread raises Retryable. Harmless after `close`.
         """
@@ -205,7 +205,9 @@ class Window:
         return tuple(self._captures.values())
 
     def close(self) -> Stage | None:
-        """Finish the files -> the stage; None for an empty window. Raises Retryable and Fatal as the store does."""
+        """Finish the files, and return the stage; None for an empty window. Raises Retryable and Fatal as the store
+        does.
+        """
         if self._now is not None:
             raise ValueError(f"the capture {self._now.uri} has not ended")
         for table, values in list(self._open):

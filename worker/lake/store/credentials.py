@@ -33,7 +33,7 @@ _CLIENT_ARGUMENTS = {
 
 
 def botocore_client_arguments(options: Mapping[str, str]) -> dict[str, str]:
-    """Storage options in obstore's names -> arguments of `create_client` of botocore's sessions."""
+    """Arguments of `create_client` of botocore's sessions, from storage options in obstore's names."""
     given = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
     return {_CLIENT_ARGUMENTS[name]: value for name, value in given.items() if name in _CLIENT_ARGUMENTS}
 
@@ -89,7 +89,7 @@ def find_credential_provider(config: Mapping[str, str]) -> BotocoreCredentials |
 
 
 def _is_environment_identity(session: Any, credentials: Any) -> bool:
-    """Do the credentials come from a web identity in the environment, not from a profile?"""
+    """Whether the credentials come from a web identity in the environment, not from a profile."""
     identity: bool = credentials.method == "assume-role-with-web-identity"
     return identity and "web_identity_token_file" not in session.get_scoped_config()
 

@@ -182,7 +182,7 @@ def delete_file(path: Path) -> None:
 
 
 def delete_abandoned_files(root: Path) -> int:
-    """Delete the temporary files below `root` whose writers are dead -> how many.
+    """Delete the temporary files below `root` whose writers are dead, and return how many.
 
     Correctness does not depend on the lock: a writer whose temporary file is gone gets an error when it links the file.
     """

@@ -147,7 +147,7 @@ class Store(ABC):
         """Begin an upload. Its methods block, so call them in worker threads."""
 
     async def delete_abandoned_uploads(self) -> int:
-        """Delete unfinished uploads of dead writers -> how many; 0 for a store that deletes them itself."""
+        """Delete unfinished uploads of dead writers, and return how many; 0 for a store that deletes them itself."""
         return 0
 
 
@@ -166,12 +166,14 @@ def register_opener(*schemes: str) -> Callable[[Opener], Opener]:
 
 
 def is_nameable(path: str) -> bool:
-    """Does obstore support this path? It refuses control characters, which S3 allows in keys."""
+    """Whether obstore supports this path. It refuses control characters, which S3 allows in keys."""
     return _is_relative_path(path) and _CONTROL.search(path) is None
 
 
 def is_utf8(text: str) -> bool:
-    """Can the text be encoded as UTF-8? Python's text for a path with other bytes cannot, and tables and ledgers need it."""
+    """Whether the text can be encoded as UTF-8. Python's text for a path with other bytes cannot, and tables and
+    ledgers need it.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -156,7 +156,9 @@ class SqsQueue(Queue):
 
     # -- batches --------------------------------------------------------------------------------------------------
     async def _send_batch(self, bodies: Sequence[str]) -> str | None:
-        """Send one batch, and what failed of it again -> why some messages are not in the queue; None: all are."""
+        """Send one batch, and what failed of it again, and return why some messages are not in the queue; None: all
+        are.
+        """
         left = dict(zip(map(str, range(BATCH)), bodies, strict=False))
         why = "the response does not list them as sent"
 
@@ -260,7 +262,7 @@ def _parse_delivery(message: Mapping[str, Any]) -> Delivery:
 
 
 def _normalize_error_code(raw: Any) -> str:
-    """`AWS.SimpleQueueService.NonExistentQueue` -> `NonExistentQueue`."""
+    """Shortens `AWS.SimpleQueueService.NonExistentQueue` to `NonExistentQueue`."""
     return str(raw or "").rpartition(".")[2].rpartition("#")[2]
 
 
