@@ -87,7 +87,7 @@ class Load:
 @pytest.mark.slow
 async def test_a_full_queue_is_drained_in_bounded_memory(aws: Aws, tmp_path: Path, torture: bool) -> None:
     """However many messages wait, and however large a capture is: what a worker holds is what its settings allow."""
-    load = Load(count=100_000, large=2 << 30) if torture else Load(count=4_000, large=600 * MIB)
+    load = Load(count=100_000, large=2 << 30) if torture else Load(count=2_000, large=512 * MIB)
     assert load.large > ALLOWED, "it would fit as a whole"
 
     with staged(aws, tmp_path, visibility=600, announces=False) as stage:
