@@ -39,6 +39,7 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.commit.swaps import (
     FOLDER,
     SwapFence,
+    delete_outdated_notes,
     delete_run_folder,
     delete_stale_files,
     read_notes,
@@ -149,7 +150,8 @@ def run(
     rows: Counter[str] = Counter()
     failed: dict[str, str] = {}
     replaced = 0
-    run_request(lambda: delete_stale_files(store, time.time, generation))
+    run_request(lambda: delete_outdated_notes(store, generation))
+    run_request(lambda: delete_stale_files(store, clock=time.time))
     for start in range(0, len(chosen.wanted), options.at_once):
         part = chosen.wanted[start : start + options.at_once]
         folder = f"{FOLDER}/{uuid.uuid4().hex}"

@@ -46,7 +46,7 @@ async def find_captures(
 ) -> list[ObjectRef]:
     """All captures in the order of their names, with folders sorted by name. Raises NotThere for a name that matches nothing.
 
-    References have the time, and in an object store the eTag. `skipped` gets, once each, what is no capture whatever is in it:
+    References have the time, and in an object store the eTag. `skipped` gets, once each, what cannot be a capture:
     pipes, devices, broken links that are not named like a capture, and empty objects below a prefix, such as folder markers,
     that are not named like one either. What cannot be read, such as a subfolder or a broken link to a capture, is returned
     like an unreadable file, so that opening it reports the error.

@@ -29,8 +29,8 @@ from pcaplake.worker.lake.commit.swap_rows import RowSwapper
 from pcaplake.worker.lake.commit.swaps import (
     FOLDER,
     SwapFence,
+    delete_outdated_notes,
     delete_run_folder,
-    delete_stale_files,
     read_notes,
     settle_notes,
     write_note,
@@ -101,7 +101,7 @@ class Rereader:
     async def run(self, captures: Collection[Capture]) -> None:
         """Swap the rows of captures that are committed to every table. Raises as `RowSwapper.swap`."""
         generation = self.lake.generation
-        await delete_stale_files(self.lake.store, self.lake.runtime.clock, generation)
+        await delete_outdated_notes(self.lake.store, generation)
         notes = await read_notes(self.lake.store, generation)
         items = await self.lake.find_captures([capture.capture_id for capture in captures])
         ready = [item for item in items.values() if item.state == COMMITTED]

@@ -54,7 +54,7 @@ class RowSwapper:
     async def swap(self, table: str, schema: pa.Schema, adds: Sequence[AddFile]) -> None:
         """Remove the rows of the captures from a table and add these files, in one transaction.
 
-        Raises Fatal where the table cannot be rewritten or the lake was overwritten; Retryable where other writers change
+        Raises Fatal if the table cannot be rewritten or the lake was overwritten; Retryable if other writers change
         the same files in every attempt, or replace rows at the same time.
         """
         for _ in range(_ATTEMPTS - 1):
@@ -85,7 +85,7 @@ class RowSwapper:
         await self.log_store.swap_files(table, new, swap, txn=txn, schema=schema)
 
     async def _require_not_replaced(self) -> None:
-        """Raises Retryable where `--replace-changed` has begun to remove one of the captures, whose rows must not return."""
+        """Raises Retryable if `--replace-changed` has begun to remove one of the captures, whose rows must not return."""
         # a removal that has passed this table does not come back to it
         removed = await replaced.read_replaced_batches(self.store)
         if any(removed.get(capture_id, -1) >= batch for capture_id, batch in self.batches.items()):

@@ -40,7 +40,7 @@ class SwapFence:
     async def begin(self) -> None:
         """Remember the swaps that each table has. Call it before the captures of these swaps are noted.
 
-        Fatal where a table is missing: the swap would create it, and the committer could not tell which batches it has.
+        Raises Fatal if a table is missing: the swap would create it, and the committer could not tell which batches it has.
         """
         for table in TABLES:
             if await self._log.read_version(table) < 0:
@@ -54,7 +54,7 @@ class SwapFence:
     async def next_version(self, table: str) -> int:
         """The `txn` version of the next swap, random to differ from other runs'.
 
-        Fatal where the lake was overwritten, Retryable where another run has swapped rows of the table.
+        Raises Fatal if the lake was overwritten, Retryable if another run has swapped rows of the table.
         """
         newest = await self._log.read_transaction(table, OPENED)
         await self._require_same_generation(table)
@@ -64,7 +64,7 @@ class SwapFence:
         return max(newest, opening_transaction(self._generation).version) + random.randint(1, 1 << 16)
 
     async def verify(self, table: str, version: int) -> None:
-        """Check that the swap was written. Raises as `next_version` where an overwrite or another run came first."""
+        """Check that the swap was written. Raises as `next_version` if an overwrite or another run came first."""
         if await self._log.read_transaction(table, OPENED) != version:
             await self._require_same_generation(table)
             raise _conflict_with_other_run(table)
@@ -107,7 +107,7 @@ async def _read_all_notes(store: Store) -> dict[str, tuple[int, frozenset[str]]]
 async def settle_notes(
     store: Store, notes: Mapping[str, frozenset[str]], done: Collection[str]
 ) -> dict[str, frozenset[str]]:
-    """Delete the notes of killed runs whose captures are all done -> the others, without the captures that are done."""
+    """Delete the notes of killed runs whose captures are all done. Returns the others, without the captures that are done."""
     left = {path: begun.difference(done) for path, begun in notes.items()}
     for path in [path for path, begun in left.items() if not begun]:
         await store.delete(path)
@@ -120,11 +120,15 @@ async def delete_run_folder(store: Store, folder: str) -> None:
         await store.delete(entry.path)
 
 
-async def delete_stale_files(store: Store, clock: Callable[[], float], generation: int) -> None:
-    """Delete old files of killed runs, but keep their notes, unless the lake was overwritten since."""
+async def delete_outdated_notes(store: Store, generation: int) -> None:
+    """Delete the notes of killed runs whose rows an overwrite has removed since."""
     for path, (noted, _) in (await _read_all_notes(store)).items():
         if noted < generation:
             await store.delete(path)
+
+
+async def delete_stale_files(store: Store, clock: Callable[[], float]) -> None:
+    """Delete old files of killed runs, but keep their notes. `clock`: epoch seconds."""
     for entry in await store.list(FOLDER):
         if clock() - entry.last_modified.timestamp() > _LEFT_SECONDS and not entry.path.endswith(f"/{_NOTE}"):
             await store.delete(entry.path)
