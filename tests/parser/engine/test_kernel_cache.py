@@ -141,7 +141,8 @@ def test_a_disk_that_is_full_costs_only_the_cache(places: Places, caplog: pytest
 
 def test_a_warning_is_one_line_on_stderr_and_no_import_fails(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "parser", tmp_path / "pcaplake" / "parser", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "src" / "pcaplake" / "__init__.py", tmp_path / "pcaplake")
+    for name in ("__init__.py", "lazy_names.py"):
+        shutil.copy(ROOT / "src" / "pcaplake" / name, tmp_path / "pcaplake")
     (tmp_path / "user").mkdir()
     (tmp_path / "user" / "adding.py").write_text(SOURCE)
     for blocked in (
