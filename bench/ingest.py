@@ -43,16 +43,23 @@ def make_captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> 
     out = folder / f"{mix}-{megabytes}x{vehicles}"
     if not (out / "profile.yaml").exists():
         print(f"making {out} ...", file=sys.stderr)
-        probe = sample.write_sample_captures(folder / "probe", mix, 1.0)[0].stat().st_size / 1e6
-        sample.write_sample_captures(out, mix, megabytes / probe, vehicles)
+        *probes, _ = sample.write_sample_captures(folder / "probe", mix, 1.0)
+        second = sum(path.stat().st_size for path in probes) / len(probes) / 1e6
+        sample.write_sample_captures(out, mix, megabytes / second, vehicles)
     return out
 
 
+def list_captures(source: Path) -> dict[str, Path]:
+    """The captures of the first vehicle in a folder of `make_captures`: `a`, or `noise-a` -> its path."""
+    return {path.name.split(".")[0][11:]: path for path in sorted(source.glob("vehicle-001/*.pcap*"))}
+
+
 def measure_ingest(source: Path, lake: Path, threads: int = 1) -> dict[str, Any]:
-    """Run `pcaplake ingest` in a new process, and return its JSON, with its peak memory in MB."""
+    """Run `pcaplake ingest` in a new process, and return its JSON, with its peak memory in MB. source: a folder or a capture."""
     shutil.rmtree(lake, ignore_errors=True)
     command = [sys.executable, "-m", "pcaplake.worker", "ingest", str(source), "--lake", str(lake), "--json"]
-    command += ["--profile", str(source / "profile.yaml"), "--threads", str(threads)]
+    profile = (source if source.is_dir() else source.parents[1]) / "profile.yaml"
+    command += ["--profile", str(profile), "--threads", str(threads)]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # as people run it
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
     assert process.stdout is not None
@@ -104,7 +111,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="n")
     parser.add_argument("--megabytes", type=int, default=1000, help="size of a capture")
     parser.add_argument("--large", type=int, default=2000, help="size of the capture for peak memory")
-    parser.add_argument("--mixes", default="abc")
+    parser.add_argument("--mixes", default="a,b,c,noise", help="comma-separated (%(default)s)")
     parser.add_argument("--only", default="rates,threads,memory", help="comma-separated parts (%(default)s)")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -122,32 +129,35 @@ def report_ingest_rates(options: argparse.Namespace, scratch: Path) -> None:
     starts = [measure_ingest(options.folder / "small", scratch / "lake")["cpu_seconds"] for _ in range(options.runs)]
     print(f"a process that reads 120 kB: {min(starts):.2f} s of CPU, which every run below includes")
     print("\nM rows/s per core: best (median, worst) of", options.runs)
-    for mix in options.mixes:
-        source = make_captures(options.folder, mix, options.megabytes)
-        path = next(source.glob("*/*.pcap*"))
-        measure_ingest(source, scratch / "lake")  # fills the page cache and loads the kernels
-        runs = [measure_ingest(source, scratch / "lake") for _ in range(options.runs)]
-        rows = sum(runs[0]["rows"].values())
-        size = sum(f.stat().st_size for f in (scratch / "lake").rglob("*.parquet"))
-        whole = [rows / run["cpu_seconds"] / 1e6 for run in runs]
-        parts = [measure_pipeline_steps(path, source / "profile.yaml") for _ in range(options.runs)]
-        least = {name: min(part[name] for part in parts) for name in parts[0]}
-        decoded = [1e3 / part["decode"] for part in parts]
-        print(f"{mix}: {rows:,} rows, {runs[0]['packets']:,} packets, {size / rows:.1f} B/row of Parquet")
-        print(f"   file to committed rows   {format_spread(whole)}   minimum {MINIMUM}, goal {GOAL}")
-        print(f"   decode to Arrow alone    {format_spread(decoded)}   minimum 8")
-        print("   ns/row                   " + ", ".join(f"{name} {value:.0f}" for name, value in least.items()))
-        count, seconds = measure_dpkt_loop(path, PEER_PACKETS, scratch / "peer")
-        shutil.rmtree(scratch / "peer")
-        packets, shark = measure_tshark_fields(path, PEER_PACKETS)
-        print(f"   dpkt + write_deltalake   {count / seconds / 1e6:.3f} ({count:,} rows, a third of the columns)")
-        print(f"   tshark -T fields         {packets / shark / 1e6:.3f} M packets/s (text of 9 fields)", flush=True)
+    for mix in options.mixes.split(","):
+        for name, path in list_captures(make_captures(options.folder, mix, options.megabytes)).items():
+            report_capture(name, path, options.runs, scratch)
+
+
+def report_capture(name: str, path: Path, count_of_runs: int, scratch: Path) -> None:
+    measure_ingest(path, scratch / "lake")  # fills the page cache and loads the kernels
+    runs = [measure_ingest(path, scratch / "lake") for _ in range(count_of_runs)]
+    rows = sum(runs[0]["rows"].values())
+    size = sum(f.stat().st_size for f in (scratch / "lake").rglob("*.parquet"))
+    whole = [rows / run["cpu_seconds"] / 1e6 for run in runs]
+    parts = [measure_pipeline_steps(path, path.parents[1] / "profile.yaml") for _ in range(count_of_runs)]
+    least = {step: min(part[step] for part in parts) for step in parts[0]}
+    decoded = [1e3 / part["decode"] for part in parts]
+    print(f"{name}: {rows:,} rows, {runs[0]['packets']:,} packets, {size / rows:.1f} B/row of Parquet")
+    print(f"   file to committed rows   {format_spread(whole)}   minimum {MINIMUM}, goal {GOAL}")
+    print(f"   decode to Arrow alone    {format_spread(decoded)}   minimum 8")
+    print("   ns/row                   " + ", ".join(f"{step} {value:.0f}" for step, value in least.items()))
+    count, seconds = measure_dpkt_loop(path, PEER_PACKETS, scratch / "peer")
+    shutil.rmtree(scratch / "peer")
+    packets, shark = measure_tshark_fields(path, PEER_PACKETS)
+    print(f"   dpkt + write_deltalake   {count / seconds / 1e6:.3f} ({count:,} rows, a third of the columns)")
+    print(f"   tshark -T fields         {packets / shark / 1e6:.3f} M packets/s (text of 9 fields)", flush=True)
 
 
 def report_thread_scaling(options: argparse.Namespace, scratch: Path) -> None:
     """Two threads, and for comparison two independent processes, which are the maximum on this machine."""
     print("\ntwo threads compared with one, wall time: best of", options.runs)
-    for mix in options.mixes:
+    for mix in options.mixes.split(","):
         source = make_captures(options.folder, mix, options.megabytes, 2)
         half = make_captures(options.folder, mix, options.megabytes)
         one_thread, two, alone, both = ([] for _ in range(4))  # in turns, so that they share what disturbs them

@@ -26,7 +26,7 @@ from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.worker.lake.parquet import ParquetSink
 
-from .ingest import make_captures
+from .ingest import list_captures, make_captures
 
 RISING = {"ts", "ts_ns", "packet_no", "sub_no", "bus_time_ns", "session_id", "tcp_seq"}
 Batches = Sequence[pa.RecordBatch]
@@ -117,11 +117,12 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}")
     print(f"ns/row: best (median) of {options.runs}; pyarrow {pa.__version__}")
-    for mix in "abc":
-        source = make_captures(options.folder, mix, options.megabytes)
-        path = next(source.glob("*/*.pcap*"))
+    captures: dict[str, Path] = {}
+    for mix in ("a", "b", "c", "noise"):
+        captures |= list_captures(make_captures(options.folder, mix, options.megabytes))
+    for mix, path in captures.items():
         tables: dict[str, list[pa.RecordBatch]] = {}
-        for table, batch in open_capture(path, tables=DECODED, profile=source / "profile.yaml").batches():
+        for table, batch in open_capture(path, tables=DECODED, profile=path.parents[1] / "profile.yaml").batches():
             tables.setdefault(table, []).append(batch)
         spent: dict[Writer, float] = {ours: 0.0, pyarrows: 0.0}
         all_rows = 0
@@ -138,10 +139,10 @@ def main() -> None:
                         best, middle = (value(times) / rows * 1e9 for value in (min, statistics.median))
                         line += f"   {write.__name__} {best:4.0f} ({middle:4.0f}) ns/row {size / rows:5.1f} B/row"
             all_rows += rows
-            print(f"{mix} {table:18s} {rows:10,} rows{line}", flush=True)
+            print(f"{mix:7s} {table:18s} {rows:10,} rows{line}", flush=True)
         each = {write.__name__: seconds / all_rows * 1e9 for write, seconds in spent.items()}
         print(
-            f"{mix} all {' ' * 15}{all_rows:10,} rows   ours {each['ours']:.0f}, pyarrow {each['pyarrows']:.0f} ns/row,",
+            f"{mix:7s} all {' ' * 15}{all_rows:10,} rows   ours {each['ours']:.0f}, pyarrow {each['pyarrows']:.0f} ns/row,",
             end="",
         )
         print(

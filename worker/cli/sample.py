@@ -15,7 +15,11 @@ from pcaplake.worker.sample import write_sample_captures
 def sample(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder; created if it does not exist.")],
     mix: Annotated[
-        str, typer.Option(metavar="a|b|c|drive", help="A benchmark mix, or a realistic drive with typical damage.")
+        str,
+        typer.Option(
+            metavar="a|b|c|noise|drive",
+            help="A benchmark mix, the same with random payloads, or a realistic drive with typical damage.",
+        ),
     ] = "drive",
     seconds: Annotated[float, typer.Option(metavar="N", help="Seconds of traffic; fractions are allowed.")] = 10.0,
     vehicles: Annotated[

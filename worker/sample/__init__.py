@@ -1,7 +1,8 @@
-"""Generates captures: benchmark mixes and a realistic drive. The same arguments give the same bytes.
+"""Generates captures: benchmark mixes, noise and a realistic drive. The same arguments give the same bytes.
 
 OUT/profile.yaml                                   the ports and buses to read them with
 OUT/vehicle-001/2026-09-21-b.pcap                  a mix (a, b or c)
+OUT/vehicle-001/2026-09-21-noise-b.pcap            noise: a capture in the shape of each mix
 OUT/vehicle-001/2026-09-21-1.pcapng                a drive: the first recording
 OUT/vehicle-001/2026-09-21-2.pcapng                across midnight UTC
 OUT/vehicle-001/2026-09-22-3.pcapng.gz (or .zst)   compressed
@@ -21,10 +22,10 @@ from typing import BinaryIO, cast
 
 import zstandard
 
-from . import damage, drive, files, mixes
+from . import damage, drive, files, mixes, noise
 from .sources import BUSES, EVENT_PORT, INTERFACES, SECOND, SOMEIP_PORT, TECMP_BUSES
 
-MIXES = (*mixes.MIXES, "drive")
+MIXES = (*mixes.MIXES, "noise", "drive")
 MIX_START_NS = 1_790_000_000 * SECOND  # 2026-09-21 14:13:20 UTC
 MIDNIGHT_NS = 1_790_035_200 * SECOND  # 2026-09-22 00:00:00 UTC
 APPLICATION = "pcaplake sample"
@@ -39,7 +40,7 @@ def write_sample_captures(
     seed: int = 1,
     progress: Callable[[float], object] = lambda share: None,
 ) -> list[Path]:
-    """Write the captures of a mix (`a`, `b`, `c` or `drive`) into the folder `out`; return their paths, profile.yaml last.
+    """Write the captures of a mix (one of `MIXES`) into the folder `out`; return their paths, profile.yaml last.
 
     `seconds` of traffic for each of `vehicles` (by default one for a mix, two for a drive). `progress` is called with the
     fraction done, 0 to 1. Files of the same name are replaced. Raises `ValueError` for arguments out of range.
@@ -62,7 +63,7 @@ def write_sample_captures(
         if mix == "drive":
             paths += _write_drive(out / vehicle, seconds, seed, report_progress, first=index == 0)
         else:
-            paths.append(_write_mix(out / vehicle, mix, seconds, seed, report_progress))
+            paths += _write_mix(out / vehicle, mix, seconds, seed, report_progress)
     (out / "profile.yaml").write_text(_profile_text(mix), encoding="utf-8")
     return [*paths, out / "profile.yaml"]
 
@@ -78,15 +79,20 @@ def _format_date(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(time_ns // SECOND, UTC):%Y-%m-%d}"
 
 
-def _write_mix(folder: Path, mix: str, seconds: float, seed: int, done: Callable[[float], object]) -> Path:
-    path = folder / f"{_format_date(MIX_START_NS)}-{mix}.{mixes.MIXES[mix].suffix}"
-    with path.open("wb") as file:
-        for share, piece in mixes.generate_mix_blocks(
-            mix, seconds=seconds, seed=f"{seed}/{folder.name}", start_ns=MIX_START_NS
-        ):
-            file.write(piece)
-            done(share)
-    return path
+def _write_mix(folder: Path, mix: str, seconds: float, seed: int, done: Callable[[float], object]) -> list[Path]:
+    shapes = noise.NOISE_MIXES if mix == "noise" else [mix]
+    generate = noise.generate_noise_blocks if mix == "noise" else mixes.generate_mix_blocks
+    paths = []
+    for n, shape in enumerate(shapes):
+        suffix = mixes.MIXES[shape].suffix
+        name = shape if mix == shape else f"{mix}-{shape}"
+        path = folder / f"{_format_date(MIX_START_NS)}-{name}.{suffix}"
+        with path.open("wb") as file:
+            for share, piece in generate(shape, seconds=seconds, seed=f"{seed}/{folder.name}", start_ns=MIX_START_NS):
+                file.write(piece)
+                done((n + share) / len(shapes))
+        paths.append(path)
+    return paths
 
 
 def _write_drive(

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 
 from . import frames
 from .files import INBOUND, OUTBOUND, Packet
+from .payloads import payload_source
 from .sources import (
     BACKBONE,
     EVENT_PORT,
@@ -19,7 +20,6 @@ from .sources import (
     SOMEIP_PORT,
     Source,
     cyclic_timestamps,
-    signal_payload_generator,
 )
 
 _ECUS = {name: bytes((2, 0, 0, 0, 1, n)) for n, name in enumerate(("gateway", "camera", "cluster", "logger"), 1)}
@@ -56,13 +56,11 @@ def _udp_ipv6_frame(sender: str, receiver: str, ports: tuple[int, int], payload:
 def someip_events(rng: random.Random, start_ns: int, part: int) -> Source:
     """Notifications of a service, one to four in a datagram; services differ in VLAN tags, every third uses IPv6."""
     services = [
-        (0x1000 + part, 0x8001 + n, signal_payload_generator(rng, rng.choice((8, 16, 24, 48))))
-        for n in range(1 + part % 4)
+        (0x1000 + part, 0x8001 + n, payload_source(rng, rng.choice((8, 16, 24, 48)))) for n in range(1 + part % 4)
     ]
     for session, time_ns in enumerate(cyclic_timestamps(rng, start_ns, (20, 50, 100)[part % 3])):
         messages = (
-            frames.build_someip_message(s, m, payload(time_ns), session=session % 0xFFFF + 1)
-            for s, m, payload in services
+            frames.build_someip_message(s, m, payload(), session=session % 0xFFFF + 1) for s, m, payload in services
         )
         body, ports = b"".join(messages), (SOMEIP_PORT, 40000 + part)
         if part % 3 == 2:
@@ -82,17 +80,17 @@ def someip_events(rng: random.Random, start_ns: int, part: int) -> Source:
 
 def someip_calls(rng: random.Random, start_ns: int, part: int) -> Source:
     """Requests with their responses or errors, and requests without a response."""
-    ask, reply = signal_payload_generator(rng, 8), signal_payload_generator(rng, 20)
+    ask, reply = payload_source(rng, 8), payload_source(rng, 20)
     ports = (40100 + part, SOMEIP_PORT)
     for session, time_ns in enumerate(cyclic_timestamps(rng, start_ns, 40), 1):
         header = {"client": 0x0100 + part, "session": session % 0xFFFF + 1}
         kind = frames.REQUEST_NO_RETURN if session % 7 == 0 else frames.REQUEST
-        request = frames.build_someip_message(0x2000 + part, 0x0001, ask(time_ns), message_type=kind, **header)
+        request = frames.build_someip_message(0x2000 + part, 0x0001, ask(), message_type=kind, **header)
         yield Packet(time_ns, BACKBONE, _udp_ipv4_frame("cluster", "gateway", ports, request), OUTBOUND)
         if kind == frames.REQUEST:
             failed = session % 11 == 0
             answer = frames.build_someip_message(
-                0x2000 + part, 0x0001, b"" if failed else reply(time_ns), **header,
+                0x2000 + part, 0x0001, b"" if failed else reply(), **header,
                 message_type=frames.ERROR if failed else frames.RESPONSE, return_code=4 if failed else 0,
             )  # fmt: skip
             frame = _udp_ipv4_frame("gateway", "cluster", (ports[1], ports[0]), answer)
@@ -101,9 +99,9 @@ def someip_calls(rng: random.Random, start_ns: int, part: int) -> Source:
 
 def someip_large(rng: random.Random, start_ns: int, kind: str) -> Source:
     """Messages longer than a packet: SOME/IP-TP segments, and datagrams in IPv4 and IPv6 fragments."""
-    payload = signal_payload_generator(rng, 5000 if kind == "tp" else 3000)
+    payload = payload_source(rng, 5000 if kind == "tp" else 3000)
     for session, time_ns in enumerate(cyclic_timestamps(rng, start_ns, 400), 1):
-        data, ports = payload(time_ns), (SOMEIP_PORT, 40200)
+        data, ports = payload(), (SOMEIP_PORT, 40200)
         datagram = frames.build_someip_message(0x3000, 0x8009, data, session=session & 0xFFFF)
         src, dst = ("camera", "cluster")
         if kind == "tp":
@@ -164,7 +162,7 @@ def discovery(rng: random.Random, start_ns: int, version: int) -> Source:
 def capture_module(rng: random.Random, start_ns: int, kind: int) -> Source:
     """A TECMP capture module: CAN, CAN FD or LIN frames of the last milliseconds in one Ethernet frame."""
     lengths = {frames.TECMP_CAN: (8, 8, 6), frames.TECMP_CAN_FD: (12, 16, 32, 64), frames.TECMP_LIN: (8, 4, 2)}[kind]
-    senders = [(0x100 + 0x25 * n, signal_payload_generator(rng, rng.choice(lengths))) for n in range(12)]
+    senders = [(0x100 + 0x25 * n, payload_source(rng, rng.choice(lengths))) for n in range(12)]
     interface = {frames.TECMP_CAN: 16, frames.TECMP_CAN_FD: 17, frames.TECMP_LIN: 18}[kind]
     flags = 0x11 if kind == frames.TECMP_CAN_FD else 1
     for counter, time_ns in enumerate(cyclic_timestamps(rng, start_ns, 10 if kind != frames.TECMP_LIN else 50)):
@@ -174,11 +172,9 @@ def capture_module(rng: random.Random, start_ns: int, kind: int) -> Source:
             bus_time = time_ns - (size - n) * 150_000
             if kind == frames.TECMP_LIN:
                 silent = (counter + n) % 50 == 49
-                data = frames.build_tecmp_lin_data(0x10 + can_id % 0x20, b"" if silent else payload(bus_time))
+                data = frames.build_tecmp_lin_data(0x10 + can_id % 0x20, b"" if silent else payload())
             else:
-                data = frames.build_tecmp_can_data(
-                    can_id + 0x18DA0000 * (n % 5 == 4), payload(bus_time), extended=n % 5 == 4
-                )
+                data = frames.build_tecmp_can_data(can_id + 0x18DA0000 * (n % 5 == 4), payload(), extended=n % 5 == 4)
             entries.append(
                 frames.build_tecmp_entry(interface, bus_time, data, 0 if kind == frames.TECMP_LIN else flags)
             )
@@ -193,11 +189,11 @@ def diagnostics(rng: random.Random, start_ns: int, _part: int) -> Source:
     one, two = _IPV4["cluster"], _IPV4["gateway"]
     sequence = {one: rng.randrange(1 << 32), two: rng.randrange(1 << 32)}
     opening = [(one, 0x02), (two, 0x12), (one, 0x10)]
-    times, payload = cyclic_timestamps(rng, start_ns, 60), signal_payload_generator(rng, 200)
+    times, payload = cyclic_timestamps(rng, start_ns, 60), payload_source(rng, 200)
     for n, time_ns in enumerate(times):
         src, flags = opening[n] if n < 3 else ((one, two)[n % 2], 0x18)
         dst, ports = (two, (49200, 50000)) if src == one else (one, (50000, 49200))
-        data = payload(time_ns) if n >= 3 else b""
+        data = payload() if n >= 3 else b""
         segment = frames.build_tcp_packet(src, dst, ports, sequence[src], sequence[dst] if n else 0, flags, data)
         sequence[src] += len(data) + (flags >> 1 & 1)
         names = ("cluster", "gateway") if src == one else ("gateway", "cluster")
@@ -211,7 +207,7 @@ def diagnostics(rng: random.Random, start_ns: int, _part: int) -> Source:
 
 def housekeeping(rng: random.Random, start_ns: int, kind: str) -> Source:
     """gPTP, ARP, and UDP of unknown content."""
-    noise = signal_payload_generator(rng, 90)
+    noise = payload_source(rng, 90)
     for n, time_ns in enumerate(cyclic_timestamps(rng, start_ns, {"gptp": 125, "arp": 900, "udp": 30}[kind])):
         if kind == "gptp":
             clock = 0x0200_00FF_FE00_0101
@@ -224,7 +220,7 @@ def housekeeping(rng: random.Random, start_ns: int, kind: str) -> Source:
             yield Packet(time_ns, BACKBONE, _ethernet_frame("cluster", b"\xff" * 6, frames.ARP, request, None), INBOUND)
         else:
             yield Packet(
-                time_ns, BACKBONE, _udp_ipv4_frame("gateway", "logger", (42511, 42512), noise(time_ns), None), OUTBOUND
+                time_ns, BACKBONE, _udp_ipv4_frame("gateway", "logger", (42511, 42512), noise(), None), OUTBOUND
             )
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from . import backbone, frames
 from .files import INBOUND, OUTBOUND, Packet
-from .sources import BODY, CHASSIS, POWERTRAIN, Source, cyclic_timestamps, signal_payload_generator
+from .payloads import payload_source
+from .sources import BODY, CHASSIS, POWERTRAIN, Source, cyclic_timestamps
 
 _MESSAGES = {POWERTRAIN: 32, CHASSIS: 24, BODY: 16}
 _CYCLES_MS = (10, 10, 20, 20, 50, 100, 100, 1000)
@@ -39,12 +40,10 @@ def can_message(rng: random.Random, start_ns: int, part: tuple[int, int]) -> Sou
     bus, n = part
     fd, extended = bus == CHASSIS and n % 4 != 3, bus == BODY and n % 5 == 4
     can_id = 0x18FF0000 + n * 0x100 if extended else (0x80 + n * 37 + bus * 11) & 0x7FF
-    payload = signal_payload_generator(
-        rng, rng.choice((12, 16, 24, 32, 48, 64)) if fd else rng.choice((8, 8, 8, 8, 6, 4, 2))
-    )
+    payload = payload_source(rng, rng.choice((12, 16, 24, 32, 48, 64)) if fd else rng.choice((8, 8, 8, 8, 6, 4, 2)))
     direction = OUTBOUND if n == 0 else INBOUND
     for time_ns in cyclic_timestamps(rng, start_ns, _CYCLES_MS[n % len(_CYCLES_MS)]):
-        data = payload(time_ns)
+        data = payload()
         yield Packet(
             time_ns, bus, frames.build_socketcan_frame(can_id, data, fd=fd, brs=fd, extended=extended), direction
         )

@@ -1,232 +1,271 @@
-"""The three mixes of the benchmarks: unlimited streams of packets with fixed statistics.
+"""The three mixes of the benchmarks: cyclic traffic without end, of one family of protocols each.
 
     a   pcapng, 4 CAN interfaces (link type 227), 20 % CAN FD                                          51 B/packet
     b   pcap, Ethernet: 75 % VLAN, IPv4, UDP, 2.7 SOME/IP messages in a datagram                       160 B/packet
     c   pcap, Ethernet: 45 % TECMP (1-16 CAN, CAN FD or LIN entries), 30 % as b, TCP, UDP, gPTP, ARP   238 B/packet
 
-All send about 10 000 packets a second. The first 100 000 packets are made one by one; longer files repeat that block
-while the clocks (records, TECMP entries) run on, so that making gigabytes takes little longer than writing them. So N
-seconds of a mix are always the beginning of 2 N seconds.
+All send about 10 000 packets a second. N seconds of a mix are always the beginning of 2 N seconds. `noise.py` draws packets
+of the same shapes in random order and with random payloads.
 """
 
 from __future__ import annotations
 
 import random
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import files, frames
+from .payloads import PayloadGenerator
+from .senders import MILLISECOND, Bytes, Checksum, Clock, Number, Sender, Window, schedule
 from .sources import SOMEIP_PORT
 
-BLOCK_PACKETS = 100_000
-GAP_NS = (1_000, 200_000)  # the shortest and the longest time between two packets
-_HEAD, _TIME_AT = {"pcap": 16, "pcapng": 28}, {"pcap": 0, "pcapng": 12}
+PACKETS_A_SECOND = 10_000
+PERIODS_MS = (*[10] * 7, *[20] * 5, *[50] * 3, *[100] * 3, 500, 1000)  # of twenty senders
+ETHERNET_NS = 80  # that a byte takes at 100 Mbit/s
+TECMP_ENTRY_NS = 5_000  # between the entries of a TECMP frame
+RECORD_HEADER, TIME_AT = {"pcap": 16, "pcapng": 28}, {"pcap": 0, "pcapng": 12}
 
 
-class TrafficGenerator:
-    """Draws packets. Payloads are mostly zeros and a few favorite values, so that they compress like signals."""
+T = TypeVar("T")
 
-    def __init__(self, seed: str) -> None:
-        self.random = random.Random(seed)
-        self.noise, self.noise_at = b"", 0
-        self.counter = 0
-        self.bus_times: list[int] = []
 
-    def draw_payload(self, length: int) -> bytes:
-        """Random bytes: 3/7 are 0, 1/7 each are 1, 64 and 255, and 1/7 have any value."""
-        if self.noise_at + length > len(self.noise):
-            kind, value = np.frombuffer(self.random.randbytes(1 << 18), np.uint8).reshape(2, -1)
-            favorites = np.repeat(np.array([0, 1, 64, 255], np.uint8), [110, 37, 36, 73])
-            self.noise, self.noise_at = np.where(kind < 219, favorites[kind], value).tobytes(), 0
-        self.noise_at += length
-        return self.noise[self.noise_at - length : self.noise_at]
+class Dealer:
+    """Deals properties to senders like cards, so that each property has its share among the senders of each period."""
 
-    def draw_can_id(self) -> int:
-        return int(self.random.random() * 119 + 1) * 13 & 0x7FF
+    def __init__(self, rng: random.Random) -> None:
+        self.random = rng
+        self._decks: dict[tuple[str, int], list[object]] = {}
+        self.period = 0
+        self.index = -1
 
-    def pick_value(self, *values: int) -> int:
-        return values[int(self.random.random() * len(values))]
+    def begin_sender(self) -> None:
+        """Choose the period of the next sender, in milliseconds."""
+        self.period = 0
+        self.period = self.deal("period", PERIODS_MS)
+        self.index += 1
 
-    def draw_can_frame(self) -> bytes:
-        if self.random.random() < 0.2:
-            return frames.build_socketcan_frame(
-                self.draw_can_id(), self.draw_payload(self.pick_value(12, 16, 24, 32, 64)), fd=True
-            )
-        return frames.build_socketcan_frame(
-            self.draw_can_id(), self.draw_payload(self.pick_value(8, 8, 8, 8, 8, 6, 4, 2))
+    def deal(self, subject: str, values: Sequence[T]) -> T:
+        deck: list[T] = self._decks.setdefault((subject, self.period), [])  # type: ignore[assignment]
+        if not deck:
+            deck.extend(values)
+            self.random.shuffle(deck)
+        return deck.pop()
+
+    def payload(self, length: int) -> PayloadGenerator:
+        return PayloadGenerator(self.random, length)
+
+    def stations(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """Two of 24 stations: their MAC addresses, and their IPv4 addresses."""
+        one, two = self.random.sample(range(24), 2)
+        mac, address = (
+            (b"\x02\0\0\0\0" + bytes((n,)) for n in (one, two)),
+            (bytes((10, 0, n % 2, n)) for n in (one, two)),
         )
+        return *mac, *address  # type: ignore[return-value]
 
-    def draw_ethernet_frame(self, eth_type: int, payload: bytes, vlan: int = 0) -> bytes:
-        dst, src = (b"\x02\0\0\0" + bytes((side, self.pick_value(*range(24)))) for side in (0, 1))
-        return frames.build_ethernet_frame(dst, src, eth_type, payload, [(frames.VLAN, vlan)] if vlan else ())
 
-    def draw_ipv4_frame(self, protocol: int, payload: bytes, vlan: int = 0) -> bytes:
-        src, dst = (bytes((10, 0, side, self.pick_value(*range(40)))) for side in (0, 1))
-        identification = int(self.random.random() * 65536)
-        return self.draw_ethernet_frame(
-            frames.IPV4, frames.build_ipv4_packet(src, dst, protocol, payload, identification=identification), vlan
-        )
+def build_can_sender(dealer: Dealer) -> Sender:
+    """A CAN message of one of four buses: 500 kbit/s, and 2 Mbit/s for the data of CAN FD."""
+    fd = dealer.deal("fd", (True, False, False, False, False))
+    interface = dealer.deal("interface", (0, 1, 2, 3))
+    length = dealer.deal(f"length {fd}", (12, 16, 24, 32, 64) if fd else (8, 8, 8, 8, 8, 6, 4, 2))
+    return Sender(
+        frame=frames.build_socketcan_frame(0x40 + dealer.index * 7 & 0x7FF, bytes(length), fd=fd),
+        unit=dealer.index // 24 * 4 + interface,
+        interface=interface,
+        period_ns=dealer.period * MILLISECOND,
+        wire_ns=80_000 + length * 5_000 if fd else 110_000 + length * 17_000,
+        payloads=[(8, dealer.payload(length))],
+    )
 
-    def draw_someip_datagram(self) -> bytes:
-        """One datagram of SOME/IP notifications, three in four behind a VLAN tag."""
-        messages = [
-            frames.build_someip_message(
-                0x1000 + int(self.random.random() * 60),
-                0x8000 + int(self.random.random() * 30),
-                self.draw_payload(self.pick_value(8, 8, 16, 24, 48)),
-                session=int(self.random.random() * 65536),
-            )
-            for _ in range(self.pick_value(1, 1, 2, 2, 3, 4, 6))
-        ]
-        datagram = frames.build_udp_datagram(30000 + int(self.random.random() * 64), SOMEIP_PORT, b"".join(messages))
-        return self.draw_ipv4_frame(frames.UDP, datagram, self.pick_value(0, 5, 10, 10))
 
-    def draw_tecmp_frame(self, time_ns: int) -> bytes:
-        """One frame of a capture module: entries of one kind, each stamped a little before the frame was sent."""
-        kind = self.pick_value(frames.TECMP_CAN, frames.TECMP_CAN, frames.TECMP_CAN_FD, frames.TECMP_LIN)
-        count, entries = self.pick_value(1, 4, 8, 12, 16), []
-        for left in range(count, 0, -1):
-            if kind == frames.TECMP_LIN:
-                data = frames.build_tecmp_lin_data(int(self.random.random() * 60), self.draw_payload(8))
-            else:
-                length = self.pick_value(8, 8, 8, 16, 32) if kind == frames.TECMP_CAN_FD else 8
-                data = frames.build_tecmp_can_data(self.draw_can_id(), self.draw_payload(length))
-            bus_time = time_ns - left * 5000 - int(self.random.random() * 5000)
-            entries.append(frames.build_tecmp_entry(0x10 + self.pick_value(0, 1, 2, 3), bus_time, data))
-            self.bus_times.append(bus_time)
-        self.counter += 1
-        return self.draw_ethernet_frame(frames.TECMP, frames.build_tecmp_message(0x40, self.counter, kind, entries))
+def build_ethernet_sender(dealer: Dealer, frame: bytes) -> Sender:
+    return Sender(
+        frame=frame,
+        unit=dealer.index // 4,
+        period_ns=dealer.period * MILLISECOND,
+        wire_ns=len(frame) * ETHERNET_NS,
+    )
 
-    def draw_mixed_frame(self, time_ns: int) -> bytes:
-        share = self.random.random()
-        if share < 0.45:
-            return self.draw_tecmp_frame(time_ns)
-        if share < 0.75:
-            return self.draw_someip_datagram()
-        if share < 0.80:
-            return self.draw_ipv4_frame(
-                frames.UDP,
-                frames.build_udp_datagram(30000 + self.pick_value(*range(64)), 42512, self.draw_payload(120)),
-            )
-        if share < 0.92:
-            src, dst = bytes((10, 0, 0, self.pick_value(*range(40)))), bytes((10, 0, 1, self.pick_value(*range(40))))
-            segment = frames.build_tcp_packet(
-                src, dst, (49200, 50000), self.counter * 300, 1, 0x18, self.draw_payload(300)
-            )
-            return self.draw_ethernet_frame(frames.IPV4, frames.build_ipv4_packet(src, dst, frames.TCP, segment), 10)
-        if share < 0.97:
-            return self.draw_ethernet_frame(
-                frames.GPTP, frames.build_gptp_sync(self.counter & 0xFFFF, 0x0200_00FF_FE00_0001)
-            )
-        mac = b"\x02\0\0\0\x01" + bytes([self.pick_value(*range(24))])
-        return frames.build_ethernet_frame(
-            b"\xff" * 6, mac, frames.ARP, frames.build_arp_request(mac, b"\x0a\0\0" + mac[5:], b"\x0a\0\x01\x01")
-        )
+
+def build_ipv4_sender(
+    dealer: Dealer, protocol: int, ends: tuple[bytes, bytes, bytes, bytes], packet: bytes, vlan: int
+) -> Sender:
+    """A sender of an IPv4 packet. Its identification counts."""
+    tags, whole = [(frames.VLAN, vlan)] if vlan else [], frames.build_ipv4_packet(ends[2], ends[3], protocol, packet)
+    sender = build_ethernet_sender(dealer, frames.build_ethernet_frame(ends[0], ends[1], frames.IPV4, whole, tags))
+    at = len(sender.frame) - len(whole)
+    sender.numbers.append(Number(at=at + 4, width=2, value=dealer.random.randrange(65536)))
+    sender.checksums.append(Checksum(at=at + 10, start=at, stop=at + 20))
+    return sender
+
+
+def build_someip_sender(dealer: Dealer) -> Sender:
+    """A datagram of one to six SOME/IP notifications, three in four datagrams behind a VLAN tag."""
+    count = dealer.deal("messages", (1, 1, 2, 2, 3, 4, 6))
+    lengths = [dealer.deal("payload", (8, 8, 16, 24, 48)) for _ in range(count)]
+    events = dealer.random.sample(range(30), count)
+    messages = [
+        frames.build_someip_message(0x1000 + dealer.index % 60, 0x8000 + event, bytes(length))
+        for event, length in zip(events, lengths, strict=True)
+    ]
+    datagram = frames.build_udp_datagram(30000 + dealer.index % 64, SOMEIP_PORT, b"".join(messages))
+    vlan = dealer.deal("vlan", (0, 5, 10, 10))
+    sender = build_ipv4_sender(dealer, frames.UDP, dealer.stations(), datagram, vlan)
+    at = len(sender.frame) - len(datagram) + 8
+    for length in lengths:
+        sender.numbers.append(Number(at=at + 10, width=2, value=1))  # the session
+        sender.payloads.append((at + 16, dealer.payload(length)))
+        at += 16 + length
+    return sender
+
+
+def build_udp_sender(dealer: Dealer) -> Sender:
+    """A datagram of a protocol that no profile names."""
+    datagram = frames.build_udp_datagram(30000 + dealer.index % 64, 42512, bytes(120))
+    sender = build_ipv4_sender(dealer, frames.UDP, dealer.stations(), datagram, 0)
+    sender.payloads.append((len(sender.frame) - 120, dealer.payload(120)))
+    return sender
+
+
+def build_tcp_sender(dealer: Dealer) -> Sender:
+    """One direction of a TCP connection: segments of 300 bytes."""
+    ends, port = dealer.stations(), 49152 + dealer.index
+    segment = frames.build_tcp_packet(ends[2], ends[3], (port, 50000), 0, 1, 0x18, bytes(300))
+    sender = build_ipv4_sender(dealer, frames.TCP, ends, segment, 10)
+    at = len(sender.frame) - len(segment)
+    sender.numbers.append(Number(at=at + 4, width=4, value=dealer.random.randrange(1 << 31), step=300))
+    sender.payloads.append((at + 20, dealer.payload(300)))
+    words = np.frombuffer(ends[2] + ends[3], ">u2")
+    other = int(words.sum(dtype=np.int64)) + frames.TCP + len(segment)
+    sender.checksums.append(Checksum(at=at + 16, start=at, stop=len(sender.frame), other=other))
+    return sender
+
+
+def build_tecmp_sender(dealer: Dealer) -> Sender:
+    """A frame of a capture module: entries of one kind, each with the time at which it was on its bus."""
+    kind = dealer.deal("kind", (frames.TECMP_CAN, frames.TECMP_CAN, frames.TECMP_CAN_FD, frames.TECMP_LIN))
+    count, lin = dealer.deal("entries", (1, 4, 8, 12, 16)), kind == frames.TECMP_LIN
+    interface, entries, lengths = 0x10 + dealer.random.randrange(4), list[bytes](), list[int]()
+    for _ in range(count):
+        length = dealer.random.choice((8, 8, 8, 16, 32)) if kind == frames.TECMP_CAN_FD else 8
+        message_id = dealer.random.randrange(60 if lin else 0x7FF)
+        data = (frames.build_tecmp_lin_data if lin else frames.build_tecmp_can_data)(message_id, bytes(length))
+        entries.append(frames.build_tecmp_entry(interface, 0, data))
+        lengths.append(length)
+    message = frames.build_tecmp_message(0x40 + dealer.index, 0, kind, entries)
+    ends = dealer.stations()
+    sender = build_ethernet_sender(dealer, frames.build_ethernet_frame(ends[0], ends[1], frames.TECMP, message))
+    sender.numbers.append(Number(at=14 + 2, width=2, value=dealer.random.randrange(65536)))
+    at = len(sender.frame) - sum(map(len, entries))
+    for left, entry, length in zip(range(count, 0, -1), entries, lengths, strict=True):
+        sender.clocks.append(Clock(at=at + 4, before_ns=left * TECMP_ENTRY_NS, jitter_ns=TECMP_ENTRY_NS))
+        at += len(entry)
+        payload_at = at - lin - length
+        sender.payloads.append((payload_at, dealer.payload(length)))
+        if lin:
+            protected_id = sender.frame[payload_at - 2]
+            sender.checksums.append(Checksum(at=at - 1, start=payload_at, stop=at - 1, width=1, other=protected_id))
+    return sender
+
+
+def build_gptp_sender(dealer: Dealer) -> Sender:
+    clock = 0x0200_00FF_FE00_0000 + dealer.index
+    ends = dealer.stations()
+    frame = frames.build_ethernet_frame(ends[0], ends[1], frames.GPTP, frames.build_gptp_sync(0, clock))
+    sender = build_ethernet_sender(dealer, frame)
+    sender.numbers.append(Number(at=14 + 30, width=2, value=0))
+    return sender
+
+
+def build_arp_sender(dealer: Dealer) -> Sender:
+    ends = dealer.stations()
+    request = frames.build_arp_request(ends[0], ends[2], ends[3])
+    return build_ethernet_sender(dealer, frames.build_ethernet_frame(b"\xff" * 6, ends[0], frames.ARP, request))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """How a mix is drawn and written."""
+    """How a mix is made and written: the kinds of its senders, and their shares of the packets."""
 
     suffix: str
-    draw: Callable[[TrafficGenerator, int], bytes]
     header: bytes
-    interfaces: int = 1
+    shares: dict[Callable[[Dealer], Sender], float]
+
+    def build_record(self, sender: Sender) -> bytes:
+        packet = files.Packet(0, sender.interface, sender.frame)
+        return files.build_enhanced_packet(packet) if self.suffix == "pcapng" else files.build_pcap_record(packet)
+
+    def build_senders(self, rng: random.Random) -> list[Sender]:
+        senders: list[Sender] = []
+        for build, share in self.shares.items():
+            dealer, rate = Dealer(rng), 0.0
+            while rate < share * PACKETS_A_SECOND:
+                dealer.begin_sender()
+                senders.append(build(dealer))
+                rate += 1000 / dealer.period
+        return senders
 
 
-_CAN_INTERFACES = [files.Interface(name=f"can{n}", link_type=files.CAN_SOCKETCAN) for n in range(4)]
-_CAN_HEADER = files.build_section_header("pcaplake sample") + b"".join(
-    map(files.build_interface_description, _CAN_INTERFACES)
+CAN_INTERFACES = [files.Interface(name=f"can{n}", link_type=files.CAN_SOCKETCAN) for n in range(4)]
+CAN_HEADER = files.build_section_header("pcaplake sample") + b"".join(
+    map(files.build_interface_description, CAN_INTERFACES)
 )
 MIXES = {
-    "a": Mix(suffix="pcapng", draw=lambda traffic, _: traffic.draw_can_frame(), header=_CAN_HEADER, interfaces=4),
-    "b": Mix(suffix="pcap", draw=lambda traffic, _: traffic.draw_someip_datagram(), header=files.build_pcap_header(1)),
-    "c": Mix(suffix="pcap", draw=TrafficGenerator.draw_mixed_frame, header=files.build_pcap_header(1)),
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Block:
-    """Records of at most BLOCK_PACKETS packets, and the offsets of their clocks.
-
-    `starts` (int64, one more than packets) are offsets of records, `times` (int64) their times, `bus_at` offsets of
-    TECMP's u64 clocks, `bus_times` their values; all times are ns of the Unix epoch. `period` is the time after which
-    the block may be repeated.
-    """
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    times: NDArray[np.int64]
-    bus_at: NDArray[np.int64]
-    bus_times: NDArray[np.int64]
-    period: int
+    "a": Mix(suffix="pcapng", header=CAN_HEADER, shares={build_can_sender: 1.0}),
+    "b": Mix(suffix="pcap", header=files.build_pcap_header(1), shares={build_someip_sender: 1.0}),
+    "c": Mix(
+        suffix="pcap",
+        header=files.build_pcap_header(1),
+        shares={
+            build_tecmp_sender: 0.45,
+            build_someip_sender: 0.30,
+            build_tcp_sender: 0.12,
+            build_udp_sender: 0.05,
+            build_gptp_sender: 0.05,
+            build_arp_sender: 0.03,
+        },
+    ),
+}
 
 
 def generate_mix_blocks(name: str, *, seconds: float, seed: str, start_ns: int) -> Iterator[tuple[float, bytes]]:
-    """A capture file of a mix in pieces of at most one block (about 25 MB), each with the fraction that is done after it."""
-    mix = MIXES[name]
-    end_ns = start_ns + round(seconds * 1e9)
-    block = _draw_block(mix, seed, start_ns, end_ns)
+    """A capture file of a mix in pieces of at most ten seconds, each with the fraction that is done after it."""
+    mix, end_ns, rng = MIXES[name], start_ns + round(seconds * 1e9), random.Random(seed)
     yield 0.0, mix.header
-    shift = 0
-    while start_ns + shift < end_ns:
-        count = int(np.searchsorted(block.times, end_ns - shift))
-        piece = _shift_block_clocks(mix, block, shift)[: block.starts[count]].tobytes()
-        shift += block.period
-        yield min(1.0, shift / (end_ns - start_ns)), piece
-
-
-def _draw_block(mix: Mix, seed: str, start_ns: int, end_ns: int) -> _Block:
-    traffic, (low, high) = TrafficGenerator(seed), GAP_NS
-    tick = 1 if mix.suffix == "pcapng" else 1000
-    records: list[bytes] = []
-    times: list[int] = []
-    bus_at: list[int] = []
-    time_ns, size = start_ns, 0
-    while len(records) < BLOCK_PACKETS:
-        time_ns += (low + int(traffic.random.random() * (high - low))) // tick * tick
-        if time_ns >= end_ns:
+    senders = mix.build_senders(rng)
+    for window in schedule(senders, rng, start_ns):
+        yield (
+            min(1.0, (window.end_ns - start_ns) / (end_ns - start_ns)),
+            _build_records(mix, senders, rng, window, end_ns),
+        )
+        if window.end_ns >= end_ns:
             break
-        interface = int(traffic.random.random() * mix.interfaces)
-        known = len(traffic.bus_times)
-        packet = files.Packet(time_ns, interface, mix.draw(traffic, time_ns))
-        record = files.build_enhanced_packet(packet) if mix.suffix == "pcapng" else files.build_pcap_record(packet)
-        if len(traffic.bus_times) > known:
-            bus_at.extend(_entry_clock_offsets(packet.data, size + _HEAD[mix.suffix]))
-        records.append(record)
-        times.append(time_ns)
-        size += len(record)
-    return _Block(
-        data=np.frombuffer(b"".join(records), np.uint8),
-        starts=np.cumsum([0, *map(len, records)], dtype=np.int64),
-        times=np.array(times, np.int64),
-        bus_at=np.array(bus_at, np.int64),
-        bus_times=np.array(traffic.bus_times, np.int64),
-        period=time_ns - start_ns,
-    )
 
 
-def _entry_clock_offsets(frame: bytes, at: int) -> Iterator[int]:
-    """Offsets of the entries' clocks in an untagged TECMP frame that begins at `at`."""
-    entry = 14 + 12
-    while entry < len(frame):
-        yield at + entry + 4
-        entry += 16 + struct.unpack_from(">H", frame, entry + 12)[0]
+def _build_records(mix: Mix, senders: Sequence[Sender], rng: random.Random, window: Window, end_ns: int) -> bytes:
+    """The records of a window, in the order of time; those from `end_ns` on are left out."""
+    templates = [mix.build_record(sender) for sender in senders]
+    sizes = np.array([len(record) for record in templates], np.int64)[window.senders]
+    starts = np.empty(len(sizes), np.int64)
+    starts[window.order] = np.cumsum(sizes[window.order]) - sizes[window.order]
+    out = np.empty(int(sizes.sum()), np.uint8)
+    bounds = np.searchsorted(window.senders, np.arange(len(senders) + 1))
+    for sender, template, first, stop in zip(senders, templates, bounds, bounds[1:], strict=False):
+        times = window.times[first:stop]
+        records = np.tile(np.frombuffer(template, np.uint8), (len(times), 1))
+        at, head = TIME_AT[mix.suffix], RECORD_HEADER[mix.suffix]
+        records[:, at : at + 8] = _record_clocks(mix.suffix, times)
+        records[:, head : head + len(sender.frame)] = sender.draw_frames(rng, times)
+        out[starts[first:stop, None] + np.arange(len(template))] = records
+    return out[: int(sizes[window.times < end_ns].sum())].tobytes()
 
 
-def _shift_block_clocks(mix: Mix, block: _Block, shift: int) -> NDArray[np.uint8]:
-    """The block with all clocks `shift` ns later."""
-    if not shift:
-        return block.data
-    data, octets = block.data.copy(), np.arange(8)
-    times = block.times + shift
-    parts = (times >> 32, times & 0xFFFFFFFF) if mix.suffix == "pcapng" else (times // 10**9, times % 10**9 // 1000)
-    clocks = np.stack(parts, axis=1).astype("<u4").view(np.uint8)
-    data[(block.starts[:-1] + _TIME_AT[mix.suffix])[:, None] + octets] = clocks
-    if len(block.bus_at):
-        data[block.bus_at[:, None] + octets] = (block.bus_times + shift).astype(">u8").view(np.uint8).reshape(-1, 8)
-    return data
+def _record_clocks(suffix: str, times: NDArray[np.int64]) -> Bytes:
+    """The clock of each record: uint8, eight columns."""
+    parts = (times >> 32, times & 0xFFFFFFFF) if suffix == "pcapng" else (times // 10**9, times % 10**9 // 1000)
+    return np.stack(parts, axis=1).astype("<u4").view(np.uint8)

@@ -1,10 +1,9 @@
-"""Shared by the sources of a drive: interfaces, addresses, times, and payloads that look like signals."""
+"""Shared by the sources of a drive: interfaces, addresses and times."""
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 
 from .files import CAN_SOCKETCAN, ETHERNET, Interface, Packet
@@ -31,23 +30,3 @@ def cyclic_timestamps(rng: random.Random, start_ns: int, cycle_ms: float, jitter
     phase = start_ns + int(rng.random() * cycle * 0.9)
     for n in count():
         yield phase + n * cycle + int(rng.random() * jitter * cycle)
-
-
-def signal_payload_generator(rng: random.Random, length: int) -> Callable[[int], bytes]:
-    """Payloads of `length` bytes over time: a 4-bit counter, two slow 16-bit values, status that rarely changes."""
-    base = bytearray(rng.choice((0, 0, 0, 0, 1, 0x40, 0xFF)) for _ in range(length))
-    period, swing, number = rng.uniform(3, 40) * SECOND, rng.randrange(200, 20_000), count()
-    offset, slow = rng.randrange(20_000, 40_000), length >= 6
-
-    def signal_payload(time_ns: int) -> bytes:
-        n = next(number)
-        base[0] = base[0] & 0xF0 | n & 0x0F
-        if slow:
-            angle = 2 * math.pi * (time_ns % (1000 * SECOND)) / period
-            base[1:3] = (offset + int(swing * math.sin(angle))).to_bytes(2, "little")
-            base[3:5] = (offset + int(swing * math.cos(angle / 3)) // 16 * 16).to_bytes(2, "little")
-        if n % 997 == 996:
-            base[-1] ^= 1
-        return bytes(base)
-
-    return signal_payload

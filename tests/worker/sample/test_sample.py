@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import dpkt
+import numpy as np
+import pyarrow.compute as pc
 import pytest
 import zstandard
 
+import pcaplake
 from pcaplake.parser.profile import Profile
 from pcaplake.worker import sample
-from pcaplake.worker.sample import damage, frames, mixes
+from pcaplake.worker.sample import damage, frames, noise
 from pcaplake.worker.sample.sources import INTERFACES
 from tests.oracles import tshark
+from tools import traffic
 
 Record = tuple[int, bytes]
 
@@ -179,25 +183,125 @@ def test_seconds_scale_and_the_beginning_stays(tmp_path: Path, mix: str) -> None
     assert 3.5 < len(long) / len(short) < 4.5
     path = tmp_path / f"x{'.pcapng' if mix == 'a' else '.pcap'}"
     times = [time_ns for time_ns, _ in records(path, long)]
-    assert 0 < times[0] - sample.MIX_START_NS < 1_000_000
-    assert 0 < sample.MIX_START_NS + 10**9 - times[-1] < 1_000_000
+    assert 0 < times[0] - sample.MIX_START_NS < 3_000_000
+    assert 0 < sample.MIX_START_NS + 10**9 - times[-1] < 3_000_000
 
 
-@pytest.mark.parametrize("mix", ["a", "b", "c"])
-def test_a_repeated_block_has_running_clocks(tmp_path: Path, mix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = list(records(one(tmp_path / "whole", mix, 0.3)))
-    monkeypatch.setattr(mixes, "BLOCK_PACKETS", 700)
-    grown = list(records(one(tmp_path / "grown", mix, 0.3)))
-    assert grown[:700] == whole[:700]
-    assert len(grown) > 2500
-    assert all(a < b for (a, _), (b, _) in pairwise(grown))
-    step = grown[700][0] - grown[0][0]
-    for (early, one_frame), (late, other) in zip(grown, grown[700:], strict=False):
-        assert late - early == step
-        if mix == "c" and one_frame[12:14] == b"\x99\xfe":
-            assert [t + step for t in tecmp_times(one_frame)] == list(tecmp_times(other))
-        else:
-            assert one_frame == other
+def noise_of(tmp_path: Path, seconds: float) -> list[Path]:
+    *captures, _ = sample.write_sample_captures(tmp_path, "noise", seconds)
+    return captures
+
+
+def test_noise_has_the_shapes_of_the_mixes(tmp_path: Path) -> None:
+    captures = noise_of(tmp_path, 0.3)
+    assert [path.name for path in captures] == [
+        "2026-09-21-noise-a.pcapng",
+        "2026-09-21-noise-b.pcap",
+        "2026-09-21-noise-c.pcap",
+    ]
+    for path, mix in zip(captures, "abc", strict=True):
+        regular = list(records(one(tmp_path / mix, mix, 0.3)))
+        noisy = list(records(path))
+        assert abs(len(noisy) / len(regular) - 1) < 0.1
+        sizes = [sum(len(frame) for _, frame in found) / len(found) for found in (noisy, regular)]
+        assert abs(sizes[0] / sizes[1] - 1) < 0.1
+        assert len({frame for _, frame in noisy}) > 0.95 * len(noisy) - 0.1 * len(noisy) * (mix == "c")  # gPTP and ARP
+
+
+def test_a_repeated_block_of_noise_has_running_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [list(records(path)) for path in noise_of(tmp_path / "whole", 0.3)]
+    monkeypatch.setattr(noise, "BLOCK_PACKETS", 700)
+    grown = [list(records(path)) for path in noise_of(tmp_path / "grown", 0.3)]
+    for before, after, mix in zip(whole, grown, "abc", strict=True):
+        assert after[:700] == before[:700]
+        assert len(after) > 2500
+        assert all(a < b for (a, _), (b, _) in pairwise(after))
+        step = after[700][0] - after[0][0]
+        for (early, one_frame), (late, other) in zip(after, after[700:], strict=False):
+            assert late - early == step
+            if mix == "c" and one_frame[12:14] == b"\x99\xfe":
+                assert [t + step for t in tecmp_times(one_frame)] == list(tecmp_times(other))
+            else:
+                assert one_frame == other
+
+
+# -- traffic as real vehicles send it ---------------------------------------------------------------------------------
+def test_can_payloads_are_like_those_of_real_vehicles(tmp_path: Path) -> None:
+    """The means of the recordings are those of `payloads.py`; a vehicle differs from them as the recordings do."""
+    found = []
+    for seed in range(3):
+        path = sample.write_sample_captures(tmp_path / str(seed), "a", 8, seed=seed)[0]
+        with pcaplake.open_capture(path, "can_frames") as capture:
+            rows = capture.read()
+        classic = rows.filter(pc.invert(rows["fd"]))  # as in the recordings
+        key = traffic.MESSAGES["can_frames"]
+        found.append(traffic.describe_messages(traffic.payloads_of_messages(classic, key)))
+    mean = {name: sum(figures[name] for figures in found) / len(found) for name in found[0]}
+    for name, low, high in (
+        ("different payloads / payloads", 0.10, 0.25),  # 0.14; 0.01 to 0.44
+        ("equal to the last one", 0.18, 0.34),  # 0.25; 0.05 to 0.93
+        ("where it differs: bytes", 1.8, 2.8),  # 2.3; 1.0 to 2.8
+        ("where it differs: bits", 5.0, 7.5),  # 6.2; 2.0 to 7.5
+        ("bytes: constant", 0.40, 0.60),  # 0.47
+        ("bytes: rare", 0.12, 0.28),  # 0.19
+        ("bytes: counter", 0.06, 0.14),  # 0.10
+        ("bytes: step", 0.05, 0.13),  # 0.09
+        ("bytes: jump", 0.06, 0.18),  # 0.13
+        ("bytes: noise", 0.0, 0.04),  # 0.02
+    ):
+        assert low <= mean[name] <= high, (name, mean)
+
+
+def test_can_messages_have_fixed_periods(tmp_path: Path) -> None:
+    """In steps of 10 ms to 1 s, and late by tenths of a millisecond; the recorder's clock has microseconds."""
+    path = one(tmp_path, "a", 4)
+    sent: dict[tuple[int, int], list[int]] = {}
+    with pcaplake.open_capture(path, "can_frames") as capture:
+        rows = capture.read()
+    for interface, can_id, time_ns in zip(
+        *(rows[name].to_pylist() for name in ("interface", "can_id", "ts_ns")), strict=True
+    ):
+        assert time_ns % 1000 == 0
+        sent.setdefault((interface, can_id), []).append(time_ns)
+    assert len(sent) > 150
+    periods: Counter[int] = Counter()
+    for times in sent.values():
+        if len(times) > 3:
+            period = (times[-1] - times[0]) / (len(times) - 1) / 1e6
+            nearest = min((10, 20, 50, 100, 500, 1000), key=lambda ms: abs(ms - period))
+            periods[nearest] += 1
+            assert all(abs(b - a - nearest * 10**6) < 3 * 10**6 for a, b in pairwise(times))
+    assert periods.keys() >= {10, 20, 50, 100, 500}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.full(200, 7), "constant"),
+        (np.where(np.arange(200) == 100, 1, 0), "rare"),
+        (np.arange(200) % 256, "counter"),
+        (np.arange(200) % 16 | 0x50, "counter"),
+        (np.arange(200) % 15 << 4, "counter"),
+        (100 + np.arange(200) // 3 % 7, "step"),
+        (np.array([3, 90, 200, 90] * 50), "jump"),
+        (np.arange(200) ** 2 * 37 % 251, "noise"),
+    ],
+)
+def test_bytes_are_classified(values: np.ndarray[Any, Any], kind: str) -> None:
+    assert traffic.classify_byte(values.astype(np.uint8)) == kind
+
+
+def test_the_table_of_known_payloads() -> None:
+    sent = [[b"\x00\x01", b"\x00\x01", b"\x00\x03", b"\xff\x03"], [b"\x05"] * 4]
+    found = traffic.describe_messages(sent)
+    assert found["messages"] == 2
+    assert found["payloads"] == 8
+    assert found["bytes a payload"] == 1.5
+    assert found["different payloads / payloads"] == 4 / 8
+    assert found["equal to the last one"] == 4 / 6
+    assert found["where it differs: bytes"] == 1
+    assert found["where it differs: bits"] == (1 + 8) / 2
+    assert found["bytes: constant"] == 4 / 12
 
 
 # -- the drive ----------------------------------------------------------------------------------------------------
@@ -302,21 +406,25 @@ def test_service_discovery_says_everything(seen: list[list[dict[str, Any]]]) -> 
     assert [("hostname", "camera"), ("protocol", "1.1")] in [entry["configuration"] for entry in entries]
 
 
-def test_can_messages_are_cyclic_with_counters(seen: list[list[dict[str, Any]]]) -> None:
-    by_id: dict[int, list[tuple[int, int]]] = {}
+def test_can_messages_are_cyclic_and_many_count(seen: list[list[dict[str, Any]]]) -> None:
+    by_id: dict[int, list[tuple[int, bytes]]] = {}
     for packet in seen[0]:
         for frame in packet["can"]:
             if packet["interface"] == "can0" and not packet["malformed"] and not frame["error"]:
-                by_id.setdefault(frame["can_id"], []).append((packet["ts_ns"], frame["payload"][0] & 15))
-    cycles = set()
+                by_id.setdefault(frame["can_id"], []).append((packet["ts_ns"], frame["payload"]))
+    cycles, counting = set(), 0
     for sent in by_id.values():
         if len(sent) > 10:
             gaps = [b[0] - a[0] for a, b in pairwise(sent)]
             cycle = min((10, 20, 50, 100, 1000), key=lambda ms: abs(ms * 10**6 - sum(gaps) / len(gaps)))
             cycles.add(cycle)
             assert all(abs(gap - cycle * 10**6) < 0.05 * cycle * 10**6 for gap in gaps)
-            assert all((b[1] - a[1]) % 16 == 1 for a, b in pairwise(sent))
+            payloads = [payload for _, payload in sent]
+            counting += any(
+                all((b[at] - a[at]) % 16 == 1 for a, b in pairwise(payloads)) for at in range(len(payloads[0]))
+            )
     assert cycles >= {10, 20, 50, 100}
+    assert counting > len(by_id) / 4
 
 
 def test_the_tcp_connection_adds_up(seen: list[list[dict[str, Any]]]) -> None:

@@ -8,24 +8,34 @@ footers and compression.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from .chunk import (
+    BOOLEAN,
+    BYTE_ARRAY,
+    DELTA_BINARY_PACKED,
+    INT32,
+    INT64,
+    PLAIN,
+    RLE_DICTIONARY,
+    ColumnChunk,
+    Page,
+)
+from .kernels import byte_arrays as b
 from .kernels import encodings as e
 from .statistics import ColumnRange
 from .thrift import encode_varint
 
 Array = np.ndarray[Any, Any]
 
-BOOLEAN, INT32, INT64, BYTE_ARRAY = 0, 1, 2, 6
-PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8
 PAGE_BYTES = 1 << 20  # bytes of payload in a page
 MAX_DICTIONARY = 1 << 15  # entries of a dictionary of numbers
+MAX_PAYLOADS = 1 << 16  # entries of a dictionary of payloads
 OFTEN = 6  # rising values that occur at least this often on average are written as runs
 LONGEST_BOUND = 256  # bytes of the longest string that is written to the statistics
 DAY_0 = date(1970, 1, 1)
@@ -45,25 +55,6 @@ def parquet_physical_type(kind: pa.DataType) -> int | None:
     return BYTE_ARRAY if kind in (pa.string(), pa.binary()) else None
 
 
-@dataclass(slots=True)
-class ColumnChunk:
-    """A column chunk while it is built: its uncompressed pages, and its values for the footer."""
-
-    name: Sequence[str]
-    kind: int
-    values: int = 0
-    encodings: list[int] = field(default_factory=list)
-    dictionary: tuple[bytes, int] | None = None  # page body and number of entries
-    pages: list[tuple[list[Any], int, int]] = field(default_factory=list)  # parts of the body, values, encoding
-    low: bytes | None = None
-    high: bytes | None = None
-    nulls: int = 0
-
-    def append_page(self, parts: list[Any], values: int, encoding: int) -> None:
-        self.pages.append((parts, values, encoding))
-        self.values += values
-
-
 def encode_column(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, ColumnRange]:
     """Encode an array of the field's type or a dictionary of it. Returns its pages, and its range for Delta's statistics.
 
@@ -78,7 +69,7 @@ def encode_column(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, Column
     chunk = ColumnChunk((entry.name,), kind, nulls=nulls)
     if nulls == n:
         chunk.encodings = [PLAIN]
-        chunk.append_page([_prefix_with_length(_encode_rle_run(n, 0, 1))] if entry.nullable else [b""], n, PLAIN)
+        chunk.append_page(Page([_prefix_with_length(_encode_rle_run(n, 0, 1))] if entry.nullable else [b""], n, PLAIN))
         return chunk, ColumnRange(nulls=n)
     if array.offset:
         array = pa.concat_arrays([array, array[:0]])
@@ -108,6 +99,20 @@ def _encode_bit_packed_run(codes: Array, width: int) -> list[Any]:
     out = np.empty((codes.size + 8) * width // 8 + e.SPARE + 8, np.uint8)
     size = e.bit_pack_codes(codes, width, out)
     return [encode_varint((codes.size + 7) // 8 << 1 | 1), out[:size].data]
+
+
+def _pack_codes(codes: Array, width: int, start: int, stop: int, whole_bytes: bool) -> list[Any]:
+    """Codes in one bit-packed run, after their width. In whole bytes: 4, 8 or 16 bits instead of fewer."""
+    if whole_bytes and width > 2:
+        width = next((wider for wider in (4, 8, 16) if wider >= width), width)
+    return [bytes([width]), *_encode_bit_packed_run(codes[start:stop], width)]
+
+
+def _pack_differences(values: Array, start: int, stop: int, whole_bytes: bool) -> list[Any]:
+    """Numbers as DELTA_BINARY_PACKED."""
+    out = np.empty(e.delta_capacity(stop - start, values.itemsize), np.uint8)
+    size = e.encode_delta_binary_packed(values[start:stop], values.itemsize == 8, 8 if whole_bytes else 1, out)
+    return [out[:size].data]
 
 
 def _bit_packed_levels(levels: Array, width: int) -> bytes:
@@ -176,10 +181,8 @@ def _encode_integers(chunk: ColumnChunk, head: list[Any], n: int, values: Array)
         if codes is not None:
             _append_dictionary_pages(chunk, head, n, values.size, codes, dictionary.tobytes(), dictionary.size)
         else:
-            out = np.empty(e.delta_capacity(values.size, values.itemsize), np.uint8)
-            size = e.encode_delta_binary_packed(values, values.itemsize == 8, out)
             chunk.encodings = [DELTA_BINARY_PACKED]
-            chunk.append_page([*head, out[:size].data], n, DELTA_BINARY_PACKED)
+            chunk.append_page(Page(head, n, DELTA_BINARY_PACKED, values.size, partial(_pack_differences, values)))
     return low, high
 
 
@@ -201,7 +204,7 @@ def _append_rle_dictionary_pages(chunk: ColumnChunk, head: list[Any], n: int, va
     out, dictionary = np.empty(8 * count, np.uint8), np.empty(count, values.dtype)
     size = e.encode_rle_runs(values, width, out, dictionary)
     chunk.encodings, chunk.dictionary = [RLE_DICTIONARY], (dictionary.tobytes(), count)
-    chunk.append_page([*head, bytes([width]), out[:size].data], n, RLE_DICTIONARY)
+    chunk.append_page(Page([*head, bytes([width]), out[:size].data], n, RLE_DICTIONARY))
 
 
 def _append_dictionary_pages(
@@ -210,8 +213,10 @@ def _append_dictionary_pages(
     """Append a dictionary page and one page of codes. Codes None: all `there` values equal the dictionary's only entry."""
     chunk.encodings, chunk.dictionary = [RLE_DICTIONARY], (dictionary, count)
     width = max((count - 1).bit_length(), 1)
-    body = [_encode_rle_run(there, 0, 1)] if codes is None else _encode_bit_packed_run(codes, width)
-    chunk.append_page([*head, bytes([width]), *body], n, RLE_DICTIONARY)
+    if codes is None:
+        chunk.append_page(Page([*head, bytes([width]), _encode_rle_run(there, 0, 1)], n, RLE_DICTIONARY))
+    else:
+        chunk.append_page(Page(head, n, RLE_DICTIONARY, there, partial(_pack_codes, codes, width)))
 
 
 def _encode_strings(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitmap: Array | None) -> ColumnRange:
@@ -248,20 +253,30 @@ def _encode_booleans(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitma
             e.compact_valid_bits(bits, bitmap, n, out)
         bits = out[: (n - chunk.nulls + 7) // 8]
     chunk.encodings = [PLAIN]
-    chunk.append_page([*head, bits.data], n, PLAIN)
+    chunk.append_page(Page([*head, bits.data], n, PLAIN))
     return ColumnRange(nulls=chunk.nulls)
 
 
 def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, entry: pa.Field, bitmap: Array | None) -> None:
-    """Append PLAIN pages of about a megabyte, in which each payload follows its length.
+    """Append one page of dictionary codes if at most half of the payloads are distinct; otherwise PLAIN pages.
 
-    DELTA_LENGTH_BYTE_ARRAY would need no copy of the bytes and would be smaller. But in Spark 3.3 to 3.5.5 and 4.0.0 the
-    vectorised reader uses the lengths of wrong rows, and so returns wrong payloads without an error (SPARK-52240).
+    PLAIN pages have about a megabyte, in which each payload follows its length. DELTA_LENGTH_BYTE_ARRAY would need no copy
+    of the bytes and would be smaller. But in Spark 3.3 to 3.5.5 and 4.0.0 the vectorised reader uses the lengths of wrong
+    rows, and so returns wrong payloads without an error (SPARK-52240).
     """
     n = len(array)
     offsets, data = _buffer_as_array(array.buffers()[1], np.int32, n + 1), array.buffers()[2]
     content = _buffer_as_array(data, np.uint8, data.size) if data is not None and data.size else np.zeros(0, np.uint8)
     every = np.zeros(0, np.uint8) if bitmap is None else bitmap
+    if (repeated := _find_repeated_payloads(offsets, content, every, n - chunk.nulls)) is not None:
+        codes, firsts = repeated
+        sizes = int((offsets[firsts + 1] - offsets[firsts]).sum())
+        out = np.empty(sizes + 4 * firsts.size + e.SPARE, np.uint8)
+        size = b.encode_chosen_byte_arrays(offsets, content, firsts, firsts.size, out)
+        head = _definition_levels(n, bitmap) if entry.nullable else []
+        body = out[:size].tobytes()
+        _append_dictionary_pages(chunk, head, n, codes.size, codes if firsts.size > 1 else None, body, firsts.size)
+        return
     chunk.encodings = [PLAIN]
     rows = max(8, PAGE_BYTES * n // (int(offsets[-1]) - int(offsets[0]) + 4 * n) // 8 * 8)
     for start in range(0, n, rows):
@@ -270,8 +285,17 @@ def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, entry: pa.Field, bi
             _definition_levels(stop - start, None if bitmap is None else bitmap[start // 8 :]) if entry.nullable else []
         )
         out = np.empty(int(offsets[stop]) - int(offsets[start]) + 4 * (stop - start) + e.SPARE, np.uint8)
-        size = e.encode_plain_byte_arrays(offsets, content, every, start, stop, out)
-        chunk.append_page([*head, out[:size].data], stop - start, PLAIN)
+        size = b.encode_plain_byte_arrays(offsets, content, every, start, stop, out)
+        chunk.append_page(Page([*head, out[:size].data], stop - start, PLAIN))
+
+
+def _find_repeated_payloads(offsets: Array, content: Array, every: Array, there: int) -> tuple[Array, Array] | None:
+    """The codes of `there` payloads, and the number of the first payload with each code; None if too few repeat."""
+    room = min(MAX_PAYLOADS, max(there // 2, 1))
+    slots, hashes = np.full(1 << (2 * room).bit_length(), -1, np.int32), np.empty(room, np.int64)
+    codes, firsts = np.empty(there, np.int32), np.empty(room, np.int32)
+    distinct, _ = b.encode_byte_array_codes(offsets, content, every, slots, hashes, codes, firsts)
+    return None if distinct < 0 else (codes, firsts[:distinct])
 
 
 def _encode_number_list(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, ColumnRange]:
@@ -280,9 +304,8 @@ def _encode_number_list(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, 
     chunk = ColumnChunk((entry.name, "list", "element"), INT32)
     if nulls == n:
         chunk.encodings, chunk.nulls = [PLAIN], n
-        chunk.append_page(
-            [_prefix_with_length(_encode_rle_run(n, 0, 1)), _prefix_with_length(_encode_rle_run(n, 0, 2))], n, PLAIN
-        )
+        empty = [_prefix_with_length(_encode_rle_run(n, 0, 1)), _prefix_with_length(_encode_rle_run(n, 0, 2))]
+        chunk.append_page(Page(empty, n, PLAIN))
         return chunk, ColumnRange(nulls=n)
     if array.offset:
         array = pa.concat_arrays([array, array[:0]])
@@ -301,7 +324,7 @@ def _encode_number_list(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, 
     levels.append(_bit_packed_levels(definition[:count], 2))
     if not item_count:
         chunk.encodings = [PLAIN]
-        chunk.append_page(levels, count, PLAIN)
+        chunk.append_page(Page(levels, count, PLAIN))
         return chunk, ColumnRange(nulls=nulls)
     if items.offset:
         items = pa.concat_arrays([items, items[:0]])

@@ -33,6 +33,7 @@ def compile_parquet_kernels() -> None:
         skewed = rng.choice(9, 16 * ROWS, p=[0.6, *[0.05] * 8]).astype(np.uint8).tobytes()
         cells = [skewed[16 * i : 16 * i + 16] for i in range(ROWS)]
         arrays[f"payload{mask is None}"] = pa.array(cells, mask=mask)
+        arrays[f"repeated{mask is None}"] = pa.array(cells[: ROWS // 8] * 8, mask=mask)
         arrays[f"list{mask is None}"] = pa.array(
             [[i % 7] * (i % 3) for i in range(ROWS)], pa.list_(pa.int32()), mask=mask
         )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pcaplake.worker.lake.parquet.kernels import byte_arrays as b
 from pcaplake.worker.lake.parquet.kernels import encodings as e
 
 Array = np.ndarray[Any, Any]
@@ -81,11 +82,11 @@ def integers(draw: st.DrawFn, bits: int) -> Array:
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=150)
-@given(values=integers(64) | integers(32))
-def test_delta_comes_back_and_stays_inside(values: Array) -> None:
+@given(values=integers(64) | integers(32), unit=st.sampled_from([1, 8]))
+def test_delta_comes_back_and_stays_inside(values: Array, unit: int) -> None:
     """Also where differences wrap, and in the last block that is not full."""
     out = Fenced(e.delta_capacity(values.size, values.itemsize))
-    size = e.encode_delta_binary_packed(values, values.itemsize == 8, out.inner)
+    size = e.encode_delta_binary_packed(values, values.itemsize == 8, unit, out.inner)
     assert out.unharmed()
     assert size <= out.size - e.SPARE
     assert undelta(out.inner[:size].tobytes(), 8 * values.itemsize) == values.tolist()
@@ -95,14 +96,14 @@ def test_the_room_of_delta_is_enough_for_the_worst_values() -> None:
     for n in (1, 128, 129, 70_000):
         values = np.where(np.arange(n) % 2, 2**63 - 1, -(2**63)).astype(np.int64) - np.arange(n)
         out = Fenced(e.delta_capacity(n, 8))
-        size = e.encode_delta_binary_packed(values, True, out.inner)
+        size = e.encode_delta_binary_packed(values, True, 8, out.inner)
         assert out.unharmed()
         assert size <= out.size - e.SPARE
 
 
 def test_no_values_are_a_header() -> None:
     out = Fenced(e.delta_capacity(0, 4))
-    size = e.encode_delta_binary_packed(np.zeros(0, np.int32), False, out.inner)
+    size = e.encode_delta_binary_packed(np.zeros(0, np.int32), False, 1, out.inner)
     assert out.inner[:size].tobytes() == bytes([0x80, 1, 4, 0, 0])
 
 
@@ -126,19 +127,68 @@ def test_packed_codes_come_back_and_stay_inside(n: int, width: int, seed: int, s
     start=st.integers(0, 20),
 )
 def test_plain_payloads_stay_inside(cells: list[bytes | None], before: int, start: int) -> None:
-    """The buffer of the payloads ends with the last of them; null slots hold bytes too."""
     start = min(start, len(cells) - 1)
+    offsets, data, bitmap = payload_buffers(cells, before)
+    out = Fenced(int(offsets[-1] - offsets[start]) + 4 * (len(cells) - start) + e.SPARE)
+    size = b.encode_plain_byte_arrays(offsets, data.inner, bitmap, start, len(cells), out.inner)
+    assert out.unharmed()
+    assert out.inner[:size].tobytes() == plain([cell for cell in cells[start:] if cell is not None])
+
+
+def payload_buffers(cells: list[bytes | None], before: int) -> tuple[Array, Fenced, Array]:
+    """Offsets, bytes and validity bits. The bytes end with those of the last cell; null slots hold bytes too."""
     parts = [b"null" if cell is None else cell for cell in cells]
     offsets = (before + np.concatenate([[0], np.cumsum([len(part) for part in parts])])).astype(np.int32)
     data = Fenced(int(offsets[-1]))
     data.inner[before:] = np.frombuffer(b"".join(parts), np.uint8)
     there = np.array([cell is not None for cell in cells])
-    bitmap = np.zeros(0, np.uint8) if there.all() else np.packbits(there, bitorder="little")
-    out = Fenced(int(offsets[-1] - offsets[start]) + 4 * (len(cells) - start) + e.SPARE)
-    size = e.encode_plain_byte_arrays(offsets, data.inner, bitmap, start, len(cells), out.inner)
+    return offsets, data, np.zeros(0, np.uint8) if there.all() else np.packbits(there, bitorder="little")
+
+
+def plain(cells: list[bytes]) -> bytes:
+    return b"".join(len(cell).to_bytes(4, "little") + cell for cell in cells)
+
+
+few_cells = st.lists(st.binary(max_size=20), min_size=1, max_size=12).flatmap(
+    lambda some: st.lists(st.none() | st.sampled_from([*some, *(cell[:-1] for cell in some)]), min_size=1, max_size=200)
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(cells=few_cells, before=st.integers(0, 9), room=st.integers(1, 30))
+def test_codes_of_payloads_or_a_dictionary_that_is_too_small(cells: list[bytes | None], before: int, room: int) -> None:
+    """Payloads that differ only in their length, or in the last bytes before the end of the buffer, have codes of their own."""
+    offsets, data, bitmap = payload_buffers(cells, before)
+    values = [cell for cell in cells if cell is not None]
+    distinct = list(dict.fromkeys(values))
+    slots, hashes = Fenced(1 << (2 * room).bit_length(), np.int32), Fenced(room, np.int64)
+    codes, firsts = Fenced(len(values), np.int32), Fenced(room, np.int32)
+    slots.inner[:] = -1
+    buffers = (slots.inner, hashes.inner, codes.inner, firsts.inner)
+    count, there = b.encode_byte_array_codes(offsets, data.inner, bitmap, *buffers)
+    assert all(buffer.unharmed() for buffer in (slots, hashes, codes, firsts))
+    if len(distinct) > room:
+        assert (count, there) == (-1, 0)
+        return
+    assert (count, there) == (len(distinct), len(values))
+    assert [distinct[code] for code in codes.inner] == values
+    out = Fenced(len(plain(distinct)) + e.SPARE)
+    size = b.encode_chosen_byte_arrays(offsets, data.inner, firsts.inner[:count], count, out.inner)
     assert out.unharmed()
-    want = b"".join(len(cell).to_bytes(4, "little") + cell for cell in cells[start:] if cell is not None)
-    assert out.inner[:size].tobytes() == want
+    assert out.inner[:size].tobytes() == plain(distinct)
+
+
+def test_payloads_of_which_most_are_distinct_get_no_dictionary() -> None:
+    cells: list[bytes | None] = [b"same"] * 10 + [b"%d" % i for i in range(3000)] + [b"same"] * 5000
+    offsets, data, bitmap = payload_buffers(cells, 0)
+    n = len(cells)
+    slots, room = np.full(1 << 15, -1, np.int32), n // 2
+    codes, firsts, hashes = np.empty(n, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
+    assert b.encode_byte_array_codes(offsets, data.inner, bitmap, slots, hashes, codes, firsts) == (-1, 0)
+    cells = cells[::-1]  # the others come first now
+    offsets, data, bitmap = payload_buffers(cells, 0)
+    slots[:] = -1
+    assert b.encode_byte_array_codes(offsets, data.inner, bitmap, slots, hashes, codes, firsts) == (3001, n)
 
 
 @settings(deadline=None, max_examples=100)

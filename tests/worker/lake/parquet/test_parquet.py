@@ -86,6 +86,8 @@ def binaries(shape: str, n: int, rng: np.random.Generator) -> list[bytes]:
             return [few[i] for i in rng.integers(0, 5, n)]
         case "extreme":
             return [bytes(int(size)) for size in rng.choice([0, 0, 0, 5000], n)]
+        case "rising":
+            return [int(v).to_bytes(8, "little")[: 1 + v % 8] for v in np.cumsum(rng.integers(0, 2, n))]
         case _:
             return [bytes(rng.integers(0, 4, size, np.uint8)) for size in rng.integers(0, 65, n)]
 
@@ -393,12 +395,12 @@ def test_a_dictionary_may_hold_a_null() -> None:
 WARM = """
 import sys
 from pcaplake.worker.lake.parquet import ParquetSink, compile_parquet_kernels
-from pcaplake.worker.lake.parquet.kernels import encodings, huffman
+from pcaplake.worker.lake.parquet.kernels import byte_arrays, encodings, huffman
 sys.path.insert(0, {folder!r})
 import test_parquet as t
 import numpy as np
 compile_parquet_kernels()
-kernels = {{k: v for m in (encodings, huffman) for k, v in vars(m).items() if hasattr(v, "signatures")}}
+kernels = {{k: v for m in (byte_arrays, encodings, huffman) for k, v in vars(m).items() if hasattr(v, "signatures")}}
 before = {{k: list(v.signatures) for k, v in kernels.items()}}
 rng = np.random.default_rng(5)
 for table in ("can_frames", "packets", "someip_messages"):

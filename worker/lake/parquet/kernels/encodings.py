@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from pcaplake.parser.engine.kernels import kernel
-from pcaplake.parser.engine.kernels.raw_memory import get, load, put, store8, store32, store64
+from pcaplake.parser.engine.kernels.raw_memory import get, put, store8, store64
 
 BLOCK, MINIBLOCKS, MINI = 128, 4, 32  # sizes in DELTA_BINARY_PACKED that every reader expects
 SPARE = 16
@@ -215,8 +215,11 @@ def delta_capacity(count: int, size: int) -> int:
 
 
 @kernel
-def encode_delta_binary_packed(values, wide, out):
-    """DELTA_BINARY_PACKED of values: int64 (wide) or int32, whose differences wrap in 32 bits; return the number of bytes."""
+def encode_delta_binary_packed(values, wide, unit, out):
+    """DELTA_BINARY_PACKED of values: int64 (wide) or int32, whose differences wrap in 32 bits; return the number of bytes.
+
+    unit: 1, or 8 to pack differences in whole bytes.
+    """
     n = values.size
     at = _write_varint(out, 0, BLOCK)
     at = _write_varint(out, at, MINIBLOCKS)
@@ -251,34 +254,10 @@ def encode_delta_binary_packed(values, wide, out):
                 seen |= get(deltas, i)
             # an empty miniblock has width 0 and no bytes
             width = _significant_bits(np.uint64(seen)) if first < count else 0
+            width = (width + unit - 1) & -unit
             store8(out, widths + mini, width)
             if width:
                 at = _bit_pack_values(deltas, first, MINI, width, out, at)
-    return at
-
-
-@kernel
-def encode_plain_byte_arrays(offsets, data, bitmap, start, stop, out):
-    """Encode byte arrays as PLAIN: values start to stop - 1 whose bit in `bitmap` (LSB first; empty: all) is set.
-
-    Value i is data[offsets[i] : offsets[i + 1]], and follows its length of 4 bytes. out has SPARE bytes more than that
-    needs. Return the number of bytes.
-    """
-    at = np.int64(0)
-    for i in range(start, stop):
-        if bitmap.size and not (get(bitmap, i >> 3) >> (i & 7)) & 1:
-            continue
-        first = get(offsets, i)
-        size = get(offsets, i + 1) - first
-        store32(out, at, size)
-        at += 4
-        if first + ((size + 7) & ~7) <= data.size:  # copies whole words; the next value overwrites what is too much
-            for j in range(0, size, 8):
-                store64(out, at + j, load(data, first + j))
-        else:
-            for j in range(size):
-                store8(out, at + j, get(data, first + j))
-        at += size
     return at
 
 
