@@ -292,9 +292,10 @@ def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, entry: pa.Field, bi
 def _find_repeated_payloads(offsets: Array, content: Array, every: Array, there: int) -> tuple[Array, Array] | None:
     """The codes of `there` payloads, and the number of the first payload with each code; None if too few repeat."""
     room = min(MAX_PAYLOADS, max(there // 2, 1))
-    slots, hashes = np.full(1 << (2 * room).bit_length(), -1, np.int32), np.empty(room, np.int64)
-    codes, firsts = np.empty(there, np.int32), np.empty(room, np.int32)
-    distinct, _ = b.encode_byte_array_codes(offsets, content, every, slots, hashes, codes, firsts)
+    slots = np.full(1 << (4 * room).bit_length(), -1, np.int32)  # few collisions, which cost more than space
+    hashes, sizes, firsts = np.empty(room, np.int64), np.empty(room, np.int32), np.empty(room, np.int32)
+    codes = np.empty(there, np.int32)
+    distinct, _ = b.encode_byte_array_codes(offsets, content, every, slots, hashes, sizes, codes, firsts)
     return None if distinct < 0 else (codes, firsts[:distinct])
 
 

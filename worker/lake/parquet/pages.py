@@ -33,6 +33,7 @@ from .thrift import BINARY, BOOL, BYTE, I16, I32, I64, INTS, STRUCT, STRUCTS, TE
 Write = Callable[[bytes], object]
 Compress = Callable[[bytes], bytes]
 Measure = Callable[[bytes], int]
+Choice = tuple[Compress | None, bool]  # None for no compression; whether numbers are packed in whole bytes
 
 MAGIC = b"PAR1"
 CREATED_BY = "pcaplake version 1.0.0 (build 0)"  # of this writer; `application version x.y.z (build hash)`
@@ -40,6 +41,7 @@ REQUIRED, OPTIONAL, REPEATED = 0, 1, 2
 UNCOMPRESSED, SNAPPY, GZIP, ZSTD, LZ4_RAW = 0, 1, 2, 6, 7
 CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "gzip": GZIP, "lz4": LZ4_RAW, "zstd": ZSTD}
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
+CHOICE_HOLDS = 8  # row groups; then it is chosen again how a column is compressed
 SMALL = 256  # a chunk of fewer bytes is not compressed
 SAMPLE, LARGE_SAMPLE = 8192, 65_536  # numbers, or bytes, that decide whether a chunk is compressed, and how
 
@@ -60,6 +62,9 @@ class PageFile:
         self._compressors = _available_compressors(compression, level)
         self._groups: list[Struct] = []
         self._rows = 0
+        self._choices: dict[
+            tuple[str, int], tuple[int, Choice]
+        ] = {}  # column, encoding -> row group, what was chosen there
         self.ranges = {f.name: ColumnRange() for f in schema}
         self._write_bytes(MAGIC)
 
@@ -92,7 +97,7 @@ class PageFile:
 
     def _write_column_chunk(self, chunk: ColumnChunk) -> tuple[Struct, int]:
         """Write the pages of a chunk; return its ColumnMetaData, and its size in bytes before compression."""
-        compress, whole_bytes = self._choose_compressor(chunk)
+        compress, whole_bytes = self._recall_choice(chunk)
         codec = UNCOMPRESSED if compress is None else self._codec
         start, raw, dictionary_at = self._at, 0, None
         if chunk.dictionary is not None:
@@ -123,11 +128,17 @@ class PageFile:
             (13, STRUCTS, kinds),
         ), raw
 
-    def _choose_compressor(self, chunk: ColumnChunk) -> tuple[Compress | None, bool]:
-        """What a sample of the chunk shows to cost the least, in bytes and time.
+    def _recall_choice(self, chunk: ColumnChunk) -> Choice:
+        """How the column was written in an earlier row group of about this size, at most CHOICE_HOLDS row groups ago."""
+        key, group = (chunk.name[0], chunk.encodings[0]), len(self._groups)
+        chosen_in, values, choice = self._choices.get(key, (-CHOICE_HOLDS, 0, (None, False)))
+        if group - chosen_in >= CHOICE_HOLDS or chunk.values > 2 * values:
+            choice = self._choose_compressor(chunk)
+            self._choices[key] = (group, chunk.values, choice)
+        return choice
 
-        Returns the compressor, None for no compression, and whether numbers are packed in whole bytes.
-        """
+    def _choose_compressor(self, chunk: ColumnChunk) -> Choice:
+        """What a sample of the chunk shows to cost the least, in bytes and time."""
         page = chunk.pages[len(chunk.pages) // 2]
         dictionary = chunk.dictionary[0] if chunk.dictionary else b""
         samples, share = _sample_page(page)
@@ -135,7 +146,7 @@ class PageFile:
             return None, False
         entries = _middle(dictionary, LARGE_SAMPLE)
         weight = share * len(dictionary) / max(1, len(entries))
-        best: tuple[Compress | None, bool] = (None, False)
+        best: Choice = (None, False)
         least = len(samples[0]) + weight * len(entries)
         for compress, measure, low, high in self._compressors:
             prices = [_price(measure, part, low, high) if part else 0.0 for part in (entries, *samples)]

@@ -162,11 +162,11 @@ def test_codes_of_payloads_or_a_dictionary_that_is_too_small(cells: list[bytes |
     values = [cell for cell in cells if cell is not None]
     distinct = list(dict.fromkeys(values))
     slots, hashes = Fenced(1 << (2 * room).bit_length(), np.int32), Fenced(room, np.int64)
-    codes, firsts = Fenced(len(values), np.int32), Fenced(room, np.int32)
+    sizes, codes, firsts = Fenced(room, np.int32), Fenced(len(values), np.int32), Fenced(room, np.int32)
     slots.inner[:] = -1
-    buffers = (slots.inner, hashes.inner, codes.inner, firsts.inner)
+    buffers = (slots.inner, hashes.inner, sizes.inner, codes.inner, firsts.inner)
     count, there = b.encode_byte_array_codes(offsets, data.inner, bitmap, *buffers)
-    assert all(buffer.unharmed() for buffer in (slots, hashes, codes, firsts))
+    assert all(buffer.unharmed() for buffer in (slots, hashes, sizes, codes, firsts))
     if len(distinct) > room:
         assert (count, there) == (-1, 0)
         return
@@ -183,12 +183,12 @@ def test_payloads_of_which_most_are_distinct_get_no_dictionary() -> None:
     offsets, data, bitmap = payload_buffers(cells, 0)
     n = len(cells)
     slots, room = np.full(1 << 15, -1, np.int32), n // 2
-    codes, firsts, hashes = np.empty(n, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
-    assert b.encode_byte_array_codes(offsets, data.inner, bitmap, slots, hashes, codes, firsts) == (-1, 0)
+    buffers = (np.empty(room, np.int64), np.empty(room, np.int32), np.empty(n, np.int32), np.empty(room, np.int32))
+    assert b.encode_byte_array_codes(offsets, data.inner, bitmap, slots, *buffers) == (-1, 0)
     cells = cells[::-1]  # the others come first now
     offsets, data, bitmap = payload_buffers(cells, 0)
     slots[:] = -1
-    assert b.encode_byte_array_codes(offsets, data.inner, bitmap, slots, hashes, codes, firsts) == (3001, n)
+    assert b.encode_byte_array_codes(offsets, data.inner, bitmap, slots, *buffers) == (3001, n)
 
 
 @settings(deadline=None, max_examples=100)

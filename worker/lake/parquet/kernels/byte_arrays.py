@@ -64,13 +64,13 @@ def _load_word(data, at, left):
 
 
 @kernel
-def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, codes, firsts):
+def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, sizes, codes, firsts):
     """Dictionary codes of the values whose bit in `bitmap` (LSB first; empty: all) is set, in order of appearance.
 
-    slots: int32[2^k], all -1, at least twice as many as firsts; hashes: int64, and firsts: int32, with space for every
-    distinct value; codes: int32, with space for all values. firsts[c] becomes the number of the first value with code c.
-    Return how many values are distinct and how many there are; -1 and 0 if firsts is too small, or more than half of
-    the values are distinct.
+    slots: int32[2^k], all -1, at least twice as many as firsts; hashes: int64, sizes and firsts: int32, with space for
+    every distinct value; codes: int32, with space for all values. firsts[c] becomes the number of the first value with
+    code c. Return how many values are distinct and how many there are; -1 and 0 if firsts is too small, or more than half
+    of the values are distinct.
     """
     n, there, mask = np.int64(0), np.int64(0), np.int64(slots.size - 1)
     for i in range(offsets.size - 1):
@@ -85,10 +85,14 @@ def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, codes, firsts)
         at = mixed & mask
         code = get(slots, at)
         while code >= 0:
-            if get(hashes, code) == mixed:
+            if get(hashes, code) == mixed and get(sizes, code) == size:
+                if (
+                    size <= 8
+                ):  # of one word and a size, each step of the hash can be undone: equal hashes are equal values
+                    break
                 other = get(offsets, get(firsts, code))
-                same = get(offsets, get(firsts, code) + 1) - other == size
-                for j in range(0, size if same else 0, 8):
+                same = True
+                for j in range(0, size, 8):
                     if _load_word(data, first + j, size - j) != _load_word(data, other + j, size - j):
                         same = False
                         break
@@ -102,6 +106,7 @@ def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, codes, firsts)
             code = n
             put(slots, at, code)
             put(hashes, code, mixed)
+            put(sizes, code, size)
             put(firsts, code, i)
             n += 1
         put(codes, there, code)
