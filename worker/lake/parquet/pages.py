@@ -62,9 +62,7 @@ class PageFile:
         self._compressors = _available_compressors(compression, level)
         self._groups: list[Struct] = []
         self._rows = 0
-        self._choices: dict[
-            tuple[str, int], tuple[int, Choice]
-        ] = {}  # column, encoding -> row group, what was chosen there
+        self._choices: dict[tuple[str, int], tuple[int, int, Choice]] = {}  # by column and encoding: row group, values
         self.ranges = {f.name: ColumnRange() for f in schema}
         self._write_bytes(MAGIC)
 
