@@ -121,7 +121,7 @@ class Driver:
         elif listed.archived:
             ends["archived"] += 1
         elif not self._work.routes.find_routes(uri):
-            ends["nowhere"] += 1
+            ends["no_route"] += 1
         else:
             return True
         return False

@@ -107,7 +107,7 @@ class OutcomeCounts:
     """Counts of captures by outcome, for each lake that they go to.
 
     `ends`: staged, quarantined (staged as such), known (already in the ledger), gone, ignored (neither named
-    nor recognized as a capture), nowhere (no route), failed. `bad` (quarantined) and `failed` have the reasons
+    nor recognized as a capture), no_route, failed. `bad` (quarantined) and `failed` have the reasons
     of some of the captures, and `ignored` has names; `fatal`: why the task ended early.
     """
 
@@ -192,7 +192,7 @@ class StagingTask:
     async def _stage_capture(self, ref: ObjectRef) -> None:
         routes = self._routes.find_routes(ref.uri)
         if not routes:
-            self.outcome.ends["nowhere"] += 1
+            self.outcome.ends["no_route"] += 1
         for route in routes:
             request = Request(lake=self._lakes[route.lake], reader=self._readers[route.name], ref=ref)
             try:

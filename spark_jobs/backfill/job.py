@@ -71,7 +71,7 @@ class Report:
 
     `captures`: all that were found. `skipped`: already staged or committed. `staged`: by this run, including quarantined
     ones. `gone`: deleted, or replaced by another content. `ignored`: files that were neither named explicitly nor
-    recognized as captures. `archived`: must be restored first. `filtered`: excluded by `include`. `nowhere`: no route matches.
+    recognized as captures. `archived`: must be restored first. `filtered`: excluded by `include`. `no_route`: no route matches.
     `failed`: could not be read or staged. `returned`: outcomes of captures, of this run or an earlier one, that were read
     again because their files were lost before they were committed. `bad` (quarantined), `failures` and `ignored_files`
     name up to 100 files, the first two with the reasons; `rows` and `bytes` are of all captures read. `committed`:
@@ -87,7 +87,7 @@ class Report:
     ignored: int
     archived: int
     filtered: int
-    nowhere: int
+    no_route: int
     failed: int
     committed: bool
     rows: Mapping[str, int]
@@ -231,7 +231,7 @@ def _build_report(
         ignored=ends["ignored"],
         archived=ends["archived"],
         filtered=ends["filtered"],
-        nowhere=ends["nowhere"],
+        no_route=ends["no_route"],
         failed=ends["failed"],
         committed=committed,
         rows=dict(sorted(every.rows.items())),

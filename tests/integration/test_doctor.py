@@ -216,7 +216,7 @@ def test_stages_of_a_lake_that_no_route_names_any_more(fleet: Fleet, capsys: Cap
 def test_a_ledger_that_lost_its_items_is_rebuilt(fleet: Fleet, capsys: Capsys) -> None:
     fleet.delete_items("capture", "stage")
     code, report = doctor(fleet, capsys, "--repair")
-    assert (code, unwell(report)) == (1, {("error", "memory", None)})
+    assert (code, unwell(report)) == (1, {("error", "ledger contents", None)})
     assert fleet.items("capture") == [], "listing changes nothing"
     code, report = doctor(fleet, capsys, "--repair", "--yes")
     assert (code, unwell(report)) == (0, set()), report
@@ -230,7 +230,7 @@ def test_a_ledger_that_lost_its_items_is_rebuilt(fleet: Fleet, capsys: Capsys) -
 def test_a_ledger_that_lost_everything_is_rebuilt(fleet: Fleet, capsys: Capsys) -> None:
     fleet.delete_items("capture", "stage", "head", "lease")
     code, report = doctor(fleet, capsys)
-    assert (code, unwell(report)) == (1, {("error", "memory", None), ("warning", "transactions", None)})
+    assert (code, unwell(report)) == (1, {("error", "ledger contents", None), ("warning", "transactions", None)})
     code, report = doctor(fleet, capsys, "--repair", "--yes")
     assert unwell(report) == set(), "head is where the manifests and the tables say"
     fleet.batches("c")
@@ -293,7 +293,10 @@ def test_incomplete_entries_are_finished(fleet: Fleet, capsys: Capsys) -> None:
     key = f"lake/captures/_delta_log/{begun.temp_path}"
     fleet.aws.client("s3").put_object(Bucket=fleet.bucket, Key=key, Body=data)
     code, report = doctor(fleet, capsys)
-    assert (code, unwell(report)) == (1, {("warning", "entries", "packets"), ("warning", "entries", "captures")})
+    assert (code, unwell(report)) == (
+        1,
+        {("warning", "lock entries", "packets"), ("warning", "lock entries", "captures")},
+    )
     assert fleet.entry("captures", 3)["complete"] == {"S": "false"}, "looking changes nothing"
     assert not fleet.exists(f"lake/captures/_delta_log/{3:020d}.json")
     code, report = doctor(fleet, capsys, "--repair", "--yes")
@@ -332,7 +335,7 @@ def test_a_table_whose_protocol_was_raised(fleet: Fleet, capsys: Capsys) -> None
     table = deltalake.DeltaTable(f"{fleet.uri}/packets")
     table.alter.add_feature(deltalake.TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
     code, report = doctor(fleet, capsys)
-    assert (code, unwell(report)) == (1, {("error", "blocked", "packets"), ("warning", "entries", "packets")})
+    assert (code, unwell(report)) == (1, {("error", "blocked", "packets"), ("warning", "lock entries", "packets")})
     (found,) = [one for one in report["findings"] if one["check"] == "blocked"]
     where = f"ALTER TABLE delta.`s3a://{fleet.bucket}/lake/packets`"
     assert f"{where} DROP FEATURE deletionVectors TRUNCATE HISTORY;" in found["do"].splitlines()
@@ -606,7 +609,7 @@ def test_its_policy_is_what_it_and_status_ask(
         return said, by_doctor, shown, by_status
 
     (code, report), by_doctor, (status_code, out, _), by_status = asyncio.run(both())
-    assert (code, unwell(report)) == (1, {("warning", "entries", "packets")})
+    assert (code, unwell(report)) == (1, {("warning", "lock entries", "packets")})
     assert status_code == 0
     status = json.loads(out)
     assert (status["queue"]["oldest_age"], status["queue"]["not_allowed"]) == (65.0, None)

@@ -392,7 +392,7 @@ def test_replay_announces_what_no_lake_has(filled: Account) -> None:
     assert err.startswith("5 objects: 2 not in any lake, 1 staged, 1 in the lakes, 1 without a route")
     assert filled.keys() == []
     said = filled.json("replay", f"s3://{filled.raw}/")
-    assert (said["complete"], said["announced"], said["nowhere"]) == (True, 2, 1)
+    assert (said["complete"], said["announced"], said["no_route"]) == (True, 2, 1)
     assert said["last_key"] == "other/5.pcap"
     assert filled.keys() == ["drives/1.pcap", KEY]
 
@@ -447,7 +447,7 @@ def test_reconcile_finds_what_was_never_ingested(filled: Account) -> None:
     assert "2 not in any lake" in err
     assert filled.keys() == []
     said = filled.json("reconcile", f"s3://{filled.raw}/", "--older-than", "0s", "--announce", "--match", "*.pcap")
-    assert (said["absent"], said["announced"], said["nowhere"]) == (2, 2, 1)
+    assert (said["absent"], said["announced"], said["no_route"]) == (2, 2, 1)
     assert said["missing"] == [f"s3://{filled.raw}/{key}" for key in lost]
     assert filled.keys() == lost
 
@@ -476,10 +476,10 @@ def test_redrive(account: Account) -> None:
     account.run("setup")
     dead(account, "drives/1.pcap", "drives/2.pcap", "drives/x/3.pcap")
     said = account.json("redrive", "--dry-run")
-    uris = sorted(uri for letter in said["letters"] for uri in letter["uris"])
+    uris = sorted(uri for letter in said["messages"] for uri in letter["uris"])
     assert uris == [f"s3://{account.raw}/drives/{key}" for key in ("1.pcap", "2.pcap", "x/3.pcap")]
     assert (said["found"], said["matched"], said["moved"]) == (4, 4, 0)  # one is the test event of S3
-    assert all(letter["receive_count"] >= 1 and letter["age_seconds"] >= 0 for letter in said["letters"])
+    assert all(letter["receive_count"] >= 1 and letter["age_seconds"] >= 0 for letter in said["messages"])
     assert account.keys() == []
     out, err = account.run("redrive", "--match", "*/drives/?.pcap", "--limit", "1")
     assert "received" in out

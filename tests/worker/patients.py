@@ -339,31 +339,34 @@ DAMAGES = {
         misspelled, {error("lock table", "packets")}, "s3a://bucket/lake//packets", "delete its entries"
     ),
     "an old entry incomplete": Damage(
-        lambda g: incomplete(g, "packets", 2), {warning("entries", "packets")}, "version 2 is incomplete", "--repair"
+        lambda g: incomplete(g, "packets", 2),
+        {warning("lock entries", "packets")},
+        "version 2 is incomplete",
+        "--repair",
     ),
     "the newest entry incomplete": Damage(
-        lambda g: incomplete(g, "packets", 3), {warning("entries", "packets")}, "json exists", "--repair"
+        lambda g: incomplete(g, "packets", 3), {warning("lock entries", "packets")}, "json exists", "--repair"
     ),
     "an entry begun": Damage(
-        lambda g: begun(g, temp=True), {warning("entries", "packets")}, "its writer died", "--repair"
+        lambda g: begun(g, temp=True), {warning("lock entries", "packets")}, "its writer died", "--repair"
     ),
     "an entry with nothing": Damage(
-        lambda g: begun(g, temp=False), {error("entries", "packets")}, "no writer can commit", "delete the item"
+        lambda g: begun(g, temp=False), {error("lock entries", "packets")}, "no writer can commit", "delete the item"
     ),
     "an item that is no entry": Damage(
         lambda g: g.entry("packets", 3).update(tempPath=".."),
-        {error("entries", "packets")},
+        {error("lock entries", "packets")},
         "is not from a Delta log store",
     ),
     "a version without an entry": Damage(
         lambda g: foreign(g.store, "packets"),
-        {warning("entries", "packets")},
+        {warning("lock entries", "packets")},
         "version 4 was written without",
         "make every",
     ),
     "the end of a log gone": Damage(
         lambda g: drop(g, version("packets", 3)),
-        {error("entries", "packets"), error("transactions", "packets")},
+        {error("lock entries", "packets"), error("transactions", "packets")},
         "lacks the batches 2 (",
         "restore the table's log",
     ),
@@ -398,11 +401,11 @@ DAMAGES = {
         "restore the manifests",
     ),
     "a damaged manifest": Damage(
-        lambda g: g.store.put_past_faults(manifest_path(1), b"{"), {error("memory")}, "1.json is damaged"
+        lambda g: g.store.put_past_faults(manifest_path(1), b"{"), {error("ledger contents")}, "1.json is damaged"
     ),
     "captures forgotten": Damage(
         lambda g: forget(g, 1),
-        {error("memory")},
+        {error("ledger contents")},
         "1 stage that the ledger has lost, in 1 batch from 1 to 1",
         "--repair",
     ),

@@ -16,7 +16,7 @@ from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
 from pcaplake.worker.lake.services import Services
 from pcaplake.worker.lake.store.store import Store
 
-Standing = Literal["nowhere", "absent", "staged", "committed"]
+Standing = Literal["no_route", "absent", "staged", "committed"]
 """No route selects it; one of its lakes does not have it; all have it, but one has not committed it; all have committed it."""
 
 
@@ -57,7 +57,7 @@ class CaptureStatusReader:
         )
         states = dict(zip(ids_by_lake, answers, strict=True))
         return [
-            _combine_states([states[lake].get(capture_id) for lake in to]) if to else "nowhere"
+            _combine_states([states[lake].get(capture_id) for lake in to]) if to else "no_route"
             for capture_id, to in zip(ids, lakes, strict=True)
         ]
 

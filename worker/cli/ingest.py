@@ -38,7 +38,7 @@ from .lake_options import LakeUri, Pair
 QUARANTINED, FAILED, INTERRUPTED = 1, 3, 130
 
 Names = Annotated[
-    list[str], typer.Argument(metavar="PATH|URI...", help="Files, folders, globs, s3:// gs:// az:// URIs.")
+    list[str], typer.Argument(metavar="CAPTURES...", help="Files, folders, globs, s3:// gs:// az:// URIs.")
 ]
 
 

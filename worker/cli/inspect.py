@@ -31,7 +31,7 @@ NOT_A_CAPTURE, NOT_READ = 1, 3
 def inspect(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="PATH|URI|-...", help="Files, folders, globs, s3:// gs:// az:// URIs, - for stdin."),
+        typer.Argument(metavar="CAPTURES...", help="Files, folders, globs, s3:// gs:// az:// URIs, - for stdin."),
     ],
     profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
     storage_option: Pair = None,

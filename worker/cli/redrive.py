@@ -74,7 +74,7 @@ def redrive(
     finally:
         if done or tally.found:  # also after an error or Ctrl-C, unless it failed before the first letter
             if json:
-                screen.as_json({**asdict(tally), "letters": [_letter_as_dict(letter) for letter in letters]})
+                screen.as_json({**asdict(tally), "messages": [_letter_as_dict(letter) for letter in letters]})
             else:
                 screen.say(_describe_tally(tally))
 

@@ -196,7 +196,7 @@ def describe_tally(tally: Tally) -> str:
         (tally.absent - tally.announced, "not in any lake"),
         (tally.staged, "staged"),
         (tally.committed, "in the lakes"),
-        (tally.nowhere, "without a route"),
+        (tally.no_route, "without a route"),
         (tally.filtered.get("no_match", 0), "not matching the pattern"),
         (tally.filtered.get("too_young", 0), "too young (--older-than)"),
         (tally.filtered.get("too_old", 0), "too old (--newer-than)"),

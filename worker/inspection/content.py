@@ -25,10 +25,10 @@ class _Readable(Protocol):
 
 
 class HashedFile(io.RawIOBase):
-    """A file that is read forwards once. `progress` gets the number of bytes of each read. Raises Stopped after `stop` is set.
+    """A file that is read once, from start to end. `progress` gets the number of bytes of each read.
 
-    `size`: bytes so far. `blake3` of the whole content, 16 bytes long, is the eTag of a local capture; `sha256` is what capinfos
-    shows.
+    Raises Stopped after `stop` is set. `size`: bytes so far. `blake3` of the whole content, 16 bytes long, is the eTag of a
+    local capture; `sha256` is what capinfos shows.
     """
 
     def __init__(self, file: _Readable, stop: threading.Event, progress: Callable[[int], None]) -> None:

@@ -488,7 +488,7 @@ def test_a_prefix_with_foreign_objects_committed_here(spark: Any, site: Any, tmp
             stage_.put(key, b"" if key.endswith("/") else b"no capture")
         names = Options(names=(f"s3://{stage_.raw}/",), commit=True)
         done = run(spark, None, names, settings=settings)
-        assert (done.captures, done.staged, done.ignored, done.nowhere, done.committed) == (7, 5, 1, 1, True)
+        assert (done.captures, done.staged, done.ignored, done.no_route, done.committed) == (7, 5, 1, 1, True)
         assert (done.quarantined, [*done.bad]) == (1, [f"s3://{stage_.raw}/in/bad.pcap"])
         assert done.ignored_files == (f"s3://{stage_.raw}/in/readme.txt",)
         listed = tmp_path / "list"
@@ -502,7 +502,7 @@ def test_a_prefix_with_foreign_objects_committed_here(spark: Any, site: Any, tmp
 
 
 def test_the_report_counts_everything() -> None:
-    ends = {"known": 1, "staged": 2, "quarantined": 3, "gone": 4, "ignored": 5, "nowhere": 6, "failed": 7}
+    ends = {"known": 1, "staged": 2, "quarantined": 3, "gone": 4, "ignored": 5, "no_route": 6, "failed": 7}
     total = backfills.outcome(ends={**ends, "filtered": 8, "archived": 9})
     work = work_of("lake", "x")
     back = backfills.outcome(ends={"staged": 10})

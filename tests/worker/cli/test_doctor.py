@@ -22,7 +22,7 @@ from tests.worker import lakes
 from tests.worker.conftest import Drive
 
 Capsys = pytest.CaptureFixture[str]
-OF_FLEETS = {"dynamodb", "lock table", "entries"}
+OF_FLEETS = {"dynamodb", "lock table", "lock entries"}
 
 
 @pytest.fixture(scope="module")

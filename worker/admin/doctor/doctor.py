@@ -43,10 +43,10 @@ CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
     "dynamodb": check_dynamodb_tables,
     "clocks": check_clocks,
     "lock table": check_lock_table,
-    "entries": check_lock_entries,
+    "lock entries": check_lock_entries,
     "versions": check_log_versions,
     "transactions": check_transactions,
-    "memory": check_ledger_contents,
+    "ledger contents": check_ledger_contents,
     "blocked": check_blocked_tables,
     "held": check_held_stages,
     "returned": check_returned_captures,
@@ -55,7 +55,7 @@ CHECKS: Mapping[str, Check] = {  # the first ones open what the others need
     "pending": check_pending_stages,
     "files": check_files,
 }
-_CONSISTENCY = frozenset({"lake.json", "ledger", "versions", "transactions", "memory"})
+_CONSISTENCY = frozenset({"lake.json", "ledger", "versions", "transactions", "ledger contents"})
 _FINDS_LOSSES = frozenset({"transactions", "held", "pending"})
 
 

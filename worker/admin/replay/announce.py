@@ -38,7 +38,7 @@ class Tally:
     filtered: dict[str, int] = field(default_factory=dict)
     folders: int = 0
     archived: int = 0
-    nowhere: int = 0
+    no_route: int = 0
     absent: int = 0
     staged: int = 0
     committed: int = 0
@@ -46,7 +46,7 @@ class Tally:
     last_key: str = ""
 
     def add(self, standings: Sequence[Standing]) -> None:
-        self.nowhere += standings.count("nowhere")
+        self.no_route += standings.count("no_route")
         self.absent += standings.count("absent")
         self.staged += standings.count("staged")
         self.committed += standings.count("committed")

@@ -38,7 +38,7 @@ async def test_all_is_well() -> None:
         assert collect_repairs(found) == []
         said = {one.check: one.what for one in found}
         assert said["transactions"] == "head 2, last batch 2"
-        assert said["memory"] == "the ledger has all of batches 0 to 2"
+        assert said["ledger contents"] == "the ledger has all of batches 0 to 2"
         await ground.goes_on()
 
 
@@ -193,7 +193,7 @@ async def test_batches_that_nobody_commits() -> None:
     assert unwell(await examine_lake(ground.case())) == set(), "somebody is at it"
     ground.while_asleep = lambda: None
     ground.ledger.shared.stages.pop((0, stage.stage_id))
-    assert error("memory") in unwell(await ground.examined())
+    assert error("ledger contents") in unwell(await ground.examined())
 
 
 async def test_manifests_between_others_are_missed() -> None:

@@ -69,7 +69,9 @@ async def test_what_the_ledger_forgot_is_learnt_from_the_manifests(head: bool) -
         forget(ground, batch)
     if not head:
         ground.ledger.shared.head = ground.ledger.shared.marked = -1
-    assert unwell(await ground.examined()) == {error("memory")} | (set() if head else {warning("transactions")})
+    assert unwell(await ground.examined()) == {error("ledger contents")} | (
+        set() if head else {warning("transactions")}
+    )
     (done,) = await ground.mended()
     assert done.startswith("restored 3 batches up to head 2; the next committer commits 0 batches above")
     assert unwell(await ground.examined()) == set()

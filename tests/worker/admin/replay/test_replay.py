@@ -112,10 +112,10 @@ class Lakes:
 async def test_where_captures_stand() -> None:
     lakes = await Lakes().made()
     every = [ref("a/1"), ref("a/2"), ref("ab/1"), ref("ab/2"), ref("x/1"), ref("a/1", etag="e2")]
-    assert await lakes.known.find_standings(every) == ["absent", "absent", "absent", "absent", "nowhere", "absent"]
+    assert await lakes.known.find_standings(every) == ["absent", "absent", "absent", "absent", "no_route", "absent"]
     await lakes.stage("one", ref("a/1"), ref("ab/1"), ref("ab/2"))
     await lakes.stage("two", ref("ab/2"))
-    assert await lakes.known.find_standings(every) == ["staged", "absent", "absent", "staged", "nowhere", "absent"]
+    assert await lakes.known.find_standings(every) == ["staged", "absent", "absent", "staged", "no_route", "absent"]
     assert await lakes.known.find_standings([]) == []
 
 
@@ -319,7 +319,7 @@ async def test_only_what_no_lake_has_had_is_announced() -> None:
         folders=1,
         filtered={"no_match": 1},
         archived=1,
-        nowhere=1,
+        no_route=1,
         absent=3,
         staged=1,
         committed=1,
@@ -550,7 +550,7 @@ def test_an_unreadable_letter_is_printed_whole(
     assert first.startswith("deleted: the body is not JSON")
     assert second == "  body: what\\nis this?"
     command.redrive(drop_unreadable=True, json=True)
-    said = json.loads(capsys.readouterr().out)["letters"]
+    said = json.loads(capsys.readouterr().out)["messages"]
     assert [one["body"] for one in said] == [letter.delivery.body] * (command.SHOWN + 1)
 
 
