@@ -79,6 +79,9 @@ architecture: $(VENV)/.installed ## import rules (import-linter)
 bench: setup $(VENV)/.tools ## throughput from captures to committed rows, by step, compared with other tools (docs/benchmarks.md)
 	$(BIN)/python -m bench
 
+bench-guard: setup ## compare bytes per row and calls per row with the recorded ones
+	$(BIN)/python -m bench.guard
+
 bench-commit: setup ## CPU time of a commit with 0 to 1 M live files
 	$(BIN)/python -m bench.commit
 
@@ -148,4 +151,4 @@ clean: ## delete all build products and demo data, but not your lakes and captur
 	rm -rf *.egg-info
 	find parser worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup dist release-check images demo demo-fleet docs test check lint types architecture bench bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean
+.PHONY: help setup dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean

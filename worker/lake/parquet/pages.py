@@ -137,7 +137,7 @@ class PageFile:
 
     def _choose_compressor(self, chunk: ColumnChunk) -> Choice:
         """What a sample of the chunk shows to cost the least, in bytes and time."""
-        page = chunk.pages[len(chunk.pages) // 2]
+        page = chunk.pages[0]  # the last one may be short
         dictionary = chunk.dictionary[0] if chunk.dictionary else b""
         samples, share = _sample_page(page)
         if len(samples[0]) / share * len(chunk.pages) + len(dictionary) < SMALL:
