@@ -102,6 +102,9 @@ def find_changes(recorded: Mapping[str, Any], found: Mapping[str, Counts]) -> tu
                 worse.append(f"{name}: {what}: recorded {before:.2f}, not counted now")
             elif (kind != "calls" or same_python) and abs(now - before) > TOLERANCE[kind] * before:
                 (worse if now > before else better).append(f"{name}: {what}: {before:.2f} -> {now:.2f}")
+    for name, counts in found.items():
+        known = recorded["samples"].get(name, {})
+        worse += [f"{name}: {what}: {now:.2f}, not recorded" for what, now in counts.items() if what not in known]
     return worse, better
 
 
@@ -116,7 +119,10 @@ def main() -> None:
         record = {"python": platform.python_version_tuple()[1], "samples": samples}
         RECORDED.write_text(json.dumps(record, indent=1) + "\n")
         return
-    worse, better = find_changes(json.loads(RECORDED.read_text()), found)
+    recorded = json.loads(RECORDED.read_text())
+    worse, better = find_changes(recorded, found)
+    if recorded["python"] != platform.python_version_tuple()[1]:
+        print(f"calls are not compared: they were recorded on Python 3.{recorded['python']}")
     for line in worse:
         print(f"worse: {line}")
     for line in better:

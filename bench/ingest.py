@@ -35,12 +35,13 @@ from pcaplake.worker.lake.parquet import ParquetSink
 from .peers import measure_dpkt_loop, measure_tshark_fields
 
 PEER_PACKETS = 40_000
+SAMPLE_VERSION = "2026-11"  # in the names of generated captures: count up when `pcaplake sample` draws something else
 MINIMUM, GOAL = 2.45, 4.9  # million rows a second
 
 
 def make_captures(folder: Path, mix: str, megabytes: int, vehicles: int = 1) -> Path:
-    """A folder with captures of about `megabytes` each, which the first call generates."""
-    out = folder / f"{mix}-{megabytes}x{vehicles}"
+    """A folder with captures of about `megabytes` each, on average over the shapes of noise. The first call generates it."""
+    out = folder / f"{mix}-{megabytes}x{vehicles}-{SAMPLE_VERSION}"
     if not (out / "profile.yaml").exists():
         print(f"making {out} ...", file=sys.stderr)
         *probes, _ = sample.write_sample_captures(folder / "probe", mix, 1.0)
@@ -109,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="folder for the generated captures")
     parser.add_argument("--runs", type=int, default=5, help="n")
-    parser.add_argument("--megabytes", type=int, default=1000, help="size of a capture")
+    parser.add_argument("--megabytes", type=int, default=1000, help="size of a capture; of noise, on average")
     parser.add_argument("--large", type=int, default=2000, help="size of the capture for peak memory")
     parser.add_argument("--mixes", default="a,b,c,noise", help="comma-separated (%(default)s)")
     parser.add_argument("--only", default="rates,threads,memory", help="comma-separated parts (%(default)s)")

@@ -1,11 +1,12 @@
 """What the payloads of captures look like, message by message: `python -m tools.traffic CAPTURE...`
 
 Prints one table for each kind of message. A message is what one identifier of one bus sends: for CAN an interface, a bus
-and an id. Bytes are classified by what they do from one payload of a message to the next:
+and an id. Messages with a single payload do not count. Bytes are classified
+by what they do from one payload of a message to the next:
 
     constant   never changes
     rare       changes in fewer than 2 of 100 payloads
-    counter    at least 90 of 100 changes add the same number, in the whole byte or in one half of it
+    counter    at least 8 payloads and 3 values; at least 90 of 100 changes add the same number, in the byte or in one half of it
     step       at least 90 of 100 changes are by at most 8
     jump       at most 32 different values
     noise      everything else
@@ -27,6 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcaplake import open_capture
+from pcaplake.parser.errors import CaptureError, ProfileError
 
 MESSAGES = {  # table -> the columns that identify a message
     "can_frames": ("interface", "bus", "can_id"),
@@ -47,7 +49,11 @@ def classify_byte(values: NDArray[np.uint8]) -> str:
         return "rare"
     added = (after - before)[changed]
     halves = (added % 256, (after % 16 - before % 16)[changed] % 16, (after // 16 - before // 16)[changed] % 16)
-    if len(values) >= 8 and any(np.bincount(half, minlength=2)[1:].max() >= 0.9 * changes for half in halves):
+    if (
+        len(np.unique(values)) > 2
+        and len(values) >= 8
+        and any(np.bincount(half, minlength=2)[1:].max() >= 0.9 * changes for half in halves)
+    ):
         return "counter"
     if (np.abs((added + 128) % 256 - 128) <= 8).mean() >= 0.9:
         return "step"
@@ -115,13 +121,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("captures", nargs="+", type=Path)
     parser.add_argument("--profile", type=Path, help="ports and buses (docs/profile.md)")
-    options = parser.parse_args()
+    options, failed = parser.parse_args(), False
     for path in options.captures:
-        for name, figures in measure_capture(path, options.profile).items():
+        try:
+            tables = measure_capture(path, options.profile)
+        except (OSError, CaptureError, ProfileError) as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            failed = True
+            continue
+        if not tables:
+            print(f"{path}: no messages")
+        for name, figures in tables.items():
             print(f"{path}: {name}")
             for what, figure in figures.items():
                 print(f"  {what:32} {figure:>12,.2f}" if isinstance(figure, float) else f"  {what:32} {figure:>12,}")
         sys.stdout.flush()
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

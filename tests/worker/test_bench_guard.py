@@ -32,5 +32,7 @@ def test_what_has_grown_is_named() -> None:
     assert guard.find_changes(recorded, {"a": {"calls of write": 1.0}})[0] == [
         "a: bytes of packets: recorded 10.00, not counted now"
     ]
+    new = {"a": {"bytes of packets": 10.0, "calls of write": 100.0, "bytes of faults": 3.0}}
+    assert guard.find_changes(recorded, new)[0] == ["a: bytes of faults: 3.00, not recorded"]
     other = {**recorded, "python": "0"}
     assert guard.find_changes(other, {"a": {"bytes of packets": 10.0, "calls of write": 1e6}}) == ([], [])

@@ -18,7 +18,7 @@ def sample(
         str,
         typer.Option(
             metavar="a|b|c|noise|drive",
-            help="A benchmark mix, the same with random payloads, or a realistic drive with typical damage.",
+            help="a, b, c: benchmark traffic; noise: all three with random payloads; drive: a realistic drive with damage.",
         ),
     ] = "drive",
     seconds: Annotated[float, typer.Option(metavar="N", help="Seconds of traffic; fractions are allowed.")] = 10.0,

@@ -118,7 +118,7 @@ def build_someip_sender(dealer: Dealer) -> Sender:
     sender = build_ipv4_sender(dealer, frames.UDP, dealer.stations(), datagram, vlan)
     at = len(sender.frame) - len(datagram) + 8
     for length in lengths:
-        sender.numbers.append(Number(at=at + 10, width=2, value=1))  # the session
+        sender.numbers.append(Number(at=at + 10, width=2, value=1, lowest=1))  # the session
         sender.payloads.append((at + 16, dealer.payload(length)))
         at += 16 + length
     return sender
@@ -150,10 +150,13 @@ def build_tecmp_sender(dealer: Dealer) -> Sender:
     """A frame of a capture module: entries of one kind, each with the time at which it was on its bus."""
     kind = dealer.deal("kind", (frames.TECMP_CAN, frames.TECMP_CAN, frames.TECMP_CAN_FD, frames.TECMP_LIN))
     count, lin = dealer.deal("entries", (1, 4, 8, 12, 16)), kind == frames.TECMP_LIN
-    interface, entries, lengths = 0x10 + dealer.random.randrange(4), list[bytes](), list[int]()
-    for _ in range(count):
+    interface = (
+        0x20 + dealer.index if lin else 0x10 + dealer.index % 4
+    )  # a LIN bus of its own, or one of four CAN buses
+    first_id = 1 if lin else 0x40 + dealer.index // 4 * 16
+    entries, lengths = list[bytes](), list[int]()
+    for message_id in range(first_id, first_id + count):
         length = dealer.random.choice((8, 8, 8, 16, 32)) if kind == frames.TECMP_CAN_FD else 8
-        message_id = dealer.random.randrange(60 if lin else 0x7FF)
         data = (frames.build_tecmp_lin_data if lin else frames.build_tecmp_can_data)(message_id, bytes(length))
         entries.append(frames.build_tecmp_entry(interface, 0, data))
         lengths.append(length)

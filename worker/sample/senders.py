@@ -28,12 +28,13 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(slots=True, kw_only=True)
 class Number:
-    """An unsigned big-endian field that grows by `step` with each frame."""
+    """An unsigned big-endian field that grows by `step` with each frame. After its greatest value it is `lowest` again."""
 
     at: int
     width: int
     value: int
     step: int = 1
+    lowest: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +87,7 @@ class Sender:
         for number in self.numbers:
             values = number.value + number.step * np.arange(count, dtype=np.int64)
             number.value += number.step * count
+            values = number.lowest + (values - number.lowest) % (256**number.width - number.lowest)
             frames[:, number.at : number.at + number.width] = _big_endian(values)[:, 8 - number.width :]
         for clock in self.clocks:
             early = (draw_uniform(rng, count) * clock.jitter_ns).astype(np.int64)

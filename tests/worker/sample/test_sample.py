@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import random
 import struct
 import subprocess
 from collections import Counter
@@ -21,6 +22,7 @@ import pcaplake
 from pcaplake.parser.profile import Profile
 from pcaplake.worker import sample
 from pcaplake.worker.sample import damage, frames, noise
+from pcaplake.worker.sample.senders import Number, Sender
 from pcaplake.worker.sample.sources import INTERFACES
 from tests.oracles import tshark
 from tools import traffic
@@ -250,6 +252,41 @@ def test_can_payloads_are_like_those_of_real_vehicles(tmp_path: Path) -> None:
         ("bytes: noise", 0.0, 0.04),  # 0.02
     ):
         assert low <= mean[name] <= high, (name, mean)
+
+
+def test_payloads_of_other_protocols_are_of_the_same_kind(tmp_path: Path) -> None:
+    """CAN and LIN behind TECMP, and SOME/IP: each identifier has one sender, and few of its bytes change."""
+    path = one(tmp_path, "c", 8)
+    found = traffic.measure_capture(path, path.parents[1] / "profile.yaml")
+    assert found.keys() == {"can_frames", "lin_frames", "someip_messages"}
+    for table, mean in found.items():
+        assert mean["messages"] > 50, table
+        assert mean["different payloads / payloads"] < 0.45, table
+        assert 0.1 < mean["equal to the last one"] < 0.5, table
+        assert mean["where it differs: bytes"] < 0.4 * mean["bytes a payload"], table
+        assert 0.35 < mean["bytes: constant"] < 0.65, table
+        assert 0.03 < mean["bytes: counter"] < 0.2, table
+        assert mean["bytes: noise"] < 0.05, table
+
+
+@pytest.mark.parametrize("name", ["nothing.pcap", "text.pcap"])
+def test_what_is_no_capture_is_named(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.pcap").write_text("no capture, but a text that is long enough")
+    monkeypatch.setattr("sys.argv", ["traffic", str(tmp_path / name)])
+    with pytest.raises(SystemExit) as exit_code:
+        traffic.main()
+    assert exit_code.value.code == 1
+    assert name in capsys.readouterr().err
+
+
+def test_sessions_of_someip_are_never_0(tmp_path: Path) -> None:
+    sender = Sender(
+        frame=bytes(4), unit=0, period_ns=1, wire_ns=1, numbers=[Number(at=0, width=2, value=65534, lowest=1)]
+    )
+    drawn = [sender.draw_frames(random.Random(1), np.arange(2))[:, :2].tobytes().hex() for _ in range(2)]
+    assert drawn == ["fffeffff", "00010002"]
 
 
 def test_can_messages_have_fixed_periods(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ Array = np.ndarray[Any, Any]
 PAGE_BYTES = 1 << 20  # bytes of payload in a page
 MAX_DICTIONARY = 1 << 15  # entries of a dictionary of numbers
 MAX_PAYLOADS = 1 << 16  # entries of a dictionary of payloads
+MAX_DICTIONARY_BYTES = 4 << 20  # of payloads: readers decompress a dictionary as one page
 OFTEN = 6  # rising values that occur at least this often on average are written as runs
 LONGEST_BOUND = 256  # bytes of the longest string that is written to the statistics
 DAY_0 = date(1970, 1, 1)
@@ -258,7 +259,7 @@ def _encode_booleans(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitma
 
 
 def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, entry: pa.Field, bitmap: Array | None) -> None:
-    """Append one page of dictionary codes if at most half of the payloads are distinct; otherwise PLAIN pages.
+    """Append one page of dictionary codes if about half of the payloads repeat an earlier one; otherwise PLAIN pages.
 
     PLAIN pages have about a megabyte, in which each payload follows its length. DELTA_LENGTH_BYTE_ARRAY would need no copy
     of the bytes and would be smaller. But in Spark 3.3 to 3.5.5 and 4.0.0 the vectorised reader uses the lengths of wrong
@@ -268,9 +269,10 @@ def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, entry: pa.Field, bi
     offsets, data = _buffer_as_array(array.buffers()[1], np.int32, n + 1), array.buffers()[2]
     content = _buffer_as_array(data, np.uint8, data.size) if data is not None and data.size else np.zeros(0, np.uint8)
     every = np.zeros(0, np.uint8) if bitmap is None else bitmap
-    if (repeated := _find_repeated_payloads(offsets, content, every, n - chunk.nulls)) is not None:
+    repeated = _find_repeated_payloads(offsets, content, every, n - chunk.nulls)
+    sizes = 0 if repeated is None else int((offsets[repeated[1] + 1] - offsets[repeated[1]]).sum())
+    if repeated is not None and sizes <= MAX_DICTIONARY_BYTES:
         codes, firsts = repeated
-        sizes = int((offsets[firsts + 1] - offsets[firsts]).sum())
         out = np.empty(sizes + 4 * firsts.size + e.SPARE, np.uint8)
         size = b.encode_chosen_byte_arrays(offsets, content, firsts, firsts.size, out)
         head = _definition_levels(n, bitmap) if entry.nullable else []

@@ -62,7 +62,8 @@ class PageFile:
         self._compressors = _available_compressors(compression, level)
         self._groups: list[Struct] = []
         self._rows = 0
-        self._choices: dict[tuple[str, int], tuple[int, int, Choice]] = {}  # by column and encoding: row group, values
+        # by column, encoding and bits of a dictionary code: row group, values, what was chosen
+        self._choices: dict[tuple[str, int, int], tuple[int, int, Choice]] = {}
         self.ranges = {f.name: ColumnRange() for f in schema}
         self._write_bytes(MAGIC)
 
@@ -127,21 +128,25 @@ class PageFile:
         ), raw
 
     def _recall_choice(self, chunk: ColumnChunk) -> Choice:
-        """How the column was written in an earlier row group of about this size, at most CHOICE_HOLDS row groups ago."""
-        key, group = (chunk.name[0], chunk.encodings[0]), len(self._groups)
+        """How the column was written in a row group that was like this one, at most CHOICE_HOLDS row groups ago."""
+        bits = chunk.dictionary[1].bit_length() if chunk.dictionary else 0
+        key, group = (chunk.name[0], chunk.encodings[0], bits), len(self._groups)
         chosen_in, values, choice = self._choices.get(key, (-CHOICE_HOLDS, 0, (None, False)))
-        if group - chosen_in >= CHOICE_HOLDS or chunk.values > 2 * values:
-            choice = self._choose_compressor(chunk)
-            self._choices[key] = (group, chunk.values, choice)
-        return choice
+        if group - chosen_in < CHOICE_HOLDS and values <= 2 * chunk.values <= 4 * values:
+            return choice
+        chosen = self._choose_compressor(chunk)
+        if chosen is None:
+            return None, False
+        self._choices[key] = (group, chunk.values, chosen)
+        return chosen
 
-    def _choose_compressor(self, chunk: ColumnChunk) -> Choice:
-        """What a sample of the chunk shows to cost the least, in bytes and time."""
+    def _choose_compressor(self, chunk: ColumnChunk) -> Choice | None:
+        """What a sample of the chunk shows to cost the least, in bytes and time; None if the chunk is too small to compress."""
         page = chunk.pages[0]  # the last one may be short
         dictionary = chunk.dictionary[0] if chunk.dictionary else b""
         samples, share = _sample_page(page)
         if len(samples[0]) / share * len(chunk.pages) + len(dictionary) < SMALL:
-            return None, False
+            return None
         entries = _middle(dictionary, LARGE_SAMPLE)
         weight = share * len(dictionary) / max(1, len(entries))
         best: Choice = (None, False)

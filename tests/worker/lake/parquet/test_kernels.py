@@ -178,6 +178,25 @@ def test_codes_of_payloads_or_a_dictionary_that_is_too_small(cells: list[bytes |
     assert out.inner[:size].tobytes() == plain(distinct)
 
 
+@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("length", [8, 64])
+def test_payloads_that_differ_in_one_place_spread_over_the_slots(place: int, length: int) -> None:
+    """Otherwise each lookup would walk past many others: checksums and counters stand in any byte, often in the last."""
+    values = [bytes(place) + bytes([i]) + bytes(length - place - 1) for i in range(256)]
+    cells: list[bytes | None] = [cell for cell in values for _ in range(3)]
+    offsets, data, bitmap = payload_buffers(cells, 0)
+    slots, room = np.full(1024, -1, np.int32), 256
+    buffers = (
+        np.empty(room, np.int64),
+        np.empty(room, np.int32),
+        np.empty(len(cells), np.int32),
+        np.empty(room, np.int32),
+    )
+    assert b.encode_byte_array_codes(offsets, data.inner, bitmap, slots, *buffers) == (256, len(cells))
+    runs = "".join("x" if code >= 0 else " " for code in slots.tolist()).split()
+    assert max(map(len, runs)) < 32, runs
+
+
 def test_payloads_of_which_most_are_distinct_get_no_dictionary() -> None:
     cells: list[bytes | None] = [b"same"] * 10 + [b"%d" % i for i in range(3000)] + [b"same"] * 5000
     offsets, data, bitmap = payload_buffers(cells, 0)

@@ -432,3 +432,40 @@ def test_null_lists_and_null_payloads_may_hold_something_in_their_slots() -> Non
 def test_settings_that_do_not_exist_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"compression|row_group_rows"):
         ParquetSink(TABLES["packets"].schema, bytearray().extend, **options)
+
+
+@pytest.mark.parametrize("first", ["constant", "null", "few rows"])
+def test_how_a_column_is_compressed_is_chosen_again_when_it_changes(first: str) -> None:
+    """A car is parked first: what is right for its columns is wrong for those of the drive after it."""
+    n = 40_000
+    schema = pa.schema([pa.field("can_id", pa.int32()), pa.field("bus", pa.string()), pa.field("payload", pa.binary())])
+
+    def group(rows: int, *, parked: bool) -> pa.RecordBatch:
+        number = np.zeros(rows, np.int64) if parked else np.arange(rows)
+        payloads = [bytes([v % 200]) + bytes(40) + bytes([v // 1000]) for v in number.tolist()]
+        buses = [f"bus{v % 7}" for v in number.tolist()]
+        columns = [pa.array(0x100 + number % 50, pa.int32()), pa.array(buses), pa.array(payloads, pa.binary())]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    drive = group(n, parked=False)
+    before = {
+        "constant": group(n, parked=True),
+        "null": pa.RecordBatch.from_arrays([pa.nulls(n, field.type) for field in schema], schema=schema),
+        "few rows": group(50, parked=False),
+    }[first]
+    sizes = []
+    for batches in ([before, drive, drive], [drive, drive]):
+        data, _ = write(schema, batches, row_group_rows=n)
+        footer = pq.read_metadata(pa.BufferReader(data))
+        groups = [footer.row_group(g) for g in range(footer.num_row_groups)][-2:]
+        sizes.append([[g.column(j).total_compressed_size for j in range(3)] for g in groups])
+    assert sizes[0] == sizes[1]
+
+
+def test_a_dictionary_of_payloads_is_one_page_of_a_few_megabytes() -> None:
+    cells = [bytes(v.to_bytes(4, "big") * 2000) for v in range(1500)] * 2
+    schema = pa.schema([pa.field("p", pa.binary())])
+    data, _ = write(schema, [pa.RecordBatch.from_pydict({"p": cells}, schema)])
+    chunk = pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0)
+    assert not chunk.has_dictionary_page
+    assert pq.read_table(pa.BufferReader(data))["p"].to_pylist() == cells

@@ -72,7 +72,9 @@ def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, sizes, codes, 
     code c. Return how many values are distinct and how many there are; -1 and 0 if firsts is too small, or more than half
     of the values are distinct.
     """
-    n, there, mask = np.int64(0), np.int64(0), np.int64(slots.size - 1)
+    n, there, mask, shift = np.int64(0), np.int64(0), np.int64(slots.size - 1), np.int64(64)
+    while slots.size >> (64 - shift) > 1:
+        shift -= 1
     for i in range(offsets.size - 1):
         if bitmap.size and not (get(bitmap, i >> 3) >> (i & 7)) & 1:
             continue
@@ -82,7 +84,8 @@ def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, sizes, codes, 
         for j in range(0, size, 8):
             mixed = (mixed ^ _load_word(data, first + j, size - j)) * np.int64(-7046029254386353131)
             mixed ^= (mixed >> 32) & np.int64(0xFFFFFFFF)
-        at = mixed & mask
+        # the top bits of a product depend on every bit of the word, the low ones only on those below them
+        at = ((mixed * np.int64(-7046029254386353131)) >> shift) & mask
         code = get(slots, at)
         while code >= 0:
             if get(hashes, code) == mixed and get(sizes, code) == size:
