@@ -34,6 +34,7 @@ from tests.worker import lakes
 from tests.worker.conftest import Drive
 from tests.worker.fleets import can_capture
 
+pytestmark = pytest.mark.slow
 OLD, NEW = Profile(name="old", vehicle_id="old"), Profile(name="new", vehicle_id="new")
 
 

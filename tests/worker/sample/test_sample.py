@@ -228,6 +228,7 @@ def test_a_repeated_block_of_noise_has_running_clocks(tmp_path: Path, monkeypatc
 
 
 # -- traffic as real vehicles send it ---------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_can_payloads_are_like_those_of_real_vehicles(tmp_path: Path) -> None:
     """The means of the recordings are those of `payloads.py`; a vehicle differs from them as the recordings do."""
     found = []
@@ -254,6 +255,7 @@ def test_can_payloads_are_like_those_of_real_vehicles(tmp_path: Path) -> None:
         assert low <= mean[name] <= high, (name, mean)
 
 
+@pytest.mark.slow
 def test_payloads_of_other_protocols_are_of_the_same_kind(tmp_path: Path) -> None:
     """CAN and LIN behind TECMP, and SOME/IP: each identifier has one sender, and few of its bytes change."""
     path = one(tmp_path, "c", 8)
@@ -289,6 +291,7 @@ def test_sessions_of_someip_are_never_0(tmp_path: Path) -> None:
     assert drawn == ["fffeffff", "00010002"]
 
 
+@pytest.mark.slow
 def test_can_messages_have_fixed_periods(tmp_path: Path) -> None:
     """In steps of 10 ms to 1 s, and late by tenths of a millisecond; the recorder's clock has microseconds."""
     path = one(tmp_path, "a", 4)
