@@ -150,9 +150,8 @@ def build_tecmp_sender(dealer: Dealer) -> Sender:
     """A frame of a capture module: entries of one kind, each with the time at which it was on its bus."""
     kind = dealer.deal("kind", (frames.TECMP_CAN, frames.TECMP_CAN, frames.TECMP_CAN_FD, frames.TECMP_LIN))
     count, lin = dealer.deal("entries", (1, 4, 8, 12, 16)), kind == frames.TECMP_LIN
-    interface = (
-        0x20 + dealer.index if lin else 0x10 + dealer.index % 4
-    )  # a LIN bus of its own, or one of four CAN buses
+    # a LIN bus of its own, or one of four CAN buses
+    interface = 0x20 + dealer.index if lin else 0x10 + dealer.index % 4
     first_id = 1 if lin else 0x40 + dealer.index // 4 * 16
     entries, lengths = list[bytes](), list[int]()
     for message_id in range(first_id, first_id + count):

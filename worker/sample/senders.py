@@ -18,11 +18,8 @@ from .payloads import PayloadGenerator, draw_uniform
 MILLISECOND = 10**6
 JITTER_NS = 400_000  # by how much a control unit is late at most
 CLOCK_NS = 1000  # the resolution of the recorder's clock
-WINDOWS_NS = (
-    MILLISECOND * 100,
-    MILLISECOND * 1000,
-    MILLISECOND * 10_000,
-)  # what is drawn together: first, second, all others
+# the times that are drawn together: the first, the second, all others
+WINDOWS_NS = (100 * MILLISECOND, 1000 * MILLISECOND, 10_000 * MILLISECOND)
 Bytes = NDArray[np.uint8]
 
 
