@@ -20,6 +20,7 @@ from .kernels import columns, encoding, key_columns, payloads, text_codes
 from .kernels.raw_memory import SLACK
 from .objects import Bytes, MessageObjects, Spans
 from .program import Program
+from .scratch import ScratchBuffers
 from .sources import KEY_COLUMNS, RowSource, TextColumn
 from .texts import Formatter
 
@@ -128,7 +129,7 @@ class Morsel:
 
     sources: int32[sources, slots, room]; counts: int64[sources], the rows of each; packets: int64[PACKET_FIELDS, packets];
     by_packet: times, dates and interfaces; first_no: number in the capture of the morsel's first packet; spans: source ->
-    the spans of its rows, if they have objects.
+    the spans of its rows, if they have objects; scratch: working memory of the kernels.
     """
 
     data: Bytes
@@ -138,6 +139,7 @@ class Morsel:
     by_packet: Any
     first_no: int
     spans: Mapping[int, Spans]
+    scratch: ScratchBuffers
 
 
 class BatchBuilder:
@@ -187,7 +189,7 @@ class BatchBuilder:
             keys["sub_no"][part],
             keys["interface"][part] if self.interfaces else none,
         )
-        ordinals, lookup = table[encoding.ORDINAL], layout.program.lookup
+        ordinals, arena = table[encoding.ORDINAL], (layout.program.lookup, self.data, self.live, self.filled)
         for number, (source, numbers, texts, cases) in layout.sources.items():
             count = int(morsel.counts[number])
             if not count:
@@ -197,9 +199,9 @@ class BatchBuilder:
             columns.count_present_slots(rows, count, present)
             common = (data, rows, count, base, m, morsel.packets, ordinals, present)
             if len(numbers):
-                columns.fill_number_columns(*common, numbers, cases, lookup, self.data, self.live, self.filled)
+                columns.fill_number_columns(*common, numbers, cases, *arena, morsel.scratch.todo)
             for plan in texts:
-                self._fill_text_columns(common, plan, cases)
+                self._fill_text_columns(common, plan, cases, arena, morsel.scratch)
             for name, (first, last, term) in source.runs.items():
                 if name in layout.wanted:
                     self._append_stacked_values(data, name, rows, count, m, (first, last), term)
@@ -211,13 +213,14 @@ class BatchBuilder:
             self._append_payloads(data, table, m)
         self.n += m
 
-    def _fill_text_columns(self, common: tuple[Any, ...], plan: Any, cases: Any) -> None:
-        column, lookup = int(plan[encoding.K_COLUMN]), self.layout.program.lookup
+    def _fill_text_columns(
+        self, common: tuple[Any, ...], plan: Any, cases: Any, arena: tuple[Any, ...], scratch: ScratchBuffers
+    ) -> None:
+        column = int(plan[encoding.K_COLUMN])
+        memory = (scratch.todo, scratch.words, scratch.lows, scratch.highs, scratch.kinds)
         if column not in self.known:
             self.known[column] = (np.zeros((KNOWN_TEXTS, 3), np.int64), np.full(4 * KNOWN_TEXTS, -1, np.int32))
-        while not text_codes.fill_text_codes(
-            *common, plan, cases, lookup, self.data, self.live, self.filled, *self.known[column]
-        ):
+        while not text_codes.fill_text_codes(*common, plan, cases, *arena, *memory, *self.known[column]):
             known, _ = self.known[column]
             wider = np.zeros((4 * len(known), 3), np.int64)
             wider[: len(known)] = known

@@ -21,6 +21,7 @@ from .kernels import encoding, key_columns, walk
 from .layer import INTERFACE, LINKTYPE, Layer
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .program import Program
+from .scratch import ScratchBuffers
 from .texts import FORMATTERS, Formatter
 
 Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the buffer, need, have
@@ -39,35 +40,6 @@ class PacketValues:
     micros: Any  # int64 us since 1970
     days: Any  # int32 days since 1970, batch.NO_DAY if unknown
     interfaces: Any  # int32 number of the interface in the capture, -1 if unknown
-
-
-class ScratchBuffers:
-    """The working memory of one decoder, kept for the next capture, because fresh pages cost time."""
-
-    def __init__(self, program: Program, morsel_rows: int) -> None:
-        room = morsel_rows + encoding.RESERVE + 2
-        self.morsel_rows, self.clean = morsel_rows, 0
-        self.table_rows = np.zeros(len(program.tables), np.int64)
-        self.source_rows = np.zeros(len(program.sources), np.int64)
-        self.tables = np.empty((len(program.tables), encoding.TABLE_FIELDS, room), np.int32)
-        self.sources = np.empty((len(program.sources), encoding.STARTS + program.uses.shape[1], room), np.int32)
-        self.packets = np.empty((encoding.PACKET_FIELDS, morsel_rows), np.int64)
-        self.faults = np.empty((6, room), np.int64)
-
-    @classmethod
-    def take_or_allocate(cls, program: Program, morsel_rows: int) -> ScratchBuffers:
-        try:
-            buffers: ScratchBuffers = program.layouts.setdefault(("scratch", morsel_rows), []).pop()
-        except IndexError:
-            buffers = cls(program, morsel_rows)
-        return buffers
-
-    def release_buffers(self, program: Program, clean: int) -> None:
-        """Keep the buffers for the next decoder. clean: rows of packets whose slots are all -1."""
-        self.clean = clean
-        spare = program.layouts[("scratch", self.morsel_rows)]
-        spare.append(self)
-        del spare[:-4]
 
 
 class Decoder:
@@ -148,6 +120,11 @@ class Decoder:
                     self.source_rows,
                     self.packet_room,
                     self.fault_room,
+                    self._buffers.where,
+                    self._buffers.stack,
+                    self._buffers.last,
+                    self._buffers.subs,
+                    self._buffers.touched,
                 )
             )
             yield from self._append_morsel(data, base)
@@ -168,6 +145,7 @@ class Decoder:
             by_packet=by_packet,
             first_no=self.packets + 1,
             spans=spans,
+            scratch=self._buffers,
         )
         self.packets += n
         for t, name in enumerate(self.program.tables):

@@ -78,6 +78,13 @@ def put(array: Any, i: int, value: int) -> None:
     array.reshape(-1)[int(i)] = value
 
 
+def copy(out: Any, to: int, data: Any, at: int, size: int) -> None:
+    for array, start in ((out, int(to)), (data, int(at))):
+        if start < 0 or start + size > array.size:
+            raise OutOfBounds(f"copy of {size} bytes at {start} of {array.size}")
+    out[int(to) : int(to) + size] = data[int(at) : int(at) + size]
+
+
 class Endless(AssertionError):
     """A kernel did not come back."""
 
@@ -100,9 +107,16 @@ def checked_kernels(mutant: Mutant | None = None, *, steps: int | None = None) -
     `steps` ends what would never end.
     """
     checked = ModuleType("checked_kernels")
-    names = {"load": load, "swap": swap, "get": _within(steps) if steps else get, "put": put, "SLACK": SLACK}
+    names = {
+        "load": load,
+        "swap": swap,
+        "get": _within(steps) if steps else get,
+        "put": put,
+        "copy": copy,
+        "SLACK": SLACK,
+    }
     checked.__dict__.update(names, store8=_store(1), store16=_store(2), store32=_store(4), store64=_store(8))
-    checked.__dict__.update(njit=lambda function: function, kernel=lambda function: function)
+    checked.__dict__.update(helper=lambda function: function, kernel=lambda function: function)
     if mutant:
         checked.__dict__[VALUE] = mutant.change.value
     for module in MODULES:

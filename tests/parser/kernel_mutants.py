@@ -339,7 +339,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     # payloads and lists
     "the last byte of a payload is not copied": Mutant(
-        payloads.gather_payloads, "a payload is copied to its last byte", Argument(lambda n: n - 1, 1)
+        payloads.gather_payloads, "a payload is copied to its last byte", Operation(lambda k, n: k < n - 1, ast.Lt)
     ),
     "a payload begins one byte too late": Mutant(
         payloads.gather_payloads,

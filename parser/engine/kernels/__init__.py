@@ -27,12 +27,30 @@ def _source_digest(package: str) -> str:
     return digest.hexdigest()
 
 
+def helper(function: Callable[..., Any]) -> Any:
+    """Compile a function that kernels call. Like a kernel, it cannot allocate."""
+    return njit(_nrt=False)(function)
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` at its first call, keep the machine code on disk, and run it without the GIL.
 
-    numba compiles again when the file of the function changes. A kernel also holds constants and helpers of its
+    Kernels and helpers do not count references to arrays (`_nrt`): numba would count each array that a row passes to a
+    helper, with atomic operations on counters that all threads share. Therefore they cannot allocate: the caller gives
+    them working memory, and keeps all arrays alive.
+    """
+    return _keep_on_disk(njit(nogil=True, _nrt=False)(function))
+
+
+def allocating_kernel(function: Callable[..., Any]) -> Any:
+    """A kernel that allocates working memory, for calls that each do much work."""
+    return _keep_on_disk(njit(nogil=True)(function))
+
+
+def _keep_on_disk(compiled: Any) -> Any:
+    """numba compiles again when the file of the function changes. A kernel also holds constants and helpers of its
     neighbors, so here a change of any file in its package counts.
     """
-    compiled = njit(nogil=True)(function)
+    function = compiled.py_func
     compiled._cache = KernelCache(function, _source_digest(function.__module__.rpartition(".")[0]))
     return compiled

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from . import helper
 from .encoding import *
 from .raw_memory import get, load, put, store8, store16, store32, store64, swap
 
 
-@njit
+@helper
 def store_case_value(arena, at, step, value):
     """Store the value as `step` bytes (1, 2, 4 or 8) at arena[at]."""
     if step == 1:
@@ -21,9 +20,9 @@ def store_case_value(arena, at, step, value):
         store64(arena, at, value)
 
 
-@njit
+@helper
 def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, place, step, valid, todo, n):
-    """Store the case at Q[q] for each of the n rows in `todo` that it applies to; return how many rows stay in `todo`.
+    """Store the case at get(Q, q) for each of the n rows in `todo` that it applies to; return how many rows stay in `todo`.
 
     Which rows have it is as random as the traffic, so nothing branches on it: a row that lacks it gets a value too,
     which the next case overwrites or its validity byte hides (`valid`: where these begin, -1 when there are none).
@@ -83,7 +82,7 @@ def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, p
     return left
 
 
-@njit
+@helper
 def trim_absent_cases(Q, q, n_cases, present):
     """Leave out cases at both ends whose layer does not occur in the morsel; return (first case, number of cases)."""
     while n_cases and get(Q, q) >= 0 and present[get(Q, q)] == 0:
@@ -98,7 +97,7 @@ def trim_absent_cases(Q, q, n_cases, present):
     return q, n_cases
 
 
-@njit
+@helper
 def mark_valid_rows(arena, valid, live, column, base, rows, whole, S, m):
     """Set the validity bytes of the morsel: 1 for all rows (whole) or for m rows of a source, 0 for others.
 

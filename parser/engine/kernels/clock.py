@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from . import helper
 from .encoding import *
 
 
-@njit
+@helper
 def timestamp_nanoseconds(high, low, mode, factor, offset, most):
     """Nanoseconds since 1970, floored, from the two 32-bit words of a record; NO_TIME if out of range.
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
-
-from . import kernel
+from . import helper, kernel
 from .cases import mark_valid_rows, store_case_value, store_case_values, trim_absent_cases
 from .encoding import *
 from .raw_memory import get, load, put, store8, store16, store32, store64, swap
 
 
 def _make_column_filler(store):
-    @njit
+    @helper
     def fill_column(data, S, dest, at, m, place, step, offset, shift, mask, big, mul, add, arena, valid):
         """Store one term for m rows of a source.
 
@@ -54,7 +51,7 @@ def _make_column_filler(store):
 _fill8, _fill16, _fill32, _fill64 = (_make_column_filler(store) for store in (store8, store16, store32, store64))
 
 
-@njit
+@helper
 def _fill_either_case(data, S, dest, at, m, Q, q, arena, place, step):
     """Store two plain cases of one layer that all m rows have: the first where its condition holds, else the second.
 
@@ -85,7 +82,7 @@ def _fill_either_case(data, S, dest, at, m, Q, q, arena, place, step):
         store_case_value(arena, place + step * d, step, value)
 
 
-@njit
+@helper
 def _fill_packet_field(K, field, ordinals, S, m, table, size, lookup, arena, place, step, valid):
     """Store a field of the packet, mapped by a table if there is one, for m rows; return how many are not null."""
     count = 0
@@ -106,23 +103,23 @@ def _fill_packet_field(K, field, ordinals, S, m, table, size, lookup, arena, pla
     return count
 
 
-@njit
+@helper
 def _is_plain_term(Q, q):
     """Whether the case is a term of bytes, without a condition or a table."""
-    return Q[q + Q_TABLE] < 0 and Q[q + Q_IF_SLOT] == NO_SLOT and Q[q + Q_KIND] == BYTES_OF
+    return get(Q, q + Q_TABLE) < 0 and get(Q, q + Q_IF_SLOT) == NO_SLOT and get(Q, q + Q_KIND) == BYTES_OF
 
 
-@njit
+@helper
 def _is_either_case(Q, q):
     """Whether the case and the next one are terms of one layer, and only the first has a condition, on that layer."""
-    conditional = Q[q + Q_TABLE] < 0 and Q[q + Q_KIND] == BYTES_OF and Q[q + Q_IF_SLOT] == Q[q]
-    return conditional and Q[q + CASE_WIDTH] == Q[q] and _is_plain_term(Q, q + CASE_WIDTH)
+    conditional = get(Q, q + Q_TABLE) < 0 and get(Q, q + Q_KIND) == BYTES_OF and get(Q, q + Q_IF_SLOT) == get(Q, q)
+    return conditional and get(Q, q + CASE_WIDTH) == get(Q, q) and _is_plain_term(Q, q + CASE_WIDTH)
 
 
 @kernel
 def count_present_slots(source, m, present):
     """present[slot] = how many of m rows of a source int32[slots, room] have a start in that slot."""
-    S, room = source.ravel(), source.shape[1]
+    S, room = source, source.shape[1]
     for slot in range(STARTS, source.shape[0]):
         seen = 0
         for i in range(slot * room, slot * room + m):
@@ -133,7 +130,7 @@ def count_present_slots(source, m, present):
 @kernel
 def clear_row_slots(source, m, present):
     """Set all slots of m rows of packets to -1 again, for the next morsel."""
-    S, room = source.ravel(), source.shape[1]
+    S, room = source, source.shape[1]
     for slot in range(STARTS, source.shape[0]):
         if get(present, slot):
             for i in range(slot * room, slot * room + m):
@@ -142,18 +139,17 @@ def clear_row_slots(source, m, present):
 
 @kernel
 def fill_number_columns(
-    data, source, m, base, rows, packets, ordinals, present, columns_, cases_, lookup, arena, live, filled
+    data, source, m, base, rows, packets, ordinals, present, columns_, cases_, lookup, arena, live, filled, todo
 ):
     """Fill every column of numbers for m rows of a source, at row `base` + DEST of the batch in `arena`.
 
     source int32[slots, room]; rows: how many rows the table gets in this morsel (m: this source alone gives them, in
     order); ordinals int32[rows] the packet of each; present int64[slots] of `count_present_slots`;
     columns_ int64[n, COLUMN_WIDTH]; cases_ int64[n, CASE_WIDTH]; lookup int16; live, filled int64[columns of the table]:
-    how far the validity bytes are set, how many values there are.
+    how far the validity bytes are set, how many values there are; todo: working memory, int32[m].
     """
-    S, room, K, room_k, Q = source.ravel(), source.shape[1], packets.ravel(), packets.shape[1], cases_.ravel()
+    S, room, K, room_k, Q = source, source.shape[1], packets, packets.shape[1], cases_
     straight = m == rows
-    todo = np.empty(m, np.int32)
     for j in range(columns_.shape[0]):
         step, column = columns_[j, K_BYTES], columns_[j, K_COLUMN]
         place, valid = columns_[j, K_PLACE] + base * step, columns_[j, K_VALID]
@@ -161,7 +157,7 @@ def fill_number_columns(
         if n_cases == 0:
             continue
         simple = _is_plain_term(Q, q)
-        all_have = Q[q] >= 0 and present[Q[q]] == m
+        all_have = get(Q, q) >= 0 and present[get(Q, q)] == m
         dense = simple and all_have
         # rule: exactly two cases are an either-or
         either = all_have and n_cases == 2 and _is_either_case(Q, q)
@@ -169,8 +165,15 @@ def fill_number_columns(
             whole = dense or either
             valid = mark_valid_rows(arena, valid, live, column, base, rows, whole and straight, S, m if whole else 0)
         if dense or (simple and n_cases == 1):
-            at, dest = Q[q] * room, -1 if straight else DEST * room
-            offset, shift, mask, big, mul, add = Q[q + 2], Q[q + 3], Q[q + 4], Q[q + 5], Q[q + 6], Q[q + 7]
+            at, dest = get(Q, q) * room, -1 if straight else DEST * room
+            offset, shift, mask, big, mul, add = (
+                get(Q, q + 2),
+                get(Q, q + 3),
+                get(Q, q + 4),
+                get(Q, q + 5),
+                get(Q, q + 6),
+                get(Q, q + 7),
+            )
             v = -1 if dense else valid
             if step == 1:
                 _fill8(data, S, dest, at, m, place, 1, offset, shift, mask, big, mul, add, arena, v)
@@ -180,14 +183,14 @@ def fill_number_columns(
                 _fill32(data, S, dest, at, m, place, 4, offset, shift, mask, big, mul, add, arena, v)
             else:
                 _fill64(data, S, dest, at, m, place, 8, offset, shift, mask, big, mul, add, arena, v)
-            filled[column] += present[Q[q]]
+            filled[column] += present[get(Q, q)]
             continue
         if either:
-            _fill_either_case(data, S, -1 if straight else DEST * room, Q[q] * room, m, Q, q, arena, place, step)
+            _fill_either_case(data, S, -1 if straight else DEST * room, get(Q, q) * room, m, Q, q, arena, place, step)
             filled[column] += m
             continue
-        if n_cases == 1 and Q[q] < 0 and Q[q + Q_IF_SLOT] == NO_SLOT:
-            table, size, field = Q[q + Q_TABLE], Q[q + Q_TABLE_SIZE], (-1 - Q[q]) * room_k
+        if n_cases == 1 and get(Q, q) < 0 and get(Q, q + Q_IF_SLOT) == NO_SLOT:
+            table, size, field = get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE), (-1 - get(Q, q)) * room_k
             filled[column] += _fill_packet_field(
                 K, field, ordinals, S, m, table, size, lookup, arena, place, step, valid
             )

@@ -85,6 +85,7 @@ MOST_SECONDS = (2**63 - 1) // BILLION  # more do not fit into an int64 of nanose
 END_OF_TIME = 7_258_118_400  # 2200-01-01 in seconds: a later time means a broken clock
 
 DEPTH = 32  # layers inside each other
+STACK_WIDTH = 5  # a sibling that waits: layer, start, limit, depth, starts to clear
 # bytes of a packet: Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD (wiretap/wtap.h), libpcap's MAXIMUM_SNAPLEN
 LONGEST_PACKET = 262_144
 SECTION_HEADER, SECTION_LEAST, BYTE_ORDER_MAGIC = 0x0A0D0D0A, 28, 0x1A2B3C4D  # draft-ietf-opsawg-pcapng, 4.1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from . import helper
 from .encoding import *
 from .raw_memory import get, load, swap
 
 
-@njit
+@helper
 def read_term_value(data, where, at, P, k):
     """The value of the term at P[k:k + TERM] for the layer that starts at `at`, or for a carrier that `where` knows."""
     read = get(P, k)
@@ -24,7 +24,7 @@ def read_term_value(data, where, at, P, k):
     return (word & get(P, k + T_MASK)) * get(P, k + T_MUL) + get(P, k + T_ADD)
 
 
-@njit
+@helper
 def read_epb_flags(data, at, limit, big):
     """The value of the option epb_flags among the pcapng options in data[at:limit], or 0 (draft-ietf-opsawg-pcapng, 4.3)."""
     while limit - at >= 4:

@@ -15,7 +15,7 @@ def read_packet_times(packets, n, micros, interfaces, span):
 
     span: int64[4], set to least and greatest time in ns, number of packets with a time, sum of the captured lengths.
     """
-    K, room = packets.ravel(), packets.shape[1]
+    K, room = packets, packets.shape[1]
     low, high, known, size = np.int64(2**63 - 1), np.int64(NO_TIME), 0, np.int64(0)
     for i in range(n):
         time = get(K, i)

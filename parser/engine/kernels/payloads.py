@@ -6,7 +6,7 @@ import numpy as np
 
 from . import kernel
 from .encoding import BODY, BODY_END
-from .raw_memory import SLACK, load, put, store64, swap
+from .raw_memory import SLACK, copy, load, put, store64, swap
 
 
 @kernel
@@ -28,11 +28,13 @@ def gather_payloads(data, table, m, offsets, filled, out):
         # rule: a payload begins where the one before it ends
         put(offsets, i, filled)
         if n > 128:
-            out[filled : filled + n] = data[s : s + n]
+            copy(out, filled, data, s, n)
         else:
+            k = np.int64(0)
             # rule: a payload is copied to its last byte
-            for k in range(0, n, SLACK):
+            while k < n:
                 store64(out, filled + k, load(data, s + k))
+                k += SLACK
         filled += n
     return filled
 

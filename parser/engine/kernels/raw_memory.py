@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
 SLACK = 8  # bytes that every buffer has past its end, so that an 8-byte load of the last byte stays inside
@@ -77,3 +78,17 @@ def put(typingctx: Any, array: Any, i: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def copy(typingctx: Any, out: Any, to: Any, data: Any, at: Any, size: Any) -> Any:
+    """Copy `size` bytes from data[at] to out[to] (uint8); they are different buffers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target = context.make_array(signature.args[0])(context, builder, args[0])
+        source = context.make_array(signature.args[2])(context, builder, args[2])
+        to, at = builder.gep(target.data, [args[1]]), builder.gep(source.data, [args[3]])
+        raw_memcpy(builder, to, at, args[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, data, types.int64, types.int64), codegen

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from . import helper
 from .encoding import *
 from .raw_memory import get, put
 
 
-@njit
+@helper
 def write_table_row(
     tables, table, i, room_t, sources, s, j, room_s, slots, uses, where, record, ordinal, sub, body, body_end
 ):
@@ -34,7 +33,7 @@ def write_table_row(
         u += 1
 
 
-@njit
+@helper
 def write_fault_row(X, room, n, packet, layer, reason, at, need, have):
     """Write row n of the faults int64[6, room] if there is room; return the number of faults."""
     if n >= room:

@@ -45,6 +45,11 @@ def walk_records(
     source_rows,
     packets,
     faults,
+    where,
+    stack,
+    last,
+    subs,
+    touched,
 ):
     """Walk the records of data[state[POSITION]:end] and every layer inside them; return why it stopped.
 
@@ -62,22 +67,24 @@ def walk_records(
     sources       int32[sources, STARTS + slots, room] written; source_rows: int64[sources] rows so far
     packets       int64[PACKET_FIELDS, packets] written
     faults        int64[6, room] written
+    where, stack  working memory: int64[PLACES * layers], int64[STACK_WIDTH * (DEPTH + 1)]
+    last, subs, touched  working memory: int64[tables], int64[tables], int64[layers]
 
     Returns DONE; MORE: the last record is not whole; FULL: the caller must empty the tables; PAUSED: the record at
     POSITION is not a packet, the capture reader reads it; BROKEN: the length at POSITION cannot be true.
     """
     n_layers = program.shape[0]
-    P, U, T, S, K = program.ravel(), uses.ravel(), tables.ravel(), sources.ravel(), packets.ravel()
-    C, X = clocks.ravel(), faults.ravel()
+    P, U, T, S, K = program, uses, tables, sources, packets
+    C, X = clocks, faults
     room_t, room_s, room_k, room_x = tables.shape[2], sources.shape[2], packets.shape[1], faults.shape[1]
     slots = uses.shape[1]
     # `where` outlives a record: a start below `record` is one of an earlier record and counts as absent
-    where = np.full(PLACES * n_layers, -1, np.int64)
-    stack = np.empty(5 * (DEPTH + 1), np.int64)
-    n_tables = table_rows.size
-    last = np.full(n_tables, -1, np.int64)  # the packet of a table's last row, and its number in that packet
-    subs = np.zeros(n_tables, np.int64)
-    touched, W = np.empty(n_layers, np.int64), late_slots.ravel()  # the layers of the packet, each once
+    for i in range(where.size):
+        put(where, i, -1)
+    # last, subs: the packet of a table's last row, and its number in that packet
+    for i in range(last.size):
+        put(last, i, -1)
+    W = late_slots
     late_width, late_used, late_clean = late_slots.shape[1], state[LATE_USED], state[LATE_CLEAN]
     pos, n_packets, n_faults, rows = state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS]
     status = DONE
@@ -107,7 +114,7 @@ def walk_records(
             status = FULL
             break
         record, ordinal, depth, level, captured_row = pos, -1 - n_packets, 0, 0, -1
-        late_body, late_end, n_touched = pos, pos, 0
+        late_body, late_end, n_touched = pos, pos, 0  # touched: the layers of the packet, each once
         layer, at, limit, deepest = root, pos, pos + total, root
         while True:
             # -- 1. enter `layer` at data[at:limit]: the only place where a bound is checked. On the way out either `fault`
@@ -302,7 +309,7 @@ def walk_records(
                         after = at + (need + align - 1) // align * align
                     # rule: a chain goes on to the end of its span
                     if after < limit:
-                        d = 5 * depth
+                        d = STACK_WIDTH * depth
                         # rule: a layer repeats, or another one follows it once
                         put(stack, d, layer if flags & F_REPEATS else get(P, L + THEN))
                         put(stack, d + 1, after)
@@ -339,7 +346,7 @@ def walk_records(
             if depth == 0:
                 break
             depth -= 1
-            d = 5 * depth
+            d = STACK_WIDTH * depth
             layer, at, limit, clears = get(stack, d), get(stack, d + 1), get(stack, d + 2), get(stack, d + 4)
             # rule: siblings have the same depth
             level = get(stack, d + 3)

@@ -98,7 +98,7 @@ def _encode_rle_run(count: int, value: int, width: int) -> bytes:
 def _encode_bit_packed_run(codes: Array, width: int) -> list[Any]:
     """A bit-packed run of all codes."""
     out = np.empty((codes.size + 8) * width // 8 + e.SPARE + 8, np.uint8)
-    size = e.bit_pack_codes(codes, width, out)
+    size = e.bit_pack_codes(codes, width, np.zeros(8, np.int64), out)
     return [encode_varint((codes.size + 7) // 8 << 1 | 1), out[:size].data]
 
 
@@ -112,7 +112,8 @@ def _pack_codes(codes: Array, width: int, start: int, stop: int, whole_bytes: bo
 def _pack_differences(values: Array, start: int, stop: int, whole_bytes: bool) -> list[Any]:
     """Numbers as DELTA_BINARY_PACKED."""
     out = np.empty(e.delta_capacity(stop - start, values.itemsize), np.uint8)
-    size = e.encode_delta_binary_packed(values[start:stop], values.itemsize == 8, 8 if whole_bytes else 1, out)
+    unit, deltas = 8 if whole_bytes else 1, np.empty(e.BLOCK, np.int64)
+    size = e.encode_delta_binary_packed(values[start:stop], values.itemsize == 8, unit, deltas, out)
     return [out[:size].data]
 
 

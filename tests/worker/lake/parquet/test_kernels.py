@@ -86,7 +86,7 @@ def integers(draw: st.DrawFn, bits: int) -> Array:
 def test_delta_comes_back_and_stays_inside(values: Array, unit: int) -> None:
     """Also where differences wrap, and in the last block that is not full."""
     out = Fenced(e.delta_capacity(values.size, values.itemsize))
-    size = e.encode_delta_binary_packed(values, values.itemsize == 8, unit, out.inner)
+    size = e.encode_delta_binary_packed(values, values.itemsize == 8, unit, np.empty(e.BLOCK, np.int64), out.inner)
     assert out.unharmed()
     assert size <= out.size - e.SPARE
     assert undelta(out.inner[:size].tobytes(), 8 * values.itemsize) == values.tolist()
@@ -96,14 +96,14 @@ def test_the_room_of_delta_is_enough_for_the_worst_values() -> None:
     for n in (1, 128, 129, 70_000):
         values = np.where(np.arange(n) % 2, 2**63 - 1, -(2**63)).astype(np.int64) - np.arange(n)
         out = Fenced(e.delta_capacity(n, 8))
-        size = e.encode_delta_binary_packed(values, True, 8, out.inner)
+        size = e.encode_delta_binary_packed(values, True, 8, np.empty(e.BLOCK, np.int64), out.inner)
         assert out.unharmed()
         assert size <= out.size - e.SPARE
 
 
 def test_no_values_are_a_header() -> None:
     out = Fenced(e.delta_capacity(0, 4))
-    size = e.encode_delta_binary_packed(np.zeros(0, np.int32), False, 1, out.inner)
+    size = e.encode_delta_binary_packed(np.zeros(0, np.int32), False, 1, np.empty(e.BLOCK, np.int64), out.inner)
     assert out.inner[:size].tobytes() == bytes([0x80, 1, 4, 0, 0])
 
 
@@ -113,7 +113,7 @@ def test_packed_codes_come_back_and_stay_inside(n: int, width: int, seed: int, s
     width = min(width, 8) if small else width
     codes = np.random.default_rng(seed).integers(0, 1 << width, n).astype(np.uint8 if small else np.int32)
     out = Fenced((n + 7) // 8 * width + e.SPARE)
-    size = e.bit_pack_codes(codes, width, out.inner)
+    size = e.bit_pack_codes(codes, width, np.zeros(8, np.int64), out.inner)
     assert out.unharmed()
     assert size == (n + 7) // 8 * width
     assert bits_of(out.inner[:size].tobytes(), width, n) == codes.tolist()

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from pcaplake.parser.engine.kernels import kernel
+from pcaplake.parser.engine.kernels import helper, kernel
 from pcaplake.parser.engine.kernels.raw_memory import get, load, put, store8, store32, store64
 
 FIRST_VALUES = 1024  # among which there may be any number of different payloads
 
 
-@njit
+@helper
 def _append_byte_array(offsets, data, i, out, at):
     """Write value i behind its length of 4 bytes; return where it ends. Up to 7 bytes after that are overwritten."""
     first = get(offsets, i)
     size = get(offsets, i + 1) - first
     store32(out, at, size)
     at += 4
+    j = np.int64(0)
     if first + ((size + 7) & ~7) <= data.size:  # copies whole words; the next value overwrites what is too much
-        for j in range(0, size, 8):
+        while j < size:
             store64(out, at + j, load(data, first + j))
+            j += 8
     else:
-        for j in range(size):
+        while j < size:
             store8(out, at + j, get(data, first + j))
+            j += 1
     return at + size
 
 
@@ -51,7 +53,7 @@ def encode_chosen_byte_arrays(offsets, data, chosen, count, out):
     return at
 
 
-@njit
+@helper
 def _load_word(data, at, left):
     """Up to 8 bytes from `at` as an int64; `left` of them count, the others are 0."""
     if at + 8 <= data.size:
@@ -80,10 +82,11 @@ def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, sizes, codes, 
             continue
         first = get(offsets, i)
         size = get(offsets, i + 1) - first
-        mixed = size
-        for j in range(0, size, 8):
+        mixed, j = size, np.int64(0)
+        while j < size:
             mixed = (mixed ^ _load_word(data, first + j, size - j)) * np.int64(-7046029254386353131)
             mixed ^= (mixed >> 32) & np.int64(0xFFFFFFFF)
+            j += 8
         # the top bits of a product depend on every bit of the word, the low ones only on those below them
         at = ((mixed * np.int64(-7046029254386353131)) >> shift) & mask
         code = get(slots, at)
@@ -93,13 +96,10 @@ def encode_byte_array_codes(offsets, data, bitmap, slots, hashes, sizes, codes, 
                     size <= 8
                 ):  # of one word and a size, each step of the hash can be undone: equal hashes are equal values
                     break
-                other = get(offsets, get(firsts, code))
-                same = True
-                for j in range(0, size, 8):
-                    if _load_word(data, first + j, size - j) != _load_word(data, other + j, size - j):
-                        same = False
-                        break
-                if same:
+                other, j = get(offsets, get(firsts, code)), np.int64(0)
+                while j < size and _load_word(data, first + j, size - j) == _load_word(data, other + j, size - j):
+                    j += 8
+                if j >= size:
                     break
             at = (at + 1) & mask
             code = get(slots, at)

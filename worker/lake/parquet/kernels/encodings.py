@@ -7,9 +7,8 @@ spare bytes, so that packing can store whole 8-byte words. All kernels release t
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from pcaplake.parser.engine.kernels import kernel
+from pcaplake.parser.engine.kernels import helper, kernel
 from pcaplake.parser.engine.kernels.raw_memory import get, put, store8, store64
 
 BLOCK, MINIBLOCKS, MINI = 128, 4, 32  # sizes in DELTA_BINARY_PACKED that every reader expects
@@ -142,7 +141,7 @@ def mark_used_codes(codes, seen):
         put(seen, get(codes, i), 1)
 
 
-@njit
+@helper
 def _bit_pack_values(values, start, count, width, out, at):
     """Bit-pack `count` unsigned values from `start`, LSB first, at byte `at` of out; count * width is whole bytes."""
     word, bits = np.uint64(0), 0
@@ -164,20 +163,22 @@ def _bit_pack_values(values, start, count, width, out, at):
 
 
 @kernel
-def bit_pack_codes(codes, width, out):
-    """Bit-pack codes (int32 or uint8, >= 0), `width` bits each, padded with zeros to eight values; return the byte count."""
+def bit_pack_codes(codes, width, tail, out):
+    """Bit-pack codes (int32 or uint8, >= 0), `width` bits each, padded with zeros to eight values; return the byte count.
+
+    tail: working memory, int64[8], zeros.
+    """
     whole = codes.size // 8 * 8
     at = _bit_pack_values(codes, 0, whole, width, out, 0)
     left = codes.size - whole
     if left:
-        tail = np.zeros(8, np.int64)
         for i in range(left):
             tail[i] = codes[whole + i]
         at = _bit_pack_values(tail, 0, 8, width, out, at)
     return at
 
 
-@njit
+@helper
 def _write_varint(out, at, value):
     value = np.uint64(value)
     while value > np.uint64(0x7F):
@@ -188,12 +189,12 @@ def _write_varint(out, at, value):
     return at + 1
 
 
-@njit
+@helper
 def _encode_zigzag(out, at, value):
     return _write_varint(out, at, (value << 1) ^ (value >> 63))
 
 
-@njit
+@helper
 def _significant_bits(bits):
     """The number of bits up to the highest one that is set."""
     width = 0
@@ -215,17 +216,16 @@ def delta_capacity(count: int, size: int) -> int:
 
 
 @kernel
-def encode_delta_binary_packed(values, wide, unit, out):
+def encode_delta_binary_packed(values, wide, unit, deltas, out):
     """DELTA_BINARY_PACKED of values: int64 (wide) or int32, whose differences wrap in 32 bits; return the number of bytes.
 
-    unit: 1, or 8 to pack differences in whole bytes.
+    unit: 1, or 8 to pack differences in whole bytes; deltas: working memory, int64[BLOCK].
     """
     n = values.size
     at = _write_varint(out, 0, BLOCK)
     at = _write_varint(out, at, MINIBLOCKS)
     at = _write_varint(out, at, n)
     at = _encode_zigzag(out, at, np.int64(values[0]) if n else np.int64(0))
-    deltas = np.zeros(BLOCK, np.int64)
     limit = np.int64(-1) if wide else np.int64(0xFFFFFFFF)
     for start in range(1, n, BLOCK):
         count = min(BLOCK, n - start)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pcaplake.parser.engine.kernels import kernel
+from pcaplake.parser.engine.kernels import allocating_kernel
 from pcaplake.parser.engine.kernels.raw_memory import get, load, put, store8, store16, store32, store64
 
 from .huffman_tree import MAX_BITS, assign_huffman_codes, compute_code_lengths, write_tree_description
@@ -151,7 +151,7 @@ def _write_frame_blocks(data, every, pairs, out):
             return at
 
 
-@kernel
+@allocating_kernel
 def encode_zstd_frame(data, pairs, out):
     """Write data (uint8) to `out` as one frame; return the number of bytes.
 
@@ -163,7 +163,7 @@ def encode_zstd_frame(data, pairs, out):
     return end if end >= 0 else _write_frame_blocks(data, 1, pairs, out)
 
 
-@kernel
+@allocating_kernel
 def estimate_frame_size(data):
     """Estimate the bytes that `encode_zstd_frame` writes for data; data.size if it would store them."""
     counts, lengths = np.empty(1024, np.int64), np.empty(256, np.int64)

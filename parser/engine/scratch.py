@@ -1,0 +1,42 @@
+"""The working memory of the kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .kernels import encoding
+from .program import Program
+
+
+class ScratchBuffers:
+    """The working memory of one decoder, kept for the next capture, because fresh pages cost time."""
+
+    def __init__(self, program: Program, morsel_rows: int) -> None:
+        room = morsel_rows + encoding.RESERVE + 2
+        self.morsel_rows, self.clean = morsel_rows, 0
+        self.table_rows = np.zeros(len(program.tables), np.int64)
+        self.source_rows = np.zeros(len(program.sources), np.int64)
+        self.tables = np.empty((len(program.tables), encoding.TABLE_FIELDS, room), np.int32)
+        self.sources = np.empty((len(program.sources), encoding.STARTS + program.uses.shape[1], room), np.int32)
+        self.packets = np.empty((encoding.PACKET_FIELDS, morsel_rows), np.int64)
+        self.faults = np.empty((6, room), np.int64)
+        self.where, self.touched = (np.empty(n * len(program.layers), np.int64) for n in (encoding.PLACES, 1))
+        self.stack = np.empty(encoding.STACK_WIDTH * (encoding.DEPTH + 1), np.int64)
+        self.last, self.subs = (np.empty(len(program.tables), np.int64) for _ in range(2))
+        self.todo, self.words = np.empty(room, np.int32), np.empty(9 * room, np.uint8)
+        self.lows, self.highs, self.kinds = (np.empty(room, np.int64) for _ in range(3))
+
+    @classmethod
+    def take_or_allocate(cls, program: Program, morsel_rows: int) -> ScratchBuffers:
+        try:
+            buffers: ScratchBuffers = program.layouts.setdefault(("scratch", morsel_rows), []).pop()
+        except IndexError:
+            buffers = cls(program, morsel_rows)
+        return buffers
+
+    def release_buffers(self, program: Program, clean: int) -> None:
+        """Keep the buffers for the next decoder. clean: rows of packets whose slots are all -1."""
+        self.clean = clean
+        spare = program.layouts[("scratch", self.morsel_rows)]
+        spare.append(self)
+        del spare[:-4]
