@@ -6,6 +6,7 @@ are dictionary arrays: `capture_id` has one entry, and all batches share its 262
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,10 +33,20 @@ FEW = 4  # a batch that fills less than a quarter of its arena is copied out of 
 _ZEROS: list[np.ndarray[Any, Any]] = [np.zeros(1 << 18, np.int32)]
 
 
+@functools.lru_cache(maxsize=64)
+def _nulls(kind: pa.DataType, room: int) -> pa.Array:
+    return pa.nulls(room, kind)
+
+
+def null_array(kind: pa.DataType, n: int) -> pa.Array:
+    """n nulls. All arrays of a type share their zeros, because a batch may have dozens of columns without a value."""
+    return _nulls(kind, 1 << max(n - 1, 0).bit_length()).slice(0, n)
+
+
 def constant_dictionary_array(value: str | None, n: int) -> pa.Array:
     """A dictionary array with n times the same string, without writing n codes; n nulls for None."""
     if value is None:
-        return pa.nulls(n, pa.string())
+        return null_array(pa.string(), n)
     if _ZEROS[0].size < n:
         _ZEROS[0] = np.zeros(n, np.int32)
     codes = pa.Array.from_buffers(pa.int32(), n, [None, pa.py_buffer(_ZEROS[0][:n])])
@@ -313,7 +324,7 @@ class BatchBuilder:
         names = self.formatters["interface_names"]
         valid = codes >= 0
         if not valid.any():
-            return pa.nulls(self.n, pa.string())
+            return null_array(pa.string(), self.n)
         low, high = int(codes.min()), int(codes.max())
         if low == high:
             return constant_dictionary_array(names(0, low), self.n)
@@ -342,7 +353,7 @@ class BatchBuilder:
         if filled == 0:
             if not entry.nullable and n:
                 raise AssertionError(f"{layout.spec.name}.{name} is required, but no source fills it")
-            return pa.nulls(n, entry.type)
+            return null_array(entry.type, n)
         valid = None
         if filled < n:
             at = layout.valid[index]
@@ -367,7 +378,7 @@ class BatchBuilder:
     def _list_array(self, parts: list[tuple[Any, Any]]) -> pa.Array:
         counts = np.concatenate([c for c, _ in parts])
         if not counts.any():
-            return pa.nulls(self.n, pa.list_(pa.int32()))
+            return null_array(pa.list_(pa.int32()), self.n)
         offsets = np.zeros(counts.size + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
         values = pa.array(np.concatenate([v for _, v in parts]), pa.int32())
