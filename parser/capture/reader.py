@@ -22,6 +22,7 @@ from pcaplake.parser.engine.decoder import Decoder
 from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.program import Program
+from pcaplake.parser.engine.specialize import specialized_walk
 from pcaplake.parser.engine.texts import Formatter
 from pcaplake.parser.profile import Profile
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
@@ -105,7 +106,9 @@ def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> P
         rows = [rows for rows in protocols.ROWS if rows.table in tables]
         if len(_PROGRAMS) > MAX_PROGRAMS:
             _PROGRAMS.clear()
-        _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims)
+        program = _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims)
+        if tuple(tables) == DECODED:  # what a lake needs; to specialize the walk takes half a minute, once
+            program.specialized = specialized_walk(program)
     return _PROGRAMS[key]
 
 

@@ -42,6 +42,11 @@ class PacketValues:
     interfaces: Any  # int32 number of the interface in the capture, -1 if unknown
 
 
+def choose_walk(program: Program) -> Any:
+    """The kernel that walks records for this program."""
+    return program.specialized or walk.walk_records
+
+
 class Decoder:
     """Decodes one capture.
 
@@ -102,7 +107,7 @@ class Decoder:
             self.table_rows[:] = 0
             self.source_rows[:] = 0
             self.status = int(
-                walk.walk_records(
+                choose_walk(p)(
                     data,
                     end,
                     p.number[root],

@@ -29,6 +29,7 @@ class Program:
     base      first index in `lut` of each key space
     sources, texts, lookup   how columns are filled (`sources.SourceCompiler`)
     layouts   made from the program by the decoder and kept for the next capture
+    specialized   the walk for this program (`specialize.specialized_walk`), or None
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Program:
         for i, source in enumerate(self.sources):
             self.uses[i, : len(source.uses)] = source.uses
             if source.rows.layer is not None:
-                self.program[self.number[source.rows.layer], encoding.SOURCE] = i
+                row = self.program[self.number[source.rows.layer]]
+                row[encoding.SOURCE], row[encoding.N_USES] = i, len(source.uses)
         self.late_slots = np.zeros((len(self.layers), 2 * encoding.PLACES + 2), np.int64)
         if self.late >= 0:
             for slot, place in enumerate(self.sources[self.late].uses, encoding.STARTS):
@@ -79,6 +81,7 @@ class Program:
         self.late_used = encoding.STARTS + len(self.sources[self.late].uses) if self.late >= 0 else 0
         self.owner = np.array([s.table for s in self.sources], np.int64)
         self.layouts: dict[Any, Any] = {}
+        self.specialized: Any = None
 
     def claim_key_values(self, lut: np.ndarray, claim: Claim, layer: Layer) -> None:
         """Make these values of the key space lead to `layer` in `lut`."""

@@ -20,7 +20,7 @@ import atheris
 with atheris.instrument_imports(include=["pcaplake.parser"]):
     import pcaplake.parser.capture.reader  # noqa: F401 - what is imported later is not instrumented
 
-from pcaplake.parser.engine.kernels.walk import walk_records
+from pcaplake.parser.engine.kernels.walk import enter_layer
 from tests.mutants import Mutant, Operation
 from tests.parser.checked import checked_kernels, in_place
 from tests.parser.laws import obey
@@ -28,7 +28,7 @@ from tests.strategies import sample
 
 FOUND = Path("build/fuzz")
 PLANTED = Mutant(
-    walk_records, "all bytes of the declared header are there", Operation(lambda there, need: there < need - 30, ast.Lt)
+    enter_layer, "all bytes of the declared header are there", Operation(lambda there, need: there < need - 30, ast.Lt)
 )
 
 

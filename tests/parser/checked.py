@@ -141,6 +141,7 @@ def in_place(kernels: ModuleType) -> Iterator[None]:
     """Everything is decoded with these kernels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pcaplake.parser.engine.decoder, "ScratchBuffers", _OwnRooms)
+        patch.setattr(pcaplake.parser.engine.decoder, "choose_walk", lambda program: walk.walk_records)
         patch.setattr(ScratchBuffers, "release_buffers", lambda self, program, clean: None)
         for module in MODULES:
             for name, value in [*vars(module).items()]:

@@ -29,7 +29,7 @@ def _source_digest(package: str) -> str:
 
 def helper(function: Callable[..., Any]) -> Any:
     """Compile a function that kernels call. Like a kernel, it cannot allocate."""
-    return njit(_nrt=False)(function)
+    return njit(_nrt=False, forceinline=True)(function)
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -39,7 +39,12 @@ def kernel(function: Callable[..., Any]) -> Any:
     helper, with atomic operations on counters that all threads share. Therefore they cannot allocate: the caller gives
     them working memory, and keeps all arrays alive.
     """
-    return _keep_on_disk(njit(nogil=True, _nrt=False)(function))
+    return compile_kernel(function)
+
+
+def compile_kernel(function: Callable[..., Any], digest: str = "") -> Any:
+    """As `kernel`, for a function that is not in its file. digest: changes with what it was made from."""
+    return _keep_on_disk(njit(nogil=True, _nrt=False)(function), digest)
 
 
 def allocating_kernel(function: Callable[..., Any]) -> Any:
@@ -47,10 +52,10 @@ def allocating_kernel(function: Callable[..., Any]) -> Any:
     return _keep_on_disk(njit(nogil=True)(function))
 
 
-def _keep_on_disk(compiled: Any) -> Any:
+def _keep_on_disk(compiled: Any, digest: str = "") -> Any:
     """numba compiles again when the file of the function changes. A kernel also holds constants and helpers of its
     neighbors, so here a change of any file in its package counts.
     """
     function = compiled.py_func
-    compiled._cache = KernelCache(function, _source_digest(function.__module__.rpartition(".")[0]))
+    compiled._cache = KernelCache(function, _source_digest(function.__module__.rpartition(".")[0]) + digest)
     return compiled

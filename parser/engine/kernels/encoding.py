@@ -26,7 +26,8 @@ IS_FAULT, ENDS_PATH, CHECK_SKIPS = 1, 2, 2
 RECORD = 78  # five terms: high and low word of the time, interface, captured length, original length
 CLEARS, MAX_CLEARS = 98, 8  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
 UNSIZED = 106  # the value of the total that stands for all that the carrier holds
-WIDTH = 107
+N_USES = 107  # places that a row of the layer keeps
+WIDTH = 108
 # FLAGS: what a layer has beside its declared header
 (
     F_HEAD,  # the header, the total, the trailer is a term and not a constant

@@ -1,36 +1,10 @@
-"""Rows and faults that the walk finds."""
+"""Faults that the walk finds."""
 
 from __future__ import annotations
 
 from . import helper
 from .encoding import *
-from .raw_memory import get, put
-
-
-@helper
-def write_table_row(
-    tables, table, i, room_t, sources, s, j, room_s, slots, uses, where, record, ordinal, sub, body, body_end
-):
-    """Write row i of the table and row j of source s."""
-    t = table * TABLE_FIELDS * room_t + i
-    # rule: a row has the ordinal of its packet
-    put(tables, t, ordinal)
-    put(tables, t + room_t, sub)
-    put(tables, t + 2 * room_t, body)
-    put(tables, t + 3 * room_t, body_end)
-    r = s * (slots + STARTS) * room_s + j
-    put(sources, r, i)
-    r += STARTS * room_s
-    u = s * slots
-    while True:
-        place = get(uses, u)
-        if place < 0:
-            break
-        start = get(where, place)
-        # rule: a layer that starts in an earlier record is absent
-        put(sources, r, start if start >= record else -1)
-        r += room_s
-        u += 1
+from .raw_memory import put
 
 
 @helper

@@ -18,12 +18,122 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import kernel
+from . import helper, kernel
 from .clock import timestamp_nanoseconds
 from .encoding import *
 from .header_values import read_epb_flags, read_term_value
 from .raw_memory import get, load, put, swap
-from .rows import write_fault_row, write_table_row
+from .rows import write_fault_row
+
+
+@helper
+def enter_layer(data, where, lut, P, layer, at, limit, level):
+    """Enter a layer at data[at:limit]: the only place where a bound is checked. `specialize.py` repeats it for each layer.
+
+    Returns what is wrong (0: nothing; a soft fault ends nothing), bytes that the layer needs, bytes of its trailer, the bounds
+    of its body, and the layer that its keys lead to, or -1. If nothing is wrong or it is an overrun, data[at:at + least] is
+    there and data[body:body_end] lies inside data[at:limit].
+    """
+    L = layer * WIDTH
+    fault, need, flags = 0, get(P, L + LEAST), get(P, L + FLAGS)
+    body, body_end, trailer, soft = at, at, 0, False
+    # rule: all bytes of the declared header are there
+    if limit - at < need:
+        fault = SHORT_HEADER
+    # rule: layers nest no deeper than the limit
+    elif level > DEPTH:
+        fault = TOO_DEEP
+    else:
+        skipped = 0
+        for n in range(get(P, L + N_CHECKS)):
+            # rule: checks are made in order
+            check = L + CHECK + n * CHECK_WIDTH
+            mode = get(P, check + TERM + 2)
+            if skipped > 0:
+                skipped -= 1
+            else:
+                value = read_term_value(data, where, at, P, check)
+                # rule: a check declares the least and the greatest good value
+                if value < get(P, check + TERM) or value > get(P, check + TERM + 1):
+                    # rule: a check ends the path, an expectation does not
+                    if mode & ENDS_PATH:
+                        fault = BAD_VALUE
+                    # rule: a bad value is not a fault while an alternative may hold
+                    elif mode & IS_FAULT:
+                        soft = True
+                else:
+                    # rule: the first alternative that holds skips the others
+                    skipped = mode >> CHECK_SKIPS
+        head, need, trailer = get(P, L + HEAD + T_ADD), get(P, L + TOTAL + T_ADD), get(P, L + TRAILER + T_ADD)
+        if flags & (F_HEAD | F_TOTAL | F_TRAILER):
+            if flags & F_HEAD:
+                head = read_term_value(data, where, at, P, L + HEAD)
+            if flags & F_TOTAL:
+                need = read_term_value(data, where, at, P, L + TOTAL)
+            if flags & F_TRAILER:
+                trailer = read_term_value(data, where, at, P, L + TRAILER)
+        # rule: a layer without a length of its own has all that its carrier holds
+        if need <= head + trailer and need == get(P, L + UNSIZED):
+            need = limit - at
+        if fault == 0:
+            if (
+                # rule: a layer holds its header and its trailer
+                need < head + trailer
+                # rule: a computed header holds the declared one
+                or (flags & F_HEAD and head < get(P, L + LEAST))
+            ):
+                fault = BAD_LENGTH
+            # rule: a layer that claims more than its span is an overrun
+            elif need > limit - at:
+                fault = OVERRUN
+                # rule: the body of an overrun is clipped to the span
+                body, body_end = min(at + head, limit), limit
+            else:
+                body = at + head
+                # rule: the trailer is not part of the body
+                body_end = at + need - trailer
+            # rule: an entry without a body ends a padded chain
+            if flags & F_PADDED and need == head:
+                fault = PADDING
+    # a key names the child, and the body is its span
+    child = -1
+    if fault == 0 or fault == OVERRUN:
+        for n in range(get(P, L + N_KEYS)):
+            # rule: the first key that leads to a layer counts
+            if child < 0:
+                place = L + KEY + n * KEY_WIDTH
+                if get(P, place) == SPAN_KEY:
+                    # rule: a key may be the length of the span
+                    key = limit - at
+                else:
+                    key = read_term_value(data, where, at, P, place)
+                # rule: a key lies within its key space
+                if 0 <= key < get(P, place + TERM + 1):
+                    child = get(lut, get(P, place + TERM) + key)
+    return fault, soft, need, trailer, body, body_end, child
+
+
+@helper
+def read_record(data, where, P, layer, at):
+    """High and low word of the time, interface, captured and original length of the packet whose record is at `at`."""
+    k = layer * WIDTH + RECORD
+    return (
+        read_term_value(data, where, at, P, k),
+        read_term_value(data, where, at, P, k + TERM),
+        read_term_value(data, where, at, P, k + 2 * TERM),
+        read_term_value(data, where, at, P, k + 3 * TERM),
+        read_term_value(data, where, at, P, k + 4 * TERM),
+    )
+
+
+@helper
+def keep_starts(S, r, room, where, record, P, U, slots, layer):
+    """Write the starts of the layers that a row of this layer reads to S[r], S[r + room], ..."""
+    source = get(P, layer * WIDTH + SOURCE)
+    for n in range(get(P, layer * WIDTH + N_USES)):
+        start = get(where, get(U, source * slots + n))
+        # rule: a layer that starts in an earlier record is absent
+        put(S, r + n * room, start if start >= record else -1)
 
 
 @kernel
@@ -117,66 +227,12 @@ def walk_records(
         late_body, late_end, n_touched = pos, pos, 0  # touched: the layers of the packet, each once
         layer, at, limit, deepest = root, pos, pos + total, root
         while True:
-            # -- 1. enter `layer` at data[at:limit]: the only place where a bound is checked. On the way out either `fault`
-            # ends the path, or data[at:at + least] is there and data[body:body_end] lies inside data[at:limit].
+            # -- 1. enter `layer` at data[at:limit]
             L = layer * WIDTH
-            fault, need, flags = 0, get(P, L + LEAST), get(P, L + FLAGS)
-            body, body_end, soft = at, at, False
-            # rule: all bytes of the declared header are there
-            if limit - at < need:
-                fault = SHORT_HEADER
-            # rule: layers nest no deeper than the limit
-            elif level > DEPTH:
-                fault = TOO_DEEP
-            else:
-                if flags & F_CHECKS:
-                    c, end_of_checks = L + CHECK, L + CHECK + get(P, L + N_CHECKS) * CHECK_WIDTH
-                    while c < end_of_checks:
-                        value, mode = read_term_value(data, where, at, P, c), get(P, c + TERM + 2)
-                        # rule: a check declares the least and the greatest good value
-                        if value < get(P, c + TERM) or value > get(P, c + TERM + 1):
-                            # rule: a check ends the path, an expectation does not
-                            if mode & ENDS_PATH:
-                                fault = BAD_VALUE
-                            # rule: a bad value is not a fault while an alternative may hold
-                            elif mode & IS_FAULT:
-                                soft = True
-                        else:
-                            # rule: the first alternative that holds skips the others
-                            c += (mode >> CHECK_SKIPS) * CHECK_WIDTH
-                        # rule: checks are made in order
-                        c += CHECK_WIDTH
-                head, need, trailer = get(P, L + HEAD + T_ADD), get(P, L + TOTAL + T_ADD), get(P, L + TRAILER + T_ADD)
-                if flags & (F_HEAD | F_TOTAL | F_TRAILER):
-                    if flags & F_HEAD:
-                        head = read_term_value(data, where, at, P, L + HEAD)
-                    if flags & F_TOTAL:
-                        need = read_term_value(data, where, at, P, L + TOTAL)
-                    if flags & F_TRAILER:
-                        trailer = read_term_value(data, where, at, P, L + TRAILER)
-                # rule: a layer without a length of its own has all that its carrier holds
-                if need <= head + trailer and need == get(P, L + UNSIZED):
-                    need = limit - at
-                if fault == 0:
-                    if (
-                        # rule: a layer holds its header and its trailer
-                        need < head + trailer
-                        # rule: a computed header holds the declared one
-                        or (flags & F_HEAD and head < get(P, L + LEAST))
-                    ):
-                        fault = BAD_LENGTH
-                    # rule: a layer that claims more than its span is an overrun
-                    elif need > limit - at:
-                        fault = OVERRUN
-                        # rule: the body of an overrun is clipped to the span
-                        body, body_end = min(at + head, limit), limit
-                    else:
-                        body = at + head
-                        # rule: the trailer is not part of the body
-                        body_end = at + need - trailer
-                    # rule: an entry without a body ends a padded chain
-                    if flags & F_PADDED and need == head:
-                        fault = PADDING
+            flags = get(P, L + FLAGS)
+            fault, soft, need, trailer, body, body_end, child = enter_layer(
+                data, where, lut, P, layer, at, limit, level
+            )
             # -- 2. note what is wrong; a soft fault is noted and ends nothing
             if fault or soft:
                 # rule: padding behind a chain is not a fault
@@ -209,10 +265,9 @@ def walk_records(
                         put(where, get(P, L + TAIL), body_end if there else -1)
                     if flags & F_RECORD:  # -- 4. a captured packet: its time, lengths and interface
                         ordinal = n_packets
-                        interface = read_term_value(data, where, at, P, L + RECORD + 2 * TERM)
-                        original = read_term_value(data, where, at, P, L + RECORD + 4 * TERM)
+                        high, low, interface, captured, original = read_record(data, where, P, layer, at)
                         # rule: a packet has no more bytes than its record
-                        captured = min(read_term_value(data, where, at, P, L + RECORD + 3 * TERM), body_end - body)
+                        captured = min(captured, body_end - body)
                         # rule: a packet names an interface of its section
                         known = 0 <= interface < state[INTERFACES]
                         c = (interface if known else 0) * CLOCK_WIDTH
@@ -224,8 +279,6 @@ def walk_records(
                         if known:
                             fcs = get(C, c + C_FCS)
                             if not flags & F_UNTIMED:
-                                high = read_term_value(data, where, at, P, L + RECORD)
-                                low = read_term_value(data, where, at, P, L + RECORD + TERM)
                                 mode, factor, offset = get(C, c + C_MODE), get(C, c + C_FACTOR), get(C, c + C_OFFSET)
                                 time = timestamp_nanoseconds(high, low, mode, factor, offset, get(C, c + C_MOST))
                                 if time == NO_TIME:
@@ -279,24 +332,15 @@ def walk_records(
                         sub = get(subs, table) + 1 if get(last, table) == ordinal else 0
                         put(last, table, ordinal)
                         put(subs, table, sub)
-                        write_table_row(
-                            T,
-                            table,
-                            i,
-                            room_t,
-                            S,
-                            source,
-                            j,
-                            room_s,
-                            slots,
-                            U,
-                            where,
-                            record,
-                            ordinal,
-                            sub,
-                            body,
-                            body_end,
-                        )
+                        t = table * TABLE_FIELDS * room_t + i
+                        # rule: a row has the ordinal of its packet
+                        put(T, t, ordinal)
+                        put(T, t + room_t, sub)
+                        put(T, t + 2 * room_t, body)
+                        put(T, t + 3 * room_t, body_end)
+                        r = source * (slots + STARTS) * room_s + j
+                        put(S, r, i)
+                        keep_starts(S, r + STARTS * room_s, room_s, where, record, P, U, slots, layer)
                         put(table_rows, table, i + 1)
                         put(source_rows, source, j + 1)
                         rows += 1
@@ -317,29 +361,13 @@ def walk_records(
                         put(stack, d + 3, level)
                         put(stack, d + 4, L if flags & F_CLEARS else -1)
                         depth += 1
-                # -- 7. descend: a key names the child, and the body is its span
-                follow = np.int64(-1)
+                # -- 7. descend: the body is the span of the child
                 # rule: only a body that has bytes is entered
-                if body < body_end:
-                    c = L + KEY
-                    for _ in range(get(P, L + N_KEYS)):
-                        if get(P, c) == SPAN_KEY:
-                            # rule: a key may be the length of the span
-                            key = limit - at
-                        else:
-                            key = read_term_value(data, where, at, P, c)
-                        # rule: a key lies within its key space
-                        if 0 <= key < get(P, c + TERM + 1):
-                            follow = get(lut, get(P, c + TERM) + key)
-                            # rule: the first key that leads to a layer counts
-                            if follow >= 0:
-                                break
-                        c += KEY_WIDTH
-                if follow >= 0:
-                    if pausing and get(P, follow * WIDTH + FLAGS) & F_PAUSES:
+                if child >= 0 and body < body_end:
+                    if pausing and get(P, child * WIDTH + FLAGS) & F_PAUSES:
                         status = PAUSED  # the capture reader takes this record as a whole; it has given nothing yet
                         break
-                    layer, at, limit = follow, body, body_end
+                    layer, at, limit = child, body, body_end
                     level += 1
                     continue
             # -- 8. nothing below: go on with the sibling on top of the stack, or the packet is done
@@ -363,9 +391,9 @@ def walk_records(
         if captured_row >= 0:
             put(K, captured_row + DEEPEST * room_k, deepest)
             if late >= 0:
-                table = get(owner, late)
-                i, j = get(table_rows, table), get(source_rows, late)
-                t = table * TABLE_FIELDS * room_t + i
+                late_table = get(owner, late)
+                i, j = get(table_rows, late_table), get(source_rows, late)
+                t = late_table * TABLE_FIELDS * room_t + i
                 put(T, t, captured_row)
                 put(T, t + room_t, 0)
                 put(T, t + 2 * room_t, late_body)
@@ -384,7 +412,7 @@ def walk_records(
                         start = get(where, get(W, w + 1))
                         put(S, r + get(W, w) * room_s, start if start >= record else -1)
                         w += 2
-                put(table_rows, table, i + 1)
+                put(table_rows, late_table, i + 1)
                 put(source_rows, late, j + 1)
                 rows += 1
     state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS] = pos, n_packets, n_faults, rows

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from pcaplake.parser.engine.kernels.walk import walk_records
+from pcaplake.parser.engine.kernels.walk import enter_layer
 from tests.mutants import Mutant, Operation, Through
 from tests.parser import captures, frames
 from tests.parser.checked import OutOfBounds, checked_kernels, in_place
@@ -80,12 +80,12 @@ def test_checked_kernels_on_blocks() -> None:
     "reach",
     [
         Mutant(
-            walk_records,
+            enter_layer,
             "all bytes of the declared header are there",
             Operation(lambda there, need: there < need - 40, ast.Lt),
         ),
         Mutant(
-            walk_records,
+            enter_layer,
             "the body of an overrun is clipped to the span",
             Through(lambda body: (body[1] + 40, body[1] + 50)),
         ),

@@ -1,0 +1,280 @@
+"""Specializes the walk for one program: the interpreter `walk.walk_records` with what the program says of each layer put in.
+
+The tables of a program do not change, so most of what `walk.enter_layer` asks of a layer has one answer. This module takes its
+syntax tree and evaluates, for each layer, what depends only on the program: reads of its table, conditions on them, and loops
+over checks and keys. What depends on the packet or on `lut` (ports, link types of interfaces) stays. The rules are
+therefore written once, in `walk.py`, which remains what all other programs run.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import hashlib
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .kernels import compile_kernel, encoding, walk
+from .program import Ints, Program
+
+OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.RShift: operator.rshift,
+    ast.LShift: operator.lshift,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+CONSTANTS = {name: value for name, value in vars(encoding).items() if isinstance(value, int)}
+
+
+NAME = "walk_specialized"
+# functions of `walk.py` with one copy for each layer whose row of the program's table passes
+REPEATED: dict[str, Callable[[Ints], bool]] = {
+    "enter_layer": lambda row: True,
+    "read_record": lambda row: bool(row[encoding.FLAGS] & encoding.F_RECORD),
+    "keep_starts": lambda row: bool(row[encoding.SOURCE] >= 0),
+}
+
+
+def specialized_walk(program: Program) -> Any:
+    """A kernel that does for this program what `walk.walk_records` does, with the same arguments.
+
+    Programs with the same tables share it: ports of a profile are in `lut`. If its machine code is on disk, no tree is made.
+    """
+    return _find_or_compile(program.program.tobytes(), program.uses.tobytes(), program.uses.shape[1])
+
+
+@functools.lru_cache(maxsize=4)
+def _find_or_compile(program: bytes, uses: bytes, slots: int) -> Any:
+    digest = hashlib.blake2b(program + uses + Path(__file__).read_bytes(), digest_size=16).hexdigest()
+    kernel = compile_kernel(_named(walk.walk_records.py_func.__code__, vars(walk)), digest)
+    if kernel._cache.signatures(kernel.targetctx):
+        return kernel
+    file = Path(str(walk.__file__)).resolve()
+    tables = (
+        np.frombuffer(program, np.int64).reshape(-1, encoding.WIDTH),
+        np.frombuffer(uses, np.int64).reshape(-1, slots),
+    )
+    functions = specialize_walk(file.read_text(encoding="utf-8"), *tables)
+    namespace = dict(vars(walk))
+    exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), str(file), "exec"), namespace)
+    return compile_kernel(_named(namespace["walk_records"].__code__, namespace), digest)
+
+
+def _named(code: CodeType, namespace: dict[str, Any]) -> FunctionType:
+    """A function of this code, with the name and place under which its machine code is kept on disk."""
+    return FunctionType(code.replace(co_name=NAME, co_qualname=NAME, co_firstlineno=1), namespace)
+
+
+def specialize_walk(source: str, program: Ints, uses: Ints) -> list[ast.FunctionDef]:
+    """The syntax trees of the functions of REPEATED for each layer, then of `walk_records`, which calls them.
+
+    source: of `walk.py`; program, uses: the tables of a program, int64[layers, WIDTH] and int64[sources, slots].
+    """
+    functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+    specialized, walk_records = [], functions["walk_records"]
+    walk_records.decorator_list = []
+    for name, has in REPEATED.items():
+        (place,) = find_places(walk_records, name)
+        choice: list[ast.stmt] = [place.node]
+        for layer in reversed([number for number, row in enumerate(program) if has(row)]):
+            function = copy.deepcopy(functions[name])
+            function.name = f"{name}_{layer}"
+            function.body = _Evaluator(function, program, uses, layer).block(function.body[1:])
+            specialized.append(function)
+            test = ast.Compare(ast.Name("layer", ast.Load()), [ast.Eq()], [ast.Constant(layer)])
+            choice = [ast.If(test, [_with_call(place.node, function.name)], choice)]
+        place.block[place.at : place.at + 1] = choice
+    return [*specialized, walk_records]
+
+
+def find_places(tree: ast.AST, name: str) -> Iterator[Place]:
+    """The statements whose value is a call of this function."""
+    for node in ast.walk(tree):
+        for block in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
+            for at, statement in enumerate(block):
+                if (
+                    isinstance(statement, ast.Assign | ast.Expr)
+                    and isinstance(statement.value, ast.Call)
+                    and ast.unparse(statement.value.func) == name
+                ):
+                    yield Place(block, at, statement)
+
+
+class Place(NamedTuple):
+    """A statement, and where it is in its block."""
+
+    block: list[ast.stmt]
+    at: int
+    node: ast.Assign | ast.Expr
+
+
+def _with_call(statement: ast.Assign | ast.Expr, name: str) -> ast.stmt:
+    """A copy of the statement that calls another function with the same arguments."""
+    statement = copy.deepcopy(statement)
+    assert isinstance(statement.value, ast.Call)
+    statement.value.func = ast.Name(name, ast.Load())
+    return statement
+
+
+class _Evaluator:
+    """Evaluates what depends only on the tables of a program (P and U in `walk.py`) and on the number of a layer.
+
+    A name that the function assigns in one place only needs no variable if its value is known.
+    """
+
+    def __init__(self, function: ast.FunctionDef, program: Ints, uses: Ints, layer: int) -> None:
+        self.tables = {"P": program.ravel().tolist(), "U": uses.ravel().tolist()}
+        names = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+        self.once = {name for name in names if names.count(name) == 1}
+        self.known: dict[str, Any] = {**CONSTANTS, "layer": layer, "slots": uses.shape[1]}
+
+    # -- statements -----------------------------------------------------------------------------------------------------
+    def block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """The statements that are left of a block; `pass` if none is."""
+        return [out for statement in statements for out in self.statement(statement)] or [ast.Pass()]
+
+    def statement(self, node: ast.stmt) -> Iterator[ast.stmt]:
+        if isinstance(node, ast.If):
+            test = self.expression(node.test)
+            if isinstance(test, ast.Constant):
+                for statement in node.body if test.value else node.orelse:
+                    yield from self.statement(statement)
+            else:
+                yield ast.If(test, self.block(node.body), self.block(node.orelse) if node.orelse else [])
+        elif isinstance(node, ast.For):
+            assert isinstance(node.target, ast.Name)
+            assert isinstance(node.iter, ast.Call)
+            for n in range(_value(self.expression(node.iter.args[0]))):
+                self.known[node.target.id] = n
+                for statement in node.body:
+                    yield from self.statement(statement)
+        elif isinstance(node, ast.Assign):
+            yield from self.assignment(node)
+        elif isinstance(node, ast.AugAssign):
+            yield ast.AugAssign(node.target, node.op, self.expression(node.value))
+        elif isinstance(node, ast.Expr):
+            yield ast.Expr(self.expression(node.value))
+        else:
+            assert isinstance(node, ast.Return), ast.unparse(node)
+            assert node.value is not None
+            yield ast.Return(self.expression(node.value))
+
+    def assignment(self, node: ast.Assign) -> Iterator[ast.stmt]:
+        (target,) = node.targets
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=True))
+        left = []
+        for name, value in pairs:
+            result = self.expression(value)
+            if isinstance(name, ast.Name) and name.id in self.once and isinstance(result, ast.Constant):
+                self.known[name.id] = result.value
+            else:
+                left.append((name, result))
+        if len(left) == 1:
+            yield ast.Assign([left[0][0]], left[0][1])
+        elif left:
+            names, values = zip(*left, strict=True)
+            yield ast.Assign([ast.Tuple(list(names), ast.Store())], ast.Tuple(list(values), ast.Load()))
+
+    # -- expressions ----------------------------------------------------------------------------------------------------
+    def expression(self, node: ast.expr) -> ast.expr:
+        """The expression, or the constant that it is."""
+        if isinstance(node, ast.Name):
+            return ast.Constant(self.known[node.id]) if node.id in self.known else node
+        if isinstance(node, ast.BinOp):
+            left, right = self.expression(node.left), self.expression(node.right)
+            return self.operation(node.op, left, right) or ast.BinOp(left, node.op, right)
+        if isinstance(node, ast.Compare):
+            sides = [self.expression(side) for side in (node.left, *node.comparators)]
+            folded = self.operation(node.ops[0], *sides) if len(node.ops) == 1 else None
+            return folded or ast.Compare(sides[0], node.ops, sides[1:])
+        if isinstance(node, ast.BoolOp):
+            return self.bool_operation(node)
+        if isinstance(node, ast.IfExp):
+            test = self.expression(node.test)
+            if isinstance(test, ast.Constant):
+                return self.expression(node.body if test.value else node.orelse)
+            return ast.IfExp(test, self.expression(node.body), self.expression(node.orelse))
+        if isinstance(node, ast.UnaryOp):
+            operand = self.expression(node.operand)
+            if isinstance(operand, ast.Constant) and isinstance(node.op, ast.USub | ast.Not):
+                return ast.Constant(-_value(operand) if isinstance(node.op, ast.USub) else not operand.value)
+            return ast.UnaryOp(node.op, operand)
+        if isinstance(node, ast.Tuple):
+            return ast.Tuple([self.expression(part) for part in node.elts], ast.Load())
+        return self.call(node) if isinstance(node, ast.Call) else node
+
+    @staticmethod
+    def operation(kind: ast.AST, left: ast.expr, right: ast.expr) -> ast.Constant | None:
+        if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
+            return ast.Constant(OPERATIONS[type(kind)](left.value, right.value))
+        return None
+
+    def bool_operation(self, node: ast.BoolOp) -> ast.expr:
+        decides = isinstance(node.op, ast.Or)  # the value that decides the operation
+        left = []
+        for operand in map(self.expression, node.values):
+            if not isinstance(operand, ast.Constant):
+                left.append(operand)
+            elif bool(operand.value) == decides:  # no operand has effects, so those before it do not matter
+                return ast.Constant(decides)
+        if not left:
+            return ast.Constant(not decides)
+        return left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+
+    def call(self, node: ast.Call) -> ast.expr:
+        arguments = [self.expression(argument) for argument in node.args]
+        name = ast.unparse(node.func)
+        if name == "get" and ast.unparse(arguments[0]) in self.tables and isinstance(arguments[1], ast.Constant):
+            return ast.Constant(self.tables[ast.unparse(arguments[0])][_value(arguments[1])])
+        if name == "read_term_value":
+            return self.term(arguments)
+        return ast.Call(node.func, arguments, [])
+
+    def term(self, arguments: Sequence[ast.expr]) -> ast.expr:
+        """What `header_values.read_term_value` computes for a term that is known."""
+        data, where, at, _, place = arguments
+        read, mask, mul, add = self.tables["P"][_value(place) : _value(place) + encoding.TERM]
+        if mul == 0:
+            return ast.Constant(add)
+        if read & encoding.R_CARRIER:
+            at = _call("get", where, ast.Constant(read >> encoding.R_PLACE))
+        word: ast.expr = _call("load", data, ast.BinOp(at, ast.Add(), ast.Constant(read & 0xFFFF)))
+        if read & encoding.R_BIG:
+            word = _call("swap", word)
+        for kind, value, unneeded in (
+            (ast.RShift, read >> encoding.R_SHIFT & 63, 0),
+            (ast.BitAnd, mask, -1),
+            (ast.Mult, mul, 1),
+            (ast.Add, add, 0),
+        ):
+            if value != unneeded:
+                word = ast.BinOp(word, kind(), ast.Constant(value))
+        return word
+
+
+def _value(node: ast.expr) -> int:
+    assert isinstance(node, ast.Constant), f"the program does not determine {ast.unparse(node)}"
+    assert isinstance(node.value, int)
+    return node.value
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])

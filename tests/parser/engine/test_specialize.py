@@ -1,0 +1,74 @@
+"""The specialized walk does what the interpreter does, and asks the tables of its program nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+import pcaplake.parser.engine.decoder
+from pcaplake.parser import Profile
+from pcaplake.parser.capture.reader import DECODED, compiled_program
+from pcaplake.parser.engine.kernels import encoding, walk
+from pcaplake.parser.engine.specialize import REPEATED, specialize_walk, specialized_walk
+from tests.parser import captures, frames
+from tests.parser.compare import difference, read
+
+
+def spoilt_captures() -> Iterator[bytes]:
+    r = Random(11)
+    for link_type, maker in frames.MAKERS.items():
+        made = (maker(r) for _ in range(40))
+        spoilt = [frames.spoil(r, frame) if r.random() < 0.5 else frame for frame in made]
+        for order, magic in (("<", "us"), (">", "ns")):
+            yield captures.pcap(spoilt, link_type, order=order, magic=magic)
+
+
+def test_both_find_the_same_rows_and_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = compiled_program(Profile(), DECODED, raw=False)
+    assert program.specialized is not None
+    for data in spoilt_captures():
+        specialized, _ = read(data)
+        with monkeypatch.context() as patch:
+            patch.setattr(pcaplake.parser.engine.decoder, "choose_walk", lambda program: walk.walk_records)
+            interpreted, _ = read(data)
+        assert (unlike := difference(specialized, interpreted)) is None, unlike
+
+
+def test_a_profile_changes_no_code() -> None:
+    """Ports of a profile are data, so its program has the kernel that is already compiled."""
+    program = compiled_program(Profile.parse("ports: {udp: {30501: someip}}"), DECODED, raw=False)
+    assert program is not compiled_program(Profile(), DECODED, raw=False)
+    assert program.specialized is compiled_program(Profile(), DECODED, raw=False).specialized
+
+
+def test_what_the_program_determines_is_not_asked() -> None:
+    program = compiled_program(Profile(), DECODED, raw=False)
+    functions = specialize_walk(Path(str(walk.__file__)).read_text(encoding="utf-8"), program.program, program.uses)
+    *copies, walk_records = functions
+    assert {function.name.rpartition("_")[0] for function in copies} == set(REPEATED)
+    for function in copies:
+        asked = [
+            node.id for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in ("P", "U", "layer")
+        ]
+        assert asked == [], ast.unparse(function)
+    called = {ast.unparse(node.func) for node in ast.walk(walk_records) if isinstance(node, ast.Call)}
+    assert {function.name for function in copies} <= called
+
+
+def test_another_program_has_another_kernel() -> None:
+    program = compiled_program(Profile(), DECODED, raw=False)
+    other = compiled_program(Profile(), ["can_frames"], raw=False)
+    assert other.specialized is None
+    assert specialized_walk(other) is not program.specialized
+
+
+def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
+    source = Path(str(walk.__file__)).read_text(encoding="utf-8").replace("range(get(P, L + N_KEYS))", "range(limit)")
+    program = np.zeros((1, encoding.WIDTH), np.int64)
+    with pytest.raises(AssertionError, match="the program does not determine limit"):
+        specialize_walk(source, program, np.zeros((1, 1), np.int64))
