@@ -7,7 +7,7 @@ import numpy as np
 from pcaplake.parser.engine.kernels import helper, kernel
 from pcaplake.parser.engine.kernels.raw_memory import get, load, put, store8, store32, store64
 
-FIRST_VALUES = 4096  # among which there may be any number of different payloads
+FIRST_VALUES = 1024  # among which there may be any number of different payloads
 
 
 @helper
