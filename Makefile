@@ -1,4 +1,5 @@
 # `make` lists the targets. Stamp files in .venv avoid repeated work.
+unexport PYTHONDONTWRITEBYTECODE # else each process that a test starts compiles all modules, and pytest all tests, again
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 PYTHON ?= python3.11
@@ -95,7 +96,7 @@ bench-spark: setup $(VENV)/.jars ## cost of the Spark jobs while a fleet runs (d
 	$(BIN)/python -m bench.spark
 
 torture: setup $(VENV)/.tools $(VENV)/.jars ## kill an ingest at 200 random moments; run a fleet with every fault on both local AWS engines
-	$(LONG) tests/worker/test_kill.py tests/worker/test_fleet_model.py tests/worker/lake/commit/test_model.py --moments 200 --schedules 20000
+	$(LONG) tests/worker/test_kill.py tests/worker/test_fleet_model.py tests/worker/lake/commit/test_model.py --torture --moments 200 --schedules 20000
 	$(LONG) tests/integration --torture
 	$(LONG) tests/spark_jobs --torture
 	PCAPLAKE_TEST_AWS=localstack $(LONG) tests/integration --torture

@@ -142,7 +142,10 @@ def _start(engine: Engine, folder: Path) -> EngineStack:
 
 
 def _connected(engine: str, environment: Mapping[str, str]) -> Iterator[Aws]:
+    from tests.aws_clients import share_what_clients_read  # imports botocore
+
     with pytest.MonkeyPatch.context() as patch:
+        share_what_clients_read(patch)
         for name in NOT_OURS:
             patch.delenv(name, raising=False)
         nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}

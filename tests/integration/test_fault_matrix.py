@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -17,6 +17,7 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store import object_store as lake_store
 from pcaplake.worker.service.service import POLLS
 from tests.integration.faults import DONE, FAULTS, MOMENTS, PAST_THE_CLIENT, REQUESTS, UNDONE, Request, inject, s3
+from tests.worker.moments import choose_moments
 
 from . import processes
 from .conftest import Aws
@@ -130,51 +131,48 @@ ALWAYS += [("4.3a manifest", "answer lost"), ("5.3 version", "answer lost")]
 OUTAGES = ("3.5 stage", "4.3a manifest", "4.3b mark", "5.1 temp object", "5.2 entry", "5.3 version", "4.6 advance")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "fault"),
-    [
-        pytest.param(name, fault, marks=[] if (name, fault) in ALWAYS else pytest.mark.torture)
-        for name in OUTAGES
-        for fault in ("request lost", "answer lost")
-    ],
-)
-def test_a_request_fails_until_the_service_gives_it_up(
-    ground: Ground, name: str, fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """For longer than a commit is tried: the capture is read again, or the committer begins anew."""
-
-    async def main() -> None:
-        await ground.stop()
-        town = ground.town
-        async with town.run(commit_timeout=0.5) as running:
+async def given_up(ground: Ground, outages: Sequence[tuple[str, str]], caplog: pytest.LogCaptureFixture) -> None:
+    """One service, in which these requests fail one after the other, each for longer than a commit is tried."""
+    await ground.stop()
+    town = ground.town
+    async with town.run(commit_timeout=0.5) as running:
+        for name, fault in outages:
+            caplog.clear()
             inject(town, REQUESTS[name], FAULTS[fault], None)
             await town.upload()
             through = asyncio.create_task(town.committed(running))  # what is done may be found without an answer
-            await town.until(lambda: "again" in caplog.text or through.done(), running)
+            await town.until(lambda through=through: "again" in caplog.text or through.done(), running)
             town.clear()
             await through
-            await town.settled(running)
+        await town.settled(running)
 
-    ground.run(main)
+
+@pytest.mark.slow
+def test_requests_fail_until_the_service_gives_them_up(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
+    """The capture is read again, or the committer begins anew."""
+    ground.run(lambda: given_up(ground, ALWAYS, caplog))
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+@pytest.mark.parametrize("fault", ["request lost", "answer lost"])
+@pytest.mark.parametrize("name", OUTAGES)
+def test_a_request_fails_until_the_service_gives_it_up(
+    ground: Ground, name: str, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ground.run(lambda: given_up(ground, [(name, fault)], caplog))
 
 
 AT_ONCE = ("3.2 lake.json", "3.4 file", "3.5 stage", "3.6 delete", "4.3a manifest", "5.2 entry")
 OF_ONE_CAPTURE = "3.3 capture"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in (*AT_ONCE, OF_ONE_CAPTURE) else pytest.mark.torture) for name in REQUESTS],
-)
-def test_a_request_is_refused(ground: Ground, name: str) -> None:
-    """The service ends, with what only people can mend; one that may finds everything, and goes on."""
-    request = REQUESTS[name]
-
-    async def main() -> None:
-        await ground.stop()
-        town = ground.town
+async def refused(ground: Ground, names: Sequence[str]) -> None:
+    """A service for each request, and then one that may do everything."""
+    await ground.stop()
+    town = ground.town
+    for name in names:
+        request = REQUESTS[name]
         async with town.run() as running:
             how = {"action": "error", **FORBIDDEN[request.service]}
             rule = inject(town, request, how, None)
@@ -183,12 +181,23 @@ def test_a_request_is_refused(ground: Ground, name: str) -> None:
                 await town.until(lambda: running.service.tally["failed"] > 0, running)
             else:
                 await asyncio.wait([running.task], timeout=PATIENCE)
-                assert isinstance(running.task.exception(), Fatal)
-            assert rule.hits
+                assert isinstance(running.task.exception(), Fatal), name
+            assert rule.hits, name
         town.clear()
-        await town.settled(await ground.service())
+    await town.settled(await ground.service())
 
-    ground.run(main)
+
+@pytest.mark.slow
+def test_requests_are_refused_one_after_the_other(ground: Ground) -> None:
+    """The service ends, with what only people can mend; one that may finds everything, and goes on."""
+    ground.run(lambda: refused(ground, (*AT_ONCE, OF_ONE_CAPTURE)))
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_refused(ground: Ground, name: str) -> None:
+    ground.run(lambda: refused(ground, [name]))
 
 
 async def killed(ground: Ground, where: str) -> None:
@@ -202,13 +211,13 @@ async def killed(ground: Ground, where: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("first", range(2))
 def test_processes_die_one_after_the_other(ground: Ground, first: int) -> None:
     """Each at another step, the next one soon after it began: what is left over adds up."""
 
     async def main() -> None:
         await ground.stop()
-        for where in MOMENTS[first::4]:
+        for where in choose_moments(MOMENTS)[first::2]:
             await killed(ground, where)
         await ground.town.settled(await ground.service())
 

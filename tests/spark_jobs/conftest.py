@@ -21,10 +21,10 @@ LOCKS = "delta_log"
 SMALL = {  # a JVM beside everything else on two cores
     "spark.driver.memory": "1g",
     # one compiler tier alone has a code cache of 48 MB, which is soon full: methods are compiled again and again
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -Xmn400m",
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM lists in 10,000 tasks by default
-    "spark.databricks.delta.snapshotPartitions": "2",  # Delta reads a log in 50 tasks by default
+    "spark.databricks.delta.snapshotPartitions": "1",  # Delta reads a log in 50 tasks by default
     "spark.default.parallelism": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pcaplake.worker import sample
+from tests.aws_clients import share_what_clients_read
 from tests.worker import lakes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clients_are_quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        share_what_clients_read(patch)
+        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

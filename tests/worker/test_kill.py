@@ -12,6 +12,7 @@ import pytest
 
 from tests.worker import lakes
 from tests.worker.conftest import Drive
+from tests.worker.moments import choose_moments
 
 STEPS = (
     "stage.4 packets",
@@ -29,7 +30,13 @@ MOMENTS += ["after stage.6", "before commit.4 can_frames", "after commit.4 can_f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", MOMENTS)
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(moment, marks=[] if moment in choose_moments(MOMENTS) else pytest.mark.torture)
+        for moment in MOMENTS
+    ],
+)
 def test_killed_at_a_step(where: str, drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
     given = {"profile": str(drive.profile), "threads": 2, "max_records": 1}  # a stage for every capture

@@ -317,13 +317,14 @@ def test_a_capture_that_is_committed_while_captures_are_chosen(
     assert lake.signals() == lake.expected(drives.databases)
 
 
-def test_killed_and_then_as_it_was(place: Place) -> None:
-    """`captures` still names the first profile, other tables have rows of the second."""
+@pytest.mark.parametrize("where", ["before faults", pytest.param("before captures", marks=pytest.mark.torture)])
+def test_killed_and_then_as_it_was(place: Place, where: str) -> None:
+    """`captures` still names the first profile, one table or all others have rows of the second."""
     names = place.drives.captures[:1]
     before = {name: place.table(name) for name in TABLES}
 
     def step(name: str) -> None:
-        if name == "before captures":
+        if name == where:
             raise RuntimeError("killed here")
 
     with pytest.raises(RuntimeError, match="killed here"):

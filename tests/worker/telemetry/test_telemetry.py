@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import gc
 import io
 import json
@@ -207,8 +208,10 @@ def written(value: ast.expr) -> set[str]:
     return {str(value.value)} if isinstance(value, ast.Constant) else set()
 
 
-def metered() -> Iterator[tuple[str, str, str, dict[str, set[str]]]]:
+@functools.cache
+def metered() -> list[tuple[str, str, str, dict[str, set[str]]]]:
     """Every call of a meter in worker/ -> where, the call, the name, the labels with what is written of their values."""
+    found = []
     for path in sorted((ROOT / "worker").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS):
@@ -225,13 +228,13 @@ def metered() -> Iterator[tuple[str, str, str, dict[str, set[str]]]]:
                 for keyword in node.keywords
                 if keyword.arg not in ("by", "value")
             }
-            yield where, node.func.attr, str(node.args[0].value), labels
+            found.append((where, node.func.attr, str(node.args[0].value), labels))
+    return found
 
 
 def test_what_is_counted_is_declared() -> None:
-    found = list(metered())
-    assert found
-    for where, call, name, labels in found:
+    assert metered()
+    for where, call, name, labels in metered():
         assert name in METRICS, f"{where}: {name} is not in the table"
         assert CALLS[call] == METRICS[name].kind, where
         assert labels.keys() == METRICS[name].labels.keys(), where

@@ -43,11 +43,17 @@ def test_every_row_once_in_every_schedule(schedules: int) -> None:
 
 
 TOLD = {
+    "a_generation_is_opened_by_nothing": 26,
+    "a_generation_is_opened_by_what_it_gives_back": 122,
+    "a_version_of_somebody_else_is_taken_for_ours": 37,
     "files_are_made_again_with_another_number_of_rows": 166,
     "head_does_not_wait_for_captures_that_are_owed": 903,
     "old_files_are_not_looked_at": 903,
+    "returned_captures_are_not_replayed": 40,
     "returned_captures_are_taken_from_whoever_has_them": 122,
     "what_a_capture_raises_ends_the_committer": 122,
+    "what_the_ledger_lost_of_an_overwrite_is_not_staged_again": 41,
+    "young_files_are_not_looked_at_after_a_recovery": 51,
 }
 """The first seed that told each, where that is not soon."""
 
