@@ -32,13 +32,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 ALONE = {"spark_jobs", "k8s"}  # folders whose tests share what there is once: a JVM, a cluster
+APART = {  # modules of these folders that need none, or start their own: any process may run them
+    f"tests/spark_jobs/{name}.py"
+    for name in (
+        *(
+            "common/test_job",
+            "common/test_jvm",
+            "logstore/test_logstore",
+            "logstore/test_stock",
+            "quality/test_browser",
+        ),
+        *("signals/test_broken", "signals/test_compiled", "signals/test_databases", "signals/test_frames"),
+        *("test_first_hour", "test_modules_of_a_user", "test_proof"),
+    )
+}
 
 KINDS = {"integration": "services", "spark_jobs": "spark", "k8s": "cluster"}  # folders whose tests all need the same
 SLOW_FIXTURES = {"drive", "wheel"}  # a sample drive that is ingested, a wheel that is built
 
 
 class ByModule(LoadScopeScheduling):
-    """For `-n`: a module's tests stay in one process, so that its fixtures are made once; a folder of ALONE too.
+    """For `-n`: a module's tests stay in one process, so that its fixtures are made once; a folder of ALONE, too,
+    but for the modules APART.
 
     Not by xdist_group: xdist 3.8 writes the group into what pytest 9.2 does not read any more.
     """
@@ -46,7 +61,7 @@ class ByModule(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.split("::")[0]
         folder = module.split("/")[1]
-        return folder if folder in ALONE else module
+        return folder if folder in ALONE and module not in APART else module
 
     def remove_node(self, node: WorkerController) -> str | None:
         """The test whose process ended has failed. xdist 3.8 would run it again in the next process, and in all after it."""
@@ -98,6 +113,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A skip is a test that could not run.
     """
     for item in items:
+        if item.nodeid.split("::")[0] in APART and "spark" in getattr(item, "fixturenames", ()):
+            raise pytest.UsageError(f"{item.nodeid} needs the one JVM: its module must not be in APART")
         item.add_marker(kind_of(item))
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
