@@ -304,7 +304,7 @@ def test_an_interrupt_says_what_was_done(spark: Any, lake: str, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_path: Path) -> None:
-    fill(lake, drives(16, days=8))
+    fill(lake, drives(8, days=4))
     before = rows(lake, "can_frames")
     command = [
         sys.executable,
@@ -324,7 +324,7 @@ def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_pat
         told = []
         for line in process.stderr:
             # once: Python writes a line again whose writing was interrupted, and a second SIGTERM ends it at once
-            if line.startswith("compact: 1/8 ") and line not in told:
+            if line.startswith("compact: 1/4 ") and line not in told:
                 process.send_signal(signal.SIGTERM)
             told.append(line)
         out = process.stdout.read() if process.stdout else ""
