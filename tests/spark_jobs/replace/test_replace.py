@@ -317,9 +317,9 @@ def test_a_capture_that_is_committed_while_captures_are_chosen(
     assert lake.signals() == lake.expected(drives.databases)
 
 
-@pytest.mark.parametrize("where", ["before faults", pytest.param("before captures", marks=pytest.mark.torture)])
+@pytest.mark.parametrize("where", ["before lin_frames", pytest.param("before captures", marks=pytest.mark.torture)])
 def test_killed_and_then_as_it_was(place: Place, where: str) -> None:
-    """`captures` still names the first profile, one table or all others have rows of the second."""
+    """`captures` still names the first profile, three other tables, or all, have rows of the second."""
     names = place.drives.captures[:1]
     before = {name: place.table(name) for name in TABLES}
 
