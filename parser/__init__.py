@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from pcaplake.parser.capture.recognition import is_capture
     from pcaplake.parser.capture.state import Interface, Region, SectionHeader
 
+    from .can_errors import CanError, decode_can_error
     from .errors import CannotCompile, CaptureError, ParserError, ProfileError
     from .profile import Profile
     from .schemas import TABLES, TableSpec
 
 _MODULES = {
     "TABLES": "schemas",
+    "CanError": "can_errors",
     "CannotCompile": "errors",
     "Capture": "capture.reader",
     "CaptureError": "errors",
@@ -36,11 +38,13 @@ _MODULES = {
     "SectionHeader": "capture.state",
     "Summary": "capture.reader",
     "TableSpec": "schemas",
+    "decode_can_error": "can_errors",
     "is_capture": "capture.recognition",
     "open_capture": "capture.reader",
 }
 __all__ = [
     "TABLES",
+    "CanError",
     "CannotCompile",
     "Capture",
     "CaptureError",
@@ -53,6 +57,7 @@ __all__ = [
     "SectionHeader",
     "Summary",
     "TableSpec",
+    "decode_can_error",
     "is_capture",
     "open_capture",
 ]

@@ -21,6 +21,7 @@ from tests.wheels import ROOT, required
 ENTRIES = {
     "": (
         "pcaplake.parser",
+        "pcaplake.parser.can_errors",
         "pcaplake.worker.__main__",
         "pcaplake.worker.warm",
         "pcaplake.worker.lake.lake",

@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_example_is_run() -> None:
-    assert len(EXAMPLES) == PAGE.read_text(encoding="utf-8").count("```python") == 9
+    assert len(EXAMPLES) == PAGE.read_text(encoding="utf-8").count("```python") == 10
 
 
 @pytest.mark.parametrize(("code", "printed"), [e[1:] for e in EXAMPLES], ids=[e[0] for e in EXAMPLES])
