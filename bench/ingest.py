@@ -35,7 +35,7 @@ from pcaplake.worker.lake.parquet import ParquetSink
 from .peers import measure_dpkt_loop, measure_tshark_fields
 
 PEER_PACKETS = 40_000
-SAMPLE_VERSION = "2026-11"  # in the names of generated captures: count up when `pcaplake sample` draws something else
+SAMPLE_VERSION = "2026-11-25"  # in the names of generated captures: change it if `pcaplake sample` draws something else
 MINIMUM, GOAL = 2.45, 4.9  # million rows a second
 
 

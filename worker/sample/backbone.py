@@ -172,12 +172,11 @@ def capture_module(rng: random.Random, start_ns: int, kind: int) -> Source:
             bus_time = time_ns - (size - n) * 150_000
             if kind == frames.TECMP_LIN:
                 silent = (counter + n) % 50 == 49
+                flags = frames.LIN_NO_RESPONSE if silent else 0
                 data = frames.build_tecmp_lin_data(0x10 + can_id % 0x20, b"" if silent else payload())
             else:
                 data = frames.build_tecmp_can_data(can_id + 0x18DA0000 * (n % 5 == 4), payload(), extended=n % 5 == 4)
-            entries.append(
-                frames.build_tecmp_entry(interface, bus_time, data, 0 if kind == frames.TECMP_LIN else flags)
-            )
+            entries.append(frames.build_tecmp_entry(interface, bus_time, data, flags))
         frame = frames.build_tecmp_message(0x0040, counter, kind, entries)
         yield Packet(
             time_ns, LOGGER, _ethernet_frame("logger", b"\x01\0\x5e\0\0\0", frames.TECMP, frame, None), INBOUND

@@ -16,6 +16,7 @@ TCP, UDP, IPV6_FRAGMENT = 6, 17, 44
 REQUEST, REQUEST_NO_RETURN, NOTIFICATION, RESPONSE, ERROR, TP = 0x00, 0x01, 0x02, 0x80, 0x81, 0x20
 FIND, OFFER, SUBSCRIBE, SUBSCRIBE_ACK = 0x00, 0x01, 0x06, 0x07
 TECMP_CAN, TECMP_CAN_FD, TECMP_LIN = 2, 3, 4
+LIN_NO_RESPONSE = 4  # data flag of a LIN entry
 
 
 def build_ethernet_frame(
@@ -201,7 +202,10 @@ def build_tecmp_message(device: int, counter: int, data_type: int, entries: Iter
 
 
 def build_tecmp_entry(interface: int, time_ns: int, data: bytes, flags: int = 1) -> bytes:
-    """One entry: interface id, time (bit 63 not set: in sync), length, flags (CAN: 1 ACK, 2 RTR or ESI, 4 extended)."""
+    """One entry: interface id, time (bit 63 not set: in sync), length, flags.
+
+    Flags of CAN: 1 ACK, 2 RTR or ESI, 4 extended; of LIN: 1 collision, 2 parity, 4 no response.
+    """
     return struct.pack(">IQHH", interface, time_ns, len(data), flags) + data
 
 

@@ -157,7 +157,7 @@ def build_tecmp_sender(dealer: Dealer) -> Sender:
     for message_id in range(first_id, first_id + count):
         length = dealer.random.choice((8, 8, 8, 16, 32)) if kind == frames.TECMP_CAN_FD else 8
         data = (frames.build_tecmp_lin_data if lin else frames.build_tecmp_can_data)(message_id, bytes(length))
-        entries.append(frames.build_tecmp_entry(interface, 0, data))
+        entries.append(frames.build_tecmp_entry(interface, 0, data, 0 if lin else 1))
         lengths.append(length)
     message = frames.build_tecmp_message(0x40 + dealer.index, 0, kind, entries)
     ends = dealer.stations()

@@ -91,7 +91,8 @@ class TrafficGenerator:
                 length = self.pick_value(8, 8, 8, 16, 32) if kind == frames.TECMP_CAN_FD else 8
                 data = frames.build_tecmp_can_data(self.draw_can_id(), self.draw_payload(length))
             bus_time = time_ns - left * 5000 - int(self.random.random() * 5000)
-            entries.append(frames.build_tecmp_entry(0x10 + self.pick_value(0, 1, 2, 3), bus_time, data))
+            interface, flags = 0x10 + self.pick_value(0, 1, 2, 3), 0 if kind == frames.TECMP_LIN else 1
+            entries.append(frames.build_tecmp_entry(interface, bus_time, data, flags))
             self.bus_times.append(bus_time)
         self.counter += 1
         return self.draw_ethernet_frame(frames.TECMP, frames.build_tecmp_message(0x40, self.counter, kind, entries))
