@@ -23,6 +23,9 @@ from .errors import ProfileError
 PROTOCOLS: frozenset[str] = frozenset({"someip"})
 """The protocols that can be bound to a port."""
 
+BYTE_ORDERS = ("big-endian", "little-endian")
+"""Byte orders of CAN identifiers in link type 227. Big-endian is that of the link type's definition."""
+
 _KINDS = {"null": "nothing", "int": "a number", "float": "a number", "bool": "a boolean", "seq": "a list"}
 _KINDS |= {"map": "a map", "str": "a string", "timestamp": "a date", "binary": "binary data"}
 
@@ -34,6 +37,7 @@ class Profile:
     `udp_ports`, `tcp_ports`: port (0-65535) to protocol name; UDP 30490 (SOME/IP-SD) needs no entry.
     `interface_buses`: capture interface (pcapng if_name, or its number as text) to bus name.
     `tecmp_buses`: TECMP interface id (u32) to bus name.
+    `can_identifiers`: byte order of the identifiers in link type 227, one of `BYTE_ORDERS`.
     `vehicle_id_pattern`: a regular expression with a group `vehicle_id`, searched in the capture's URI.
     `vehicle_id`: the vehicle of every capture, whatever its URI. A route can set it; a profile's file cannot.
     """
@@ -43,6 +47,7 @@ class Profile:
     tcp_ports: Mapping[int, str] = field(default_factory=dict)
     interface_buses: Mapping[str, str] = field(default_factory=dict)
     tecmp_buses: Mapping[int, str] = field(default_factory=dict)
+    can_identifiers: str = BYTE_ORDERS[0]
     vehicle_id_pattern: re.Pattern[str] | None = None
     vehicle_id: str | None = None
 
@@ -65,15 +70,17 @@ class Profile:
     @classmethod
     def parse(cls, text: str, *, name: str = "profile", protocols: Collection[str] = PROTOCOLS) -> Profile:
         """Read the profile in a YAML text. Raises `ProfileError` with the line, the mistake, and what to write instead."""
-        top = _read_sections(_compose_yaml(text), "the profile", ("ports", "buses", "vehicle_id"))
+        top = _read_sections(_compose_yaml(text), "the profile", ("ports", "buses", "can", "vehicle_id"))
         ports = _read_sections(top.get("ports"), "ports", ("udp", "tcp"))
         buses = _read_sections(top.get("buses"), "buses", ("interfaces", "tecmp"))
+        can = _read_sections(top.get("can"), "can", ("identifiers",))
         return cls(
             name=name,
             udp_ports=_read_port_protocols(ports.get("udp"), "ports.udp", protocols),
             tcp_ports=_read_port_protocols(ports.get("tcp"), "ports.tcp", protocols),
             interface_buses=_read_interface_buses(buses.get("interfaces")),
             tecmp_buses=_read_tecmp_buses(buses.get("tecmp")),
+            can_identifiers=_read_byte_order(can.get("identifiers"), "can.identifiers"),
             vehicle_id_pattern=_compile_vehicle_pattern(top.get("vehicle_id")),
         )
 
@@ -90,7 +97,9 @@ class Profile:
         facts = [
             *(sorted(m.items()) for m in (self.udp_ports, self.tcp_ports, self.interface_buses, self.tecmp_buses)),
             self.vehicle_id_pattern.pattern if self.vehicle_id_pattern else None,
+            # facts of later versions: without them, the hash stays that of the versions before
             *([] if self.vehicle_id is None else [{"vehicle_id": self.vehicle_id}]),
+            *([] if self.can_identifiers == BYTE_ORDERS[0] else [{"can_identifiers": self.can_identifiers}]),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
@@ -233,6 +242,15 @@ def _read_tecmp_buses(node: yaml.Node | None) -> dict[int, str]:
         _read_bounded_integer(key, where, 0xFFFFFFFF): _read_text_scalar(value, f"{where}.{key.value}")
         for key, value in _iterate_mapping(node, where)
     }
+
+
+def _read_byte_order(node: yaml.Node | None, where: str) -> str:
+    if node is None or _describe_node_type(node) == "null":
+        return BYTE_ORDERS[0]
+    text = _read_text_scalar(node, where)
+    if text not in BYTE_ORDERS:
+        raise ProfileError(f"{where} is {text!r}; {_suggest_spelling(text, BYTE_ORDERS)}", _line_number(node))
+    return text
 
 
 def _compile_vehicle_pattern(node: yaml.Node | None) -> re.Pattern[str] | None:

@@ -148,6 +148,19 @@ LIN_FRAMES = _define_table(
         _required_field("payload", BINARY),
     ],
 )
+FLEXRAY_FRAMES = _define_table(
+    "flexray_frames",
+    _BUS_KEYS,
+    [
+        *_fields_of_type(STRING, "channel"),
+        *_fields_of_type(INT32, "frame_id"),
+        *_fields_of_type(INT16, "cycle"),
+        *_fields_of_type(INT32, "header_crc"),
+        *_fields_of_type(BOOL, "payload_preamble null_frame sync startup"),
+        *_fields_of_type(INT16, "errors symbol_length"),
+        _required_field("payload", BINARY),
+    ],
+)
 SOMEIP_MESSAGES = _define_table(
     "someip_messages",
     _KEYS,
@@ -201,5 +214,15 @@ QUARANTINE = _define_table(
 
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
-    for spec in (CAPTURES, PACKETS, FAULTS, CAN_FRAMES, LIN_FRAMES, SOMEIP_MESSAGES, SOMEIP_SD_ENTRIES, QUARANTINE)
+    for spec in (
+        CAPTURES,
+        PACKETS,
+        FAULTS,
+        CAN_FRAMES,
+        LIN_FRAMES,
+        FLEXRAY_FRAMES,
+        SOMEIP_MESSAGES,
+        SOMEIP_SD_ENTRIES,
+        QUARANTINE,
+    )
 }

@@ -95,14 +95,16 @@ _PROGRAMS: dict[Any, Program] = {}
 
 
 def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> Program:
-    """The compiled program for the ports of a profile and a choice of tables; cached."""
-    key = (tuple(sorted(profile.udp_ports.items())), tuple(sorted(profile.tcp_ports.items())), tuple(tables), raw)
+    """The compiled program for the keys that a profile claims and a choice of tables; cached."""
+    ports = tuple(sorted(profile.udp_ports.items())), tuple(sorted(profile.tcp_ports.items()))
+    key = (*ports, profile.can_identifiers, tuple(tables), raw)
     if key not in _PROGRAMS:
         claims = [
             (space[port], protocols.PORT_PROTOCOLS[name])
-            for space, ports in ((UDP_PORT, profile.udp_ports), (TCP_PORT, profile.tcp_ports))
-            for port, name in ports.items()
+            for space, named in ((UDP_PORT, profile.udp_ports), (TCP_PORT, profile.tcp_ports))
+            for port, name in named.items()
         ]
+        claims += protocols.CAN_IDENTIFIERS[profile.can_identifiers]
         rows = [rows for rows in protocols.ROWS if rows.table in tables]
         if len(_PROGRAMS) > MAX_PROGRAMS:
             _PROGRAMS.clear()

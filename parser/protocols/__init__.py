@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from . import can, containers, ethernet, packets, someip, tecmp
+from . import can, caneth, containers, control, ethernet, flexray, lin, macsec, packets, someip, tecmp
 
-LAYERS = (*containers.LAYERS, *ethernet.LAYERS, *can.LAYERS, *tecmp.LAYERS, *someip.LAYERS)
-ROWS = (*packets.ROWS, *can.ROWS, *tecmp.ROWS, *someip.ROWS)
+LAYERS = (
+    *containers.LAYERS,
+    *ethernet.LAYERS,
+    *control.LAYERS,
+    *macsec.LAYERS,
+    *can.LAYERS,
+    *lin.LAYERS,
+    *flexray.LAYERS,
+    *tecmp.LAYERS,
+    *caneth.LAYERS,
+    *someip.LAYERS,
+)
+ROWS = (*packets.ROWS, *can.ROWS, *lin.ROWS, *flexray.ROWS, *tecmp.ROWS, *caneth.ROWS, *someip.ROWS)
 
 # protocols that a profile can assign to a port
 PORT_PROTOCOLS = {"someip": someip.SOMEIP}
+
+# keys that a profile can give to another layer: setting -> value -> claims
+CAN_IDENTIFIERS = {"big-endian": (), "little-endian": (can.LITTLE_ENDIAN_IDENTIFIERS,)}

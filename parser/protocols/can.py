@@ -2,6 +2,9 @@
 
 In LINKTYPE_CAN_SOCKETCAN 227 (libpcap pcap/can_socketcan.h) the identifier word is big-endian. In LINUX_SLL it has the
 byte order of the capturing host, in practice little-endian. The length of an XL frame is little-endian in both.
+Some converters write it little-endian in link type 227 too; a profile can say so.
+In a CAN XL frame that word has the priority and the VCID, and other bits are 0. libpcap before 1.10.5 wrote it little-endian in
+link type 227, too (tcpdump-htdocs 9c357d9). So a word that can only be of the other byte order is read in that one.
 The kind of a frame follows Wireshark's packet-socketcan.c. The XL flag means CAN XL, and the error bit an error frame.
 72 captured bytes or the FDF flag mean CAN FD. So do more than 8 data bytes, but these are also a fault: old kernels do
 not set the flag. All other frames are classic CAN.
@@ -10,7 +13,7 @@ The length of a remote frame is the number of bytes that it requests. It has no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dpkt
@@ -21,6 +24,7 @@ from pcaplake.parser.engine.layer import LINKTYPE, SPAN, Case, Claim, Column, Ke
 from .ethernet import SLL, SLL2, SLL_PROTOCOL
 
 XL_FLAG, ERROR_FLAG, SLL_FD = KeySpace("CAN XL flag", 1), KeySpace("CAN error flag", 1), KeySpace("CAN FD under SLL", 1)
+XL_WORD, ERROR_FRAME = KeySpace("CAN XL word", 1), KeySpace("CAN error frame", 1)
 REMOTE_FLAG, FD_FLAG = KeySpace("CAN remote flag", 1), KeySpace("CAN FD flag", 1)
 REMOTE_LEN, REMOTE_CAPTURED = KeySpace("CAN length of a remote frame"), KeySpace("CAN captured bytes of a remote frame")
 BARE_REMOTE_LEN = KeySpace("CAN length of a remote frame in 8 bytes")
@@ -32,6 +36,7 @@ FD_BYTES = 72  # captured size of every CAN FD frame from the Linux kernel, what
 FDF, XLF = 0x04, 0x80
 FD_DLC = {**{n: n for n in range(9)}, 12: 9, 16: 10, 20: 11, 24: 12, 32: 13, 48: 14, 64: 15}  # ISO 11898-1
 STANDARD, ABOVE_STANDARD = 0x7FF, 0x1FFF_F800  # identifier bits of a standard frame; the bits above them
+XL_RESERVED, XL_RESERVED_SWAPPED = 0xFF00_F800, 0x00F8_00FF  # bits beside priority and VCID, in either byte order
 EXTENDED_OR_ERROR = 0xA000_0000
 _WORD = (("extended", 1), ("rtr", 1), ("error", 1), ("id", 29))
 _FLAGS = (("_flags", 5), ("fdf", 1), ("esi", 1), ("brs", 1))
@@ -141,15 +146,35 @@ UNMARKED_FD = Layer(
     check=lambda h: h.len <= 64,
     expect=lambda h: h.fdf >= 1,
 )
-ERROR = Layer(SocketCan, name="can_error", under=[ERROR_FLAG[1]], total=lambda h: h.len + 8, check=lambda h: h.len <= 8)
+MARKED_ERROR = Layer(  # in a CAN XL frame the error flag is a bit of the priority, if the word is little-endian
+    SocketCan,
+    name="socketcan_error",
+    protocol="socketcan",
+    under=[ERROR_FLAG[1]],
+    header=lambda h: 0,
+    selects=[XL_FLAG(lambda h: h.len >> 7), ERROR_FRAME(lambda h: 0)],
+)
+ERROR = Layer(
+    SocketCan, name="can_error", under=[ERROR_FRAME[0]], total=lambda h: h.len + 8, check=lambda h: h.len <= 8
+)
+XL_BIG = Layer(  # reads the word of every CAN XL frame as big-endian
+    SocketCan,
+    name="canxl_word",
+    protocol="canxl",
+    under=[XL_FLAG[1], SLL_PROTOCOL[0x000E], *_length_and_flags_claims(lambda length, flags: length & XLF != 0)],
+    header=lambda h: 0,
+    expect=lambda h: (h.word & XL_RESERVED == 0) | (h.word & XL_RESERVED_SWAPPED == 0),
+    selects=[XL_WORD(lambda h: 0)],
+)
 XL = Layer(
     SocketCanXl,
     name="canxl",
-    under=[XL_FLAG[1], SLL_PROTOCOL[0x000E], *_length_and_flags_claims(lambda length, flags: length & XLF != 0)],
+    under=[XL_WORD[0]],
     total=lambda h: h.len + 12,
     check=lambda h: (h.flags >= 0x80) & (h.len >= 1) & (h.len <= 2048),
 )
-LAYERS = (*GATES, LONG, MARKED_REMOTE, BARE_REMOTE, REMOTE, CLASSIC, FD, UNMARKED_FD, ERROR, XL)
+LAYERS = (*GATES, LONG, MARKED_REMOTE, BARE_REMOTE, REMOTE, CLASSIC, FD, UNMARKED_FD, MARKED_ERROR, ERROR, XL_BIG, XL)
+LITTLE_ENDIAN_IDENTIFIERS = LINKTYPE[227], HOST  # what a profile can claim
 
 
 def can_identifier_cases(layer: Layer) -> tuple[Case | Term, ...]:
@@ -166,7 +191,7 @@ DIRECTION = (
 )
 _BUS: dict[str, Column] = dict(
     bus=packet_field(encoding.NAMED).text("interface"),
-    source=(BIG("socketcan"), HOST("sll"), HOST_FD("sll"), SLL("sll"), SLL2("sll")),
+    source=(BIG("socketcan"), SLL("sll"), SLL2("sll"), HOST("socketcan")),
     direction=DIRECTION,
 )
 _ID: dict[str, Column] = dict(
@@ -209,6 +234,13 @@ def _classic_frame_rows(layer: Layer) -> Rows:
     )
 
 
+def _xl_word_cases(read: Callable[[Term], Term]) -> Iterator[Case | Term]:
+    """The word in the byte order that is possible. If both are, link type 227 has big-endian, SLL that of the host."""
+    for layer in (BIG, XL):
+        yield read(layer.word).where(layer.word & XL_RESERVED == 0)
+    yield read(XL_BIG.word)
+
+
 ROWS = (
     _classic_frame_rows(REMOTE),
     _classic_frame_rows(CLASSIC),
@@ -232,14 +264,14 @@ ROWS = (
         XL,
         dict(
             **_BUS,
-            can_id=(*(g.word & STANDARD for g in GATES), XL.word & STANDARD),
+            can_id=tuple(_xl_word_cases(lambda word: word & STANDARD)),
             extended=XL(False),
             error=XL(False),
             fd=XL(False),
             xl=XL(True),
             data_len=XL.len,
             xl_sdu_type=XL.sdu_type,
-            xl_vcid=(*(g.word >> 16 & 0xFF for g in GATES), XL.word >> 16 & 0xFF),
+            xl_vcid=tuple(_xl_word_cases(lambda word: word >> 16 & 0xFF)),
             xl_acceptance=XL.acceptance,
         ),
     ),

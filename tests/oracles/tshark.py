@@ -27,7 +27,7 @@ PREFERENCES = (
 )
 PROTOCOLS = (
     r"frame|pkt_comment|eth|ethertype|vlan|ieee8021ad|arp|ptp|sll|null|raw|ip|ipv6(\..*)?|ah|udp|tcp|someip|someipsd"
-    r"|can|canfd|tecmp(\..*)?|data|data-text-lines|_ws\..*"
+    r"|icmp|icmpv6|igmp|dhcp|macsec|caneth|can|canfd|lin|flexray|tecmp(\..*)?|data|data-text-lines|_ws\..*"
 )
 SOMEIP = tuple(f"udp.port=={port},someip" for port in (30490, 30501, 30502))
 _DIRECTIONS = {1: "in", 2: "out"}
@@ -53,7 +53,7 @@ Packet = dict[str, Any]
 
 
 def packets(path: Path, decode_as: Sequence[str] = SOMEIP, limit: int | None = None) -> Iterator[Packet]:
-    """One dictionary per frame: columns of `packets`, `malformed`, and lists `someip`, `sd`, `can` and `lin`."""
+    """One dictionary per frame: columns of `packets`, `malformed`, and lists `someip`, `sd`, `can`, `lin`, `flexray`."""
     arguments = ["tshark", "-n", "-r", str(path), "-T", "pdml"]
     for flag, values in (("-o", PREFERENCES), ("-d", decode_as)):
         arguments += [word for value in values for word in (flag, value)]
@@ -108,7 +108,7 @@ def _fields(element: ET.Element) -> dict[str, ET.Element]:
 
 
 def _packet(element: ET.Element) -> Packet:
-    protos = [(proto.attrib["name"], proto) for proto in element.iter("proto")]
+    protos = _without_quoted([(proto.attrib["name"], proto) for proto in element.iter("proto")])
     frame = _fields(_first(protos, "frame"))
     epoch = _show(frame, "frame.time_epoch")
     packet: Packet = {
@@ -124,8 +124,14 @@ def _packet(element: ET.Element) -> Packet:
         **_addresses(protos),
     }
     packet["someip"], packet["sd"] = _someip(protos)
-    packet["can"], packet["lin"] = _bus_frames(protos)
+    packet |= _bus_frames(protos)
     return packet
+
+
+def _without_quoted(protos: list[tuple[str, ET.Element]]) -> list[tuple[str, ET.Element]]:
+    """Up to ICMP, which quotes the packet that it is about."""
+    quoting = next((i for i, (name, _) in enumerate(protos) if name in ("icmp", "icmpv6")), len(protos))
+    return [*protos[: quoting + 1], *(proto for proto in protos[quoting + 1 :] if proto[0] in _BROKEN)]
 
 
 def _interface(frame: dict[str, ET.Element]) -> str | None:
@@ -286,24 +292,55 @@ def _option(element: ET.Element) -> Packet:
     }
 
 
-def _bus_frames(protos: list[tuple[str, ET.Element]]) -> tuple[list[Packet], list[Packet]]:
-    """CAN and LIN frames, in TECMP too; what follows a frame as plain data is its payload."""
-    can: list[Packet] = []
-    lin: list[Packet] = []
+def _bus_frames(protos: list[tuple[str, ET.Element]]) -> dict[str, list[Packet]]:
+    """CAN, LIN and FlexRay frames, in TECMP too; what follows a frame as plain data is its payload."""
+    found: dict[str, list[Packet]] = {"can": [], "lin": [], "flexray": []}
     last: Packet | None = None
     for name, proto in protos:
         fields = _fields(proto)
         if name in ("can", "canfd"):
-            last = _can(fields, fd=name == "canfd")
-            can.append(last)
+            kind, last = "can", _can(fields, fd=name == "canfd")
+        elif name == "lin":
+            kind, last = "lin", _lin(fields, answered=int(proto.attrib["size"]) > 8)
+        elif name == "flexray":
+            kind, last = "flexray", _flexray(fields)
         elif name == "tecmp.payload":
-            last = _tecmp(fields)
-            if last is not None:
-                (lin if "lin_id" in last else can).append(last)
-        elif last is not None and "data.data" in fields:
-            last["payload"] = bytes.fromhex(fields["data.data"].attrib["value"])
-            last = None
-    return can, lin
+            kind, last = _tecmp(fields)
+        else:
+            if last is not None and "data.data" in fields:
+                last["payload"] = bytes.fromhex(fields["data.data"].attrib["value"])
+                last = None
+            continue
+        if last is not None:
+            found[kind].append(last)
+    return found
+
+
+def _lin(f: dict[str, ET.Element], *, answered: bool) -> Packet:
+    """A frame or an event of link type 212."""
+    kinds = {} if "lin.event_id" in f else {1: "classic", 2: "enhanced"}
+    return {
+        "bus_time_ns": None,
+        "lin_id": _number(f, "lin.frame_id"),
+        "parity": _number(f, "lin.frame_parity"),
+        "checksum": _number(f, "lin.checksum") if answered and _number(f, "lin.length") else None,
+        "checksum_type": kinds.get(_number(f, "lin.checksum_type") or 0),
+        "errors": _number(f, "lin.errors"),
+        "event": _number(f, "lin.event_id"),
+        "payload": b"",
+    }
+
+
+def _flexray(f: dict[str, ET.Element]) -> Packet:
+    """A frame or a symbol of link type 210."""
+    common = {"bus_time_ns": None, "channel": "AB"[_number(f, "flexray.ch") or 0], "payload": b""}
+    numbers = ("frame_id", "fid"), ("cycle", "cc"), ("header_crc", "hcrc"), ("errors", "eff"), ("symbol_length", "sl")
+    bits = ("payload_preamble", "ppi"), ("null_frame", "nfi"), ("sync", "sfi"), ("startup", "stfi")
+    symbol = "flexray.sl" in f
+    common |= {column: _number(f, f"flexray.{name}") for column, name in numbers}
+    common |= {column: None if symbol else bool(_number(f, f"flexray.{name}")) for column, name in bits}
+    common["errors"] = None if symbol else (common["errors"] or 0) & 0x1F
+    return common | {"null_frame": None if symbol else not common["null_frame"]}
 
 
 def _can(f: dict[str, ET.Element], *, fd: bool) -> Packet:
@@ -324,8 +361,8 @@ def _can(f: dict[str, ET.Element], *, fd: bool) -> Packet:
     }
 
 
-def _tecmp(f: dict[str, ET.Element]) -> Packet | None:
-    """A CAN, CAN FD or LIN entry of a capture module; None for other data."""
+def _tecmp(f: dict[str, ET.Element]) -> tuple[str, Packet | None]:
+    """A CAN, CAN FD, LIN or FlexRay entry of a capture module, and its kind; None for other data."""
     common = {
         "bus": str(_number(f, "tecmp.payload.interface_id")),
         "bus_time_ns": _decimal(f, "tecmp.payload.timestamp_ns"),
@@ -333,15 +370,29 @@ def _tecmp(f: dict[str, ET.Element]) -> Packet | None:
     }
     flag = "tecmp.payload.data_flags."
     if "tecmp.payload.data.lin_id" in f:
-        return common | {
+        flags = ("no_resp", 1), ("parity_error", 4), ("checksum_error", 8), ("collision", 64)
+        return "lin", common | {
+            "errors": sum(bit for name, bit in flags if _number(f, flag + name)),
             "lin_id": _number(f, "tecmp.payload.data.lin_id"),
             "parity": _number(f, "tecmp.payload.data.lin_parity_bits"),
             "checksum": _number(f, "tecmp.payload.data.checksum"),
         }
+    if "tecmp.payload.data.cycle" in f:
+        flags = ("header_crc_error", 8), ("frame_crc_error", 16)
+        return "flexray", common | {
+            "channel": None,
+            "frame_id": _number(f, "tecmp.payload.data.frame_id"),
+            "cycle": _number(f, "tecmp.payload.data.cycle"),
+            "payload_preamble": bool(_number(f, flag + "payload_preamble_indicator")),
+            "null_frame": bool(_number(f, flag + "null_frame")),
+            "sync": bool(_number(f, flag + "sync_frame")),
+            "startup": bool(_number(f, flag + "startup_frame")),
+            "errors": sum(bit for name, bit in flags if _number(f, flag + name)),
+        }
     if "tecmp.payload.data.can_id_field" not in f:
-        return None
+        return "", None
     fd, extended = flag + "bit_rate_switch" in f, bool(_number(f, "tecmp.payload.data.can_id_type"))
-    return common | {
+    return "can", common | {
         "error": bool(_number(f, flag + "error_frame")),
         "can_id": _number(f, "tecmp.payload.data.can_id_29" if extended else "tecmp.payload.data.can_id_11"),
         "error_class": None,

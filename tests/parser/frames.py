@@ -14,7 +14,7 @@ WORDS = (*LENGTHS, 256, 1500, 0x7FFF, 0x8000, 0x8100, 0xFFFF)
 LONGS = (*WORDS, 1 << 16, 262_144, 2**31 - 1, 2**31, 2**32 - 1)
 CAN_LENGTHS = (0, 1, 7, 8)
 FD_LENGTHS = (0, 1, 7, 8, 12, 16, 20, 24, 32, 48, 64)
-UDP_PORTS = (30490, 30501, 30501, 5353, 0, 65535)  # SD, SOME/IP by the tests' profile, and others
+UDP_PORTS = (30490, 30501, 30501, 11898, 67, 5353, 0, 65535)  # SD, SOME/IP by the tests' profile, and others
 
 
 def some(r: Random, bits: int) -> int:
@@ -48,12 +48,33 @@ def socketcan(r: Random, order: str = ">", *, fd_type: bool = False) -> bytes:
 
 def canxl(r: Random, order: str = ">") -> bytes:
     n = r.choice((1, 8, 60, 64, 65, 2048, some(r, 11) or 1))
-    word = struct.pack(order + "I", some(r, 8) << 16 | some(r, 11))
+    reserved = r.choice((0, 0, 0, 0, 0, 0, 0, 0, 1 << r.choice((11, 15, 24, 31))))
+    word = struct.pack(r.choice((order, order, "<", ">")) + "I", reserved | some(r, 8) << 16 | some(r, 11))
     return word + struct.pack("<BBHI", 0x80 | r.getrandbits(1), some(r, 8), n, some(r, 32)) + r.randbytes(n)
 
 
 def bus_frame(r: Random, order: str = ">") -> bytes:
     return canxl(r, order) if r.random() < 0.15 else socketcan(r, order)
+
+
+def lin(r: Random) -> bytes:
+    """A frame, with or without a response, or an event."""
+    n, errors = r.choice((0, 1, 2, 4, 8, 8, 9, 15)), r.choice((0, 0, 0, 1, 1, 8, 0x3E))
+    kind = r.choice((0, 0, 0, 0, 3, 1))
+    body = r.choice((b"\xb0\xb0\0\1", r.randbytes(4))) if kind == 3 else r.randbytes(n) + bytes(-n % 4)
+    head = struct.pack(">B3sBBBB", 1, bytes(3), n << 4 | kind << 2 | some(r, 2), some(r, 8), some(r, 8), errors)
+    return head + (b"" if errors & 1 and r.random() < 0.8 else body)
+
+
+def flexray(r: Random) -> bytes:
+    """A frame, often a null frame without its data, or a symbol."""
+    channel = r.getrandbits(1) << 7
+    if r.random() < 0.2:
+        return bytes((channel | r.choice((2, 2, 0, 3)), some(r, 8)))
+    words, flags = r.choice((0, 1, 2, 8, 127)), some(r, 5)
+    header = flags << 35 | some(r, 11) << 24 | words << 17 | some(r, 11) << 6 | some(r, 6)
+    bare = r.random() < (0.1 if flags & 4 else 0.5)
+    return bytes((channel | 1, some(r, 8))) + header.to_bytes(5, "big") + (b"" if bare else r.randbytes(2 * words))
 
 
 # -- SOME/IP --------------------------------------------------------------------------------------------------------
@@ -109,6 +130,21 @@ def udp(r: Random, payload: bytes, dport: int | None = None) -> bytes:
     return struct.pack(">HHHH", *ports, size & 0xFFFF, 0) + payload
 
 
+def caneth(r: Random) -> bytes:
+    count = r.choice((0, 1, 2, 16, 17))
+    made = [
+        struct.pack(
+            "<IB8sBB", some(r, r.choice((11, 11, 29, 32))), r.choice((0, 1, 7, 8, 8, 9)), r.randbytes(8), *flags
+        )
+        for flags in ((r.choice((0, 0, 1, 0x10)), r.choice((0, 0, 1))) for _ in range(count))
+    ]
+    return (
+        struct.pack(">8sBB", b"ISO11898", r.choice((1, 1, 1, 2)), count)
+        + b"".join(made)
+        + r.randbytes(r.choice((0, 3)))
+    )
+
+
 def tcp(r: Random, payload: bytes) -> bytes:
     options = r.randbytes(4 * r.choice((0, 0, 3, 10)))
     flags = (5 + len(options) // 4) << 12 | r.getrandbits(12)
@@ -118,11 +154,13 @@ def tcp(r: Random, payload: bytes) -> bytes:
 
 def transport(r: Random) -> tuple[int, bytes]:
     choice = r.random()
-    if choice < 0.6:
+    if choice < 0.5:
         return 17, udp(r, someip_datagram(r))
+    if choice < 0.6:
+        return 17, udp(r, *r.choice(((caneth(r), 11898), (r.randbytes(r.choice((240, 244, 30))), 67))))
     if choice < 0.85:
         return 6, tcp(r, r.randbytes(some(r, 8)) if r.random() < 0.5 else someip_datagram(r))
-    return r.choice((1, 2, 50, 89)), r.randbytes(r.choice((0, 1, 40)))
+    return r.choice((1, 2, 58, 50, 89)), r.randbytes(r.choice((0, 1, 40)))
 
 
 def ipv4(r: Random) -> bytes:
@@ -154,24 +192,40 @@ def ip(r: Random) -> tuple[int, bytes]:
     return (0x0800, ipv4(r)) if r.random() < 0.65 else (0x86DD, ipv6(r))
 
 
+def macsec(r: Random) -> bytes:
+    tci, (kind, body) = r.choice((0, 0x20, 0x20, 0x60, 0x2C, 0x24, 0x08, 0x80)), ip(r)
+    head = struct.pack(">BBI", tci, 0, some(r, 32)) + (r.randbytes(8) if tci & 0x20 else b"")
+    return head + struct.pack(">H", kind) + body + r.randbytes(r.choice((16, 16, 16, 3)))
+
+
 # -- TECMP ----------------------------------------------------------------------------------------------------------
 def tecmp_entry(r: Random, kind: int) -> bytes:
     if kind == 4:
         n = r.choice((0, 1, 8))
         data = struct.pack(">BB", some(r, 8), n) + (r.randbytes(n + 1) if n else b"")
+    elif kind == 8:
+        n = r.choice((0, 2, 16, 254))
+        data = struct.pack(">BHB", some(r, 6), some(r, 11), n) + r.randbytes(n + r.choice((0, 5)))
     else:
         n = r.choice(FD_LENGTHS if kind == 3 else CAN_LENGTHS)
         data = struct.pack(">IB", r.getrandbits(1) << 31 | some(r, 29), n) + r.randbytes(n + r.choice((0, 0, 2, 3)))
     time = some(r, 32) << 32 | r.getrandbits(32)
-    return struct.pack(">IQHH", some(r, 32), time, len(data), r.choice((0, 1, 2, 3, 8, 0x12, 0x4001, 0xE01F))) + data
+    return (
+        struct.pack(">IQHH", some(r, 32), time, len(data), r.choice((0, 1, 2, 3, 8, 0x12, 0x4001, 0x3016, 0xE01F)))
+        + data
+    )
 
 
 def tecmp(r: Random) -> bytes:
-    kind = r.choice((2, 2, 3, 3, 4, 4, 8, 0x80))
+    kind = r.choice((2, 2, 3, 3, 4, 4, 8, 8, 0x80))
     entries = [tecmp_entry(r, kind) for _ in range(r.choice((0, 1, 1, 2, 5)))]
     padding = bytes(r.choice((0, 0, 1, 15, 16, 17, 40)))
     head = struct.pack(">HHBBHHH", some(r, 16), some(r, 16), 3, r.choice((3, 3, 3, 3, 1)), kind, 0, some(r, 16))
     return head + b"".join(entries) + padding
+
+
+def tecmp_frame(r: Random) -> bytes:
+    return r.randbytes(12) + b"\x99\xfe" + tecmp(r)
 
 
 # -- link types -----------------------------------------------------------------------------------------------------
@@ -182,6 +236,8 @@ def network(r: Random) -> tuple[int, bytes]:
         return ip(r)
     if choice < 0.9:
         return r.choice((0x99FE, 0x2090)), tecmp(r)
+    if choice < 0.93:
+        return 0x88E5, macsec(r)
     return r.choice((0x0806, 0x88F7, 0x05FF, 0x0600, 0, 0xFFFF)), r.randbytes(r.choice((0, 1, 46)))
 
 
@@ -217,6 +273,8 @@ def family(r: Random, order: str) -> bytes:
 MAKERS: dict[int, Callable[[Random], bytes]] = {
     1: ethernet,
     227: bus_frame,
+    212: lin,
+    210: flexray,
     113: sll,
     276: sll2,
     0: lambda r: family(r, r.choice("<>")),

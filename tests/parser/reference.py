@@ -53,6 +53,7 @@ class Reference:
         self.profile = profile or Profile.default()
         ports = ((UDP_PORT, self.profile.udp_ports), (TCP_PORT, self.profile.tcp_ports))
         claims = [*claims, *((space[p], protocols.PORT_PROTOCOLS[n]) for space, m in ports for p, n in m.items())]
+        claims += protocols.CAN_IDENTIFIERS[self.profile.can_identifiers]
         under = [(claim, layer) for layer in layers for claim in layer.under]
         self.children = {(keys, v): layer for (keys, values), layer in [*under, *claims] for v in values}
         self.by_layer = {r.layer: r for r in rows if r.layer is not None}

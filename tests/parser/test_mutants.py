@@ -44,7 +44,7 @@ def golden() -> Iterator[bytes]:
 
 def generated() -> Iterator[bytes]:
     r = Random(4)
-    for link_type in (1, 227, 113, 229):
+    for link_type in (1, 227, 212, 210, 113, 229):
         made = (frames.MAKERS[link_type](r) for _ in range(12))
         yield captures.pcap(
             [frames.spoil(r, f) if r.random() < 0.6 else f for f in made], link_type, order=">", magic="ns"

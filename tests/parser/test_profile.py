@@ -23,6 +23,7 @@ def test_the_documented_example_is_read() -> None:
     assert profile.tcp_ports == {}
     assert profile.interface_buses == {"can0": "powertrain", "can1": "chassis", "0": "body"}
     assert profile.tecmp_buses == {16: "powertrain", 17: "chassis"}
+    assert profile.can_identifiers == "little-endian"
     assert profile.vehicle_id_of("file:///data/fleet/WDB-0042/2026-09-21-1.pcapng") == "WDB-0042"
     assert profile.vehicle_id_of("nothing") is None
 
@@ -44,7 +45,11 @@ def test_the_file_gives_the_name(tmp_path: Path) -> None:
 
 WRONG = [
     ("port: {}", 1, ["no key 'port'", "did you mean 'ports'"]),
-    ("ports:\n  udp:\n    30501: someip\nspeed: 3", 4, ["no key 'speed'", "buses, ports, vehicle_id"]),
+    ("ports:\n  udp:\n    30501: someip\nspeed: 3", 4, ["no key 'speed'", "buses, can, ports, vehicle_id"]),
+    ("can:\n  identifiers: little", 2, ["can.identifiers is 'little'", "did you mean 'little-endian'"]),
+    ("can:\n  identifiers: 1", 2, ["can.identifiers must be a string"]),
+    ("can: little-endian", 1, ["can must be a map"]),
+    ("can:\n  byte_order: x", 2, ["can has no key 'byte_order'", "identifiers"]),
     ("ports:\n  sctp: {}", 2, ["no key 'sctp'", "tcp, udp"]),
     ("ports:\n  udp:\n    30501: sumip", 3, ["unknown protocol 'sumip'", "did you mean 'someip'"]),
     ("ports:\n  udp:\n    30501: 7", 3, ["must be a string", "a number (7)", "quotes"]),

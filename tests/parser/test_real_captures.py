@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from pcaplake.worker import sample
 from pcaplake.worker.sample import damage
 from pcaplake.worker.sample.sources import INTERFACES
 from tests.oracles import captures, conformance, tcpdump, tshark
+from tests.parser import compare, frames
+from tests.parser.captures import pcap
 from tests.parser.compare import decoded
+from tests.parser.protocols.golden import GOLDEN
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +37,10 @@ HEADERS = (
     *("eth_src", "eth_dst", "eth_type", "vlan_ids", "vlan_pcp", "ip_version", "ip_src", "ip_dst", "ip_proto", "ip_ttl"),
     *("ip_dscp", "ip_fragment", "src_port", "dst_port", "tcp_flags", "tcp_seq", "tcp_ack"),
 )
-LISTS = {"someip": "someip_messages", "sd": "someip_sd_entries", "can": "can_frames", "lin": "lin_frames"}
+LISTS = {"someip": "someip_messages", "sd": "someip_sd_entries"}
+LISTS |= {"can": "can_frames", "lin": "lin_frames", "flexray": "flexray_frames"}
+NAMED = {"arp", "icmp", "icmpv6", "igmp", "dhcp", "caneth"}  # protocols that carry no other
+SAMPLED = set(LISTS.values()) - {"flexray_frames"}  # tables that a drive has
 # the faults of real captures beyond those of frames that were cut by the snapshot length
 FAULTS = {"dhcp_big_endian.pcapng": {"bad_time": 4}}  # the year 150,000
 
@@ -56,7 +63,7 @@ def _wanted(packet: dict[str, Any], summary: Summary, profile: Profile) -> dict[
         wanted["interface"] = None  # Wireshark numbers what a pcap file does not name
     if packet["ip_fragment"]:
         wanted["someip"] = wanted["sd"] = []  # of a first fragment Wireshark reads on into the cut message
-    for frame in packet["can"] + packet["lin"]:
+    for frame in packet["can"] + packet["lin"] + packet["flexray"]:
         if "bus" in frame:
             frame["bus"] = profile.tecmp_buses.get(int(frame["bus"]), frame["bus"])
         elif profile.interface_buses:
@@ -91,6 +98,9 @@ def differences(
         ]
         if packet["ts_ns"] in without:
             continue
+        named = next((name for name in packet["protocols"] if name in NAMED), None)
+        if row["protocol"] != named and (named is not None or row["protocol"] in NAMED) and not packet["malformed"]:
+            found.append(f"packet {number}: protocol is {row['protocol']!r}, tshark has {named!r}")
         for name in LISTS:
             ours = by_packet.get((name, number), [])
             if len(ours) != len(wanted[name]):
@@ -159,6 +169,39 @@ def test_conformance(path: Path) -> None:
     assert [row["packet_no"] for row in packets] == list(range(1, len(wanted) + 1))
 
 
+# -- frames made by the tests --------------------------------------------------------------------------------------
+def bus_frames(link_type: int, seed: int, count: int) -> list[bytes]:
+    """Frames without faults."""
+    r, found = Random(seed), list[bytes]()
+    while len(found) < count:
+        made = frames.tecmp_frame(r) if link_type == 1 else frames.MAKERS[link_type](r)
+        if not compare.read(pcap([made], link_type))[1].faults:
+            found.append(made)
+    return found
+
+
+@pytest.mark.parametrize("link_type", [1, 210, 212])
+def test_made_bus_frames_as_tshark_reads_them(tmp_path: Path, link_type: int) -> None:
+    path = tmp_path / "made.pcap"
+    path.write_bytes(pcap(bus_frames(link_type, 7, 150), link_type))
+    rows, summary = read(path)
+    assert differences(path, rows, summary, PROFILE) == []
+
+
+@pytest.mark.parametrize("link_type", [1, 210, 212])
+def test_golden_bus_frames_as_tshark_reads_them(tmp_path: Path, link_type: int) -> None:
+    tables = ("lin_frames", "flexray_frames")
+    golden = [
+        bytes.fromhex(case["frame"])
+        for case in GOLDEN["good"]
+        if case["link_type"] == link_type and any(table in case["rows"] for table in tables)
+    ]
+    path = tmp_path / "golden.pcap"
+    path.write_bytes(pcap(golden, link_type))
+    rows, summary = read(path)
+    assert differences(path, rows, summary, PROFILE) == []
+
+
 # -- samples ------------------------------------------------------------------------------------------------------
 SECONDS = 1.0
 
@@ -187,7 +230,7 @@ def test_a_drive_as_tshark_reads_it(drive: tuple[list[Path], Profile], number: i
     kinds = damaged(number % 4)
     assert differences(paths[number], rows, summary, profile, without=frozenset(kinds)) == []
     assert summary.truncated == (number == 3)
-    assert {name for name, count in summary.rows.items() if count} >= {"packets", "faults", *LISTS.values()}
+    assert {name for name, count in summary.rows.items() if count} >= {"packets", "faults", *SAMPLED}
 
 
 @pytest.mark.parametrize(

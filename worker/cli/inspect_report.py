@@ -103,6 +103,7 @@ def describe_capture(found: Mapping[str, Any]) -> None:
         _more(len(reasons) - MOST_REASONS, "reason", "with fewer bytes"),
     )
     _describe_ports(found["someip_ports"])
+    _describe_identifiers(found["can_identifiers"])
     screen.line("")
 
 
@@ -170,9 +171,22 @@ def _interface_row(one: Mapping[str, Any]) -> tuple[object, ...]:
 def _describe_ports(ports: Mapping[str, Any]) -> None:
     rows = [(str(one["port"]), one["datagrams"], f"{one['share']:.1%}") for one in ports["ports"]]
     _table("UDP ports that look like SOME/IP, but have no protocol", ["port", "datagrams", "fit"], rows)
-    if ports["profile"]:
+    _propose(ports["profile"])
+
+
+def _describe_identifiers(identifiers: Mapping[str, Any]) -> None:
+    if identifiers["profile"]:
+        screen.line("")
+        count = identifiers["impossible"]["big-endian"]
+        frames = counted(identifiers["frames"], "frame")
+        screen.line(f"CAN identifiers that are little-endian: {count:,} of {frames} cannot be big-endian")
+        _propose(identifiers["profile"])
+
+
+def _propose(profile: str | None) -> None:
+    if profile:
         screen.line("  add to the profile (--profile):")
-        for line in ports["profile"].splitlines():
+        for line in profile.splitlines():
             screen.line(f"    {line}")
 
 

@@ -13,6 +13,7 @@ from pcaplake.parser import Capture, Profile, ReadOptions, Summary, open_capture
 from pcaplake.parser.protocols.ethernet import UDP_PORT
 from pcaplake.worker.ingest.pipeline import describe_interfaces
 
+from .can_identifiers import CanIdentifiers
 from .content import HashedFile
 from .names import encapsulation, link_type_name
 from .packet_bytes import PacketBytes, flags, numbers
@@ -26,7 +27,7 @@ class _Inspection:
 
     def __init__(self, capture: Capture) -> None:
         self.interfaces, self.protocols, self.order = Interfaces(), Protocols(), TimeOrder()
-        self.undecoded, self.ports = UndecodedBytes(capture), SomeIpPorts()
+        self.undecoded, self.ports, self.identifiers = UndecodedBytes(capture), SomeIpPorts(), CanIdentifiers()
         self.cut = 0  # packets of which not all bytes were captured
 
     def add_packets(self, batch: pa.RecordBatch) -> None:
@@ -36,6 +37,7 @@ class _Inspection:
         self.order.add(batch)
         self.undecoded.add_packets(batch, packet_bytes)
         self._add_datagrams(batch, packet_bytes)
+        self.identifiers.add(batch, packet_bytes)
         self.cut += int((numbers(batch, "captured_len") < numbers(batch, "original_len")).sum())
 
     def _add_datagrams(self, batch: pa.RecordBatch, packet_bytes: PacketBytes) -> None:
@@ -71,7 +73,9 @@ def inspect_capture(file: HashedFile, uri: str, profile: Profile) -> dict[str, A
         file.read_rest()
         assert capture.summary is not None
         inspection.undecoded.add_unreadable_rest(capture.summary, file.size)
-        return _describe(inspection, capture.summary, file)
+        return _describe(inspection, capture.summary, file) | {
+            "can_identifiers": _describe_identifiers(inspection.identifiers, profile.can_identifiers)
+        }
 
 
 def _describe(inspection: _Inspection, summary: Summary, file: HashedFile) -> dict[str, Any]:
@@ -149,6 +153,15 @@ def _describe_ports(ports: SomeIpPorts) -> dict[str, Any]:
         "not_examined_datagrams": ports.left_out,
         "ports": [{**asdict(one), "share": one.fitting / one.datagrams} for one in found],
         "profile": "\n".join(["ports:", "  udp:", *lines]) if lines else None,
+    }
+
+
+def _describe_identifiers(identifiers: CanIdentifiers, byte_order: str) -> dict[str, Any]:
+    is_wrong = identifiers.are_little_endian and byte_order == "big-endian"
+    return {
+        "frames": identifiers.frames,
+        "impossible": dict(identifiers.impossible),
+        "profile": "can:\n  identifiers: little-endian" if is_wrong else None,
     }
 
 

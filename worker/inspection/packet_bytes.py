@@ -59,13 +59,18 @@ class PacketBytes:
         return np.where(there, value, NOT_THERE)
 
     def ip_payloads(self, rows: Any, versions: Any) -> tuple[Any, Any]:
-        """Position and length of what follows the IP header, without Ethernet padding. IPv6 extension headers are part of it."""
+        """Position and length of what follows the IP header, without Ethernet padding. IPv6 extension headers are part of it.
+
+        All that follows the link header, if another header (MACsec) is before that of IP.
+        """
         at = self.network[rows]
-        fourth = versions == 4
-        header = np.where(fourth, (self.read(rows, at, 1) & 15) * 4, _IPV6_HEADER)
+        fourth, first = versions == 4, self.read(rows, at, 1)
+        header = np.where(fourth, (first & 15) * 4, _IPV6_HEADER)
         total = np.where(fourth, self.read(rows, at + 2, 2), self.read(rows, at + 4, 2) + _IPV6_HEADER)
         present = self.ends[rows] - at
         total = np.where(total > np.where(fourth, 0, _IPV6_HEADER), np.minimum(total, present), present)
+        is_ip = first >> 4 == versions
+        header, total = np.where(is_ip, header, 0), np.where(is_ip, total, present)
         return at + header, np.where(at >= 0, np.maximum(total - header, 0), 0)
 
     def udp_payloads(self, rows: Any, versions: Any, ports: tuple[Any, Any]) -> tuple[Any, Any]:

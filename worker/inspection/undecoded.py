@@ -19,6 +19,7 @@ from pcaplake.parser import Capture, Summary
 from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer
 from pcaplake.parser.protocols import LAYERS, ROWS
 from pcaplake.parser.protocols.containers import FRAME
+from pcaplake.parser.protocols.control import ARP, DHCP, ICMP, ICMP6, IGMP
 from pcaplake.parser.protocols.ethernet import (
     ADDRESS_FAMILY,
     ETHERTYPE,
@@ -43,6 +44,9 @@ AUTHENTICATION_HEADER = 51  # an IP protocol, whose header begins with the next 
 CAPTURE = "capture"  # the layer of faults of the file
 _LLC = 0x0600  # a smaller ethertype is the length of an IEEE 802.3 frame
 _DECODED = {rows.layer.protocol for rows in ROWS if rows.layer is not None}
+_DECODED.add(ARP.protocol)  # only padding follows its header
+_ON_IP = {layer.protocol: layer.least for layer in (ICMP, ICMP6, IGMP)}  # bytes of the header
+_MACSEC_TAG, _SCI, _HAS_SCI = 6, 8, 0x20
 _ONLY_FAULTS = {"socketcan"}  # its keys always lead to a layer, so only a fault can end a path there
 _COLUMNS = [
     "link_type",
@@ -142,7 +146,25 @@ class UndecodedBytes:
             wrong = ~self.leads(MESSAGE, message)
             sizes = np.where(wrong | ~self.leads(DATA, data), np.maximum(behind_link - TECMP_HEADER, 0), 0)
             return np.where(wrong, message << 16, data), sizes, _describe_tecmp
-        return np.zeros(len(rows), np.int64), behind_link, lambda key: f"inside {protocol}"
+        return (
+            np.zeros(len(rows), np.int64),
+            self._find_inside(protocol, batch, rows, packet_bytes, behind_link),
+            (lambda key: f"inside {protocol}"),
+        )
+
+    def _find_inside(
+        self, protocol: str, batch: pa.RecordBatch, rows: Any, packet_bytes: PacketBytes, behind_link: Any
+    ) -> Any:
+        """The bytes behind the header of a protocol that nothing decodes further."""
+        if protocol in _ON_IP:
+            _, sizes = packet_bytes.ip_payloads(rows, numbers(batch, "ip_version"))
+            return np.maximum(sizes - _ON_IP[protocol], 0)
+        if protocol == DHCP.protocol:
+            return np.maximum(numbers(batch, "l4_payload_len") - DHCP.least, 0)
+        if protocol == "macsec":
+            first = packet_bytes.read(rows, packet_bytes.network[rows], 1)
+            return np.maximum(behind_link - _MACSEC_TAG - _SCI * (first & _HAS_SCI != 0), 0)
+        return behind_link
 
     def _find_in_ip(self, batch: pa.RecordBatch, rows: Any, packet_bytes: PacketBytes) -> Found:
         fragment, inner = flags(batch, "ip_fragment"), numbers(batch, "ip_proto")

@@ -443,7 +443,7 @@ def test_the_reading_buffer_does_not_matter() -> None:
             )
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 7])  # of which each has all kinds of damage
+@pytest.mark.parametrize("seed", [0, 1, 3, 5, 7, 8])  # of which each has all kinds of damage
 def test_the_reading_buffer_does_not_matter_to_garbage(seed: int) -> None:
     """Real chunks: garbage, wrong lengths, long blocks and large packets on their borders."""
     data = mixed(Random(seed), 2_500_000, spoilt=True)

@@ -43,13 +43,23 @@ def reasons(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
     ("frame", "link_type", "expected"),
     [
         (b"abc", 147, {"link type 147 (LINKTYPE_USER0, USER 0)": (1, 3)}),
-        (ethernet(0x0806, bytes(46)), 1, {"ethertype 0x0806 (ARP)": (1, 46)}),
+        (ethernet(0x0806, bytes(46)), 1, {}),  # padding after ARP
+        (ethernet(0x0806, bytes(9)), 1, {"short_header in arp": (1, 9)}),
         (ethernet(0x88B5, bytes(50), tags=2), 1, {"ethertype 0x88b5": (1, 50)}),
         (ethernet(40, bytes(40)), 1, {"IEEE 802.3 frame without an ethertype": (1, 40)}),
-        (ipv4(1, bytes(30)), 1, {"IP protocol 1 (ICMP)": (1, 30)}),
-        (ipv4(1, bytes(3)) + bytes(23), 1, {"IP protocol 1 (ICMP)": (1, 3)}),  # padding does not count
+        (ipv4(1, bytes(30)), 1, {"inside icmp": (1, 26)}),
+        (ipv4(2, bytes(12)) + bytes(14), 1, {"inside igmp": (1, 4)}),
+        (ipv4(89, bytes(3)) + bytes(23), 1, {"IP protocol 89 (OSPF)": (1, 3)}),  # padding does not count
         (ipv4(99, bytes(5)), 1, {"IP protocol 99": (1, 5)}),
-        (ethernet(0x86DD, ipv6(58, bytes(24))), 1, {"IP protocol 58 (ICMPv6)": (1, 24)}),
+        (ethernet(0x86DD, ipv6(58, bytes(24))), 1, {"inside icmpv6": (1, 20)}),
+        (udp(68, 67, bytes(250)), 1, {"inside dhcp": (1, 10)}),
+        (ethernet(0x88E5, b"\x0c" + bytes(15)), 1, {"inside macsec": (1, 10)}),  # encrypted
+        (ethernet(0x88E5, b"\x2c" + bytes(15)), 1, {"inside macsec": (1, 2)}),  # with an SCI
+        (ethernet(0x88E5, bytes(6) + udp(1, 2, bytes(5))[12:] + bytes(16)), 1, {"UDP port 2": (1, 5)}),
+        (udp(5000, 11898, b"ISO11898\1\1" + bytes(15)), 1, {}),
+        (bytes.fromhex("01000000229200000a0b0000"), 212, {}),
+        (bytes.fromhex("829e"), 210, {}),
+        (bytes.fromhex("039e01"), 210, {"bad_value in flexray": (1, 3)}),
         (udp(5000, 6000, bytes(20)), 1, {"UDP port 6000": (1, 20)}),
         (udp(5000, 6000, b""), 1, {}),
         (ipv4(6, frames.build_tcp_packet(SRC, DST, (5000, 80), 0, 0, 16, b"12345")), 1, {"TCP port 80": (1, 5)}),

@@ -1,0 +1,34 @@
+"""Frames in hex whose rows are known from the standards (golden.yaml names them), read and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pcaplake.parser import Profile, Summary
+from tests.parser.captures import pcap
+from tests.parser.compare import read
+
+GOLDEN = yaml.safe_load((Path(__file__).parent / "golden.yaml").read_text(encoding="utf-8"))
+
+
+def read_golden(golden: dict[str, Any], *before: bytes) -> tuple[dict[str, list[dict[str, Any]]], Summary]:
+    """The rows of the frame, which may come after others, and what was in the capture."""
+    choice = {"profile": Profile.parse(golden["profile"])} if "profile" in golden else {}
+    return read(pcap([*before, bytes.fromhex(golden["frame"])], golden["link_type"]), **choice)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex(" ")
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def check_rows(golden: dict[str, Any], rows: dict[str, list[dict[str, Any]]], packet: int = 1) -> None:
+    for table, wanted in golden.get("rows", {}).items():
+        found = [row for row in rows.get(table, []) if row["packet_no"] == packet]
+        assert len(found) == len(wanted), table
+        for want, row in zip(wanted, found, strict=True):
+            assert {column: plain(row[column]) for column in want} == want, table
