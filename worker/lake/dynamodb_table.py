@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from tenacity import RetryCallState
 
-from pcaplake.worker import retry
+from pcaplake.worker import VERSION, retry
 from pcaplake.worker.batched import Batched
 from pcaplake.worker.errors import Fatal, NotAllowed, OutcomeUnknown, PcaplakeError, Retryable
 from pcaplake.worker.meter import SILENT, Meter
@@ -31,6 +31,7 @@ _CONFIG: dict[str, Any] = {
     "max_pool_connections": 32,
     "tcp_keepalive": True,
     "retries": {"mode": "standard", "total_max_attempts": 1},
+    "user_agent": f"pcaplake/{VERSION}",  # botocore builds its own text again for each request: 8 % of the CPU time
 }
 _READS = ("Get", "Query", "Scan", "BatchGet", "TransactGet", "Describe", "List")
 _THROTTLED = frozenset(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import obstore
@@ -25,6 +26,7 @@ _TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
 _RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 _PART_BYTES = 8 * 1024 * 1024
 _WRITES = frozenset({"put", "delete"})
+_CLOCK_SECONDS = 60.0  # that a time of the store is used for later uploads
 
 # Stores in memory with the same name are one store within the process.
 _memories: dict[str, MemoryStore] = {}
@@ -57,6 +59,7 @@ class ObjectStore(Store):
         self.uri = uri
         self.options = dict(options or {})
         self._inner, self._meter = inner, meter
+        self._clock = _StoreClock()
         self._had_answer = False  # without one, missing credentials are wrong settings and no outage
         self.unproven = not uri.startswith("memory:")
 
@@ -145,7 +148,7 @@ class ObjectStore(Store):
 
     def upload(self, path: str) -> Upload:
         self._meter.count("requests", service="objects", operation="upload")
-        return _ObjectUpload(self._inner, checked_path(path))
+        return _ObjectUpload(self._inner, checked_path(path), self._clock)
 
     @contextlib.contextmanager
     def _counted_request(self, operation: str, path: str) -> Iterator[None]:
@@ -162,16 +165,39 @@ class ObjectStore(Store):
             raise
 
 
+class _StoreClock:
+    """The last time that the store told for a new object.
+
+    The answer to a PUT has no time, so it takes a HEAD. A time that was read before an upload is not after the upload, and
+    files count as old by their age: one that counts as older than it is is checked too early, which costs a request. So
+    uploads of the next minute use the same time. Only how often it is read depends on the local clock.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[datetime, float] | None = None
+
+    def recent_time(self) -> datetime | None:
+        """A time of the store that has passed; None if it was not read within the last minute."""
+        last = self._last
+        return last[0] if last is not None and time.monotonic() - last[1] < _CLOCK_SECONDS else None
+
+    def set_time(self, now: datetime) -> None:
+        self._last = now, time.monotonic()
+
+
 class _ObjectUpload:
     """One PUT up to 8 MiB, else a multipart upload with parts of 8 MiB. Without `finish` there is no object."""
 
-    def __init__(self, inner: Any, path: str) -> None:
-        self._inner, self._path = inner, path
+    def __init__(self, inner: Any, path: str, clock: _StoreClock) -> None:
+        self._inner, self._path, self._clock, self._size = inner, path, clock, 0
+        # not in `finish`, because the time of an object of several parts is that of the first request for it
+        self._began_after = clock.recent_time()
         self._held: bytearray | None = bytearray()  # the PUT of obstore's writer fails without a reason, so we send it
         self._writer: Any = None
 
     def write(self, data: Buffer) -> None:
         view = memoryview(data).cast("B")
+        self._size += len(view)
         with _translate_write_errors(self._path):
             if self._held is not None and len(self._held) + len(view) <= _PART_BYTES:
                 self._held += view
@@ -189,11 +215,15 @@ class _ObjectUpload:
             else:
                 self._writer.close()
         self._held = self._writer = None
+        if self._began_after is not None:
+            return ObjectMeta(path=self._path, size=self._size, etag=None, last_modified=self._began_after)
         try:
             with _translate_read_errors(self._path):
-                return _object_meta(obstore.head(self._inner, self._path))
+                meta = _object_meta(obstore.head(self._inner, self._path))
         except FileNotFoundError as error:
             raise OutcomeUnknown(f"{self._path} was written and does not exist: {_first_line(error)}") from error
+        self._clock.set_time(meta.last_modified)
+        return meta
 
     def abort(self) -> None:
         self._held = self._writer = None

@@ -57,7 +57,11 @@ class Upload(Protocol):
     def write(self, data: Buffer) -> None: ...
 
     def finish(self) -> ObjectMeta:
-        """Create the object; it is durable on return. Raises Fatal when a local file with this name exists."""
+        """Create the object; it is durable on return. Raises Fatal when a local file with this name exists.
+
+        `last_modified` of the result is a time of the store that is not after the object's own, and about a minute before
+        `upload` at most, unless the process was suspended. `etag` may be None.
+        """
         ...
 
     def abort(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from tenacity import retry_if_result
 
-from pcaplake.worker import retry
+from pcaplake.worker import VERSION, retry
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.meter import SILENT, Meter
 
@@ -37,6 +37,7 @@ _ACT: dict[str, Any] = {
     "max_pool_connections": 32,
     "tcp_keepalive": True,
     "retries": {"mode": "standard", "total_max_attempts": 3},
+    "user_agent": f"pcaplake/{VERSION}",  # as in dynamodb_table.py
 }
 _POLL = {**_ACT, "read_timeout": LONGEST_WAIT + 10}
 _THROTTLED = frozenset({"RequestThrottled", "Throttling", "ThrottlingException", "OverLimit", "KmsThrottled"})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import obstore
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.lake.store import object_store as stores
 from pcaplake.worker.lake.store.local_store import LocalStore
 from pcaplake.worker.lake.store.object_store import ObjectStore
-from pcaplake.worker.lake.store.store import Store, checked_path
+from pcaplake.worker.lake.store.store import ObjectMeta, Store, checked_path
 from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.store.object_servers import CREATE, GENERATION, KINDS, MATCH, serving
 from tests.worker.lake.store.store_suite import StoreSuite
@@ -88,6 +89,43 @@ async def test_an_upload_appears_whole_at_its_end_or_not_at_all(store: Store) ->
     dropped.write(b"x")
     dropped.abort()
     assert [each.path for each in await store.list("t")] == ["t/file"]
+
+
+async def test_uploads_of_a_minute_share_one_time_that_is_not_after_any_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A HEAD for every file would be a quarter of the requests of a stage."""
+    asked = list[str]()
+    real = obstore.head
+
+    def head(inner: object, path: str) -> object:
+        asked.append(path)
+        return real(inner, path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(obstore, "head", head)
+    store = Store.open(f"memory:///{uuid.uuid4().hex}")
+
+    async def upload(path: str) -> tuple[ObjectMeta, ObjectMeta]:
+        begun = store.upload(path)
+        begun.write(b"one")
+        begun.write(b"two")
+        told, real = begun.finish(), await store.head(path)
+        assert real is not None
+        assert (told.path, told.size) == (path, 6)
+        return told, real
+
+    first = await upload("a")
+    assert first[0] == first[1]
+    second, third = await upload("b"), await upload("c")
+    assert asked == ["a"]
+    for told, real_meta in (second, third):
+        assert told.last_modified == first[0].last_modified <= real_meta.last_modified
+    before = store.upload("d")  # its object may have this time, however long it takes
+    monkeypatch.setattr(stores, "_CLOCK_SECONDS", 0.0)
+    fourth = await upload("e")
+    assert fourth[0] == fourth[1]
+    assert before.finish().last_modified == first[0].last_modified
+    assert asked == ["a", "e"]
 
 
 @pytest.mark.parametrize("path", ["", "/", "/abs", "a//b", "a/../b", "..", "a/.", "a/\0", "a/"])
