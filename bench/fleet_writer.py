@@ -2,7 +2,7 @@
 
     python -m bench.fleet_writer LAKE TABLE LOCK_TABLE|- add|file
 
-`add`: a commit is one Add, of a file that does not exist. `file`: before each commit, a Parquet file of one row is written.
+`add`: a commit is one Add, of a file that does not exist. `file`: each commit writes a Parquet file of one row.
 To {"commits": n} or {"seconds": s} it answers the number of commits and their CPU time.
 """
 
@@ -33,19 +33,23 @@ class CommitWriter:
         self._store, self._log, self._table, self._with_file = store, log, table, with_file
 
     async def commit_one_file(self) -> None:
-        path, size, modified = f"date={DATE}/{uuid.uuid4()}.parquet", 500, 1_790_000_000_000
+        path, size, upload = f"date={DATE}/{uuid.uuid4()}.parquet", 500, None
         if self._with_file:
-            size, modified = await asyncio.to_thread(self._put_parquet_file, path)
-        add = AddFile(path=path, size=size, partition_values={"date": DATE}, modification_time=modified, stats=STATS)
-        await self._log.commit(self._table, [add])
-
-    def _put_parquet_file(self, path: str) -> tuple[int, int]:
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table({"id": [1], "name": ["a"]}), sink)
-        upload = self._store.upload(f"{self._table}/{path}")
-        upload.write(sink.getvalue().to_pybytes())
-        meta = upload.finish()
-        return meta.size, round(meta.last_modified.timestamp() * 1000)
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.table({"id": [1], "name": ["a"]}), sink)
+            data = sink.getvalue().to_pybytes()
+            size, upload = len(data), self._store.put(f"{self._table}/{path}", data)
+        add = AddFile(
+            path=path,
+            size=size,
+            partition_values={"date": DATE},
+            modification_time=round(time.time() * 1000),  # deltalake takes it from the local clock, too
+            stats=STATS,
+        )
+        if upload is None:
+            await self._log.commit(self._table, [add])
+        else:
+            await self._log.commit_uploads(self._table, [add], upload)
 
     async def commit_repeatedly(self, request: dict[str, Any]) -> dict[str, Any]:
         """Make this many commits, or as many as begin within this many seconds."""

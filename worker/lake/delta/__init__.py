@@ -6,7 +6,7 @@ Public API: programs that write their own Parquet files can commit them. docs/co
 from __future__ import annotations
 
 from .actions import AddFile, Txn
-from .errors import SchemaConflict, TableBlocked
+from .errors import FilesNotWritten, SchemaConflict, TableBlocked
 from .lock_table import LockTable, TablePath
 from .log_store import PROPERTIES, Commit, LogStore
 
@@ -14,6 +14,7 @@ __all__ = [
     "PROPERTIES",
     "AddFile",
     "Commit",
+    "FilesNotWritten",
     "LockTable",
     "LogStore",
     "SchemaConflict",

@@ -5,6 +5,7 @@ Pure: it reads no store and does not know which version it will be.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -45,6 +46,7 @@ class CommitRequest:
     after: int = -1
     other_txn: Txn | None = None
     swap: Swap | None = None
+    uploads: asyncio.Future[object] | None = None
 
 
 def build_create_table_commit(

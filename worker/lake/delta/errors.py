@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pcaplake.worker.errors import OutcomeUnknown, Retryable
+from pcaplake.worker.errors import OutcomeUnknown, PcaplakeError, Retryable
+
+
+class FilesNotWritten(PcaplakeError):
+    """The uploads of a commit's files failed, so nothing was committed. The cause is the error of the uploads."""
 
 
 class TableBlocked(Retryable):

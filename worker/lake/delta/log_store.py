@@ -30,9 +30,9 @@ from .commit_content import CommitRequest, Struct, Swap, build_create_table_comm
 from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked
 from .live_files import Snapshot, read_live_files
 from .lock_table import LockTable
-from .log_reader import LogReader, T, TableCache
+from .log_reader import LogReader, TableCache
 from .log_state import LogState, is_still_settled, read_log_state
-from .publish import LockTablePublisher, PutIfAbsent
+from .publish import LockTablePublisher, PutIfAbsent, await_both
 from .schema import to_delta_struct
 from .write_support import unsupported_reason
 
@@ -149,6 +149,21 @@ class LogStore(LogReader):
             await self.create(table, struct, partition_columns=columns)
         return await self._commit_request(request)
 
+    async def commit_uploads(
+        self, table: str, adds: Sequence[AddFile], uploads: Awaitable[object], *, txn: Txn | None = None
+    ) -> Commit:
+        """As `commit`, for files that are still being written, which saves the time of a request with a lock table.
+
+        `uploads` ends when all files are written, and raises if one is not. It is awaited before any process can see the
+        version, and canceled if the commit ends before that. Raises as `commit`, and FilesNotWritten when `uploads` fails.
+        """
+        uploading = asyncio.ensure_future(uploads)
+        try:
+            return await self._commit_request(CommitRequest(table=table, adds=adds, txn=txn, uploads=uploading))
+        finally:
+            uploading.cancel()
+            await asyncio.gather(uploading, return_exceptions=True)
+
     async def commit_transaction(self, table: str, txn: Txn, operation: str) -> Commit:
         """Commit a version that holds nothing but a transaction. `operation`: its name in the history. Raises as `commit`."""
         return await self._commit_request(CommitRequest(table=table, txn=txn, operation=operation))
@@ -261,11 +276,11 @@ class LogStore(LogReader):
             cache.stale = True  # it may have been unblocked since
             return await self._attempt_commit(cache, request, unresolved)
         unresolved[txn_id], cache.stale = number, True  # until the outcome is known, also when this is canceled
-        finish = await self._publisher.publish_version(table, number, data)
+        finish = await self._publisher.publish_version(table, number, data, request.uploads)
         if finish is None:
             self._meter.count("commit_conflicts", table=table)
             return None
-        if not await _await_both(is_still_settled(self._store, table, state), finish()):
+        if not await await_both(is_still_settled(self._store, table, state), finish()):
             cache.state = None
             return None
         state.move_to_version(number, data)
@@ -297,16 +312,6 @@ class LogStore(LogReader):
 
     def _current_millis(self) -> int:
         return int(self._now() * 1000)
-
-
-async def _await_both(answer: Awaitable[T], other: Awaitable[None]) -> T:
-    """Await both, also when one fails, so that no part of this attempt runs during the next."""
-    first, second = await asyncio.gather(answer, other, return_exceptions=True)
-    if isinstance(second, BaseException):
-        raise second
-    if isinstance(first, BaseException):
-        raise first
-    return first
 
 
 def _as_struct(table: str, schema: pa.Schema | Struct) -> Struct:

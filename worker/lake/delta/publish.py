@@ -3,7 +3,7 @@
 Also completes versions whose writer died between two steps. What a lost version means for a commit is decided by
 log_store.py, which reads the log again.
 
-    1   T, a temp object with the bytes of N.json
+    1   T, a temp object with the bytes of N.json; meanwhile the uploads of its files end
     2   E(N) in the lock table, if absent: names T
     3   N.json, the same bytes, if absent
     4   E(N) complete
@@ -14,15 +14,16 @@ when N.json exists: Spark relies on that.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pcaplake.worker.errors import OutcomeUnknown, Retryable
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.meter import SILENT, Meter
 
-from .errors import TableBlocked
+from .errors import FilesNotWritten, TableBlocked
 from .lock_table import Entry, LockTable, TablePath
 from .log_state import delta_log_path, is_covered_by_checkpoint, version_file_path
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 REPAIR_DELAY = 0.1  # seconds for another writer to finish its commit before this process finishes it
 _LOOKS = 4  # at N.json within this time
 
+T = TypeVar("T")
 Finish = Callable[[], Awaitable[None]]
 
 
@@ -43,8 +45,14 @@ class Publisher(Protocol):
         """A version that the log has reached, after completing what was left unfinished; -1: unknown."""
         ...
 
-    async def publish_version(self, table: str, version: int, data: bytes) -> Finish | None:
-        """Create a version. None: another writer has it. Else N.json is ours; await the answer for the last step."""
+    async def publish_version(
+        self, table: str, version: int, data: bytes, uploads: Awaitable[object] | None = None
+    ) -> Finish | None:
+        """Create a version. None: another writer has it. Else N.json is ours; await the answer for the last step.
+
+        `uploads`: of the files that the version adds; awaited before any process can see or finish the version. Raises
+        FilesNotWritten when they fail: then the version was not created.
+        """
         ...
 
     async def settle_versions(self, table: str) -> int:
@@ -63,7 +71,10 @@ class PutIfAbsent:
     async def find_newest_version(self, table: str) -> int:
         return -1
 
-    async def publish_version(self, table: str, version: int, data: bytes) -> Finish | None:
+    async def publish_version(
+        self, table: str, version: int, data: bytes, uploads: Awaitable[object] | None = None
+    ) -> Finish | None:
+        await _await_uploads(uploads)
         created = await self._store.put_if_absent(version_file_path(table, version), data)
         return _no_further_step if created else None
 
@@ -73,6 +84,26 @@ class PutIfAbsent:
 
 async def _no_further_step() -> None:
     """There is no further step."""
+
+
+async def _await_uploads(uploads: Awaitable[object] | None) -> None:
+    if uploads is not None:
+        try:
+            await uploads
+        except Exception as error:
+            raise FilesNotWritten(
+                f"the files of a commit could not be written, so nothing was committed: {error}"
+            ) from error
+
+
+async def await_both(answer: Awaitable[T], other: Awaitable[None]) -> T:
+    """Await both, also when one fails, so that no part of this attempt runs during the next."""
+    first, second = await asyncio.gather(answer, other, return_exceptions=True)
+    if isinstance(second, BaseException):
+        raise second
+    if isinstance(first, BaseException):
+        raise first
+    return first
 
 
 class LockTablePublisher:
@@ -93,10 +124,13 @@ class LockTablePublisher:
         self._sleep, self._now = sleep, now
         self._settled: dict[str, int] = {}  # table -> version up to which no entry is incomplete
 
-    async def publish_version(self, table: str, version: int, data: bytes) -> Finish | None:
+    async def publish_version(
+        self, table: str, version: int, data: bytes, uploads: Awaitable[object] | None = None
+    ) -> Finish | None:
         """OutcomeUnknown from step 2 on: from then any process may carry out step 3."""
         entry = Entry.for_new_version(TablePath.for_table(self._store.uri, table), version)
-        await self._store.put(delta_log_path(table, entry.temp_path), data)
+        # nobody reads T before step 2
+        await await_both(self._store.put(delta_log_path(table, entry.temp_path), data), _await_uploads(uploads))
         other = await self._lock_table.put_entry_if_absent(entry)
         if other is not None and other.temp_path != entry.temp_path:
             return None

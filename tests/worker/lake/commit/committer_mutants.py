@@ -176,8 +176,8 @@ def a_version_of_somebody_else_is_taken_for_ours(patch: pytest.MonkeyPatch) -> N
     """What a conditional put says is not asked; nor is `txnId`."""
     real = PutIfAbsent.publish_version
 
-    async def publish(self: PutIfAbsent, table: str, version: int, data: bytes) -> Finish | None:
-        await real(self, table, version, data)
+    async def publish(self: PutIfAbsent, table: str, version: int, data: bytes, *uploads: Any) -> Finish | None:
+        await real(self, table, version, data, *uploads)
         return lambda: asyncio.sleep(0)
 
     patch.setattr(PutIfAbsent, "publish_version", publish)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta import LogStore, TableBlocked, TablePath
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.delta import FilesNotWritten, LogStore, TableBlocked, TablePath
 from pcaplake.worker.lake.delta.lock_table import Entry, LockTable
 from pcaplake.worker.runtime import Runtime
 from tests.worker.adapters.faults import Faults, Killed, Kind
@@ -182,6 +182,66 @@ async def test_a_warm_commit_asks_for_six_things_in_four_waves() -> None:
             ["lock_table.complete", "store.get", "store.get"],
         ]
     assert len(waves.seen) > 7 * 6
+
+
+async def test_files_are_uploaded_beside_the_temporary_object() -> None:
+    scene, _ = await started()
+    waves = Waves()
+    log, store = scene.log(waves), scene.store.as_process(waves)
+    await waves.drive(asyncio.create_task(log.read_version("t")))
+    waves.waves.clear()
+    uploads = store.put("t/date=2026-11-21/a.zstd.parquet", b"rows")
+    await waves.drive(asyncio.create_task(log.commit_uploads("t", [add("a")], uploads, txn=txn(1))))
+    assert waves.waves == [
+        ["store.put", "store.put"],
+        ["lock_table.put"],
+        ["store.put_if_absent"],
+        ["lock_table.complete", "store.get", "store.get"],
+    ]
+
+
+@pytest.mark.parametrize("locked", [True, False])
+async def test_nobody_sees_a_version_before_its_files_are_written(locked: bool) -> None:
+    """From the entry on, any process may finish the version."""
+    scene, log = await started()
+    if not locked:
+        log = LogStore(scene.store)
+        await log.create("t", SCHEMA, partition_columns=["date"])
+    before, newest = scene.entries(), await log.read_version("t")
+    written = asyncio.get_running_loop().create_future()
+    commit = asyncio.create_task(log.commit_uploads("t", [add("a")], written, txn=txn(1)))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (scene.entries(), len(versions(scene.store, "t"))) == (before, newest + 1)
+    assert any("/.tmp/" in path and f"{newest + 1:020d}" in path for path in scene.store.objects) == locked
+    written.set_result(None)
+    assert (await commit).version == newest + 1
+
+
+@pytest.mark.parametrize("locked", [True, False])
+async def test_a_commit_whose_files_cannot_be_written_did_not_happen(locked: bool) -> None:
+    scene, log = await started()
+    if not locked:
+        log = LogStore(scene.store)
+        await log.create("t", SCHEMA, partition_columns=["date"])
+    before, newest = scene.entries(), await log.read_version("t")
+
+    async def fails() -> None:
+        raise Retryable("no room")
+
+    with pytest.raises(FilesNotWritten, match="nothing was committed: no room") as raised:
+        await log.commit_uploads("t", [add("a")], fails(), txn=txn(1))
+    assert isinstance(raised.value.__cause__, Retryable)
+    assert (scene.entries(), len(versions(scene.store, "t"))) == (before, newest + 1)
+    assert (await log.commit("t", [add("a")], txn=txn(1))).version == newest + 1
+
+
+async def test_uploads_end_with_a_commit_that_fails_before_it_needs_them() -> None:
+    _, log = await started()
+    written = asyncio.get_running_loop().create_future()
+    with pytest.raises(TableBlocked, match="does not exist"):
+        await log.commit_uploads("no_table", [add("a")], written)
+    assert written.cancelled()
 
 
 # A fault at each request
