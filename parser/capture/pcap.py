@@ -45,7 +45,7 @@ class PcapReader:
             fcs=network >> 28 if network >> 26 & 1 else 0,  # bit 26: the top four bits hold the length of the FCS
             bus=None,
         )
-        state.interfaces.append(interface)
+        state.add_interface(interface)
         self.decoder.clocks[0] = interface.clock_parameters(number=-1, mode=encoding.SECONDS_AND_PARTS, factor=tick_ns)
         self.decoder.state[encoding.INTERFACES] = 1
         self.decoder.claim_interface_link_type(0, interface.link_type)

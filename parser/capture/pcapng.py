@@ -291,6 +291,6 @@ class PcapngReader:
             more = np.zeros((max(len(decoder.clocks), 16), encoding.CLOCK_WIDTH), np.int64)
             decoder.clocks = np.concatenate([decoder.clocks, more])
         decoder.clocks[interface.id] = interface.clock_parameters(number=len(interfaces))
-        interfaces.append(interface)
+        self.state.add_interface(interface)
         decoder.state[encoding.INTERFACES] = interface.id + 1
         decoder.claim_interface_link_type(interface.id, interface.link_type)

@@ -21,9 +21,9 @@ from pcaplake.parser import protocols
 from pcaplake.parser.engine.decoder import Decoder
 from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
+from pcaplake.parser.engine.open_batches import OpenBatches
 from pcaplake.parser.engine.program import Program
 from pcaplake.parser.engine.specialize import specialized_walk
-from pcaplake.parser.engine.texts import Formatter
 from pcaplake.parser.profile import Profile
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.parser.schemas import TABLES
@@ -79,6 +79,8 @@ class ReadOptions:
     chunk_bytes          bytes to read at once, at least 1 MiB
     batch_rows           rows of a batch
     number_interfaces    the column `interface` has the interface's number in the capture instead of its name
+    batches              batches that several captures share, without a time range. Rows that fill no batch stay in them
+                         until `OpenBatches.finish`; after an error, all their rows are to be discarded
     """
 
     uri: str | None = None
@@ -87,6 +89,7 @@ class ReadOptions:
     chunk_bytes: int = 8 << 20
     batch_rows: int = 131_072
     number_interfaces: bool = False
+    batches: OpenBatches | None = None
 
 
 DEFAULT_OPTIONS = ReadOptions()
@@ -142,18 +145,13 @@ class Capture:
             name: _columns_to_decode(name, columns, timed=self._range != (None, None), raw=raw) for name in tables
         }
         program = compiled_program(profile, [table for table in tables if table != "faults"], raw=raw)
-        formatters: dict[str, Formatter] = {
-            "interface": lambda high, low: self.interfaces[low].bus or "",
-            "interface_names": (
-                (lambda high, low: str(low))
-                if options.number_interfaces
-                else (lambda high, low: self.interfaces[low].name or str(self.interfaces[low].id))
-            ),
-            "tecmp": lambda high, low: profile.tecmp_buses.get(low, str(low)),
-        }
         names = {"capture_id": options.capture_id, "vehicle_id": options.vehicle_id}
-        self.decoder = Decoder(program, columns_by_table, names, formatters, batch_rows=options.batch_rows)
-        self._state = CaptureState(self.decoder, self.interfaces, profile.interface_buses)
+        batches = options.batches or OpenBatches()
+        batches.begin_capture(program, columns_by_table, batch_rows=options.batch_rows, tecmp_buses=profile.tecmp_buses)
+        self.decoder = Decoder(program, columns_by_table, names, batches, shared=options.batches is not None)
+        self._state = CaptureState(
+            self.decoder, self.interfaces, profile.interface_buses, number_interfaces=options.number_interfaces
+        )
         self._stream = DecompressedStream(file)
         head = bytearray(pcap.HEADER)
         self._head = bytes(head[: self._stream.fill_buffer(memoryview(head))])
@@ -304,6 +302,8 @@ def open_capture(
     for name in tables:
         if name not in DECODED:
             raise ValueError(f"a capture has no table {name!r}; it has {', '.join(DECODED)}")
+    if options.batches is not None and (start_ns is not None or end_ns is not None):
+        raise ValueError("captures that share batches are read without a time range")
     if columns is not None and len(tables) != 1:
         raise ValueError("columns belong to one table: choose it with tables=...")
     if not isinstance(profile, Profile):

@@ -93,13 +93,26 @@ class CaptureState:
     """The state of one capture while it is read."""
 
     def __init__(
-        self, decoder: Decoder, interfaces: list[Interface], interface_buses: Mapping[str, str], *, base: int = 0
+        self,
+        decoder: Decoder,
+        interfaces: list[Interface],
+        interface_buses: Mapping[str, str],
+        *,
+        number_interfaces: bool,
     ) -> None:
         self.decoder, self.interfaces, self.interface_buses = decoder, interfaces, interface_buses
-        self.base = base  # offset of the buffer in the decompressed capture
+        self._number_interfaces = number_interfaces
+        self.base = 0  # offset of the buffer in the decompressed capture
         self.truncated = False
         self.regions: list[Region] = []
         self.section_headers: list[SectionHeader] = []
+
+    def add_interface(self, interface: Interface) -> None:
+        """Its packets follow."""
+        number = len(self.interfaces)
+        name = None if self._number_interfaces else interface.name or str(interface.id)
+        self.interfaces.append(interface)
+        self.decoder.batches.add_interface(number, str(number) if name is None else name, interface.bus)
 
     def record_truncation(self, position: int, end: int) -> None:
         """The file ends inside the record at `position` of the buffer, which is filled up to `end`."""

@@ -6,7 +6,6 @@ are dictionary arrays: `capture_id` has one entry, and all batches share its 262
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from pcaplake.parser.schemas import TableSpec
 
+from .arrays import array_of_runs, constant_dictionary_array, dictionary_array, null_array, primitive_array
 from .kernels import columns, encoding, key_columns, payloads, text_codes
 from .kernels.raw_memory import SLACK
 from .objects import Bytes, MessageObjects, Spans
@@ -30,32 +30,6 @@ SPARE_ROWS = 16  # unused rows of space after each column
 SPARE_ARENAS = 6  # used arenas that a layout keeps for later batches
 MANY_NAMES = 1024  # with more interfaces than this, the dictionary of a batch has only those that occur in it
 FEW = 4  # a batch that fills less than a quarter of its arena is copied out of it
-_ZEROS: list[np.ndarray[Any, Any]] = [np.zeros(1 << 18, np.int32)]
-
-
-@functools.lru_cache(maxsize=64)
-def _nulls(kind: pa.DataType, room: int) -> pa.Array:
-    return pa.nulls(room, kind)
-
-
-def null_array(kind: pa.DataType, n: int) -> pa.Array:
-    """n nulls. All arrays of a type share their zeros, because a batch may have dozens of columns without a value."""
-    return _nulls(kind, 1 << max(n - 1, 0).bit_length()).slice(0, n)
-
-
-def constant_dictionary_array(value: str | None, n: int) -> pa.Array:
-    """A dictionary array with n times the same string, without writing n codes; n nulls for None."""
-    if value is None:
-        return null_array(pa.string(), n)
-    if _ZEROS[0].size < n:
-        _ZEROS[0] = np.zeros(n, np.int32)
-    codes = pa.Array.from_buffers(pa.int32(), n, [None, pa.py_buffer(_ZEROS[0][:n])])
-    return _dictionary_array(codes, [value])
-
-
-def _dictionary_array(codes: pa.Array, texts: list[str]) -> pa.Array:
-    """A dictionary array. The codes are in range, so Arrow does not check them."""
-    return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()), safe=False)
 
 
 class Layout:
@@ -159,8 +133,9 @@ class BatchBuilder:
     A morsel is the packets that one call of `walk.walk_records` finds.
     """
 
-    def __init__(self, layout: Layout, names: Mapping[str, str | None], formatters: Mapping[str, Formatter]) -> None:
-        self.layout, self.names, self.formatters = layout, names, formatters
+    def __init__(self, layout: Layout, formatters: Mapping[str, Formatter]) -> None:
+        self.layout, self.formatters = layout, formatters
+        self.captures: list[tuple[int, Mapping[str, str | None]]] = []  # first row and names of each
         self.n, self.filled_bytes, self.null_times = 0, 0, 0
         self.few = False
         rows, columns = layout.rows, len(layout.spec.schema)
@@ -179,8 +154,12 @@ class BatchBuilder:
     def column_view(self, at: int, kind: str, rows: int) -> Any:
         return self.data[at : at + rows * np.dtype(kind).itemsize].view(kind)
 
-    def append_morsel(self, table: Any, m: int, morsel: Morsel) -> None:
-        """Append m rows of a table from a morsel. table: int32[TABLE_FIELDS, room]."""
+    def append_morsel(self, table: Any, m: int, morsel: Morsel, names: Mapping[str, str | None]) -> None:
+        """Append m rows of a table from a morsel. table: int32[TABLE_FIELDS, room]; names: capture_id and vehicle_id of the
+        rows, the same object for all morsels of a capture.
+        """
+        if not self.captures or self.captures[-1][1] is not names:
+            self.captures.append((self.n, names))
         data, by_packet = morsel.data, morsel.by_packet
         base, keys, layout = self.n, self.keys, self.layout
         part = slice(base, base + m)
@@ -306,7 +285,7 @@ class BatchBuilder:
     def _key_column_array(self, name: str) -> pa.Array:
         n = self.n
         if name in ("capture_id", "vehicle_id"):
-            return constant_dictionary_array(self.names[name], n)
+            return array_of_runs([(start, names[name]) for start, names in self.captures], n)
         values = self._copy_if_few(self.keys[name][:n])
         if name == "interface":
             return self._interface_array(values)
@@ -318,7 +297,7 @@ class BatchBuilder:
             valid = values != NO_DAY
             if valid.all():
                 valid = None
-        return _primitive_array(kind, values, valid)
+        return primitive_array(kind, values, valid)
 
     def _interface_array(self, codes: Any) -> pa.Array:
         names = self.formatters["interface_names"]
@@ -334,8 +313,8 @@ class BatchBuilder:
             place = np.zeros(high + 1, np.int32)
             place[occurring] = np.arange(len(occurring), dtype=np.int32)
             codes = place[np.where(valid, codes, 0)]
-        return _dictionary_array(
-            _primitive_array(pa.int32(), codes, None if low >= 0 else valid), [names(0, i) for i in occurring]
+        return dictionary_array(
+            primitive_array(pa.int32(), codes, None if low >= 0 else valid), [names(0, i) for i in occurring]
         )
 
     def _column_array(self, index: int, entry: pa.Field) -> pa.Array:
@@ -362,10 +341,10 @@ class BatchBuilder:
         width = layout.width[index]
         values = self._copy_if_few(self.column_view(layout.place[index], f"i{width}", n))
         if not pa.types.is_string(entry.type):
-            return _primitive_array(entry.type, values, valid)
+            return primitive_array(entry.type, values, valid)
         if valid is not None:
             values[valid == 0] = 0
-        return _dictionary_array(_primitive_array(pa.int32(), values, valid), self._dictionary_words(index, name))
+        return dictionary_array(primitive_array(pa.int32(), values, valid), self._dictionary_words(index, name))
 
     def _dictionary_words(self, index: int, name: str) -> list[str]:
         if index in self.known:
@@ -387,12 +366,3 @@ class BatchBuilder:
 
 
 NO_DAY = np.int32(-(2**31))
-
-
-def _primitive_array(kind: pa.DataType, values: Any, valid: Any) -> pa.Array:
-    """An array over `values`, without a copy except for bools; valid: one byte or bool for each row, None if no row is null."""
-    bits = None if valid is None else pa.py_buffer(np.packbits(valid.view(np.bool_), bitorder="little"))
-    n = values.size
-    if pa.types.is_boolean(kind):
-        values = np.packbits(values.view(np.bool_), bitorder="little")
-    return pa.Array.from_buffers(kind, n, [bits, pa.py_buffer(values)])

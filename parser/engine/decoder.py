@@ -13,23 +13,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcaplake.parser.schemas import TABLES
-
-from .batch import NO_DAY, BatchBuilder, Layout, Morsel
+from .batch import NO_DAY, Morsel
 from .faults import FaultRows
 from .kernels import encoding, key_columns, walk
 from .layer import INTERFACE, LINKTYPE, Layer
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
+from .open_batches import OpenBatches
 from .program import Program
 from .scratch import ScratchBuffers
-from .texts import FORMATTERS, Formatter
 
 Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the buffer, need, have
 DAY_NS = 86_400 * encoding.BILLION
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
-MAX_BATCH_BYTES = 24 << 20  # of payloads and messages; a batch with more is finished before it is full
-FIRST_ROWS = 16_384  # rows of a table's first batch; later ones have batch_rows
 
 
 @dataclass(slots=True)
@@ -51,7 +47,7 @@ class Decoder:
     """Decodes one capture.
 
     tables: table name -> columns to decode, including those of `faults`. names: capture_id and vehicle_id of all rows.
-    formatters: kinds of text in addition to those of `texts.FORMATTERS`.
+    batches: for the rows, after its `begin_capture`. shared: batches that are not full stay in it at the end of the capture.
     """
 
     def __init__(
@@ -59,13 +55,13 @@ class Decoder:
         program: Program,
         tables: Mapping[str, Sequence[str]],
         names: Mapping[str, str | None],
-        formatters: Mapping[str, Formatter],
+        batches: OpenBatches,
         *,
+        shared: bool = False,
         morsel_rows: int = 8192,
-        batch_rows: int = 131_072,
     ) -> None:
-        self.program, self.names, self.formatters = program, names, {**FORMATTERS, **formatters}
-        self.tables, self.batch_rows = tables, batch_rows
+        self.program, self.tables, self.names = program, tables, names
+        self.batches, self.shared = batches, shared
         self.lut = program.lut.copy()
         self._buffers = ScratchBuffers.take_or_allocate(program, morsel_rows)
         self.table_rows, self.source_rows = self._buffers.table_rows, self._buffers.source_rows
@@ -74,13 +70,11 @@ class Decoder:
         self.state = np.zeros(8, np.int64)
         self.state[encoding.LATE_USED], self.state[encoding.LATE_CLEAN] = program.late_used, self._buffers.clean
         self.clocks = np.zeros((1, encoding.CLOCK_WIDTH), np.int64)
-        self.capacity = dict.fromkeys(tables, FIRST_ROWS)  # rows of a table's next batch
-        self.open: dict[str, BatchBuilder] = {}
         self.packets = 0  # so far
         self.bytes = 0  # captured lengths of these packets
         self.first_ns: int | None = None
         self.last_ns: int | None = None
-        self.faults = FaultRows(tables.get("faults"), names, self.formatters)
+        self.faults = FaultRows(tables.get("faults"), names, batches.formatters)
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.dates: list[int] = []
 
@@ -138,6 +132,7 @@ class Decoder:
                 return
 
     def _append_morsel(self, data: Bytes, base: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+        yield from self.batches.take_finished()
         n = int(self.state[encoding.N_PACKETS])
         by_packet = self._packet_values(n)
         spans, more = self._object_spans(data)
@@ -158,13 +153,7 @@ class Decoder:
             if m == 0 or name not in self.tables:
                 continue
             self.rows[name] += m
-            batch = self.open.get(name)
-            if batch is not None and (batch.n + m > batch.layout.rows or batch.variable_bytes > MAX_BATCH_BYTES):
-                batch, self.capacity[name] = None, self.batch_rows
-                yield from self._finish_table_batch(name)
-            if batch is None:
-                batch = self.open[name] = BatchBuilder(self._next_batch_layout(name, m), self.names, self.formatters)
-            batch.append_morsel(self.table_room[t], m, morsel)
+            yield from self.batches.append_rows(name, self.table_room[t], m, morsel, self.names)
         if self.faults.is_batch_full:
             yield from self.faults.build_batch()
 
@@ -183,22 +172,6 @@ class Decoder:
                 ordinal = int(self.table_room[source.table, encoding.ORDINAL, rows[encoding.DEST, excess.row]])
                 faults.append((ordinal, source.rows.layer.name, TOO_MUCH_REPEATED, at, excess.need, excess.have))
         return spans, faults
-
-    def _finish_table_batch(self, name: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-        for batch in self.open.pop(name).finish_batches():
-            yield name, batch
-            del batch  # the next batch may use its memory
-
-    def _next_batch_layout(self, name: str, rows: int) -> Layout:
-        """The layout of a table's next batch. The first one is small, so that a small capture touches little memory."""
-        batch_capacity = min(self.capacity[name], self.batch_rows)
-        if rows > batch_capacity:
-            return Layout(self.program, TABLES[name], self.tables[name], rows)
-        key = (name, tuple(self.tables[name]), batch_capacity)
-        if key not in self.program.layouts:
-            self.program.layouts[key] = Layout(self.program, TABLES[name], self.tables[name], batch_capacity)
-        layout: Layout = self.program.layouts[key]
-        return layout
 
     def _packet_values(self, n: int) -> PacketValues:
         """Times, dates and interfaces of the morsel's n packets; updates the totals of the capture."""
@@ -305,8 +278,7 @@ class Decoder:
             self.rows["faults"] += count
 
     def finish_capture(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Finish all batches. The decoder must not be used after that."""
-        for name in list(self.open):
-            yield from self._finish_table_batch(name)
+        """The remaining batches; those that are shared only if they cannot be. The decoder must not be used after that."""
+        yield from self.batches.take_finished() if self.shared else self.batches.finish()
         yield from self.faults.build_batch()
         self._buffers.release_buffers(self.program, int(self.state[encoding.LATE_CLEAN]))

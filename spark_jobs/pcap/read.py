@@ -25,7 +25,8 @@ from pcaplake.spark_jobs.common.event_loop import running_loop
 from pcaplake.worker import VERSION
 from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.captures.source import LocalFile, RemoteFile, Sources
-from pcaplake.worker.ingest.pipeline import Reader, RowWindow
+from pcaplake.worker.ingest.open_rows import RowWindow
+from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.lake.identity import compute_capture_id
 from pcaplake.worker.lake.records import Capture
 

@@ -9,18 +9,17 @@ that cannot be read gets a row in `quarantine` (stage `decode`); the capture is 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any, BinaryIO, Protocol
-
-import pyarrow as pa
+from typing import Any, BinaryIO
 
 from pcaplake.parser import TABLES, CaptureError, Profile, ReadOptions, Summary, open_capture
 from pcaplake.parser.capture.reader import DECODED
 from pcaplake.parser.capture.state import RAW_BYTES
 from pcaplake.worker.lake.records import Capture
+
+from .open_rows import RowWindow, rows_of_capture
 
 OK, QUARANTINED = "ok", "quarantined"
 _NS = 1_000_000_000
@@ -28,24 +27,6 @@ _NS = 1_000_000_000
 
 class Stopped(Exception):
     """The caller asked to stop while a capture was read."""
-
-
-class RowWindow(Protocol):
-    """Collects the rows of one capture after the other: a `Window` of a lake, or a substitute of it."""
-
-    @property
-    @abstractmethod
-    def rows_by_table(self) -> dict[str, int]:
-        """Rows of the current capture so far, by table."""
-
-    @abstractmethod
-    def begin(self, capture: Capture) -> None: ...
-
-    @abstractmethod
-    def write(self, table: str, batch: pa.RecordBatch) -> None: ...
-
-    @abstractmethod
-    def end(self, outcome: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,37 +50,39 @@ class Reader:
         window.begin(capture)
         decoded_tables = [name for name in DECODED if name in self.tables]
         head = _HeadRecorder(file)
+        rows = rows_of_capture(window)
         try:
             opened = open_capture(
                 head,  # type: ignore[arg-type]
                 tables=decoded_tables,
                 profile=self.profile,
                 raw=self.raw and "packets" in decoded_tables,
-                options=ReadOptions(uri=capture.uri, capture_id=capture.capture_id),
+                options=ReadOptions(uri=capture.uri, capture_id=capture.capture_id, batches=rows.batches),
             )
         except CaptureError as error:
             result: Summary | CaptureError = error.with_traceback(None)  # a traceback would keep the buffers
-            self._write_rows(
-                window,
-                "quarantine",
-                [self._quarantine_row(capture, "open", error.reason, error.detail, 0, head.complete(), None)],
-            )
+            quarantined = [self._quarantine_row(capture, "open", error.reason, error.detail, 0, head.complete(), None)]
         else:
+            written = 0
             for table, batch in opened.batches():
-                on_batch(batch.num_rows)
-                window.write(table, _add_missing_columns(table, batch))
+                decoded = sum(opened.decoder.rows.values())
+                on_batch(decoded - written)
+                written = decoded
+                rows.write_batch(table, batch)
                 del batch  # its memory is the next one's
+            on_batch(sum(opened.decoder.rows.values()) - written)
+            rows.count_decoded(opened.decoder.rows)
             assert opened.summary is not None
             result = opened.summary
-            self._write_rows(window, "quarantine", self._unreadable_region_rows(capture, result))
+            quarantined = self._unreadable_region_rows(capture, result)
+        if quarantined and "quarantine" in self.tables:
+            rows.write_rows("quarantine", quarantined)
         summary = result if isinstance(result, Summary) else None
-        self._write_rows(window, "captures", [self._captures_row(capture, summary, window.rows_by_table)])
+        if "captures" in self.tables:
+            rows.write_rows("captures", [self._captures_row(capture, summary, window.rows_by_table)])
+        rows.end_capture(capture)
         window.end(QUARANTINED if summary is None else OK)
         return result
-
-    def _write_rows(self, window: RowWindow, table: str, rows: list[dict[str, Any]]) -> None:
-        if rows and table in self.tables:
-            window.write(table, pa.RecordBatch.from_pylist(rows, TABLES[table].schema))
 
     def _unreadable_region_rows(self, capture: Capture, summary: Summary) -> list[dict[str, Any]]:
         day = _first_packet_date(summary)
@@ -192,14 +175,6 @@ class _HeadRecorder:
         while len(self.first) < RAW_BYTES and self.read(RAW_BYTES - len(self.first)):
             pass
         return self.first
-
-
-def _add_missing_columns(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With the columns that were not decoded (`raw`) as nulls."""
-    for field in TABLES[table].schema:
-        if field.name not in batch.schema.names:
-            batch = batch.append_column(field.name, pa.nulls(batch.num_rows))
-    return batch
 
 
 def _first_packet_date(summary: Summary) -> date | None:

@@ -14,6 +14,7 @@ import pytest
 from pcaplake.parser import TABLES, TableSpec, descriptions, protocols, schemas
 from pcaplake.parser.engine.decoder import Decoder
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
+from pcaplake.parser.engine.open_batches import OpenBatches
 from pcaplake.parser.engine.program import Program
 from pcaplake.parser.protocols.containers import PCAP
 from tools import data_dictionary
@@ -64,9 +65,10 @@ def test_the_example_decodes_gptp(described: None, monkeypatch: pytest.MonkeyPat
     found: dict[str, Any] = {}
     exec(example(), found)
     program = Program((*protocols.LAYERS, found["GPTP"]), found["ROWS"])
-    decoder = Decoder(
-        program, {"gptp_messages": table.columns}, NAMES, {"interface_names": lambda _, number: str(number)}
-    )
+    tables, batches = {"gptp_messages": table.columns}, OpenBatches()
+    batches.begin_capture(program, tables, batch_rows=1024, tecmp_buses={})
+    batches.add_interface(0, "0", None)
+    decoder = Decoder(program, tables, NAMES, batches)
     decoder.clocks[0] = [0, 1000, 0, 0, 0, -1, -1, 1, 0]
     decoder.state[5] = 1  # one interface, which is Ethernet
     decoder.claim_interface_link_type(0, 1)

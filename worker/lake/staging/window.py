@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Protocol
@@ -68,6 +68,14 @@ class NewSink(Protocol):
     ) -> Sink: ...
 
 
+class OpenRows(Protocol):
+    """Rows of a window's captures that are not written to it yet."""
+
+    def finish(self) -> Iterable[tuple[str, pa.RecordBatch]]:
+        """All of them, by table."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class _OpenFile:
     path: str  # relative to the table
@@ -111,6 +119,8 @@ class Window:
         self._lock = threading.Lock()
         self._adds: dict[str, list[AddFile]] = {}
         self._written_at: int | None = None
+        self.open_rows: OpenRows | None = None
+        """Rows that `count_rows` has counted and `close` writes, for a reader that writes rows of several captures at once."""
         self._files = 0
         self._rows = 0
         self._full = False
@@ -166,8 +176,18 @@ class Window:
 
         Raises Retryable and Fatal as the store does.
         """
+        self.count_rows({table: batch.num_rows})
+        self.write_open_rows(table, batch)
+
+    def count_rows(self, rows: Mapping[str, int]) -> None:
+        """Count rows of the current capture, by table. Raises ValueError without one."""
         if self._now is None:
             raise ValueError("no capture has begun in this window")
+        self._counts.update(rows)
+        self._rows += sum(rows.values())
+
+    def write_open_rows(self, table: str, batch: pa.RecordBatch) -> None:
+        """As `write`, for rows of any captures of the window, which are counted elsewhere."""
         schema = self._schemas[table]
         columns = table_partition_columns(schema, self._partition_columns)
         for values, part in _split_by_partition(batch, columns):
@@ -180,8 +200,13 @@ class Window:
                 self._finish_file(table, values)
             elif self._held > HELD_BYTES:
                 self._flush_largest_files()
-        self._counts[table] += batch.num_rows
-        self._rows += batch.num_rows
+
+    def finish_open_rows(self) -> None:
+        """Write all open rows."""
+        if self.open_rows is not None:
+            for table, batch in self.open_rows.finish():
+                self.write_open_rows(table, batch)
+                del batch  # its memory is the next one's
 
     def end(self, outcome: str = "ok") -> None:
         """The current capture is complete. Raises ValueError when it has no rows: each has one in `captures`."""
@@ -210,6 +235,7 @@ class Window:
         """
         if self._now is not None:
             raise ValueError(f"the capture {self._now.uri} has not ended")
+        self.finish_open_rows()
         for table, values in list(self._open):
             self._finish_file(table, values)
         if self._written_at is None:
