@@ -108,7 +108,7 @@ class FleetSettings(BaseSettings):
         default_factory=lambda: read_memory_limit() // 3,
         description="Bytes of captures in memory at the same time. Default: a third of the memory limit.",
     )
-    max_inflight: int = Field(64, ge=1, description="Messages that are requested or in progress at the same time.")
+    max_inflight: int = Field(128, ge=1, description="Messages that are requested or in progress at the same time.")
     poll_wait: float = Field(
         20.0, ge=1, le=20, description="Seconds that one long poll of the queue lasts. Each poll is a paid request."
     )

@@ -59,7 +59,7 @@ class ServiceConfig:
 
     threads: int
     receives: bool = True
-    max_inflight: int = 64
+    max_inflight: int = 128
     poll_wait: float = 20.0
     visibility_cap: float = CAP
     retry_first: float = 5.0

@@ -26,7 +26,7 @@ _TIMEOUTS = {"connect_timeout": "5s", "timeout": "30s"}
 _RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 _PART_BYTES = 8 * 1024 * 1024
 _WRITES = frozenset({"put", "delete"})
-_CLOCK_SECONDS = 60.0  # that a time of the store is used for later uploads
+_CLOCK_SECONDS = 10.0  # that a time of the store is used for later uploads
 
 # Stores in memory with the same name are one store within the process.
 _memories: dict[str, MemoryStore] = {}
@@ -170,14 +170,14 @@ class _StoreClock:
 
     The answer to a PUT has no time, so it takes a HEAD. A time that was read before an upload is not after the upload, and
     files count as old by their age: one that counts as older than it is is checked too early, which costs a request. So
-    uploads of the next minute use the same time. Only how often it is read depends on the local clock.
+    uploads of the next seconds use the same time. Only how often it is read depends on the local clock.
     """
 
     def __init__(self) -> None:
         self._last: tuple[datetime, float] | None = None
 
     def recent_time(self) -> datetime | None:
-        """A time of the store that has passed; None if it was not read within the last minute."""
+        """A time of the store that has passed; None if it was not read within the last seconds."""
         last = self._last
         return last[0] if last is not None and time.monotonic() - last[1] < _CLOCK_SECONDS else None
 

@@ -59,7 +59,7 @@ class Upload(Protocol):
     def finish(self) -> ObjectMeta:
         """Create the object; it is durable on return. Raises Fatal when a local file with this name exists.
 
-        `last_modified` of the result is a time of the store that is not after the object's own, and about a minute before
+        `last_modified` of the result is a time of the store that is not after the object's own, and some seconds before
         `upload` at most, unless the process was suspended. `etag` may be None.
         """
         ...

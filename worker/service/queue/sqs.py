@@ -37,7 +37,8 @@ _ACT: dict[str, Any] = {
     "max_pool_connections": 32,
     "tcp_keepalive": True,
     "retries": {"mode": "standard", "total_max_attempts": 3},
-    "user_agent": f"pcaplake/{VERSION}",  # as in dynamodb_table.py
+    "user_agent": f"pcaplake/{VERSION}",  # both as in dynamodb_table.py
+    "parameter_validation": False,
 }
 _POLL = {**_ACT, "read_timeout": LONGEST_WAIT + 10}
 _THROTTLED = frozenset({"RequestThrottled", "Throttling", "ThrottlingException", "OverLimit", "KmsThrottled"})
