@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -73,6 +74,7 @@ async def open_service_parts(settings: FleetSettings, meter: Meter) -> AsyncIter
             )
             source.lake = lake
             lakes[uri] = await lake.__aenter__()
+        gc.freeze()  # botocore's models and all modules stay until the end; each full collection would look at them again
         yield ServiceParts(queue=queue, routes=routes, lakes=lakes, readers=readers, sources=sources, budget=budget)
 
 
