@@ -14,10 +14,14 @@ from pcaplake.parser.engine.open_batches import OpenBatches
 from tests.parser import captures, frames
 from tests.parser.captures import Section
 from tests.parser.compare import PROFILE
-from tests.parser.engine.test_engine import frames_of, section
 
 OTHER = Profile.parse("ports: {udp: {30501: someip}}\nbuses: {tecmp: {7: another}}")
 Batches = list[tuple[str, pa.RecordBatch]]
+
+
+def frames_of(r: Random, link_type: int, count: int) -> list[bytes]:
+    made = (frames.MAKERS[link_type](r) for _ in range(count))
+    return [frames.spoil(r, frame) if r.random() < 0.3 else frame for frame in made]
 
 
 def rows_of(batches: Batches) -> dict[str, list[dict[str, Any]]]:
@@ -51,18 +55,17 @@ def some_captures(r: Random) -> list[bytes]:
     made = []
     for _ in range(25):
         link_type = r.choice(tuple(frames.MAKERS))
-        kind = r.random()
-        if kind < 0.5:
+        if r.random() < 0.5:
             made.append(captures.pcap(frames_of(r, link_type, r.choice((0, 1, 30))), link_type))
-        elif kind < 0.7:
-            made.append(section(r))
-        else:
-            s = Section()
+            continue
+        blocks: list[bytes] = []
+        for _ in range(r.choice((1, 1, 2))):  # the interfaces of a second section come late
+            s = Section(r.choice("<>"))
             names = [r.choice(("can0", "can0", "can1", None)) for _ in range(r.randrange(1, 4))]
-            blocks = [s.header(), *(s.interface(link_type, name=name) for name in names)]
+            blocks += [s.header(), *(s.interface(link_type, name=name) for name in names)]
             some = frames_of(r, link_type, 20)
             blocks += [s.enhanced(frame, 10**15, interface=r.randrange(len(names))) for frame in some]
-            made.append(b"".join(blocks))
+        made.append(b"".join(blocks))
     return made
 
 
