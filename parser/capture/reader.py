@@ -112,7 +112,7 @@ def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> P
         if len(_PROGRAMS) > MAX_PROGRAMS:
             _PROGRAMS.clear()
         program = _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims)
-        if tuple(tables) == DECODED:  # what a lake needs; to specialize the walk takes half a minute, once
+        if len(rows) == len(protocols.ROWS):  # what a lake needs; to specialize the walk takes half a minute, once
             program.specialized = specialized_walk(program)
     return _PROGRAMS[key]
 

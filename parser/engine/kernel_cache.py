@@ -101,6 +101,10 @@ class KernelCache(caching.FunctionCache):
         beside = Path(function.__code__.co_filename).with_name("__pycache__")
         self._installed = caching.IndexDataCacheFile(str(beside), self._impl.filename_base, stamp)
 
+    def _index_key(self, sig: object, codegen: Any) -> tuple[object, ...]:
+        """Without numba's hash of the bytecode: the stamp covers it, and a specialized kernel is found before it is made."""
+        return sig, codegen.magic_tuple()
+
     def load_overload(self, sig: object, target_context: Any) -> Any:
         target_context.refresh()
         key = self._index_key(sig, target_context.codegen())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +16,14 @@ import pytest
 import pcaplake.parser.engine.decoder
 from pcaplake.parser import Profile
 from pcaplake.parser.capture.reader import DECODED, compiled_program
+from pcaplake.parser.engine.decoder import choose_walk
 from pcaplake.parser.engine.kernels import encoding, walk
+from pcaplake.parser.engine.program import Program
 from pcaplake.parser.engine.specialize import REPEATED, specialize_walk, specialized_walk
 from tests.parser import captures, frames
 from tests.parser.compare import difference, read
+
+ROOT = Path(__file__).parents[3]
 
 
 def spoilt_captures() -> Iterator[bytes]:
@@ -29,10 +36,17 @@ def spoilt_captures() -> Iterator[bytes]:
 
 
 def test_both_find_the_same_rows_and_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = compiled_program(Profile(), DECODED, raw=False)
-    assert program.specialized is not None
+    kernel = specialized_walk(compiled_program(Profile(), DECODED, raw=False))
+    used = set()
+
+    def choose(program: Program) -> Any:
+        used.add(program.specialized)
+        return choose_walk(program)
+
+    monkeypatch.setattr(pcaplake.parser.engine.decoder, "choose_walk", choose)
     for data in spoilt_captures():
         specialized, _ = read(data)
+        assert used == {kernel}
         with monkeypatch.context() as patch:
             patch.setattr(pcaplake.parser.engine.decoder, "choose_walk", lambda program: walk.walk_records)
             interpreted, _ = read(data)
@@ -72,3 +86,23 @@ def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
     program = np.zeros((1, encoding.WIDTH), np.int64)
     with pytest.raises(AssertionError, match="the program does not determine limit"):
         specialize_walk(source, program, np.zeros((1, 1), np.int64))
+
+
+@pytest.mark.slow
+def test_machine_code_is_found_without_making_the_tree() -> None:
+    """Each process would otherwise evaluate the tables again, which takes half a second."""
+    script = (
+        "import io, sys\n"
+        "from pcaplake.parser import Profile\n"
+        "from pcaplake.parser.capture.reader import DECODED, compiled_program\n"
+        "from pcaplake.parser.engine import specialize\n"
+        "specialize.specialize_walk = None\n"
+        "from tests.parser import captures\n"
+        "from tests.parser.compare import read\n"
+        "read(captures.pcap([bytes(60)], 1))\n"
+        "kernel = compiled_program(Profile(), DECODED, raw=False).specialized\n"
+        "print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))\n"
+    )
+    read(captures.pcap([bytes(60)], 1))  # compiled by now
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["1", "0"]
