@@ -180,7 +180,6 @@ def test_every_attempt_is_the_same_transaction(monkeypatch: pytest.MonkeyPatch) 
         (GET, [error("UnrecognizedClientException")], Fatal, "credentials"),
         (GET, [error("InvalidSignatureException")], Fatal, "clock"),
         (GET, [error("ExpiredTokenException")], Fatal, "credentials"),
-        (("PutItem", {"Item": "no map"}), [], Fatal, "report it"),
     ],
 )
 def test_what_a_failure_means(
