@@ -22,6 +22,7 @@ from numba.core.dispatcher import Dispatcher
 from pcaplake.parser import Profile
 from pcaplake.parser.capture.reader import DECODED, compiled_program
 from pcaplake.parser.engine import kernels as decode_kernels
+from pcaplake.parser.engine.decoder import choose_walk
 from pcaplake.parser.engine.kernel_cache import KernelCache
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.ingest.pipeline import Reader
@@ -50,7 +51,7 @@ def kernels() -> Iterator[Any]:
                 if isinstance(value, Dispatcher) and isinstance(cast(Any, value)._cache, KernelCache):
                     seen.add(value)
     yield from seen
-    yield compiled_program(Profile(), DECODED, raw=False).specialized
+    yield choose_walk(compiled_program(Profile(), DECODED, raw=False))
 
 
 def is_warm() -> bool:

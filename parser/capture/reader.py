@@ -23,7 +23,6 @@ from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.open_batches import OpenBatches
 from pcaplake.parser.engine.program import Program
-from pcaplake.parser.engine.specialize import specialized_walk
 from pcaplake.parser.profile import Profile
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.parser.schemas import TABLES
@@ -112,8 +111,9 @@ def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> P
         if len(_PROGRAMS) > MAX_PROGRAMS:
             _PROGRAMS.clear()
         program = _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims)
-        if len(rows) == len(protocols.ROWS):  # what a lake needs; to specialize the walk takes half a minute, once
-            program.specialized = specialized_walk(program)
+        program.specialize = len(rows) == len(
+            protocols.ROWS
+        )  # what a lake needs; compiling it takes half a minute, once
     return _PROGRAMS[key]
 
 

@@ -21,6 +21,7 @@ from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
 from .program import Program
 from .scratch import ScratchBuffers
+from .specialize import specialized_walk
 
 Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the buffer, need, have
 DAY_NS = 86_400 * encoding.BILLION
@@ -40,6 +41,8 @@ class PacketValues:
 
 def choose_walk(program: Program) -> Any:
     """The kernel that walks records for this program."""
+    if program.specialize and program.specialized is None:
+        program.specialized = specialized_walk(program)
     return program.specialized or walk.walk_records
 
 

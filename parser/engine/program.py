@@ -29,7 +29,8 @@ class Program:
     base      first index in `lut` of each key space
     sources, texts, lookup   how columns are filled (`sources.SourceCompiler`)
     layouts   made from the program by the decoder and kept for the next capture
-    specialized   the walk for this program (`specialize.specialized_walk`), or None
+    specialize    whether the decoder shall use a walk for this program alone (`specialize.specialized_walk`)
+    specialized   this walk, once the decoder has it
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Program:
         self.late_used = encoding.STARTS + len(self.sources[self.late].uses) if self.late >= 0 else 0
         self.owner = np.array([s.table for s in self.sources], np.int64)
         self.layouts: dict[Any, Any] = {}
+        self.specialize = False
         self.specialized: Any = None
 
     def claim_key_values(self, lut: np.ndarray, claim: Claim, layer: Layer) -> None:

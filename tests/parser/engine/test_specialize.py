@@ -40,7 +40,7 @@ def test_both_find_the_same_rows_and_faults(monkeypatch: pytest.MonkeyPatch) -> 
     used = set()
 
     def choose(program: Program) -> Any:
-        used.add(program.specialized)
+        used.add(choose_walk(program))
         return choose_walk(program)
 
     monkeypatch.setattr(pcaplake.parser.engine.decoder, "choose_walk", choose)
@@ -57,7 +57,7 @@ def test_a_profile_changes_no_code() -> None:
     """Ports of a profile are data, so its program has the kernel that is already compiled."""
     program = compiled_program(Profile.parse("ports: {udp: {30501: someip}}"), DECODED, raw=False)
     assert program is not compiled_program(Profile(), DECODED, raw=False)
-    assert program.specialized is compiled_program(Profile(), DECODED, raw=False).specialized
+    assert choose_walk(program) is choose_walk(compiled_program(Profile(), DECODED, raw=False))
 
 
 def test_what_the_program_determines_is_not_asked() -> None:
@@ -77,8 +77,8 @@ def test_what_the_program_determines_is_not_asked() -> None:
 def test_another_program_has_another_kernel() -> None:
     program = compiled_program(Profile(), DECODED, raw=False)
     other = compiled_program(Profile(), ["can_frames"], raw=False)
-    assert other.specialized is None
-    assert specialized_walk(other) is not program.specialized
+    assert choose_walk(other) is walk.walk_records
+    assert specialized_walk(other) is not choose_walk(program)
 
 
 def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
@@ -100,7 +100,8 @@ def test_machine_code_is_found_without_making_the_tree() -> None:
         "from tests.parser import captures\n"
         "from tests.parser.compare import read\n"
         "read(captures.pcap([bytes(60)], 1))\n"
-        "kernel = compiled_program(Profile(), DECODED, raw=False).specialized\n"
+        "from pcaplake.parser.engine.decoder import choose_walk\n"
+        "kernel = choose_walk(compiled_program(Profile(), DECODED, raw=False))\n"
         "print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))\n"
     )
     read(captures.pcap([bytes(60)], 1))  # compiled by now
