@@ -60,6 +60,7 @@ def test_a_profile_changes_no_code() -> None:
     assert choose_walk(program) is choose_walk(compiled_program(Profile(), DECODED, raw=False))
 
 
+@pytest.mark.slow
 def test_what_the_program_determines_is_not_asked() -> None:
     program = compiled_program(Profile(), DECODED, raw=False)
     functions = specialize_walk(Path(str(walk.__file__)).read_text(encoding="utf-8"), program.program, program.uses)
@@ -74,6 +75,7 @@ def test_what_the_program_determines_is_not_asked() -> None:
     assert {function.name for function in copies} <= called
 
 
+@pytest.mark.slow
 def test_another_program_has_another_kernel() -> None:
     program = compiled_program(Profile(), DECODED, raw=False)
     other = compiled_program(Profile(), ["can_frames"], raw=False)

@@ -12,6 +12,7 @@ from tests.parser.declaration_mutants import BUS_ROWS, column_mutants
 from tests.parser.protocols.golden import GOLDEN, check_rows, read_golden
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", BUS_ROWS, ids=lambda rows: f"{rows.table} from {rows.layer.name}")
 def test_golden_bytes_tell_every_case_of_a_column(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [
