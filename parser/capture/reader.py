@@ -111,9 +111,8 @@ def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> P
         if len(_PROGRAMS) > MAX_PROGRAMS:
             _PROGRAMS.clear()
         program = _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims)
-        program.specialize = len(rows) == len(
-            protocols.ROWS
-        )  # what a lake needs; compiling it takes half a minute, once
+        # only for what a lake needs, because compiling it takes half a minute, once
+        program.specialize = len(rows) == len(protocols.ROWS)
     return _PROGRAMS[key]
 
 

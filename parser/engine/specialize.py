@@ -14,12 +14,13 @@ import functools
 import hashlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from importlib.resources import files
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import kernels
 from .kernels import compile_kernel, encoding, walk
 from .program import Ints, Program
 
@@ -40,8 +41,6 @@ OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.NotEq: operator.ne,
 }
 CONSTANTS = {name: value for name, value in vars(encoding).items() if isinstance(value, int)}
-
-
 NAME = "walk_specialized"
 # functions of `walk.py` with one copy for each layer whose row of the program's table passes
 REPEATED: dict[str, Callable[[Ints], bool]] = {
@@ -61,18 +60,20 @@ def specialized_walk(program: Program) -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _find_or_compile(program: bytes, uses: bytes, slots: int) -> Any:
-    digest = hashlib.blake2b(program + uses + Path(__file__).read_bytes(), digest_size=16).hexdigest()
+    # `files` also reads a zip archive, from which an executor of Spark may import
+    own_source = files(__package__).joinpath("specialize.py").read_bytes()
+    digest = hashlib.blake2b(program + uses + own_source, digest_size=16).hexdigest()
     kernel = compile_kernel(_named(walk.walk_records.py_func.__code__, vars(walk)), digest)
     if kernel._cache.signatures(kernel.targetctx):
         return kernel
-    file = Path(str(walk.__file__)).resolve()
+    source = files(kernels.__name__).joinpath("walk.py").read_text(encoding="utf-8")
     tables = (
         np.frombuffer(program, np.int64).reshape(-1, encoding.WIDTH),
         np.frombuffer(uses, np.int64).reshape(-1, slots),
     )
-    functions = specialize_walk(file.read_text(encoding="utf-8"), *tables)
+    functions = specialize_walk(source, *tables)
     namespace = dict(vars(walk))
-    exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), str(file), "exec"), namespace)
+    exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), str(walk.__file__), "exec"), namespace)
     return compile_kernel(_named(namespace["walk_records"].__code__, namespace), digest)
 
 

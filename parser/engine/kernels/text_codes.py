@@ -59,9 +59,8 @@ def fill_text_codes(
     valid += base
     first, at = -2 - get(Q, q + Q_TABLE), get(Q, q) * room
     offset, shift, mask_, big = get(Q, q + Q_OFFSET), get(Q, q + Q_SHIFT), get(Q, q + Q_MASK), get(Q, q + Q_BIG)
-    plain = (
-        simple and get(Q, q + Q_KIND) == BYTES_OF
-    )  # one case for all rows: the values are read where they are needed
+    # one case for all rows: the values are read where they are needed
+    plain = simple and get(Q, q + Q_KIND) == BYTES_OF
     there, left = 8 * rows, 0 if plain else m
     for i in range(left):
         put(todo, i, i)
