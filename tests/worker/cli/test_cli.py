@@ -426,6 +426,17 @@ def test_kernels_are_warm_after_set_up() -> None:
     assert warm.is_warm()
 
 
+@pytest.mark.slow
+def test_warm_calls_every_kernel() -> None:
+    """A kernel that it does not call would be missing after each installation, and each command would compile it."""
+    code = (
+        "from pcaplake.worker import warm\n"
+        "warm.warm()\n"
+        "print([kernel.py_func.__name__ for kernel in warm.kernels() if not kernel.signatures])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
 def test_compilation_shows_how_far_it_is() -> None:
     """Kernels that were not missing do not count, and a kernel counts once, whatever number of types it is compiled for."""
 
