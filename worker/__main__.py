@@ -8,6 +8,7 @@ import os
 import sys
 from typing import NoReturn
 
+from pcaplake.worker.config.environment import disable_pydantic_plugins
 from pcaplake.worker.supported_system import describe_unsupported_system
 
 FATAL, INTERRUPTED = 3, 130
@@ -25,11 +26,12 @@ class _Without:
 
 
 def main() -> NoReturn:
-    """Run the command line. Skipping pandas and garbage collection at start saves most of the time of a short command."""
+    """Run the command line. Skipping pandas, plugins and garbage collection saves most of the time of a short command."""
     if (refusal := describe_unsupported_system()) is not None:  # before imports of modules that only Linux has
         print(f"pcaplake: {refusal}", file=sys.stderr)
         sys.exit(FATAL)
     sys.meta_path.insert(0, _Without("pandas"))  # pyarrow imports it with its first array
+    disable_pydantic_plugins()
     gc.disable()  # until the command starts: `PlainCommand.invoke`
     try:
         from pcaplake.worker.cli.app import run_command_line

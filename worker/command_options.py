@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import gc
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, get_type_hints
 
 from typer.core import TyperCommand
@@ -23,12 +23,36 @@ class PlainCommand(TyperCommand):
                 parameter.display_type_rich = lambda ctx: None  # type: ignore[attr-defined]
         super().format_options(ctx, formatter)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        process_without_pydantic(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """The modules are imported. They live as long as the process, so the garbage collector can ignore them."""
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
         return super().invoke(ctx)
+
+
+def process_without_pydantic(parameters: Iterable[Any]) -> None:
+    """Let these parameters of typer take values that are not given, and texts, without pydantic.
+
+    typer would import it, and build a validator for each parameter, which takes longer than `--help`.
+    """
+    for parameter in parameters:
+        parameter.process_value = functools.partial(_process_value, parameter)
+
+
+def _process_value(parameter: Any, ctx: Any, value: Any) -> Any:
+    described = parameter.type_descriptor
+    is_list = described.annotation == list[str] and isinstance(value, (list, tuple)) and bool(value)
+    is_text = described.annotation is str and isinstance(value, str)
+    is_missing = value is None and not parameter.required
+    if described.parameter_info.parser is not None or not (is_list or is_text or is_missing):
+        return type(parameter).process_value(parameter, ctx, value)
+    value = list(value) if is_list else value
+    return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
 
 
 def expand_options(command: Callable[..., T]) -> Callable[..., T]:

@@ -24,19 +24,7 @@ from pcaplake.parser.capture.reader import DECODED, compiled_program
 from pcaplake.parser.engine import kernels as decode_kernels
 from pcaplake.parser.engine.decoder import choose_walk
 from pcaplake.parser.engine.kernel_cache import KernelCache
-from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.ingest.pipeline import Reader
-from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.parquet import kernels as parquet_kernels
-from pcaplake.worker.lake.parquet.warm import compile_parquet_kernels as warm_writer
-from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.staging.window import Window
-from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.sample.files import Packet
-from pcaplake.worker.sample.sources import BACKBONE, INTERFACES
-
-from . import sample
-from .sample import files, frames
 
 PACKAGES = (decode_kernels, parquet_kernels)
 NOTICE = "compiling the decode kernels, once, about a minute"
@@ -95,6 +83,15 @@ def follow_compilation(missing: Collection[Any], progress: Callable[[float], Non
 
 def warm() -> None:
     """Read and write a short drive, and columns of every kind. This compiles the kernels that are not on disk."""
+    from pcaplake.parser.schemas import TABLES
+    from pcaplake.worker import sample
+    from pcaplake.worker.ingest.pipeline import Reader
+    from pcaplake.worker.lake.config import LakeConfig
+    from pcaplake.worker.lake.parquet.warm import compile_parquet_kernels as warm_writer
+    from pcaplake.worker.lake.records import Capture
+    from pcaplake.worker.lake.staging.window import Window
+    from pcaplake.worker.lake.store.store import Store
+
     warm_writer()
     schemas = {name: spec.schema for name, spec in TABLES.items()}
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
@@ -115,6 +112,10 @@ def warm() -> None:
 
 def _rare() -> bytes:
     """A pcapng file with cases that a short drive lacks: many addresses, and garbage between two packets."""
+    from pcaplake.worker.sample import files, frames
+    from pcaplake.worker.sample.files import Packet
+    from pcaplake.worker.sample.sources import BACKBONE, INTERFACES
+
     packets = [
         Packet(n, BACKBONE, frames.build_ethernet_frame(bytes(6), n.to_bytes(6, "big"), 0x88B5, bytes(46)), 0, None)
         for n in range(5000)

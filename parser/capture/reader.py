@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pcaplake.parser import protocols
 from pcaplake.parser.engine.decoder import Decoder
@@ -204,6 +203,8 @@ class Capture:
             except StopIteration as stop:
                 return stop.value
             if start is not None or end is not None:
+                import pyarrow.compute as pc
+
                 times = batch.column("ts_ns")
                 mask = pc.is_valid(times)
                 if start is not None:

@@ -35,6 +35,7 @@ from pcaplake.worker.cli import doctor, status
 from pcaplake.worker.cli import redrive as redrive_command
 from pcaplake.worker.cli.replay import make_uri_printer
 from pcaplake.worker.plain_text import counted, shell_word, to_json, visible
+from pcaplake.worker.rich_console import RichConsole
 from pcaplake.worker.service.queue import Delivery
 from pcaplake.worker.telemetry import logs
 from tests.worker import lakes
@@ -348,7 +349,7 @@ def test_hostile_names_are_shown_and_do_nothing(shown: Shown, tmp_path: Path, ca
 def test_on_a_terminal_only_rich_itself_chooses_colours() -> None:
     """Also where a text goes to rich without `say`: spinners, bars, what is logged above them."""
     stream = io.StringIO()
-    console = screen._Console(file=stream, force_terminal=True, color_system="standard", soft_wrap=True, emoji=False)
+    console = RichConsole(file=stream, force_terminal=True, color_system="standard", soft_wrap=True, emoji=False)
     console.print(Text(HOSTILE, style="bold"), f"[green]{screen.shown(HOSTILE)}[/]")
     with console.status(screen.shown(HOSTILE)):
         pass
@@ -361,6 +362,7 @@ def test_on_a_terminal_only_rich_itself_chooses_colours() -> None:
 
 SHOWS = {  # who may write to stdout and stderr
     "worker/console.py",
+    "worker/output_streams.py",
     "worker/stderr.py",
     "worker/cli/app.py",  # typer's help
     "worker/__main__.py",  # that this system is not supported, before anything else is imported

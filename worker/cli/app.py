@@ -17,7 +17,13 @@ from typer.main import get_command
 
 from pcaplake.parser.errors import ProfileError
 from pcaplake.worker import VERSION
-from pcaplake.worker.command_options import PlainCommand, expand_options, explain_usage_error, mark_examples
+from pcaplake.worker.command_options import (
+    PlainCommand,
+    expand_options,
+    explain_usage_error,
+    mark_examples,
+    process_without_pydantic,
+)
 from pcaplake.worker.config.environment import is_debug_enabled, list_variables
 from pcaplake.worker.errors import PcaplakeError, WrongChoice, WrongUsage
 from pcaplake.worker.telemetry.log_context import is_logged
@@ -84,6 +90,10 @@ class _Group(TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.commands = _Commands()  # type: ignore[assignment]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        process_without_pydantic(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(SUMMARIES)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from deltalake.exceptions import DeltaError
 
 from pcaplake.worker import VERSION
 from pcaplake.worker import console as screen
@@ -254,6 +253,8 @@ async def _count_rows_to_remove(store: Store) -> dict[str, int]:
     """Rows by table that an overwrite removes."""
     if await read_identity(store) is None:
         return {}
+    from deltalake.exceptions import DeltaError
+
     try:
         return {name: counts.rows for name, counts in (await count_tables(store)).items() if counts.rows}
     except DeltaError as error:

@@ -58,19 +58,19 @@ def show_result(result: Mapping[str, Any], *, verbose: bool) -> None:
         *(f"{result[name]:,} {name.replace('_', ' ')}" for name in others),
     ]
     hint = " (--verbose names the ignored files)" if result["ignored"] and not verbose else ""
-    screen.out.print(f"{', '.join(counts)}{hint}; {counted(result['packets'], 'packet')}")
+    screen.line(f"{', '.join(counts)}{hint}; {counted(result['packets'], 'packet')}")
     rows = [(name, count) for name, count in result["rows"].items() if count]
     if rows:
-        screen.out.print()
+        screen.line("")
         screen.table(None, ["table", "rows"], rows)
-        screen.out.print()
+        screen.line("")
         total = sum(count for _, count in rows)
-        screen.out.print(
+        screen.line(
             f"{counted(total, 'row')} in {result['seconds']:.1f} s ({result['cpu_seconds']:.1f} s of CPU): "
             f"{result['rows_per_second']:,} rows/s"
         )
     if result["faults"]:
-        screen.out.print("faults: " + ", ".join(f"{kind} {count:,}" for kind, count in result["faults"].items()))
+        screen.line("faults: " + ", ".join(f"{kind} {count:,}" for kind, count in result["faults"].items()))
 
 
 def name_files(tally: Tally, *, verbose: bool) -> None:

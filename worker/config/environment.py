@@ -6,7 +6,7 @@ This module is the only code that reads the environment. It imports nothing of p
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 PREFIX = "PCAPLAKE_"
 S3 = ("s3://", "s3a://", "s3n://")
@@ -22,9 +22,25 @@ def read_variable(name: str) -> str | None:
     return os.environ.get(f"{PREFIX}{name.upper()}")
 
 
+def read_variables(names: Collection[str]) -> dict[str, str]:
+    """The variables PCAPLAKE_<NAME> of these names that are set, in upper or lower case, by name."""
+    found = {name.upper().removeprefix(PREFIX): os.environ[name] for name in list_variables()}
+    return {name: found[name.upper()] for name in names if name.upper() in found}
+
+
 def list_variables() -> list[str]:
     """The names of all variables PCAPLAKE_... that are set."""
     return [name for name in os.environ if name.upper().startswith(PREFIX)]
+
+
+def disable_pydantic_plugins() -> None:
+    """Keeps pydantic from reading the metadata of all installed packages, in which it looks for plugins."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+def is_terminal_forced() -> bool:
+    """FORCE_COLOR or TTY_COMPATIBLE, with which rich may treat a pipe as a terminal."""
+    return "FORCE_COLOR" in os.environ or "TTY_COMPATIBLE" in os.environ
 
 
 def read_aws_region() -> str | None:

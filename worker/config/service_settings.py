@@ -10,11 +10,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from pcaplake.worker.lake.config import Creation, LakeConfig
 
@@ -87,12 +87,14 @@ class FleetSettings(BaseSettings):
     )
     lock_table: str = Field("delta_log", description="DynamoDB table that S3DynamoDBLogStore uses as lock table.")
     shards: int = Field(8, ge=1, le=64, description="Shards of the ledger's work list, for new lakes.")
-    storage_option: Pairs = Field(
+    storage_option: Annotated[Pairs, NoDecode] = Field(
         {},
         description="Options of the object store, as KEY=VALUE,KEY=VALUE or as a map; examples: `pcaplake docs object-stores`.",
     )
-    table_property: Pairs = Field({}, description="Delta properties of new tables, as KEY=VALUE,KEY=VALUE or as a map.")
-    partition_by: Columns = Field(
+    table_property: Annotated[Pairs, NoDecode] = Field(
+        {}, description="Delta properties of new tables, as KEY=VALUE,KEY=VALUE or as a map."
+    )
+    partition_by: Annotated[Columns, NoDecode] = Field(
         None, description="Partition columns of new lakes, as date,vehicle_id or as a list. Default: `date`."
     )
     create: bool = Field(True, description="Create missing lakes and tables. If false, stop if one is missing.")

@@ -11,9 +11,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from pcaplake.parser import Profile, ProfileError
 from pcaplake.parser.schemas import TABLES
@@ -21,7 +20,7 @@ from pcaplake.worker.errors import Fatal, WrongUsage
 from pcaplake.worker.lake.config import Creation, LakeConfig
 from pcaplake.worker.lake.store.store import Store
 
-from .environment import PREFIX, plain_http_options
+from .environment import PREFIX, plain_http_options, read_variables
 
 _SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
@@ -29,7 +28,7 @@ _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?")
 
 
-def select_shared_settings(settings: BaseSettings, kind: type[Any]) -> dict[str, Any]:
+def select_shared_settings(settings: BaseModel, kind: type[Any]) -> dict[str, Any]:
     """The settings whose names are fields of this dataclass."""
     return {field.name: getattr(settings, field.name) for field in fields(kind) if hasattr(settings, field.name)}
 
@@ -95,7 +94,7 @@ def parse_columns(value: Any) -> Any:
 
 
 def _decode_json(value: Any, plain: str, as_json: str) -> Any:
-    """Parses a value that looks like JSON; pydantic-settings itself would accept only JSON."""
+    """Parses a value that looks like JSON. In the environment, pydantic-settings would otherwise accept only JSON."""
     if not (isinstance(value, str) and value.lstrip().startswith(("{", "["))):
         return value
     try:
@@ -106,14 +105,17 @@ def _decode_json(value: Any, plain: str, as_json: str) -> Any:
 
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1 << 16)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
-Pairs = Annotated[dict[str, str], NoDecode, BeforeValidator(parse_pairs)]
-Columns = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(parse_columns)]
+Pairs = Annotated[dict[str, str], BeforeValidator(parse_pairs)]
+Columns = Annotated[tuple[str, ...] | None, BeforeValidator(parse_columns)]
 
 
-class Settings(BaseSettings):
-    """Settings of `ingest`; other commands use some of them. Defaults for writing are those of `LakeConfig`."""
+class Settings(BaseModel):
+    """Settings of `ingest`; other commands use some of them. Defaults for writing are those of `LakeConfig`.
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+    `load` reads the environment, without pydantic-settings, which a short command would import for this alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     lake: str
     profile: Path | None = None
@@ -142,7 +144,7 @@ class Settings(BaseSettings):
         """The settings; values in `given` override the environment, except None. Raises WrongSetting with the reason."""
         options = {name: value for name, value in given.items() if value is not None}
         try:
-            return cls(**options)
+            return cls(**(read_variables(cls.model_fields) | options))
         except ValidationError as error:
             raise WrongSetting(explain_validation_error(error, cls.model_fields, options=options)) from error
 

@@ -13,8 +13,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deltalake.exceptions import DeltaError
-
 from pcaplake.parser import Summary
 from pcaplake.worker.captures.discovery import counts_by_name
 from pcaplake.worker.captures.range_reader import FetchConfig
@@ -30,7 +28,6 @@ from pcaplake.worker.plain_text import counted
 
 from .pipeline import QUARANTINED, Reader
 from .rebuild_files import CaptureSource
-from .reread import Rereader, reason_not_to_reread
 from .restage import is_lake_failure, restage_captures
 from .stager import CaptureStager, Outcome, Request, Result, StagerConfig
 
@@ -154,7 +151,7 @@ class Ingest:
         try:
             unfinished = frozenset[str]().union(*(await read_notes(self._lake.store, self._lake.generation)).values())
             decodings = await read_decodings(self._lake.store, self._known)
-        except (DeltaError, OSError, Retryable) as error:  # everything is in the tables
+        except (OSError, Retryable) as error:  # everything is in the tables
             log.warning("it is not known with which profile the captures in the lake were read: %s", error)
             return {}
         outdated = {}
@@ -180,6 +177,8 @@ class Ingest:
         return outdated
 
     async def _reread_captures(self, outdated: Mapping[str, Decoding]) -> None:
+        from .reread import Rereader, reason_not_to_reread
+
         why = await reason_not_to_reread(self._lake, self._reader, outdated, accept_loss=self._accept_loss)
         if why:
             self.tally.not_reread = why

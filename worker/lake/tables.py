@@ -8,12 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.errors import WrongChoice
+from pcaplake.worker.errors import Retryable, WrongChoice
 from pcaplake.worker.lake.commit.history import find_tables_written_above_head, read_last_batches
 from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.errors import TableBlocked
@@ -38,6 +35,8 @@ class TableCounts:
 
 async def count_tables(store: Store) -> dict[str, TableCounts]:
     """The counts of each table that exists."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
 
     def count_table(name: str) -> TableCounts | None:
         try:
@@ -68,14 +67,21 @@ class Decoding:
 
 
 async def read_decodings(store: Store, capture_ids: Collection[str]) -> dict[str, Decoding]:
-    """capture_id -> its decoding, of those that the table `captures` has. Raises DeltaError if it cannot be read."""
+    """capture_id -> its decoding, of those that the table `captures` has. Raises Retryable if it cannot be read."""
 
     def read_rows() -> dict[str, Decoding]:
-        table = DeltaTable(store.external_location("captures"), storage_options=store.current_options() or None)
-        rows = table.to_pyarrow_dataset().to_table(
-            columns=["capture_id", "decoder_version", "profile", "outcome"],
-            filter=pc.field("capture_id").isin(pa.array(list(capture_ids), pa.string())),
-        )
+        import pyarrow.compute as pc
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table = DeltaTable(store.external_location("captures"), storage_options=store.current_options() or None)
+            rows = table.to_pyarrow_dataset().to_table(
+                columns=["capture_id", "decoder_version", "profile", "outcome"],
+                filter=pc.field("capture_id").isin(pa.array(list(capture_ids), pa.string())),
+            )
+        except (DeltaError, OSError) as error:
+            raise Retryable(str(error)) from error
         return {row.pop("capture_id"): Decoding(**row) for row in rows.to_pylist()}
 
     return await asyncio.to_thread(read_rows) if capture_ids else {}

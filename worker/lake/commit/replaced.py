@@ -19,9 +19,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.delta.actions import Txn
@@ -29,7 +26,6 @@ from pcaplake.worker.lake.delta.errors import TableBlocked
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.ledger import CaptureItem
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
-from pcaplake.worker.lake.maintenance import writer_properties
 from pcaplake.worker.lake.records import Manifest, manifest_path
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
@@ -155,6 +151,11 @@ async def _find_batches_above_head(
 
 
 def _delete_rows(store: Store, name: str, capture_ids: Sequence[str]) -> None:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+    from pcaplake.worker.lake.maintenance import writer_properties
+
     try:
         table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
         among = ", ".join(f"'{capture_id}'" for capture_id in capture_ids)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pcaplake.worker.lake.store.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _FOOTER_GUESS = 64 * 1024
 _BATCH_ROWS = 16_384
@@ -29,6 +31,9 @@ async def read_columns(
     roots, or prefixes of names; empty: all. Raises FileNotFoundError when the object is gone, pyarrow's ArrowInvalid (a
     ValueError) when it is not a Parquet file.
     """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     sparse = await _open_sparse_file(store, path)
     file = pq.ParquetFile(sparse, pre_buffer=False)
     for number in range(file.metadata.num_row_groups):
@@ -55,6 +60,8 @@ async def read_columns(
 
 async def read_row_count(store: Store, path: str) -> int:
     """Rows of a Parquet object, read from its footer alone. Raises as `read_columns`."""
+    import pyarrow.parquet as pq
+
     return int(pq.ParquetFile(await _open_sparse_file(store, path), pre_buffer=False).metadata.num_rows)
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.store.store import Store
@@ -131,6 +130,8 @@ async def read_live_files(store: Store, table: str, state: LogState, *, all_name
 
 
 async def _read_checkpoint_file(store: Store, files: LiveFiles, path: str) -> None:
+    import pyarrow.compute as pc
+
     keys = {"add": "add.path"}
     columns: tuple[str, ...] = _ADD_COLUMNS
     if files.named is not None:
@@ -150,6 +151,8 @@ async def _read_checkpoint_file(store: Store, files: LiveFiles, path: str) -> No
 
 def _add_action_columns(adds: pa.StructArray) -> Iterator[Sequence[Any]]:
     """Sizes, partition values and statistics; a writer may leave the statistics out."""
+    import pyarrow.compute as pc
+
     for name in ("size", "partitionValues", "stats"):
         present = adds.type.get_field_index(name) >= 0
         yield pc.struct_field(adds, name).to_pylist(maps_as_pydicts="strict") if present else [None] * len(adds)

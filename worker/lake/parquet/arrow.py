@@ -6,12 +6,11 @@ import io
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from .statistics import ColumnRange, has_min_max_statistics
 
 Write = Callable[[bytes], object]
+_FEW = 64  # rows whose range takes Python less time than the import of pyarrow.compute
 
 
 class _WriteBuffer(io.RawIOBase):
@@ -41,6 +40,8 @@ class ArrowFile:
     """One Parquet file through `pyarrow.parquet.ParquetWriter`."""
 
     def __init__(self, schema: pa.Schema, write: Write, *, compression: str, level: int | None) -> None:
+        import pyarrow.parquet as pq
+
         self._schema, self._write, self._pipe = schema, write, _WriteBuffer()
         self.ranges = {field.name: ColumnRange() for field in schema}
         self._writer = pq.ParquetWriter(
@@ -76,6 +77,11 @@ def _compute_range(array: pa.Array) -> ColumnRange:
     if not has_min_max_statistics(array.type) or array.null_count == len(array):
         return ColumnRange(nulls=array.null_count)
     if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.int64())
+        array = array.view(pa.int64())
+    if len(array) <= _FEW:
+        values = [value for value in array.to_pylist() if value is not None]
+        return ColumnRange(nulls=array.null_count, low=min(values), high=max(values))
+    import pyarrow.compute as pc
+
     extremes = pc.min_max(array)
     return ColumnRange(nulls=array.null_count, low=extremes["min"].as_py(), high=extremes["max"].as_py())

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pcaplake.worker import VERSION
 from pcaplake.worker.errors import Retryable
@@ -338,6 +337,11 @@ def _is_constant(array: pa.Array) -> bool:
         return bool(array.null_count == len(array))
     if pa.types.is_dictionary(array.type):
         return len(array.dictionary) == 1
+    if pa.types.is_date(array.type):  # the import of pyarrow.compute would take longer than to decode a small capture
+        days = array.to_numpy(zero_copy_only=False)
+        return bool((days == days[:1]).all())
+    import pyarrow.compute as pc
+
     ends = pc.min_max(array)
     return bool(ends["min"] == ends["max"])
 
