@@ -47,11 +47,6 @@ def compile_kernel(function: Callable[..., Any], digest: str = "") -> Any:
     return _keep_on_disk(njit(nogil=True, _nrt=False)(function), digest)
 
 
-def allocating_kernel(function: Callable[..., Any]) -> Any:
-    """A kernel that allocates working memory, for calls that each do much work."""
-    return _keep_on_disk(njit(nogil=True)(function))
-
-
 def _keep_on_disk(compiled: Any, digest: str = "") -> Any:
     """numba compiles again when the file of the function changes. A kernel also holds constants and helpers of its
     neighbors, so here a change of any file in its package counts.

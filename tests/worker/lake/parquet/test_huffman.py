@@ -91,6 +91,7 @@ def test_nothing_is_written_past_the_room() -> None:
     for seed, size in enumerate(SIZES):
         data = np.frombuffer(skewed(size, 256 if seed % 2 else 3, 1 + seed % 5, 0, seed), np.uint8)
         out = np.full(huffman.frame_capacity(size) + 64, 0xA5, np.uint8)
-        used = huffman.encode_zstd_frame(data, np.empty(1 << 16, np.uint32), out[: huffman.frame_capacity(size)])
+        pairs, room = np.empty(1 << 16, np.uint32), np.full(huffman.FRAME_ROOM, -1, np.int64)
+        used = huffman.encode_zstd_frame(data, pairs, room, out[: huffman.frame_capacity(size)])
         assert used <= huffman.frame_capacity(size)
         assert (out[huffman.frame_capacity(size) :] == 0xA5).all()

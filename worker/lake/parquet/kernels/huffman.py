@@ -8,20 +8,20 @@ and all blocks share one tree. A block that would not shrink is stored. Any Zsta
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from pcaplake.parser.engine.kernels import allocating_kernel
+from pcaplake.parser.engine.kernels import helper, kernel
 from pcaplake.parser.engine.kernels.raw_memory import get, load, put, store8, store16, store32, store64
 
-from .huffman_tree import MAX_BITS, assign_huffman_codes, compute_code_lengths, write_tree_description
+from .huffman_tree import MAX_BITS, ROOM, assign_huffman_codes, compute_code_lengths, write_tree_description
 
+FRAME_ROOM = 1536 + ROOM  # int64 of working memory
 BLOCK = 1 << 17  # Block_Maximum_Size
 SMALLEST = 256  # shorter data is not worth a tree
 SAMPLED = 1 << 16  # of so many bytes or more, only a quarter is counted
 STRANGE = 1 << 31  # marks a missing code; a code of two bytes with its length has 27 bits
 
 
-@njit
+@helper
 def _build_pair_codes(lengths, codes, pairs):
     """pairs[a | b << 8] = code of the bytes a, b in a stream (which is written from its end: b lies lower) << 5 | bits.
 
@@ -34,7 +34,7 @@ def _build_pair_codes(lengths, codes, pairs):
             put(pairs, b << 8 | a, entry if bits and get(lengths, a) else STRANGE)
 
 
-@njit
+@helper
 def _encode_huffman_stream(data, start, stop, lengths, codes, pairs, out, at):
     """Code data[start:stop] from its end, two bytes at a time; return the end, or -1 where a byte has no code."""
     word, bits, seen = np.int64(0), np.int64(0), np.int64(0)
@@ -66,7 +66,7 @@ def _encode_huffman_stream(data, start, stop, lengths, codes, pairs, out, at):
     return -1 if seen & STRANGE else at + 1
 
 
-@njit
+@helper
 def _count_sampled_bytes(data, every, counts):
     """counts[b] = how often byte b occurs in 64 bytes of each 64 * every; four rows, so that equal bytes do not wait."""
     counts[:] = 0
@@ -86,7 +86,7 @@ def _count_sampled_bytes(data, every, counts):
         counts[b] += counts[256 + b] + counts[512 + b] + counts[768 + b]
 
 
-@njit
+@helper
 def _write_literals_block(data, start, stop, tree, lengths, codes, pairs, out, at):
     """A block of coded literals and no sequences, after a tree of `tree` bytes (0: that of the block before).
 
@@ -112,18 +112,18 @@ def _write_literals_block(data, start, stop, tree, lengths, codes, pairs, out, a
     return end + 1
 
 
-@njit
-def _write_frame_blocks(data, every, pairs, out):
+@helper
+def _write_frame_blocks(data, every, pairs, room, out):
     """A frame whose tree is of a sample of the data; return its bytes, or -1 where the sample has missed a byte."""
-    counts, lengths, codes = np.empty(1024, np.int64), np.empty(256, np.int64), np.empty(256, np.int64)
+    counts, lengths, codes, rest = room[:1024], room[1024:1280], room[1280:1536], room[1536:]
     size = np.int64(data.size)
     store64(out, 0, 0xFD2FB528 | 0xA0 << 32)  # Magic_Number; Single_Segment, Frame_Content_Size of 4 bytes
     store32(out, 5, size)
     at = np.int64(9)
     _count_sampled_bytes(data, every, counts)
-    longest = compute_code_lengths(counts, lengths)
+    longest = compute_code_lengths(counts, lengths, rest)
     if longest:
-        assign_huffman_codes(lengths, longest, codes)
+        assign_huffman_codes(lengths, longest, codes, rest)
         _build_pair_codes(lengths, codes, pairs)
     described = False
     start = np.int64(0)
@@ -131,7 +131,7 @@ def _write_frame_blocks(data, every, pairs, out):
         stop = min(start + BLOCK, size)
         end, kind = np.int64(0), np.int64(2)
         if longest and stop - start >= SMALLEST:
-            tree = np.int64(0) if described else write_tree_description(lengths, longest, out, at + 8) - at - 8
+            tree = np.int64(0) if described else write_tree_description(lengths, longest, out, at + 8, rest) - at - 8
             if tree >= 0:
                 end = _write_literals_block(data, start, stop, tree, lengths, codes, pairs, out, at + 3)
         if end < 0:
@@ -151,24 +151,29 @@ def _write_frame_blocks(data, every, pairs, out):
             return at
 
 
-@allocating_kernel
-def encode_zstd_frame(data, pairs, out):
+@kernel
+def encode_zstd_frame(data, pairs, room, out):
     """Write data (uint8) to `out` as one frame; return the number of bytes.
 
-    pairs: uint32[65536], working memory; out: uint8, `frame_capacity(data.size)` bytes.
+    pairs: uint32[65536] and room: int64[FRAME_ROOM], working memory; out: uint8, `frame_capacity(data.size)` bytes.
     """
-    end = np.int64(-1)
-    if data.size >= SAMPLED:
-        end = _write_frame_blocks(data, 4, pairs, out)
-    return end if end >= 0 else _write_frame_blocks(data, 1, pairs, out)
+    every, end = np.int64(4 if data.size >= SAMPLED else 1), np.int64(-1)
+    while True:
+        end = _write_frame_blocks(data, every, pairs, room, out)
+        if end >= 0 or every == 1:
+            return end
+        every = np.int64(1)
 
 
-@allocating_kernel
-def estimate_frame_size(data):
-    """Estimate the bytes that `encode_zstd_frame` writes for data; data.size if it would store them."""
-    counts, lengths = np.empty(1024, np.int64), np.empty(256, np.int64)
+@kernel
+def estimate_frame_size(data, room):
+    """Estimate the bytes that `encode_zstd_frame` writes for data; data.size if it would store them.
+
+    room: int64[FRAME_ROOM], working memory.
+    """
+    counts, lengths, rest = room[:1024], room[1024:1280], room[1280:]
     _count_sampled_bytes(data, 1, counts)
-    if compute_code_lengths(counts, lengths) == 0:
+    if compute_code_lengths(counts, lengths, rest) == 0:
         return np.int64(data.size)
     total = np.int64(0)
     for symbol in range(256):
@@ -184,10 +189,11 @@ def frame_capacity(size: int) -> int:
 def compress_zstd_frame(data: bytes) -> bytes:
     """A Zstandard frame of data, which has less than 4 GB."""
     array = np.frombuffer(data, np.uint8)
+    pairs, room = np.empty(1 << 16, np.uint32), np.empty(FRAME_ROOM, np.int64)
     out = np.empty(frame_capacity(array.size), np.uint8)
-    return out[: encode_zstd_frame(array, np.empty(1 << 16, np.uint32), out)].tobytes()
+    return out[: encode_zstd_frame(array, pairs, room, out)].tobytes()
 
 
 def estimate_compressed_size(data: bytes) -> int:
     """Estimate the length of `compress_zstd_frame(data)`, without the tree and the block headers, in a fraction of its time."""
-    return int(estimate_frame_size(np.frombuffer(data, np.uint8)))
+    return int(estimate_frame_size(np.frombuffer(data, np.uint8), np.empty(FRAME_ROOM, np.int64)))

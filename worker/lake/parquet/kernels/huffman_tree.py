@@ -6,16 +6,18 @@ Source: RFC 8878, sections 4.1 (FSE) and 4.2.1 (the description of a tree by the
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from pcaplake.parser.engine.kernels import helper
 from pcaplake.parser.engine.kernels.raw_memory import get, put, store8
 
 MAX_BITS = 11  # of a Huffman code
 WEIGHT_LOG = 6  # accuracy of the FSE table of the weights
 STATES = 1 << WEIGHT_LOG
+ROOM = 1280  # int64 that a function of this module needs as working memory
+_BITS = MAX_BITS + 2  # counters, one for each number of bits of a code
 
 
-@njit
+@helper
 def _shell_sort(keys, n):
     """Shell sort of keys[:n], ascending."""
     for gap in (121, 40, 13, 4, 1):
@@ -28,10 +30,10 @@ def _shell_sort(keys, n):
             put(keys, j, key)
 
 
-@njit
-def compute_code_lengths(counts, lengths):
+@helper
+def compute_code_lengths(counts, lengths, room):
     """lengths[symbol] = bits of its code, at most MAX_BITS, a complete tree; return the longest, 0 if there is no such tree."""
-    keys, weight, parent = np.empty(256, np.int64), np.empty(512, np.int64), np.empty(512, np.int64)
+    keys, weight, parent = room[:256], room[256:768], room[768:1280]
     n = 0
     for symbol in range(256):
         lengths[symbol] = 0
@@ -86,11 +88,11 @@ def compute_code_lengths(counts, lengths):
     return longest
 
 
-@njit
-def assign_huffman_codes(lengths, longest, codes):
+@helper
+def assign_huffman_codes(lengths, longest, codes, room):
     """codes[symbol] = its code: the longest codes first, symbols in order."""
-    first, at = np.zeros(MAX_BITS + 2, np.int64), 0
-    count = np.zeros(MAX_BITS + 2, np.int64)
+    first, count, at = room[:_BITS], room[_BITS : 2 * _BITS], 0
+    room[: 2 * _BITS] = 0
     for symbol in range(256):
         count[lengths[symbol]] += 1
     for bits in range(longest, 0, -1):
@@ -102,10 +104,14 @@ def assign_huffman_codes(lengths, longest, codes):
         first[bits] += 1
 
 
-@njit
-def _encode_fse_weights(weights, n, out, at):
+@helper
+def _encode_fse_weights(weights, n, out, at, room):
     """Write an FSE table and the weights as an FSE stream of two states; return the end, or -1 if FSE is of no use."""
-    norm, cumulative = np.zeros(MAX_BITS + 2, np.int64), np.zeros(MAX_BITS + 2, np.int64)
+    room[: 4 * _BITS + 2] = 0
+    norm, cumulative = room[:_BITS], room[_BITS : 2 * _BITS]
+    add_bits, find = room[2 * _BITS : 3 * _BITS], room[3 * _BITS : 4 * _BITS]
+    state = room[4 * _BITS : 4 * _BITS + 2]  # weight i belongs to state i & 1; the stream is written from its end
+    spread, states = room[128 : 128 + STATES], room[256 : 256 + STATES]
     last = 0
     for i in range(n):
         norm[weights[i]] += 1
@@ -158,8 +164,6 @@ def _encode_fse_weights(weights, n, out, at):
         store8(out, at, word)
         at += 1
 
-    spread, states = np.empty(STATES, np.int64), np.empty(STATES, np.int64)
-    add_bits, find = np.zeros(MAX_BITS + 2, np.int64), np.zeros(MAX_BITS + 2, np.int64)
     position, total = 0, 0
     for w in range(last + 1):
         cumulative[w] = total
@@ -179,7 +183,6 @@ def _encode_fse_weights(weights, n, out, at):
         states[cumulative[spread[u]]] = STATES + u
         cumulative[spread[u]] += 1
 
-    state = np.zeros(2, np.int64)  # weight i belongs to state i & 1; the stream is written from its end
     word, bits = np.int64(0), 0
     for i in range(n - 1, -1, -1):
         w, s = weights[i], i & 1
@@ -210,16 +213,19 @@ def _encode_fse_weights(weights, n, out, at):
     return at
 
 
-@njit
-def write_tree_description(lengths, longest, out, at):
+@helper
+def write_tree_description(lengths, longest, out, at, room):
     """Write the description of the tree; return its end, or -1 if it cannot be described."""
-    weights = np.zeros(256, np.int64)
+    weights = room[:256]
+    weights[:] = 0
     last = 0
     for symbol in range(256):
         if lengths[symbol]:
             weights[symbol] = longest + 1 - lengths[symbol]
             last = symbol
-    end = _encode_fse_weights(weights, last, out, at + 1)  # the last symbol's weight follows from the others
+    end = _encode_fse_weights(
+        weights, last, out, at + 1, room[256:]
+    )  # the last symbol's weight follows from the others
     if end >= 0 and end - at - 1 < 128 and (last > 128 or end - at - 1 < (last + 1) // 2):
         store8(out, at, end - at - 1)
         return end
