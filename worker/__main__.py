@@ -8,7 +8,7 @@ import os
 import sys
 from typing import NoReturn
 
-from pcaplake.worker.config.environment import disable_pydantic_plugins
+from pcaplake.worker.config.environment import disable_pydantic_plugins, limit_numpy_threads
 from pcaplake.worker.supported_system import describe_unsupported_system
 
 FATAL, INTERRUPTED = 3, 130
@@ -32,6 +32,7 @@ def main() -> NoReturn:
         sys.exit(FATAL)
     sys.meta_path.insert(0, _Without("pandas"))  # pyarrow imports it with its first array
     disable_pydantic_plugins()
+    limit_numpy_threads()
     gc.disable()  # until the command starts: `PlainCommand.invoke`
     try:
         from pcaplake.worker.cli.app import run_command_line

@@ -38,6 +38,11 @@ def disable_pydantic_plugins() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
+def limit_numpy_threads() -> None:
+    """Keeps numpy's linear algebra, which pcaplake does not use, from starting threads that spin while they wait for work."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def is_terminal_forced() -> bool:
     """FORCE_COLOR or TTY_COMPATIBLE, with which rich may treat a pipe as a terminal."""
     return "FORCE_COLOR" in os.environ or "TTY_COMPATIBLE" in os.environ

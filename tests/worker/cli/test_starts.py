@@ -81,3 +81,16 @@ def test_a_small_ingest_imports_only_what_it_uses(tmp_path: Path) -> None:
 def test_each_command_is_found_in_the_module_of_its_name() -> None:
     modules = {path.stem for path in (ROOT / "worker" / "cli").glob("*.py")}
     assert set(SUMMARIES) <= modules
+
+
+def test_numpy_starts_no_threads() -> None:
+    """Its linear algebra would, and threads that wait for work that never comes spin."""
+    code = (
+        "import os\n"
+        "from pcaplake.worker.config.environment import limit_numpy_threads\n"
+        "limit_numpy_threads()\n"
+        "import numpy\n"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "1\n"
