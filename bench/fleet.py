@@ -45,7 +45,7 @@ class Scale:
     days: int = 8
     messages: int = 2000
     volume: tuple[int, int] = (32, 16)  # megabytes of a capture, captures
-    cost: tuple[tuple[int, int], ...] = ((1, 64), (32, 16))
+    cost: tuple[tuple[int, int], ...] = ((0, 3000), (1, 64), (32, 16))  # megabytes of a capture (0: tiny), captures
     idle_seconds: float = 60.0
     heap: int = 500
     lag_seconds: float = 120.0
@@ -64,7 +64,7 @@ QUICK = Scale(
     days=2,
     messages=30,
     volume=(1, 2),
-    cost=((1, 2),),
+    cost=((0, 20), (1, 2)),
     idle_seconds=2.0,
     heap=20,
     lag_seconds=3.0,
@@ -86,6 +86,9 @@ def measurement_sections(
             name=f"c{megabytes}", path=next(folder_of_mix.glob("*/*.pcap*")), profile=folder_of_mix / "profile.yaml"
         )
 
+    def served_captures(megabytes: int) -> ServedCaptures:
+        return mix_captures(megabytes) if megabytes else tiny_captures(folder)
+
     async def measure_lag_presets() -> list[dict[str, Any]]:
         return [
             await fleet_lag.measure_ingest_lag(where, preset, heap=scale.heap, seconds=scale.lag_seconds)
@@ -106,15 +109,12 @@ def measurement_sections(
         ),
         "lag": measure_lag_presets,
         "cost": lambda: fleet_service.measure_costs(
-            where, [(mix_captures(megabytes), count) for megabytes, count in scale.cost]
+            where, [(served_captures(megabytes), count) for megabytes, count in scale.cost]
         ),
         "idle": lambda: fleet_service.measure_idle_costs(where, seconds=scale.idle_seconds),
         "suspects": lambda: fleet_suspects.measure_suspects(
             where,
-            [
-                (mix_captures(megabytes) if megabytes else tiny_captures(folder), count)
-                for megabytes, count in scale.suspects
-            ],
+            [(served_captures(megabytes), count) for megabytes, count in scale.suspects],
             workers=scale.suspects_workers,
             shares=scale.suspects_shares,
             repeats=scale.repeats,

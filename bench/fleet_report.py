@@ -126,8 +126,7 @@ def format_lag(rows: Sequence[Row]) -> str:
 def format_cost(rows: Sequence[Row]) -> str:
     head = ["captures of mix c"]
     for row in rows:
-        size = f"{row['captures']} of {row['megabytes_each']:.0f} MB"
-        head += [f"{size}: per million rows", "per TB"]
+        head += [f"{_describe_size(row)}: per million rows", "per TB"]
     body = [["core-seconds; core-hours"]]
     for row in rows:
         body[0] += [f"{row['core_seconds_per_million_rows']:.2f} s", f"{row['core_hours_per_terabyte']:.1f} h"]
@@ -137,7 +136,26 @@ def format_cost(rows: Sequence[Row]) -> str:
             line.append(f"{row['requests_per_million_rows'].get(name, 0):,.1f}")
             line.append(f"{row['requests_per_terabyte'].get(name, 0):,.0f}")
         body.append(line)
-    return format_table("What it costs", head, body)
+    return "\n".join([format_table("What it costs", head, body), _format_dollars(rows)])
+
+
+def _describe_size(row: Row) -> str:
+    megabytes = row["megabytes_each"]
+    return f"{row['captures']:,} of " + (f"{megabytes:.0f} MB" if megabytes >= 1 else f"{megabytes * 1e3:.1f} KB")
+
+
+def _format_dollars(rows: Sequence[Row]) -> str:
+    head, parts = ["US dollars"], [row["dollars"] for row in rows]
+    for row in rows:
+        head += [f"{_describe_size(row)}: per million captures", "per TB"]
+    scales = [(1e6 / row["captures"], 1e12 / row["bytes"]) for row in rows]
+    body = []
+    for name in [*parts[0], "sum"]:
+        body.append([name])
+        for part, factors in zip(parts, scales, strict=True):
+            spent = sum(part.values()) if name == "sum" else part[name]
+            body[-1] += [f"{spent * factor:,.2f}" for factor in factors]
+    return format_table("At list prices", head, body)
 
 
 def format_idle_costs(rows: Sequence[Row]) -> str:

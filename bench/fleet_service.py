@@ -26,6 +26,7 @@ from pcaplake.worker.service.queue.sqs import SqsQueue
 
 from .fleet_child import OPTIONS, ChildProcess, python_module_command
 from .fleet_files import build_tiny_capture
+from .fleet_prices import price_captures
 from .fleet_site import BenchSite, CountingProxies
 from .ingest import measure_ingest
 
@@ -239,6 +240,8 @@ async def measure_costs(site: BenchSite, kinds: Sequence[tuple[ServedCaptures, i
                 "core_hours_per_terabyte": run["cpu"] / size * TERABYTE / HOUR,
                 "requests_per_million_rows": _scale_counts(operations, MILLION / run["rows"]),
                 "requests_per_terabyte": _scale_counts(operations, TERABYTE / size),
+                "dollars": price_captures(operations, captures=count, stages=run["stages"], core_seconds=run["cpu"]),
+                "bytes": size,
             }
         )
     return rows
