@@ -1,4 +1,4 @@
-"""Compiles all kernels once; numba stores the machine code beside their source.
+"""Compiles all kernels once, and stores the machine code beside their source.
 
 `python -m pcaplake.worker.warm` is the last step of an installation. It reads and writes a short drive, so that every
 kernel is compiled for the types that it gets later.
@@ -11,60 +11,54 @@ import pkgutil
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, cast
-
-from numba.core import event
-from numba.core.dispatcher import Dispatcher
+from typing import Any
 
 from pcaplake.parser import Profile, open_capture
 from pcaplake.parser.capture.reader import DECODED, compiled_program
 from pcaplake.parser.engine import kernels as decode_kernels
 from pcaplake.parser.engine.decoder import choose_walk
-from pcaplake.parser.engine.kernel_cache import KernelCache
+from pcaplake.parser.engine.kernel import Kernel
 from pcaplake.worker.lake.parquet import kernels as parquet_kernels
 
 PACKAGES = (decode_kernels, parquet_kernels)
 NOTICE = "compiling the decode kernels, once, about a minute"
 
 
-def kernels() -> Iterator[Any]:
+def kernels() -> Iterator[Kernel]:
     """All kernels that are kept on disk, or would be."""
-    seen = set()
     for package in PACKAGES:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
-                if isinstance(value, Dispatcher) and isinstance(cast(Any, value)._cache, KernelCache):
-                    seen.add(value)
-    yield from seen
+                if isinstance(value, Kernel) and value.__module__ == module.name:
+                    yield value
     yield choose_walk(compiled_program(Profile(), DECODED, raw=False))
 
 
 def is_warm() -> bool:
     """Whether all kernels are in memory, or on disk for this source and this processor, so that nothing is compiled."""
-    return all(_is_compiled(kernel) for kernel in kernels())
-
-
-def _is_compiled(kernel: Any) -> bool:
-    return bool(kernel.signatures or kernel._cache.signatures(kernel.targetctx))
+    return all(kernel.is_compiled for kernel in kernels())
 
 
 def compile_missing(
     say: Callable[[str], None], bar: Callable[[str], AbstractContextManager[Callable[[float], None]]]
 ) -> None:
     """Compile the missing kernels. That takes about a minute, so it calls `say` before, and shows a bar like `console.share`."""
-    missing = [kernel for kernel in kernels() if not _is_compiled(kernel)]
+    missing = [kernel.dispatcher for kernel in kernels() if not kernel.is_compiled]
     if missing:
         say(NOTICE)
         with bar("compiling") as progress, follow_compilation(missing, progress):
-            warm()
+            save_images()
 
 
 @contextmanager
 def follow_compilation(missing: Collection[Any], progress: Callable[[float], None]) -> Iterator[None]:
     """During the block, call `progress` with the share of these kernels that have been compiled, whenever it grows."""
+    from numba.core import event
+
     compiled = set()
 
     class Follower(event.Listener):  # type: ignore[misc]
@@ -81,8 +75,21 @@ def follow_compilation(missing: Collection[Any], progress: Callable[[float], Non
         yield
 
 
+def save_images() -> None:
+    """Compile the kernels that are not on disk, and write the images from which later processes load them without numba."""
+    from pcaplake.parser.engine.kernel_linker import save_image
+
+    by_package = defaultdict(list)
+    for kernel in kernels():
+        kernel.use_numba()
+        by_package[kernel.package].append(kernel)
+    warm()
+    for package, compiled in by_package.items():
+        save_image(package, compiled)
+
+
 def warm() -> None:
-    """Read and write a short drive, and columns of every kind. This compiles the kernels that are not on disk."""
+    """Read and write a short drive, and columns of every kind. This calls all kernels."""
     from pcaplake.parser.schemas import TABLES
     from pcaplake.worker import sample
     from pcaplake.worker.ingest.pipeline import Reader
@@ -126,13 +133,16 @@ def _rare() -> bytes:
 
 
 def main() -> None:
-    """Compile, unless all kernels are on disk."""
-    if is_warm():
+    """Compile, unless all kernels are on disk, and write the images if they are missing."""
+    if all(kernel.entries for kernel in kernels()):
         return
-    print(NOTICE, file=sys.stderr, flush=True)
+    missing = not is_warm()
+    if missing:
+        print(NOTICE, file=sys.stderr, flush=True)
     start = time.monotonic()
-    warm()
-    print(f"compiled in {time.monotonic() - start:.0f} s", file=sys.stderr)
+    save_images()
+    if missing:
+        print(f"compiled in {time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import kernels
-from .kernels import compile_kernel, encoding, walk
+from .kernel import Kernel
+from .kernels import encoding, walk
 from .program import Ints, Program
 
 OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
@@ -50,31 +51,41 @@ REPEATED: dict[str, Callable[[Ints], bool]] = {
 }
 
 
-def specialized_walk(program: Program) -> Any:
+def specialized_walk(program: Program) -> Kernel:
     """A kernel that does for this program what `walk.walk_records` does, with the same arguments.
 
     Programs with the same tables share it: ports of a profile are in `lut`. If its machine code is on disk, no tree is made.
     """
-    return _find_or_compile(program.program.tobytes(), program.uses.tobytes(), program.uses.shape[1])
+    return _find_or_make(program.program.tobytes(), program.uses.tobytes(), program.uses.shape[1])
 
 
 @functools.lru_cache(maxsize=4)
-def _find_or_compile(program: bytes, uses: bytes, slots: int) -> Any:
-    # `files` also reads a zip archive, from which an executor of Spark may import
-    own_source = files(__package__).joinpath("specialize.py").read_bytes()
-    digest = hashlib.blake2b(program + uses + own_source, digest_size=16).hexdigest()
-    kernel = compile_kernel(_named(walk.walk_records.py_func.__code__, vars(walk)), digest)
-    if kernel._cache.signatures(kernel.targetctx):
-        return kernel
-    source = files(kernels.__name__).joinpath("walk.py").read_text(encoding="utf-8")
-    tables = (
-        np.frombuffer(program, np.int64).reshape(-1, encoding.WIDTH),
-        np.frombuffer(uses, np.int64).reshape(-1, slots),
-    )
-    functions = specialize_walk(source, *tables)
-    namespace = dict(vars(walk))
-    exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), str(walk.__file__), "exec"), namespace)
-    return compile_kernel(_named(namespace["walk_records"].__code__, namespace), digest)
+def _find_or_make(program: bytes, uses: bytes, slots: int) -> SpecializedWalk:
+    return SpecializedWalk(program, uses, slots)
+
+
+class SpecializedWalk(Kernel):
+    """The walk for these tables of a program. The digest in its name changes with them, and with this file."""
+
+    def __init__(self, program: bytes, uses: bytes, slots: int) -> None:
+        # `files` also reads a zip archive, from which an executor of Spark may import
+        own_source = files(__package__).joinpath("specialize.py").read_bytes()
+        digest = hashlib.blake2b(program + uses + own_source, digest_size=16).hexdigest()
+        super().__init__(_named(walk.walk_records.py_func.__code__, vars(walk)), digest)
+        self._tables = (
+            np.frombuffer(program, np.int64).reshape(-1, encoding.WIDTH),
+            np.frombuffer(uses, np.int64).reshape(-1, slots),
+        )
+
+    def _make_dispatcher(self) -> Any:
+        found = super()._make_dispatcher()
+        if self._signatures_on_disk(found):
+            return found
+        source = files(kernels.__name__).joinpath("walk.py").read_text(encoding="utf-8")
+        functions, namespace = specialize_walk(source, *self._tables), dict(vars(walk))
+        exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), str(walk.__file__), "exec"), namespace)
+        self.py_func = _named(namespace["walk_records"].__code__, namespace)
+        return super()._make_dispatcher()
 
 
 def _named(code: CodeType, namespace: dict[str, Any]) -> FunctionType:

@@ -16,6 +16,8 @@ def made(folder: Path) -> Path:
     """The folder, full. What `make setup` has compiled is copied to where numba looks; the rest is compiled."""
     for package in (ROOT / "src" / "pcaplake" / "parser", ROOT / "src" / "pcaplake" / "worker"):
         for cache in package.rglob("__pycache__"):
+            for image in cache.glob("*.image"):
+                shutil.copy2(image, folder)
             files = [file for file in cache.iterdir() if file.suffix in (".nbi", ".nbc")]
             if files:
                 at = str(cache.parent)

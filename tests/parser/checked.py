@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba.core.dispatcher import Dispatcher
 
 import pcaplake.parser.engine.decoder
 from pcaplake.parser.engine.decoder import ScratchBuffers
+from pcaplake.parser.engine.kernel import Helper
 from pcaplake.parser.engine.kernels import (
     block_search,
     cases,
@@ -145,7 +145,7 @@ def in_place(kernels: ModuleType) -> Iterator[None]:
         patch.setattr(ScratchBuffers, "release_buffers", lambda self, program, clean: None)
         for module in MODULES:
             for name, value in [*vars(module).items()]:
-                if isinstance(value, Dispatcher) and value.__module__ == module.__name__:
+                if isinstance(value, Helper) and value.__module__ == module.__name__:
                     patch.setattr(module, name, getattr(kernels, name))
         with np.errstate(over="ignore"):
             yield

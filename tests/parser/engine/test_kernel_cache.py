@@ -77,7 +77,7 @@ def test_the_first_folder_that_can_be_written_keeps_the_kernels(
         assert bool(caplog.messages) == (folder == places.temporary), "a folder that is not kept is worth a warning"
         block(folder)
     kernel = places.load()
-    assert not kernel._cache.signatures(kernel.targetctx)
+    assert not kernel.is_compiled
     assert kernel(1, 2) == 3
     assert kernel(1.0, 2.0) == 3.0
     kept, nowhere = caplog.messages
@@ -99,10 +99,10 @@ def test_kernels_of_the_installation_are_read_by_users_who_cannot_write_there(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     kernel = places.load()
-    assert Path(kernel._cache.cache_path).is_relative_to(places.home)
-    assert kernel._cache.signatures(kernel.targetctx)
+    assert Path(kernel.dispatcher._cache.cache_path).is_relative_to(places.home)
+    assert kernel.is_compiled
     assert kernel(1, 2) == 3
-    assert list(kernel.stats.cache_hits.values()) == [1]
+    assert list(kernel.dispatcher.stats.cache_hits.values()) == [1]
     assert kernel(1.0, 2.0) == 3.0
     assert (compiled_in(places.beside), compiled_in(places.home)) == (1, 1)
 
@@ -132,6 +132,7 @@ def test_a_user_without_a_home_gets_no_folder_with_the_name_of_a_tilde(
 
 def test_a_disk_that_is_full_costs_only_the_cache(places: Places, caplog: pytest.LogCaptureFixture) -> None:
     kernel = places.load()
+    assert not kernel.is_compiled
     block(places.beside)
     assert kernel(1, 2) == 3
     assert kernel(1.0, 2.0) == 3.0

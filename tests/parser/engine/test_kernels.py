@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from numba.core.dispatcher import Dispatcher
 
+from pcaplake.parser.engine.kernel import Helper
 from pcaplake.worker import warm
 
 KERNEL = """
@@ -24,7 +24,7 @@ def answer():
 def answer(folder: Path, value: int) -> tuple[str, str]:
     """What the kernel returns in a new process, and how many times it was loaded from disk."""
     (folder / "package" / "values.py").write_text(f"ANSWER = {value}\n")
-    script = "from package.kernels import answer as a; print(a(), sum(a.stats.cache_hits.values()))"
+    script = "from package.kernels import answer as a; print(a(), sum(a.dispatcher.stats.cache_hits.values()))"
     done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True)
     value_text, hits = done.stdout.split()
     return value_text, hits
@@ -43,6 +43,6 @@ def test_a_changed_neighbour_compiles_a_kernel_again(tmp_path: Path) -> None:
 def test_a_kernel_counts_no_references() -> None:
     """numba would count each array that a row passes to a helper, on counters that threads share."""
     for kernel in warm.kernels():
-        assert kernel.targetoptions["_nrt"] is False, kernel
-        helpers = [value for value in kernel.py_func.__globals__.values() if isinstance(value, Dispatcher)]
+        assert kernel.dispatcher.targetoptions["_nrt"] is False, kernel
+        helpers = [value.dispatcher for value in kernel.py_func.__globals__.values() if isinstance(value, Helper)]
         assert [value for value in helpers if value.targetoptions.get("_nrt") is not False] == [], kernel

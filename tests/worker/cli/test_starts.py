@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pcaplake.worker import warm
 from pcaplake.worker.cli.app import SUMMARIES
 from tests.worker import lakes
 from tests.worker.fleets import can_capture
@@ -45,6 +47,7 @@ def test_the_help_of_pcaplake_imports_no_command() -> None:
     assert not imported_by("--help") & {"asyncio", "dpkt", "numba", "numpy", "pyarrow", "pydantic", "rich", "llvmlite"}
 
 
+images = pytest.mark.skipif(os.uname().machine != "x86_64", reason="kernels have images on x86_64")
 NOT_FOR_SHORT_COMMANDS = {
     "boto3",
     "botocore",
@@ -68,14 +71,34 @@ def test_a_command_that_decodes_nothing_imports_no_decoder(tmp_path: Path, capsy
     assert not imported_by("docs", "settings") & {"boto3", "botocore", "dpkt", "kubernetes", "llvmlite", "numba"}
 
 
+@images
 def test_a_small_ingest_imports_only_what_it_uses(tmp_path: Path) -> None:
-    """deltalake and pyarrow.compute are for lakes that have something already."""
+    """The kernels are called without numba; deltalake and pyarrow.compute are for lakes that have something already."""
+    warm.main()
     (tmp_path / "a.pcap").write_bytes(can_capture(3))
     imported = imported_by("ingest", tmp_path / "a.pcap", "--lake", tmp_path / "lake")
-    assert "numba" in imported
-    assert not used(
-        imported, {*NOT_FOR_SHORT_COMMANDS, "deltalake", "pyarrow.compute"} - {"numba", "yaml"}
-    )  # numba imports yaml
+    assert "llvmlite" in imported
+    assert not used(imported, {*NOT_FOR_SHORT_COMMANDS, "deltalake", "pyarrow.compute"})
+
+
+@images
+def test_a_program_loads_the_kernels_that_it_needs(tmp_path: Path) -> None:
+    """Reading a capture loads the decoder's kernels and not those of the Parquet writer; importing loads none."""
+    warm.main()
+    (tmp_path / "a.pcap").write_bytes(can_capture(3))
+    code = (
+        "import sys\n"
+        "from pcaplake import open_capture\n"
+        "from pcaplake.parser.engine import kernel_image\n"
+        "import pcaplake.worker.lake.parquet\n"
+        "assert kernel_image.load.cache_info().currsize == 0\n"
+        "assert 'llvmlite' not in sys.modules\n"
+        f"with open_capture({str(tmp_path / 'a.pcap')!r}, 'can_frames') as capture:\n"
+        "    assert capture.read().num_rows == 3\n"
+        "assert kernel_image.load.cache_info().currsize == 1\n"
+        "print(*sys.modules, sep='\\n', file=sys.stderr)"
+    )
+    assert "numba" not in modules_after(code)
 
 
 def test_each_command_is_found_in_the_module_of_its_name() -> None:

@@ -396,16 +396,19 @@ WARM = """
 import sys
 from pcaplake.worker.lake.parquet import ParquetSink, compile_parquet_kernels
 from pcaplake.worker.lake.parquet.kernels import byte_arrays, encodings, huffman
+from pcaplake.parser.engine.kernel import Kernel
 sys.path.insert(0, {folder!r})
 import test_parquet as t
 import numpy as np
+kernels = {{k: v for m in (byte_arrays, encodings, huffman) for k, v in vars(m).items() if isinstance(v, Kernel)}}
+for kernel in kernels.values():
+    kernel.use_numba()
 compile_parquet_kernels()
-kernels = {{k: v for m in (byte_arrays, encodings, huffman) for k, v in vars(m).items() if hasattr(v, "signatures")}}
-before = {{k: list(v.signatures) for k, v in kernels.items()}}
+before = {{k: list(v.dispatcher.signatures) for k, v in kernels.items()}}
 rng = np.random.default_rng(5)
 for table in ("can_frames", "packets", "someip_messages"):
     t.write(t.TABLES[table].schema, [t.full_batch(table, n, rng) for n in (3000, 1, 500)], row_group_rows=1000)
-after = {{k: list(v.signatures) for k, v in kernels.items()}}
+after = {{k: list(v.dispatcher.signatures) for k, v in kernels.items()}}
 assert before == after, [(k, before[k], after[k]) for k in before if before[k] != after[k]]
 """
 
