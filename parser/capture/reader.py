@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcaplake.parser import protocols
-from pcaplake.parser.engine.decoder import Decoder
+from pcaplake.parser.engine.decoder import REASSEMBLY_BYTES, Decoder
 from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.open_batches import OpenBatches
@@ -76,6 +76,7 @@ class ReadOptions:
     vehicle_id           value of the key column; by default what the profile finds in the URI
     chunk_bytes          bytes to read at once, at least 1 MiB
     batch_rows           rows of a batch
+    reassembly_bytes     memory for messages that are put together from several packets and of which pieces are missing
     number_interfaces    the column `interface` has the interface's number in the capture instead of its name
     batches              batches that several captures share, without a time range. Rows that fill no batch stay in them
                          until `OpenBatches.finish`; after an error, all their rows are to be discarded
@@ -86,6 +87,7 @@ class ReadOptions:
     vehicle_id: str | None = None
     chunk_bytes: int = 8 << 20
     batch_rows: int = 131_072
+    reassembly_bytes: int = REASSEMBLY_BYTES
     number_interfaces: bool = False
     batches: OpenBatches | None = None
 
@@ -101,15 +103,18 @@ def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> P
     key = (*ports, profile.can_identifiers, tuple(tables), raw)
     if key not in _PROGRAMS:
         claims = [
-            (space[port], protocols.PORT_PROTOCOLS[name])
-            for space, named in ((UDP_PORT, profile.udp_ports), (TCP_PORT, profile.tcp_ports))
+            (space[port], layers[name])
+            for space, named, layers in (
+                (UDP_PORT, profile.udp_ports, protocols.UDP_PROTOCOLS),
+                (TCP_PORT, profile.tcp_ports, protocols.TCP_PROTOCOLS),
+            )
             for port, name in named.items()
         ]
         claims += protocols.CAN_IDENTIFIERS[profile.can_identifiers]
         rows = [rows for rows in protocols.ROWS if rows.table in tables]
         if len(_PROGRAMS) > MAX_PROGRAMS:
             _PROGRAMS.clear()
-        program = _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims)
+        program = _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims, reassemblies=protocols.REASSEMBLIES)
         # only for what a lake needs, because compiling it takes half a minute, once
         program.specialize = len(rows) == len(protocols.ROWS)
     return _PROGRAMS[key]
@@ -146,7 +151,14 @@ class Capture:
         names = {"capture_id": options.capture_id, "vehicle_id": options.vehicle_id}
         batches = options.batches or OpenBatches()
         batches.begin_capture(program, columns_by_table, batch_rows=options.batch_rows, tecmp_buses=profile.tecmp_buses)
-        self.decoder = Decoder(program, columns_by_table, names, batches, shared=options.batches is not None)
+        self.decoder = Decoder(
+            program,
+            columns_by_table,
+            names,
+            batches,
+            shared=options.batches is not None,
+            reassembly_bytes=options.reassembly_bytes,
+        )
         self._state = CaptureState(
             self.decoder, self.interfaces, profile.interface_buses, number_interfaces=options.number_interfaces
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,13 @@ class Morsel:
     spans: Mapping[int, Spans]
     scratch: ScratchBuffers
 
+    def with_rows(
+        self, data: Bytes, sources: Any, counts: Any, most: int, spans: Mapping[int, Spans] | None = None
+    ) -> Morsel:
+        """The morsel with other rows, at most `most` of a table."""
+        scratch = self.scratch.with_room(most)
+        return replace(self, data=data, sources=sources, counts=counts, scratch=scratch, spans=spans or {})
+
 
 class BatchBuilder:
     """Collects the rows of one table, morsel by morsel; `finish_batches` returns them as record batches.
@@ -238,6 +245,17 @@ class BatchBuilder:
             self.payload = wider
         offsets = self.keys["offsets"][self.n :]
         self.filled_bytes = int(payloads.gather_payloads(data, table, m, offsets, self.filled_bytes, self.payload))
+
+    def int64_values(self, index: int) -> Any:
+        """The values so far of an int64 column, 0 for null."""
+        n, filled, at = self.n, int(self.filled[index]), self.layout.valid[index]
+        if filled == 0:
+            return np.zeros(n, np.int64)
+        values = self.column_view(self.layout.place[index], "i8", n)
+        if filled == n:
+            return values
+        self.data[at + int(self.live[index]) : at + n] = 0
+        return np.where(self.data[at : at + n] != 0, values, 0)
 
     # -- results ------------------------------------------------------------------------------------------------
     @property

@@ -17,16 +17,17 @@ from .batch import NO_DAY, Morsel
 from .faults import FaultRows
 from .kernels import encoding, key_columns, walk
 from .layer import INTERFACE, LINKTYPE, Layer
+from .messages import Fault, FoundRows, MessageDecoder
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
 from .program import Program
-from .scratch import ScratchBuffers
+from .scratch import ScratchBuffers, Walker
 from .specialize import specialized_walk
 
-Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the buffer, need, have
 DAY_NS = 86_400 * encoding.BILLION
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
+REASSEMBLY_BYTES = 32 << 20  # of all messages of a capture that are not whole
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Decoder:
 
     tables: table name -> columns to decode, including those of `faults`. names: capture_id and vehicle_id of all rows.
     batches: for the rows, after its `begin_capture`. shared: batches that are not full stay in it at the end of the capture.
+    reassembly_bytes: memory for messages of which pieces are missing.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Decoder:
         batches: OpenBatches,
         *,
         shared: bool = False,
+        reassembly_bytes: int = REASSEMBLY_BYTES,
         morsel_rows: int = 8192,
     ) -> None:
         self.program, self.tables, self.names = program, tables, names
@@ -70,7 +73,8 @@ class Decoder:
         self.table_rows, self.source_rows = self._buffers.table_rows, self._buffers.source_rows
         self.table_room, self.source_room = self._buffers.tables, self._buffers.sources
         self.packet_room, self.fault_room = self._buffers.packets, self._buffers.faults
-        self.state = np.zeros(8, np.int64)
+        self.state = np.zeros(encoding.STATE_FIELDS, np.int64)
+        self.state[encoding.LONGEST] = encoding.LONGEST_PACKET
         self.state[encoding.LATE_USED], self.state[encoding.LATE_CLEAN] = program.late_used, self._buffers.clean
         self.clocks = np.zeros((1, encoding.CLOCK_WIDTH), np.int64)
         self.packets = 0  # so far
@@ -80,6 +84,10 @@ class Decoder:
         self.faults = FaultRows(tables.get("faults"), names, batches.formatters)
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.dates: list[int] = []
+        self._walk = Walker(choose_walk(program), program, self.lut)
+        self.messages = MessageDecoder(
+            self._walk, lambda: ScratchBuffers.take_or_allocate(program, morsel_rows), reassembly_bytes
+        )
 
     def claim_interface_link_type(self, number: int, link_type: int | None) -> None:
         """Decode packets of the section's interface as `link_type` (LINKTYPE_ of tcpdump.org) from now on; None: not at all."""
@@ -100,46 +108,18 @@ class Decoder:
         p, state = self.program, self.state
         state[encoding.POSITION], state[encoding.TRUSTED] = position, trusted
         while True:
-            state[encoding.N_PACKETS] = state[encoding.N_FAULTS] = state[encoding.N_ROWS] = 0
-            self.table_rows[:] = 0
-            self.source_rows[:] = 0
-            self.status = int(
-                choose_walk(p)(
-                    data,
-                    end,
-                    p.number[root],
-                    p.late,
-                    p.program,
-                    self.lut,
-                    p.uses,
-                    p.late_slots,
-                    p.owner,
-                    self.clocks,
-                    state,
-                    self.table_room,
-                    self.source_room,
-                    self.table_rows,
-                    self.source_rows,
-                    self.packet_room,
-                    self.fault_room,
-                    self._buffers.where,
-                    self._buffers.stack,
-                    self._buffers.last,
-                    self._buffers.subs,
-                    self._buffers.touched,
-                )
-            )
-            yield from self._append_morsel(data, base)
+            begin = int(state[encoding.POSITION])
+            self.status = self._walk(data, end, p.number[root], p.late, self.clocks, state, self._buffers)
+            yield from self._append_morsel(data, begin, base)
             if self.status != encoding.FULL:
                 self.position = int(state[encoding.POSITION])
                 return
 
-    def _append_morsel(self, data: Bytes, base: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _append_morsel(self, data: Bytes, begin: int, base: int) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield from self.batches.take_finished()
         n = int(self.state[encoding.N_PACKETS])
         by_packet = self._packet_values(n)
-        spans, more = self._object_spans(data)
-        self._collect_faults(n, by_packet, base, more)
+        found = FoundRows(data, self.table_room, self.source_room, self.table_rows, self.source_rows, base)
         morsel = Morsel(
             data=data,
             sources=self.source_room,
@@ -147,34 +127,41 @@ class Decoder:
             packets=self.packet_room,
             by_packet=by_packet,
             first_no=self.packets + 1,
-            spans=spans,
+            spans={},
             scratch=self._buffers,
+        )
+        more: list[Fault] = []
+        if self.table_rows[self.messages.first_table :].any():
+            found, more = self.messages.put_together(found, begin, int(self.state[encoding.POSITION]), morsel)
+        spans = self._object_spans(found, more)
+        self._collect_faults(n, by_packet, base, more)
+        morsel = morsel.with_rows(
+            found.data, found.sources, found.source_rows, int(found.table_rows.max(initial=0)), spans
         )
         self.packets += n
         for t, name in enumerate(self.program.tables):
-            m = int(self.table_rows[t])
+            m = int(found.table_rows[t])
             if m == 0 or name not in self.tables:
                 continue
             self.rows[name] += m
-            yield from self.batches.append_rows(name, self.table_room[t], m, morsel, self.names)
+            yield from self.batches.append_rows(name, found.tables[t], m, morsel, self.names)
         if self.faults.is_batch_full:
             yield from self.faults.build_batch()
 
-    def _object_spans(self, data: Bytes) -> tuple[dict[int, Spans], list[Fault]]:
-        """The spans of each source whose rows have objects, and a fault for each message that they repeat too much."""
+    def _object_spans(self, found: FoundRows, faults: list[Fault]) -> dict[int, Spans]:
+        """The spans of each source whose rows have objects; adds a fault for each message that they repeat too much."""
         spans: dict[int, Spans] = {}
-        faults: list[Fault] = []
         for number, source in enumerate(self.program.sources):
-            count = int(self.source_rows[number])
+            count = int(found.source_rows[number])
             if not count or source.rows.finish is None or source.rows.layer is None:
                 continue
-            rows = self.source_room[number]
-            spans[number], excesses = measure_object_spans(data, source, rows, count)
+            rows = found.sources[number]
+            spans[number], excesses = measure_object_spans(found.data, source, rows, count)
             for excess in excesses:
-                at = int(spans[number].starts[excess.row])
-                ordinal = int(self.table_room[source.table, encoding.ORDINAL, rows[encoding.DEST, excess.row]])
+                at = int(found.capture_offsets(spans[number].starts[excess.row : excess.row + 1])[0])
+                ordinal = int(found.tables[source.table][encoding.ORDINAL, rows[encoding.DEST, excess.row]])
                 faults.append((ordinal, source.rows.layer.name, TOO_MUCH_REPEATED, at, excess.need, excess.have))
-        return spans, faults
+        return spans
 
     def _packet_values(self, n: int) -> PacketValues:
         """Times, dates and interfaces of the morsel's n packets; updates the totals of the capture."""
@@ -221,7 +208,6 @@ class Decoder:
         ordinals = fault_columns[encoding.X_PACKET]
         numbers = self.packets + np.where(ordinals >= 0, 1 + ordinals, -1 - ordinals)
         lost = self._first_lost_date(by_packet)
-        more = [(ordinal, layer, reason, base + at, need, have) for ordinal, layer, reason, at, need, have in more]
         if lost >= 0:  # one fault per capture
             more.append((lost, "capture", TOO_MANY_DATES, -1, MAX_DATES, MAX_DATES + 1))
         if more:
@@ -282,6 +268,9 @@ class Decoder:
 
     def finish_capture(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The remaining batches; those that are shared only if they cannot be. The decoder must not be used after that."""
+        for layer, gap in self.messages.finish():
+            self.record_file_fault(layer, gap.reason, gap.offset, gap.need, gap.have)
+        self.messages.release()
         yield from self.batches.take_finished() if self.shared else self.batches.finish()
         yield from self.faults.build_batch()
         self._buffers.release_buffers(self.program, int(self.state[encoding.LATE_CLEAN]))

@@ -250,6 +250,7 @@ class Layer:
     pauses                   a record of this kind is returned to the capture reader undecoded
     stacks                   headers of this layer follow each other without a gap (VLAN tags)
     measured                 columns read the length of its body
+    bare                     the layer is entered even if its carrier has no body (a segment that only ends a connection)
     """
 
     packet: type[dpkt.Packet]
@@ -272,6 +273,7 @@ class Layer:
     pauses: bool = False
     stacks: bool = False
     measured: bool = False
+    bare: bool = False
 
     def __post_init__(self) -> None:
         self.name = self.name or self.packet.__name__.lower()

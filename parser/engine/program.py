@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from pcaplake.parser.errors import CannotCompile
+from pcaplake.parser.schemas import TABLES
 
 from .kernels import encoding
 from .layer import SPAN, START, Claim, KeySpace, Layer, Range, Rows, Term
+from .pieces import Reassembly, spec_of_pieces
 from .sources import SourceCompiler
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -24,7 +26,9 @@ class Program:
     """Layers and rows, compiled. Raises `CannotCompile`.
 
     claims    more claims of key spaces than the layers make themselves (ports of a profile)
-    tables    names of the tables that get rows
+    reassemblies  what is put together; their pieces are rows of tables that no capture gives (`pieces.spec_of_pieces`)
+    tables    names of the tables that get rows, then those of pieces; specs: their schemas
+    carried   for each reassembly the indices in `where` that its pieces keep for the rows below its message
     program, uses, late_slots, owner, lut   arguments of `walk.walk_records`
     base      first index in `lut` of each key space
     sources, texts, lookup   how columns are filled (`sources.SourceCompiler`)
@@ -34,9 +38,17 @@ class Program:
     """
 
     def __init__(
-        self, layers: Sequence[Layer], rows: Sequence[Rows], *, claims: Sequence[tuple[Claim, Layer]] = ()
+        self,
+        layers: Sequence[Layer],
+        rows: Sequence[Rows],
+        *,
+        claims: Sequence[tuple[Claim, Layer]] = (),
+        reassemblies: Sequence[Reassembly] = (),
     ) -> None:
-        self.layers = tuple(layers)
+        self.reassemblies = tuple(reassemblies)
+        pieces = [Rows(r.name, layer, r.columns()) for r in reassemblies for layer in r.layers]
+        layers, rows = (*layers, *(r.message for r in reassemblies)), (*rows, *pieces)
+        self.layers = layers
         self.number = {layer: i for i, layer in enumerate(self.layers)}
         if len(self.number) != len(self.layers) or len({layer.name for layer in layers}) != len(self.layers):
             raise CannotCompile("a layer, or the name of a layer, is listed twice")
@@ -61,10 +73,12 @@ class Program:
         self.program = np.zeros((len(self.layers), encoding.WIDTH), np.int64)
         for layer in layers:
             self._compile_layer(layer)
-        compiler = SourceCompiler(self.layers, self.tables)
+        self.specs = {**TABLES, **{r.name: spec_of_pieces(r) for r in reassemblies}}
+        compiler = SourceCompiler(self.layers, self.tables, self.specs)
         self.sources = [compiler.compile_rows(row_declaration) for row_declaration in rows]
         self.texts, self.lookup = compiler.texts, np.array([*compiler.lookup, 0], np.int16)
         self.late = next((i for i, s in enumerate(self.sources) if s.rows.layer is None), -1)
+        self.carried = {r: self._keep_carriers(r) for r in reversed(self.reassemblies)}
         self._clear_sibling_starts()
         slots = max((len(s.uses) for s in self.sources), default=0) + 1
         self.uses = np.full((len(self.sources), slots), -1, np.int64)
@@ -159,6 +173,17 @@ class Program:
                     todo.append(child)
         return seen
 
+    def _keep_carriers(self, reassembly: Reassembly) -> tuple[int, ...]:
+        """Make pieces keep all positions that rows below their message read, and return these positions."""
+        below = self.descendant_layers(reassembly.message) | {reassembly.message}
+        sources = [s for s in self.sources if s.rows.layer in below]
+        places = tuple(dict.fromkeys(place for source in sources for place in source.uses))
+        for source in self.sources:
+            if source.rows.table == reassembly.name:
+                for place in places:
+                    source.allocate_slot(place)
+        return places
+
     def _clear_sibling_starts(self) -> None:
         """For each chain, the starts that rows below it read and that its next sibling may lack: the walk clears them first."""
         for layer in self.layers:
@@ -242,6 +267,7 @@ class Program:
             encoding.F_OPTIONS: record is not None and record.options,
             encoding.F_UNTIMED: record is not None and not record.timed,
             encoding.F_TAIL: layer.tail is not None,
+            encoding.F_BARE: layer.bare,
             encoding.F_BIG: layer.packet.__hdr_fmt__[0] in ">!",
         }
         return sum(flag for flag, value in on.items() if value)

@@ -1,6 +1,10 @@
-"""The working memory of the kernels."""
+"""The working memory of the kernels, and the call of the walk, which uses most of it."""
 
 from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +27,19 @@ class ScratchBuffers:
         self.where, self.touched = (np.empty(n * len(program.layers), np.int64) for n in (encoding.PLACES, 1))
         self.stack = np.empty(encoding.STACK_WIDTH * (encoding.DEPTH + 1), np.int64)
         self.last, self.subs = (np.empty(len(program.tables), np.int64) for _ in range(2))
+        self._allocate_for_columns(room)
+
+    def _allocate_for_columns(self, room: int) -> None:
         self.todo, self.words = np.empty(room, np.int32), np.empty(9 * room, np.uint8)
         self.lows, self.highs, self.kinds = (np.empty(room, np.int64) for _ in range(3))
+
+    def with_room(self, rows: int) -> ScratchBuffers:
+        """Working memory to fill columns of that many rows of a table: these buffers, or a copy with larger ones."""
+        if rows <= self.todo.size:
+            return self
+        wider = copy.copy(self)
+        wider._allocate_for_columns(rows)
+        return wider
 
     @classmethod
     def take_or_allocate(cls, program: Program, morsel_rows: int) -> ScratchBuffers:
@@ -40,3 +55,45 @@ class ScratchBuffers:
         spare = program.layouts[("scratch", self.morsel_rows)]
         spare.append(self)
         del spare[:-4]
+
+
+@dataclass(frozen=True, slots=True)
+class Walker:
+    """A kernel that walks records for a program, with the decoder's own `lut`."""
+
+    kernel: Any
+    program: Program
+    lut: Any
+
+    def __call__(self, data: Any, end: int, root: int, late: int, clocks: Any, state: Any, room: ScratchBuffers) -> int:
+        """Walk the records of data[state[POSITION]:end], with the arguments and the result of `walk.walk_records`."""
+        p = self.program
+        room.table_rows[:] = 0
+        room.source_rows[:] = 0
+        state[encoding.N_PACKETS] = state[encoding.N_FAULTS] = state[encoding.N_ROWS] = 0
+        return int(
+            self.kernel(
+                data,
+                end,
+                root,
+                late,
+                p.program,
+                self.lut,
+                p.uses,
+                p.late_slots,
+                p.owner,
+                clocks,
+                state,
+                room.tables,
+                room.sources,
+                room.table_rows,
+                room.source_rows,
+                room.packets,
+                room.faults,
+                room.where,
+                room.stack,
+                room.last,
+                room.subs,
+                room.touched,
+            )
+        )

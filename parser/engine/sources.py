@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from pcaplake.parser.errors import CannotCompile
-from pcaplake.parser.schemas import TABLES
+from pcaplake.parser.schemas import TableSpec
 
 from .kernels import encoding
 from .layer import BODY, BODY_END, FIRST, LATEST, PACKET, RUN_END, START, Case, Layer, Rows, Run, Term, column_cases
@@ -53,8 +53,8 @@ class SourceCompiler:
     lookup   the tables of all cases, one after the other
     """
 
-    def __init__(self, layers: Sequence[Layer], tables: Sequence[str]) -> None:
-        self.layers, self.tables = layers, tables
+    def __init__(self, layers: Sequence[Layer], tables: Sequence[str], specs: Mapping[str, TableSpec]) -> None:
+        self.layers, self.tables, self.specs = layers, tables, specs
         self.number = {layer: i for i, layer in enumerate(layers)}
         self.texts: dict[tuple[str, str], TextColumn] = {}
         self.lookup: list[int] = []
@@ -62,7 +62,7 @@ class SourceCompiler:
     def compile_rows(self, rows: Rows) -> RowSource:
         """One source of rows. Raises `CannotCompile` if a column cannot be filled as declared."""
         source = RowSource(rows, self.tables.index(rows.table))
-        schema = TABLES[rows.table].schema
+        schema = self.specs[rows.table].schema
         if rows.layer is not None and rows.layer not in self.number:
             raise CannotCompile(f"{rows.layer.name} gives rows, but it is not in the list of layers")
         for entry in schema:

@@ -3,7 +3,7 @@
 The tables of a program do not change, so most of what `walk.enter_layer` asks of a layer has one answer. This module takes its
 syntax tree and evaluates, for each layer, what depends only on the program: reads of its table, conditions on them, and loops
 over checks and keys. What depends on the packet or on `lut` (ports, link types of interfaces) stays. The rules are
-therefore written once, in `walk.py`, which remains what all other programs run.
+therefore written once, in `layers.py` and `walk.py`, which remain what all other programs run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from . import kernels
 from .kernel import Kernel
-from .kernels import encoding, walk
+from .kernels import encoding, layers, walk
 from .program import Ints, Program
 
 OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
@@ -43,7 +43,7 @@ OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
 }
 CONSTANTS = {name: value for name, value in vars(encoding).items() if isinstance(value, int)}
 NAME = "walk_specialized"
-# functions of `walk.py` with one copy for each layer whose row of the program's table passes
+# functions of `layers.py` with one copy for each layer whose row of the program's table passes
 REPEATED: dict[str, Callable[[Ints], bool]] = {
     "enter_layer": lambda row: True,
     "read_record": lambda row: bool(row[encoding.FLAGS] & encoding.F_RECORD),
@@ -81,8 +81,7 @@ class SpecializedWalk(Kernel):
         found = super()._make_dispatcher()
         if self._signatures_on_disk(found):
             return found
-        source = files(kernels.__name__).joinpath("walk.py").read_text(encoding="utf-8")
-        functions, namespace = specialize_walk(source, *self._tables), dict(vars(walk))
+        functions, namespace = specialize_walk(walk_source(), *self._tables), {**vars(layers), **vars(walk)}
         exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), str(walk.__file__), "exec"), namespace)
         self.py_func = _named(namespace["walk_records"].__code__, namespace)
         return super()._make_dispatcher()
@@ -93,10 +92,16 @@ def _named(code: CodeType, namespace: dict[str, Any]) -> FunctionType:
     return FunctionType(code.replace(co_name=NAME, co_qualname=NAME, co_firstlineno=1), namespace)
 
 
+def walk_source() -> str:
+    """The functions from which the walk is made."""
+    folder = files(kernels.__name__)
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("layers.py", "walk.py"))
+
+
 def specialize_walk(source: str, program: Ints, uses: Ints) -> list[ast.FunctionDef]:
     """The syntax trees of the functions of REPEATED for each layer, then of `walk_records`, which calls them.
 
-    source: of `walk.py`; program, uses: the tables of a program, int64[layers, WIDTH] and int64[sources, slots].
+    source: `walk_source()`; program, uses: the tables of a program, int64[layers, WIDTH] and int64[sources, slots].
     """
     functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     specialized, walk_records = [], functions["walk_records"]

@@ -18,8 +18,12 @@ LAYERS = (
 )
 ROWS = (*packets.ROWS, *can.ROWS, *lin.ROWS, *flexray.ROWS, *tecmp.ROWS, *caneth.ROWS, *someip.ROWS)
 
-# protocols that a profile can assign to a port
-PORT_PROTOCOLS = {"someip": someip.SOMEIP}
+# what is put together from several packets; a kind comes after those that carry its pieces
+REASSEMBLIES = (*ethernet.REASSEMBLIES, *someip.REASSEMBLIES)
+
+# protocols that a profile can assign to a port, and the layer that finds them there
+UDP_PROTOCOLS = {"someip": someip.SOMEIP}
+TCP_PROTOCOLS = {"someip": someip.SOMEIP_TCP_SEGMENT}
 
 # keys that a profile can give to another layer: setting -> value -> claims
 CAN_IDENTIFIERS = {"big-endian": (), "little-endian": (can.LITTLE_ENDIAN_IDENTIFIERS,)}

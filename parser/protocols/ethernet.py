@@ -1,7 +1,7 @@
 """The layers from Ethernet to TCP and UDP, and the link types that carry them. Most headers are dpkt's own classes.
 
 IEEE 802.3, 802.1Q, 802.1ad; RFC 791, 8200, 768, 9293, 4302; libpcap's link types NULL, LOOP, RAW, LINUX_SLL(2).
-Fragments are kept and marked. Ports are read from the first fragment; the content of later fragments is not decoded.
+Fragments are rows of `packets`; ports are read from the first one. The datagram that they make is decoded at its last one.
 A length of 0 means that the network card was to write it (segmentation offload), or that the length does not fit into
 the field (jumbograms of RFC 2675, also in UDP). Then all captured bytes count.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer
+from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer, Term
+from pcaplake.parser.engine.pieces import LONGEST_DATAGRAM, SECOND, Fragments
 
 ETHERTYPE = KeySpace("ethertype")
 IP_PROTOCOL = KeySpace("IP protocol", 8)
@@ -28,6 +29,12 @@ class Empty(dpkt.Packet):
     """A layer without a header. The declared byte only requires that at least one byte is present."""
 
     __hdr__ = (("first", "B", 0),)
+
+
+class Bare(dpkt.Packet):
+    """A layer of which no byte needs to be present."""
+
+    __hdr__ = ()
 
 
 class Version(dpkt.Packet):
@@ -233,3 +240,35 @@ IP_FRAGMENTED = (
 TCP_FLAGS = tuple(layer._off_flags & 0xFFF for layer in (TCP, TCP_FIRST))  # RFC 9293: 8 flags and 4 reserved bits
 IP_SRC = (IPV4.src.text("ipv4"), IPV6.src.text("ipv6"))
 IP_DST = (IPV4.dst.text("ipv4"), IPV6.dst.text("ipv6"))
+
+# -- what is put together -------------------------------------------------------------------------------------------
+# what tells the messages of different hosts apart: VLAN, source and destination; an IPv6 address has two words
+IP_KEY = (VLAN.id, (IPV4.src, Term(IPV6, 8)), (IPV4.dst, Term(IPV6, 24)), Term(IPV6, 16), Term(IPV6, 32))
+TCP_KEY = (*IP_KEY, TCP.sport, TCP.dport)
+SYN, FIN_OR_RST = TCP._off_flags & 2, TCP._off_flags & 5
+TCP_STATED = (IPV4.len, IPV4.hl * -4, TCP.off * -4)  # their sum is the length of the segment
+IPV4_DATAGRAM = Fragments(
+    "ip_datagram",
+    protocol="ip",
+    layers=(IPV4_FIRST, IPV4_LATER),
+    key=(*IP_KEY, IPV4.id, IPV4.p),
+    value=IPV4.p,
+    selects=[IP_PROTOCOL(lambda h: h.value)],
+    start=(IPV4._flags_offset & 0x1FFF) * 8,
+    more=IPV4._flags_offset >> 13 & 1,
+    longest=LONGEST_DATAGRAM,
+    timeout_ns=30 * SECOND,
+)
+IPV6_DATAGRAM = Fragments(
+    "ip6_datagram",
+    protocol="ipv6",
+    layers=(IPV6_FIRST, IPV6_LATER),
+    key=(*IP_KEY, FRAGMENT6.id),
+    value=FRAGMENT6.nxt,
+    selects=[IP_PROTOCOL(lambda h: h.value)],
+    start=FRAGMENT6.word & 0xFFF8,
+    more=FRAGMENT6.more,
+    longest=LONGEST_DATAGRAM,
+    timeout_ns=60 * SECOND,
+)
+REASSEMBLIES = (IPV4_DATAGRAM, IPV6_DATAGRAM)

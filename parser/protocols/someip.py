@@ -1,7 +1,8 @@
 """SOME/IP and SOME/IP-SD over UDP and TCP. One datagram can hold several messages.
 
 AUTOSAR PRS_SOMEIPProtocol (header, TP segments) and PRS_SOMEIPServiceDiscovery (entries, options).
-Each TP segment gives a row; the 4 bytes of its TP header are not part of the payload.
+Each TP segment gives a row; the 4 bytes of its TP header are not part of the payload. The message that the segments make is one
+more row. Over TCP messages follow each other in a stream. Magic cookies are messages, so a stream is also found by them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Any
 import dpkt
 import numpy as np
 
-from pcaplake.parser.engine.layer import KeySpace, Layer, Rows
+from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows, Term
+from pcaplake.parser.engine.pieces import LONGEST_MESSAGE, SECOND, Fragments, Stream
 
-from .ethernet import IP_DST, IP_SRC, TCP, UDP, UDP_PORT
+from .ethernet import FIN_OR_RST, IP_DST, IP_KEY, IP_SRC, SYN, TCP, TCP_KEY, TCP_STATED, UDP, UDP_PORT, Bare, Empty
 
+TP_SEGMENT = KeySpace("SOME/IP-TP", 1)
+IN_STREAM = KeySpace("SOME/IP in a stream", 1)
 SERVICE_DISCOVERY = KeySpace("SOME/IP-SD message", 1)
 SD_BODY = KeySpace("SOME/IP-SD", 1)
 SD_OPTION_LIST = KeySpace("SOME/IP-SD options", 1)
@@ -72,13 +76,16 @@ class SdOption(dpkt.Packet):
 
 SOMEIP = Layer(
     SomeIp,
-    under=[UDP_PORT[30490]],
+    under=[UDP_PORT[30490], IN_STREAM[0]],
     header=lambda h: (h.message_type >> 5 & 1) * 4 + 16,
     total=lambda h: h.length + 8,
     check=lambda h: (h.length >= 8) & (h.protocol_version == 1),
     repeats=True,
     measured=True,
-    selects=[SERVICE_DISCOVERY(lambda h: h.message_id - SD_MESSAGE_ID)],
+    selects=[
+        TP_SEGMENT(lambda h: (h.message_type >> 5 & 1) - 1),
+        SERVICE_DISCOVERY(lambda h: h.message_id - SD_MESSAGE_ID),
+    ],
 )
 SD_OPTIONS = Layer(
     SdOptions,
@@ -106,7 +113,48 @@ SD_OPTION = Layer(
     total=lambda h: h.len + 3,
     repeats=True,
 )
-LAYERS = (SOMEIP, SD, SD_ENTRY, SD_OPTIONS, SD_OPTION)
+SOMEIP_TP_SEGMENT = Layer(Empty, name="someip_tp_segment", protocol="someip", under=[TP_SEGMENT[0]], header=lambda h: 0)
+# a TCP segment of a port that has SOME/IP
+SOMEIP_TCP_SEGMENT = Layer(Bare, name="someip_tcp_segment", protocol="tcp", header=lambda h: 0, bare=True)
+LAYERS = (SOMEIP, SD, SD_ENTRY, SD_OPTIONS, SD_OPTION, SOMEIP_TP_SEGMENT, SOMEIP_TCP_SEGMENT)
+
+# -- what is put together ------------------------------------------------------------------------------------------
+PORTS = dict(src_port=(UDP.sport, TCP.sport), dst_port=(UDP.dport, TCP.dport))
+_TP_HEADER = Term(SOMEIP, SomeIp.__hdr_len__, 32, 0xFFFFFFFF)  # present where the TP flag is set and a body follows
+SOMEIP_STREAM = Stream(
+    "someip_stream",
+    protocol="tcp",
+    layers=(SOMEIP_TCP_SEGMENT,),
+    key=TCP_KEY,
+    selects=[IN_STREAM(lambda h: 0)],
+    sequence=TCP.seq,
+    starts=SYN,
+    ends=FIN_OR_RST,
+    stated=TCP_STATED,
+    frame=SOMEIP,
+    # requests, notifications, responses and errors, also of TP, and acknowledgments
+    plausible=lambda h: (
+        (h.length >= 8) & (h.length <= LONGEST_MESSAGE) & (h.protocol_version == 1) & ((h.message_type & 0x1F) <= 2)
+    ),
+)
+SOMEIP_TP = Fragments(
+    "someip_tp",
+    protocol="someip",
+    layers=(SOMEIP_TP_SEGMENT,),
+    key=(
+        *IP_KEY,
+        *PORTS.values(),
+        SOMEIP.message_id,
+        SOMEIP.client_id,
+        SOMEIP.session_id,
+        SOMEIP.message_type,
+    ),
+    start=_TP_HEADER & 0xFFFFFFF0,
+    more=_TP_HEADER & 1,
+    unique=SOMEIP.session_id,
+    timeout_ns=5 * SECOND,
+)
+REASSEMBLIES = (SOMEIP_STREAM, SOMEIP_TP)
 
 # -- options: rare and irregular, and often the same bytes ---------------------------------------------------------
 _ENDPOINTS = {
@@ -233,29 +281,37 @@ def _resolve_entry_options(data: Any, starts: Any, begins: Any, ends: Any) -> di
     return {"endpoints": endpoints, "configuration": configurations}
 
 
-PORTS = dict(src_port=(UDP.sport, TCP.sport), dst_port=(UDP.dport, TCP.dport))
 _SERVICE = SD_ENTRY.type.between(FIND, OFFER)
 _EVENTGROUP = SD_ENTRY.type.between(SUBSCRIBE, ACK)
+_MESSAGE: dict[str, Column] = dict(
+    ip_src=IP_SRC,
+    ip_dst=IP_DST,
+    **PORTS,
+    transport=(UDP("udp"), TCP("tcp")),
+    service_id=SOMEIP.service_id,
+    method_id=SOMEIP.method_id,
+    client_id=SOMEIP.client_id,
+    session_id=SOMEIP.session_id,
+    protocol_version=SOMEIP.protocol_version,
+    interface_version=SOMEIP.interface_version,
+    message_type=SOMEIP.message_type,
+    return_code=SOMEIP.return_code,
+    is_event=SOMEIP.method_id >> 15,
+)
 ROWS = (
     Rows(
         "someip_messages",
         SOMEIP,
+        dict(**_MESSAGE, length=SOMEIP.length, tp_complete=(SOMEIP.message_type >> 5 & 1).via({1: 0})),
+    ),
+    Rows(
+        "someip_messages",
+        SOMEIP_TP.message,
         dict(
-            ip_src=IP_SRC,
-            ip_dst=IP_DST,
-            **PORTS,
-            transport=(UDP("udp"), TCP("tcp")),
-            service_id=SOMEIP.service_id,
-            method_id=SOMEIP.method_id,
-            client_id=SOMEIP.client_id,
-            session_id=SOMEIP.session_id,
-            protocol_version=SOMEIP.protocol_version,
-            interface_version=SOMEIP.interface_version,
-            message_type=SOMEIP.message_type,
-            return_code=SOMEIP.return_code,
-            is_event=SOMEIP.method_id >> 15,
-            length=SOMEIP.length,
-            tp_complete=(SOMEIP.message_type >> 5 & 1).via({1: 0}),
+            **_MESSAGE,
+            length=SOMEIP_TP.message.length + 8,
+            tp_complete=SOMEIP_TP.message(True),
+            tp_segments=SOMEIP_TP.message.pieces,
         ),
     ),
     Rows(

@@ -23,6 +23,7 @@ from pcaplake.parser.engine.kernels import (
     encoding,
     header_values,
     key_columns,
+    layers,
     payloads,
     rows,
     text_codes,
@@ -32,7 +33,20 @@ from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.program import Program
 from tests.mutants import VALUE, Mutant
 
-MODULES = (encoding, clock, rows, header_values, walk, cases, columns, text_codes, key_columns, payloads, block_search)
+MODULES = (
+    encoding,
+    clock,
+    rows,
+    header_values,
+    layers,
+    walk,
+    cases,
+    columns,
+    text_codes,
+    key_columns,
+    payloads,
+    block_search,
+)
 _MASK = (1 << 64) - 1
 
 

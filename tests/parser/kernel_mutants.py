@@ -16,6 +16,7 @@ from pcaplake.parser.engine.kernels import (
     columns,
     header_values,
     key_columns,
+    layers,
     payloads,
     text_codes,
     walk,
@@ -40,69 +41,73 @@ def _left(left: Any, right: Any) -> Any:
 MUTANTS: Mapping[str, Mutant] = {
     # bounds
     "a header may lack its last byte": Mutant(
-        walk.enter_layer, "all bytes of the declared header are there", Operation(lambda a, b: a < b - 1, ast.Lt)
+        layers.enter_layer, "all bytes of the declared header are there", Operation(lambda a, b: a < b - 1, ast.Lt)
     ),
     "the greatest depth is too deep": Mutant(
-        walk.enter_layer, "layers nest no deeper than the limit", Operation(ge, ast.Gt)
+        layers.enter_layer, "layers nest no deeper than the limit", Operation(ge, ast.Gt)
     ),
     "an overrun of one byte is not noticed": Mutant(
-        walk.enter_layer,
+        layers.enter_layer,
         "a layer that claims more than its span is an overrun",
         Operation(lambda a, b: a > b + 1, ast.Gt),
     ),
     "a layer that fills its span is an overrun": Mutant(
-        walk.enter_layer, "a layer that claims more than its span is an overrun", Operation(ge, ast.Gt)
+        layers.enter_layer, "a layer that claims more than its span is an overrun", Operation(ge, ast.Gt)
     ),
     "the body of an overrun is not clipped": Mutant(
-        walk.enter_layer,
+        layers.enter_layer,
         "the body of an overrun is clipped to the span",
         Through(lambda body: (body[0], body[1] + 8)),
     ),
     "the header of an overrun is not clipped": Mutant(
-        walk.enter_layer, "the body of an overrun is clipped to the span", Argument(lambda limit: HUGE, 1)
+        layers.enter_layer, "the body of an overrun is clipped to the span", Argument(lambda limit: HUGE, 1)
     ),
     "the trailer is part of the body": Mutant(
-        walk.enter_layer, "the trailer is not part of the body", Operation(_left, ast.Sub)
+        layers.enter_layer, "the trailer is not part of the body", Operation(_left, ast.Sub)
     ),
     "a layer may be shorter than its header and trailer": Mutant(
-        walk.enter_layer, "a layer holds its header and its trailer", Operation(_left, ast.Add)
+        layers.enter_layer, "a layer holds its header and its trailer", Operation(_left, ast.Add)
     ),
     "a computed header may be shorter than the declared one": Mutant(
-        walk.enter_layer, "a computed header holds the declared one", DROP
+        layers.enter_layer, "a computed header holds the declared one", DROP
     ),
     "no length stands for all that the carrier holds": Mutant(
-        walk.enter_layer,
+        layers.enter_layer,
         "a layer without a length of its own has all that its carrier holds",
         Operation(lambda need, unsized: need == -1, ast.Eq),
     ),
     "every short length stands for all that the carrier holds": Mutant(
-        walk.enter_layer,
+        layers.enter_layer,
         "a layer without a length of its own has all that its carrier holds",
         Operation(_true, ast.Eq),
     ),
     # checks
     "the least good value is bad": Mutant(
-        walk.enter_layer, "a check declares the least and the greatest good value", Operation(le, ast.Lt)
+        layers.enter_layer, "a check declares the least and the greatest good value", Operation(le, ast.Lt)
     ),
     "the greatest good value is bad": Mutant(
-        walk.enter_layer, "a check declares the least and the greatest good value", Operation(ge, ast.Gt)
+        layers.enter_layer, "a check declares the least and the greatest good value", Operation(ge, ast.Gt)
     ),
     "the least good value is not checked": Mutant(
-        walk.enter_layer, "a check declares the least and the greatest good value", Operation(_false, ast.Lt)
+        layers.enter_layer, "a check declares the least and the greatest good value", Operation(_false, ast.Lt)
     ),
-    "an expectation ends the path": Mutant(walk.enter_layer, "a check ends the path, an expectation does not", ALWAYS),
-    "a check does not end the path": Mutant(walk.enter_layer, "a check ends the path, an expectation does not", NEVER),
+    "an expectation ends the path": Mutant(
+        layers.enter_layer, "a check ends the path, an expectation does not", ALWAYS
+    ),
+    "a check does not end the path": Mutant(
+        layers.enter_layer, "a check ends the path, an expectation does not", NEVER
+    ),
     "each alternative must hold": Mutant(
-        walk.enter_layer, "a bad value is not a fault while an alternative may hold", ALWAYS
+        layers.enter_layer, "a bad value is not a fault while an alternative may hold", ALWAYS
     ),
     "the last alternative must hold": Mutant(
-        walk.enter_layer, "the first alternative that holds skips the others", Becomes(0)
+        layers.enter_layer, "the first alternative that holds skips the others", Becomes(0)
     ),
     "one of several checks is enough": Mutant(
-        walk.enter_layer, "the first alternative that holds skips the others", Through(lambda skipped: 1)
+        layers.enter_layer, "the first alternative that holds skips the others", Through(lambda skipped: 1)
     ),
     "the first check is made again and again": Mutant(
-        walk.enter_layer, "checks are made in order", Operation(lambda n, width: 0, ast.Mult)
+        layers.enter_layer, "checks are made in order", Operation(lambda n, width: 0, ast.Mult)
     ),
     # terms of the walk
     "a term begins at one of the lower 32 bits": Mutant(
@@ -126,7 +131,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "siblings are not aligned": Mutant(walk.walk_records, "siblings are aligned", NEVER),
     "padding behind a chain is a fault": Mutant(walk.walk_records, "padding behind a chain is not a fault", NEVER),
     "an entry without a body does not end a padded chain": Mutant(
-        walk.enter_layer, "an entry without a body ends a padded chain", NEVER
+        layers.enter_layer, "an entry without a body ends a padded chain", NEVER
     ),
     "a sibling has layers of the one before it": Mutant(
         walk.walk_records, "a sibling has none of the layers below the one before it", NEVER
@@ -136,12 +141,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a sibling is as deep as the last layer before it": Mutant(walk.walk_records, "siblings have the same depth", DROP),
     # keys
-    "the last key counts": Mutant(walk.enter_layer, "the first key that leads to a layer counts", ALWAYS),
+    "the last key counts": Mutant(layers.enter_layer, "the first key that leads to a layer counts", ALWAYS),
     "a negative key is looked up": Mutant(
-        walk.enter_layer, "a key lies within its key space", Operation(_true, ast.LtE)
+        layers.enter_layer, "a key lies within its key space", Operation(_true, ast.LtE)
     ),
     "the length of a span is one too small": Mutant(
-        walk.enter_layer, "a key may be the length of the span", Through(lambda length: length - 1)
+        layers.enter_layer, "a key may be the length of the span", Through(lambda length: length - 1)
     ),
     "empty bodies are entered": Mutant(
         walk.walk_records, "only a body that has bytes is entered", Operation(le, ast.Lt)
@@ -151,7 +156,7 @@ MUTANTS: Mapping[str, Mutant] = {
         walk.walk_records, "the packet's row has the first occurrence of a layer", ALWAYS
     ),
     "a row has layers of the packet before": Mutant(
-        walk.keep_starts, "a layer that starts in an earlier record is absent", ALWAYS
+        layers.keep_starts, "a layer that starts in an earlier record is absent", ALWAYS
     ),
     "layers that a packet lacks start at 0 in its row": Mutant(
         walk.walk_records, "layers that a packet lacks are absent in its row", Argument(lambda absent: 0, 2)

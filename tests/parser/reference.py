@@ -32,11 +32,25 @@ from pcaplake.parser.engine.layer import (
     Term,
     column_cases,
 )
+from pcaplake.parser.engine.pieces import Reassembly
 from pcaplake.parser.profile import Profile
 from pcaplake.parser.protocols import containers
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.parser.schemas import TABLES
-from tests.parser.reference_values import Met, Packet, Reading, Row, Wire, number, options, term_value, variable, wrap
+from tests.parser.reference_messages import plain_assembler
+from tests.parser.reference_values import (
+    Met,
+    Packet,
+    Reading,
+    Row,
+    Wire,
+    number,
+    options,
+    piece_value,
+    term_value,
+    variable,
+    wrap,
+)
 
 LONGEST_PACKET, LONGEST_BLOCK, DEPTH, DATES = 262_144, 524_288, 32, 8
 
@@ -49,14 +63,20 @@ class Reference:
         layers: Sequence[Layer] = protocols.LAYERS,
         rows: Sequence[Rows] = protocols.ROWS,
         claims: Sequence[tuple[Claim, Layer]] = (),
+        reassemblies: Sequence[Reassembly] = protocols.REASSEMBLIES,
     ) -> None:
         self.profile = profile or Profile.default()
-        ports = ((UDP_PORT, self.profile.udp_ports), (TCP_PORT, self.profile.tcp_ports))
-        claims = [*claims, *((space[p], protocols.PORT_PROTOCOLS[n]) for space, m in ports for p, n in m.items())]
+        ports = (
+            (UDP_PORT, self.profile.udp_ports, protocols.UDP_PROTOCOLS),
+            (TCP_PORT, self.profile.tcp_ports, protocols.TCP_PROTOCOLS),
+        )
+        claims = [*claims, *((space[p], found[n]) for space, m, found in ports for p, n in m.items())]
         claims += protocols.CAN_IDENTIFIERS[self.profile.can_identifiers]
         under = [(claim, layer) for layer in layers for claim in layer.under]
         self.children = {(keys, v): layer for (keys, values), layer in [*under, *claims] for v in values}
         self.by_layer = {r.layer: r for r in rows if r.layer is not None}
+        self.reassemblies = reassemblies
+        self.pieces = {layer: kind for kind in reassemblies for layer in kind.layers}
         self.by_packet = next((r for r in rows if r.layer is None), None)
         self.wires: list[Wire] = []
 
@@ -65,7 +85,11 @@ class Reference:
         """All rows of a capture by table, keys and faults included; every column of a table, absent ones as None."""
         self.reading, self.dates, self.lost_dates = Reading(), [], False
         self.reading.rows = {name: [] for name in TABLES if name not in ("captures", "quarantine")}
+        self.assemblers = {kind: plain_assembler(kind, len(self.reassemblies)) for kind in self.reassemblies}
         self._pcapng(data) if data[:4] == b"\n\r\r\n" else self._pcap(data)
+        for kind, assembler in self.assemblers.items():
+            for gap in assembler.finish():
+                self._fault(None, kind.name, *gap)
         number(self.reading.rows["faults"])
         return self.reading
 
@@ -141,12 +165,16 @@ class Reference:
     # -- one packet -------------------------------------------------------------------------------------------------
     def _walk(self, data: bytes, root: Layer, offset: int) -> None:
         self.data, self.offset, self.packet = data, offset, None
+        self.last_piece: int | None = None  # its offset in the capture, while a message is walked
         self.met: list[Met] = []
         self.given: list[tuple[Rows, dict[Layer, Met], Met]] = []
+        self.origins: dict[int, int] = {}  # id of a message -> offset of its last piece
+        self.found: list[tuple[dict[Layer, Met], Met, int]] = []  # pieces and their offsets
         self._enter(root, 0, len(data), {}, 0)
         packet: Packet | None = self.packet
         if packet is None:
             return
+        self._put_together(packet)
         self.nothing = self._too_much_repeated()
         day = self._date(packet)
         if packet.time is not None and day is None and not self.lost_dates:
@@ -158,6 +186,30 @@ class Reference:
             self._row(rows, packet, sub, path, here)
         if self.by_packet is not None:
             self._row(self.by_packet, packet, 0, {}, None)
+
+    def _put_together(self, packet: Packet) -> None:
+        """Give the packet's pieces to their assemblers, and walk each message that is whole, one kind after the other."""
+        met, data = self.met, self.data
+        for kind in self.reassemblies:
+            pieces = [found for found in self.found if self.pieces[found[1].layer] is kind]
+            whole: list[tuple[bytes, int, int, dict[Layer, Met], int]] = []
+            for path, here, offset in pieces:
+                values = {
+                    name: piece_value(v, path) if not isinstance(v, int) else v for name, v in kind.values().items()
+                }
+                key = packet.wire, *(piece_value(v, path) for v in kind.key)
+                messages, gaps = self.assemblers[kind].add(
+                    key, packet.time, here.data[here.body : here.end], offset, values
+                )
+                whole += [(*message, path, offset) for message in messages]
+                for gap in gaps:
+                    self._fault(packet, kind.name, *gap)
+            for body, count, value, path, offset in whole:
+                self.met, self.last_piece = [], offset
+                self.data = struct.pack(">IIII", len(body), value & 0xFFFFFFFF, count, 0) + body
+                self.origins[id(self.data)] = offset
+                self._enter(kind.message, 0, len(self.data), dict(path), 0)
+        self.met, self.data, self.last_piece = met, data, None
 
     def _enter(self, layer: Layer, at: int, limit: int, path: dict[Layer, Met], level: int) -> None:
         """The layer at data[at:limit] and all that follows it there. `path`: the last header of each kind above it."""
@@ -172,7 +224,7 @@ class Reference:
                 return self._fault_at(layer, "too_deep", at, layer.least, have)
             h = layer.packet.__new__(layer.packet)
             dpkt.Packet.unpack(h, self.data[at : at + layer.least])  # never the subclass: it would go on into the body
-            here = Met(layer, at, h)
+            here = Met(layer, at, h, data=self.data)
             path = {**above, layer: here}
 
             def value(of: Any, path: dict[Layer, Met] = path) -> int:
@@ -189,7 +241,7 @@ class Reference:
                 return None
             over = total > have
             here.body, here.end = (min(at + head, limit), limit) if over else (at + head, at + total - trailer)
-            wrong = self._record(here, limit, over) if layer.record is not None else []
+            wrong = self._record(here, limit, over) if layer.record is not None and self.last_piece is None else []
             if over:
                 self._fault_at(layer, "overrun", at, total, have)
             elif layer.expect is not None and not layer.expect(h):
@@ -205,13 +257,16 @@ class Reference:
                 self.packet.deepest = layer
             if layer in self.by_layer:
                 self.given.append((self.by_layer[layer], dict(path), here))
-            if here.body < here.end:
-                for keys, expression in layer.selects:
-                    key = limit - at if expression is SPAN else value(expression(h))
-                    child = self._child(keys, key)
-                    if child is not None:
+            if layer in self.pieces:
+                offset = self.offset + here.body if self.last_piece is None else self.last_piece
+                self.found.append((dict(path), here, offset))
+            for keys, expression in layer.selects:
+                key = limit - at if expression is SPAN else value(expression(h))
+                child = self._child(keys, key)
+                if child is not None:
+                    if here.body < here.end or child.bare:
                         self._enter(child, here.body, here.end, path, level + 1)
-                        break
+                    break
             at += -(-total // layer.align) * layer.align
             if over or at >= limit or level == 0:
                 return None
@@ -260,7 +315,8 @@ class Reference:
         return wrong
 
     def _fault_at(self, layer: Layer, reason: str, at: int, need: int, have: int) -> None:
-        self._fault(self.packet, layer.name, reason, self.offset + at, need, have)
+        offset = self.offset + at if self.last_piece is None else self.last_piece
+        self._fault(self.packet, layer.name, reason, offset, need, have)
 
     def _fault(self, packet: Packet | None, layer: str, reason: str, offset: int | None, need: int, have: int) -> None:
         """A fault of the file stands at the last packet before it, and has no time."""
@@ -294,32 +350,34 @@ class Reference:
         if here is None:
             row["raw"] = packet.whole
         elif "payload" in row:
-            row["payload"] = self.data[here.body : here.end]
+            row["payload"] = here.data[here.body : here.end]
         if rows.finish is not None and rows.within is not None and here is not None:
             outer = path[rows.within]
-            span = (here.at, here.at) if here.at in self.nothing else (outer.body, outer.end)
+            span = (here.at, here.at) if (id(here.data), here.at) in self.nothing else (outer.body, outer.end)
             spans = (np.array([x]) for x in (here.at, *span))
-            row |= {k: v[0] for k, v in rows.finish(np.frombuffer(self.data, np.uint8), *spans).items()}
+            row |= {k: v[0] for k, v in rows.finish(np.frombuffer(here.data, np.uint8), *spans).items()}
         self.reading.rows[rows.table].append(row)
 
-    def _too_much_repeated(self) -> set[int]:
+    def _too_much_repeated(self) -> set[tuple[int, int]]:
         """The starts of rows that get no objects, as the rows before them have used up what their message allows."""
-        messages: dict[tuple[int, int], list[tuple[Rows, Met]]] = {}
+        messages: dict[tuple[int, int, int], list[tuple[Rows, Met]]] = {}
         for rows, path, here in self.given:
             if rows.within is not None:
-                messages.setdefault((path[rows.within].body, path[rows.within].end), []).append((rows, here))
-        nothing: set[int] = set()
-        data = np.frombuffer(self.data, np.uint8)
-        for (begin, end), found in messages.items():
+                outer = path[rows.within]
+                messages.setdefault((id(here.data), outer.body, outer.end), []).append((rows, here))
+        nothing: set[tuple[int, int]] = set()
+        for (_, begin, end), found in messages.items():
             total, first = 0, None
             for rows, here in found:
                 assert rows.repeats is not None
+                data = np.frombuffer(here.data, np.uint8)
                 total += int(rows.repeats(data, np.array([here.at]), begin, end)[0])
                 if total > 32 * (end - begin):
                     first = first or here
-                    nothing.add(here.at)
+                    nothing.add((id(here.data), here.at))
             if first is not None:
-                self._fault_at(first.layer, "too_much_repeated", first.at, total, 32 * (end - begin))
+                offset = self.origins.get(id(first.data), self.offset + first.at)
+                self._fault(self.packet, first.layer.name, "too_much_repeated", offset, total, 32 * (end - begin))
         return nothing
 
     def _run(self, run: Run) -> list[int] | None:

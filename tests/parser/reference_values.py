@@ -11,13 +11,13 @@ from typing import Any
 import dpkt
 import pyarrow as pa
 
-from pcaplake.parser.engine.layer import Layer, Term
+from pcaplake.parser.engine.layer import Layer, Term, column_cases
 
 END_OF_TIME_NS = 7_258_118_400 * 10**9  # 2200-01-01
 Row = dict[str, Any]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Wire:
     """An interface: `tick` in seconds (None: pcap, whose second word counts `unit` ns)."""
 
@@ -52,6 +52,7 @@ class Met:
     header: dpkt.Packet
     body: int = 0
     end: int = 0
+    data: bytes = b""
 
 
 @dataclass(slots=True)
@@ -97,6 +98,18 @@ def term_value(term: Term, met: Met) -> Any:
             whole, low = getattr(met.header, part), low - left
             break
     return (whole >> low & term.mask) * term.mul + term.add
+
+
+def piece_value(column: Any, path: Mapping[Layer, Met]) -> int:
+    """A value that a declaration reads of a piece, from the bytes of the headers above it; 0 if there is none."""
+    for case in column_cases(column):
+        met = path.get(case.term.layer)
+        if met is None:
+            continue
+        word = met.data[met.at + case.term.offset :][:8].ljust(8, b"\0")
+        number = int.from_bytes(word, "big" if case.term.big else "little")
+        return (number >> case.term.shift & case.term.mask) * case.term.mul + case.term.add
+    return 0
 
 
 def variable(layer: Layer) -> bool:

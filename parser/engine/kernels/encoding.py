@@ -46,7 +46,8 @@ WIDTH = 108
     F_TAIL,  # the trailer holds a header
     F_BIG,  # its fields are big-endian
     F_CLEARS,  # CLEARS is not empty
-) = (1 << i for i in range(16))
+    F_BARE,  # entered even where its carrier has no body
+) = (1 << i for i in range(17))
 F_CHAIN = F_REPEATS | F_THEN
 F_RARE = F_RECORD | F_STACKS | F_MEASURED | F_TAIL
 SPAN_KEY = -1  # as the T_READ of a key: the length of the span
@@ -65,9 +66,11 @@ X_PACKET, X_LAYER, X_REASON, X_AT, X_NEED, X_HAVE = range(6)  # one row of `faul
 # X_PACKET: ordinal of the packet in the morsel; for a record that is not known to be one, -1 - the packets before it
 
 # -- `state`: what lasts between calls of `walk_records` ---------------------------------------------------------------------
-POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES, LATE_USED, LATE_CLEAN = range(8)
+POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES, LATE_USED, LATE_CLEAN, LONGEST = range(9)
+STATE_FIELDS = 9
 # TRUSTED: position of a block whose closing length need not match; INTERFACES: how many the section has
 # LATE_USED: slots of a packet's row; LATE_CLEAN: rows of packets whose slots have been set to -1 before
+# LONGEST: bytes of a packet, or of a message that was put together
 
 # -- `packets`, `tables`, `sources`: one column for each packet or row ------------------------------------------------
 TIME, INTERFACE, CAPTURED, ORIGINAL, DIRECTION, DEEPEST, NAMED, LINK = range(8)

@@ -18,122 +18,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import helper, kernel
+from . import kernel
 from .clock import timestamp_nanoseconds
 from .encoding import *
 from .header_values import read_epb_flags, read_term_value
+from .layers import enter_layer, keep_starts, read_record
 from .raw_memory import get, load, put, swap
 from .rows import write_fault_row
-
-
-@helper
-def enter_layer(data, where, lut, P, layer, at, limit, level):
-    """Enter a layer at data[at:limit]: the only place where a bound is checked. `specialize.py` repeats it for each layer.
-
-    Returns what is wrong (0: nothing; a soft fault ends nothing), bytes that the layer needs, bytes of its trailer, the bounds
-    of its body, and the layer that its keys lead to, or -1. If nothing is wrong or it is an overrun, data[at:at + least] is
-    there and data[body:body_end] lies inside data[at:limit].
-    """
-    L = layer * WIDTH
-    fault, need, flags = 0, get(P, L + LEAST), get(P, L + FLAGS)
-    body, body_end, trailer, soft = at, at, 0, False
-    # rule: all bytes of the declared header are there
-    if limit - at < need:
-        fault = SHORT_HEADER
-    # rule: layers nest no deeper than the limit
-    elif level > DEPTH:
-        fault = TOO_DEEP
-    else:
-        skipped = 0
-        for n in range(get(P, L + N_CHECKS)):
-            # rule: checks are made in order
-            check = L + CHECK + n * CHECK_WIDTH
-            mode = get(P, check + TERM + 2)
-            if skipped > 0:
-                skipped -= 1
-            else:
-                value = read_term_value(data, where, at, P, check)
-                # rule: a check declares the least and the greatest good value
-                if value < get(P, check + TERM) or value > get(P, check + TERM + 1):
-                    # rule: a check ends the path, an expectation does not
-                    if mode & ENDS_PATH:
-                        fault = BAD_VALUE
-                    # rule: a bad value is not a fault while an alternative may hold
-                    elif mode & IS_FAULT:
-                        soft = True
-                else:
-                    # rule: the first alternative that holds skips the others
-                    skipped = mode >> CHECK_SKIPS
-        head, need, trailer = get(P, L + HEAD + T_ADD), get(P, L + TOTAL + T_ADD), get(P, L + TRAILER + T_ADD)
-        if flags & (F_HEAD | F_TOTAL | F_TRAILER):
-            if flags & F_HEAD:
-                head = read_term_value(data, where, at, P, L + HEAD)
-            if flags & F_TOTAL:
-                need = read_term_value(data, where, at, P, L + TOTAL)
-            if flags & F_TRAILER:
-                trailer = read_term_value(data, where, at, P, L + TRAILER)
-        # rule: a layer without a length of its own has all that its carrier holds
-        if need <= head + trailer and need == get(P, L + UNSIZED):
-            need = limit - at
-        if fault == 0:
-            if (
-                # rule: a layer holds its header and its trailer
-                need < head + trailer
-                # rule: a computed header holds the declared one
-                or (flags & F_HEAD and head < get(P, L + LEAST))
-            ):
-                fault = BAD_LENGTH
-            # rule: a layer that claims more than its span is an overrun
-            elif need > limit - at:
-                fault = OVERRUN
-                # rule: the body of an overrun is clipped to the span
-                body, body_end = min(at + head, limit), limit
-            else:
-                body = at + head
-                # rule: the trailer is not part of the body
-                body_end = at + need - trailer
-            # rule: an entry without a body ends a padded chain
-            if flags & F_PADDED and need == head:
-                fault = PADDING
-    # a key names the child, and the body is its span
-    child = -1
-    if fault == 0 or fault == OVERRUN:
-        for n in range(get(P, L + N_KEYS)):
-            # rule: the first key that leads to a layer counts
-            if child < 0:
-                place = L + KEY + n * KEY_WIDTH
-                if get(P, place) == SPAN_KEY:
-                    # rule: a key may be the length of the span
-                    key = limit - at
-                else:
-                    key = read_term_value(data, where, at, P, place)
-                # rule: a key lies within its key space
-                if 0 <= key < get(P, place + TERM + 1):
-                    child = get(lut, get(P, place + TERM) + key)
-    return fault, soft, need, trailer, body, body_end, child
-
-
-@helper
-def read_record(data, where, P, layer, at):
-    """High and low word of the time, interface, captured and original length of the packet whose record is at `at`."""
-    k = layer * WIDTH + RECORD
-    return (
-        read_term_value(data, where, at, P, k),
-        read_term_value(data, where, at, P, k + TERM),
-        read_term_value(data, where, at, P, k + 2 * TERM),
-        read_term_value(data, where, at, P, k + 3 * TERM),
-        read_term_value(data, where, at, P, k + 4 * TERM),
-    )
-
-
-@helper
-def keep_starts(S, r, room, where, record, P, U, slots, layer):
-    """Write the starts of the layers that a row of this layer reads to S[r], S[r + room], ..."""
-    source = get(P, layer * WIDTH + SOURCE)
-    for n in range(get(P, layer * WIDTH + N_USES)):
-        start = get(where, get(U, source * slots + n))
-        # rule: a layer that starts in an earlier record is absent
-        put(S, r + n * room, start if start >= record else -1)
 
 
 @kernel
@@ -172,7 +63,7 @@ def walk_records(
     late_slots    int64[layers, 2 * PLACES + 2] pairs (slot, index into `where`) for rows of `late`; 0 ends them
     owner         int64[sources] the table of each source
     clocks        int64[interfaces, CLOCK_WIDTH]
-    state         int64[8] `encoding.POSITION` and on, read at the start and written at the end
+    state         int64[STATE_FIELDS] `encoding.POSITION` and on, read at the start and written at the end
     tables        int32[tables, TABLE_FIELDS, room] written; table_rows: int64[tables] rows so far
     sources       int32[sources, STARTS + slots, room] written; source_rows: int64[sources] rows so far
     packets       int64[PACKET_FIELDS, packets] written
@@ -200,7 +91,7 @@ def walk_records(
     status = DONE
     R = root * WIDTH
     least, pausing = get(P, R + LEAST), get(P, R + FLAGS) & F_PAUSES
-    most = LONGEST_BLOCK if pausing else least + LONGEST_PACKET
+    most = LONGEST_BLOCK if pausing else least + state[LONGEST]
     # -- one record at a time; it is walked only if all of it is there and its rows and faults have room
     while pos < end:
         if end - pos < least:
@@ -297,11 +188,11 @@ def walk_records(
                                 # rule: the packet's own FCS length overrides that of its interface
                                 if (bits >> 5) & 15:
                                     fcs = (bits >> 5) & 15
-                        if captured > LONGEST_PACKET:  # a block has room for more
+                        if captured > state[LONGEST]:  # a block has room for more
                             n_faults = write_fault_row(
-                                X, room_x, n_faults, ordinal, layer, OVERRUN, at, captured, LONGEST_PACKET
+                                X, room_x, n_faults, ordinal, layer, OVERRUN, at, captured, state[LONGEST]
                             )
-                            captured = np.int64(LONGEST_PACKET)
+                            captured = state[LONGEST]
                         body_end = body + captured
                         late_body, late_end = body, body_end
                         # rule: the frame check sequence is not payload
@@ -362,8 +253,8 @@ def walk_records(
                         put(stack, d + 4, L if flags & F_CLEARS else -1)
                         depth += 1
                 # -- 7. descend: the body is the span of the child
-                # rule: only a body that has bytes is entered
-                if child >= 0 and body < body_end:
+                # rule: only a body that has bytes is entered, unless the child needs none
+                if child >= 0 and (body < body_end or get(P, child * WIDTH + FLAGS) & F_BARE):
                     if pausing and get(P, child * WIDTH + FLAGS) & F_PAUSES:
                         status = PAUSED  # the capture reader takes this record as a whole; it has given nothing yet
                         break

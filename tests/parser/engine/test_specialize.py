@@ -20,7 +20,7 @@ from pcaplake.parser.capture.reader import DECODED, compiled_program
 from pcaplake.parser.engine.decoder import choose_walk
 from pcaplake.parser.engine.kernels import encoding, walk
 from pcaplake.parser.engine.program import Program
-from pcaplake.parser.engine.specialize import REPEATED, specialize_walk, specialized_walk
+from pcaplake.parser.engine.specialize import REPEATED, specialize_walk, specialized_walk, walk_source
 from pcaplake.worker import warm
 from tests.parser import captures, frames
 from tests.parser.compare import difference, read
@@ -65,7 +65,7 @@ def test_a_profile_changes_no_code() -> None:
 @pytest.mark.slow
 def test_what_the_program_determines_is_not_asked() -> None:
     program = compiled_program(Profile(), DECODED, raw=False)
-    functions = specialize_walk(Path(str(walk.__file__)).read_text(encoding="utf-8"), program.program, program.uses)
+    functions = specialize_walk(walk_source(), program.program, program.uses)
     *copies, walk_records = functions
     assert {function.name.rpartition("_")[0] for function in copies} == set(REPEATED)
     for function in copies:
@@ -86,7 +86,7 @@ def test_another_program_has_another_kernel() -> None:
 
 
 def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
-    source = Path(str(walk.__file__)).read_text(encoding="utf-8").replace("range(get(P, L + N_KEYS))", "range(limit)")
+    source = walk_source().replace("range(get(P, L + N_KEYS))", "range(limit)")
     program = np.zeros((1, encoding.WIDTH), np.int64)
     with pytest.raises(AssertionError, match="the program does not determine limit"):
         specialize_walk(source, program, np.zeros((1, 1), np.int64))

@@ -22,7 +22,8 @@ def test_golden_bytes_tell_every_case_of_a_column(rows: Rows, monkeypatch: pytes
     ]
 
     def survives(mutant: Rows) -> bool:
-        program = Program(protocols.LAYERS, [mutant if one is rows else one for one in protocols.ROWS])
+        given = [mutant if one is rows else one for one in protocols.ROWS]
+        program = Program(protocols.LAYERS, given, reassemblies=protocols.REASSEMBLIES)
         monkeypatch.setattr(capture, "compiled_program", lambda *_, **__: program)
         try:
             for golden in cases:

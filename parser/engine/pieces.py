@@ -1,0 +1,191 @@
+"""What a protocol declares so that messages are put together from several packets.
+
+A *piece* is the body of a layer that carries a part of a message: an IP fragment, a TCP segment, a SOME/IP-TP segment. One
+declaration names the layers of the pieces and what tells their messages apart, and, by its class, how the pieces are ordered:
+
+    Fragments   each piece says at which byte of the message it begins, and whether more follow (IP, SOME/IP-TP)
+    Segments    pieces are numbered; the first one begins a message (ISO-TP, ASAM CMP, J1939 TP)
+    Stream      pieces have a sequence number of a byte stream, in which messages follow each other (TCP)
+
+To plug in: declare the layer of the piece as any other layer (its body is the piece; `bare=True` if a piece without bytes
+counts), make one of these objects, and list it in `protocols.REASSEMBLIES`. A message that is whole is decoded as the body of
+the layer `message` of the declaration: the layers that `selects` finds are its children, or `Rows` read `message` itself. Rows
+below it read the headers above the last piece as if they were in its packet (`IPV4.src`, `UDP.sport`), but keys, lengths and
+checks of the layers below cannot: what they need of these headers must be `value`. Rows read `message.pieces` and
+`message.length` (bytes) as any header.
+
+Order of `protocols.REASSEMBLIES`: a kind comes after those that carry its pieces (IP fragments before TCP before SOME/IP-TP).
+Pieces inside a message of a later kind, or of the same kind, are rows at most; so nothing contains itself without end.
+
+Values of a declaration are columns as in `Rows`: a term, a case, or a tuple of them, of which a piece takes the first one whose
+layer is present; an int is a constant. If none is present the value is 0. They are int64: 8-byte fields have all their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import dpkt
+import pyarrow as pa
+
+from pcaplake.parser.schemas import TableSpec
+
+from .layer import Column, Layer, Record, Select, Term
+
+Value = Column | int
+SECOND = 1_000_000_000  # ns
+LONGEST_MESSAGE = 16 << 20  # bytes; no message is longer, whatever its pieces claim
+LONGEST_DATAGRAM = 65_535
+
+
+class MessageHeader(dpkt.Packet):  # type: ignore[misc]
+    """Precedes each message in the buffer in which the walk finds it. No capture contains it."""
+
+    __hdr__ = (("length", "I", 0), ("value", "I", 0), ("pieces", "I", 0), ("reserved", "I", 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Reassembly:
+    """One kind of message that is put together.
+
+    name, protocol   of the layer `message`: in the table `faults`; in the column `protocol` of `packets`
+    layers       the layers whose bodies are the pieces
+    key          pieces of one interface with the same values belong together
+    selects      key spaces, tried in order, that lead to the content of `message`, as `Layer.selects`
+    value        of the first piece; layers below `message` read it as `h.value` (32 bits)
+    longest      bytes of a message; a longer one is a fault `too_long`
+    timeout_ns   a piece that comes so much later than the one before it begins a new message
+    message      the layer of a message that is whole; its body is the message
+    """
+
+    name: str
+    _: KW_ONLY
+    protocol: str
+    layers: Sequence[Layer]
+    key: Sequence[Value]
+    selects: Sequence[Select] = ()
+    value: Value = 0
+    longest: int = LONGEST_MESSAGE
+    timeout_ns: int = 30 * SECOND
+    message: Layer = field(init=False)
+
+    def __post_init__(self) -> None:
+        size = MessageHeader.__hdr_len__
+        record = Record(
+            high=lambda h: 0,
+            low=lambda h: 0,
+            interface=lambda h: 0,
+            captured=lambda h: h.length,
+            original=lambda h: h.length,
+            timed=False,
+        )
+        message = Layer(
+            MessageHeader,
+            name=self.name,
+            protocol=self.protocol,
+            total=lambda h: h.length + size,
+            record=record,
+            selects=self.selects,
+        )
+        object.__setattr__(self, "message", message)
+
+    def values(self) -> Mapping[str, Value]:
+        """What is read of each piece, by name."""
+        return {**{f"key{i}": value for i, value in enumerate(self.key)}, "value": self.value}
+
+    def columns(self) -> dict[str, Column]:
+        """`values` as columns of the rows of pieces."""
+        return {
+            name: tuple(layer(value) for layer in self.layers) if isinstance(value, int) else value
+            for name, value in self.values().items()
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Fragments(Reassembly):
+    """Pieces that say at which byte of their message they begin.
+
+    start     that byte
+    more      not 0: more pieces follow
+    unique    not 0: the key names one message (IP identification). 0: it names one message after the other (SOME/IP without
+              session handling), so pieces must come in order, and a piece from the beginning begins a new message
+
+    What came first counts where fragments overlap. A fragment that repeats a part of a message that is whole is ignored,
+    unless it is its beginning.
+    """
+
+    _: KW_ONLY
+    start: Value
+    more: Value
+    unique: Value = 1
+
+    def values(self) -> Mapping[str, Value]:
+        return {**super().values(), "start": self.start, "more": self.more, "unique": self.unique}
+
+
+@dataclass(frozen=True, eq=False)
+class Segments(Reassembly):
+    """Pieces that are numbered. They must come in order; a piece that repeats the number of the last one is ignored.
+
+    first     not 0: this piece begins a message
+    last      not 0: this piece ends a message
+    number    of the piece; that of the next one is one higher, modulo `modulus` (0 follows modulus - 1)
+    total     bytes of the message, known from its first piece: the message ends with them, and what follows is padding;
+              0: `last` tells the end
+    wraps_to  the number that follows modulus - 1
+    """
+
+    _: KW_ONLY
+    first: Value
+    number: Value
+    modulus: int
+    last: Value = 0
+    total: Value = 0
+    wraps_to: int = 0
+
+    def values(self) -> Mapping[str, Value]:
+        fields = {"first": self.first, "last": self.last, "number": self.number, "total": self.total}
+        return {**super().values(), **fields}
+
+
+@dataclass(frozen=True, eq=False)
+class Stream(Reassembly):
+    """Pieces of a stream of bytes, in which messages follow each other. The length of a message is that of `frame`.
+
+    sequence    of the first byte of the piece, modulo 2**32
+    starts      not 0: a new stream begins; its first byte has the number `sequence` + 1 (SYN)
+    ends        not 0: the stream is at its end after this piece (FIN, RST)
+    stated      values whose sum is the length of the piece as the headers above it state it; if that is more than there is,
+                the packet was cut when it was captured. By default no piece counts as cut
+    frame       the layer of a message in the stream: its declared header, `total` and `check` are used, and must read nothing
+                but this header
+    plausible   a stricter check, to find a message in the middle of a stream
+
+    The messages that each piece completes are decoded as one chain, so `selects` must lead to `frame`.
+    """
+
+    _: KW_ONLY
+    sequence: Value
+    frame: Layer
+    plausible: Callable[[Any], Any]
+    starts: Value = 0
+    ends: Value = 0
+    stated: Sequence[Value] = ()
+
+    def values(self) -> Mapping[str, Value]:
+        stated = {f"stated{i}": value for i, value in enumerate(self.stated)}
+        return {**super().values(), "sequence": self.sequence, "starts": self.starts, "ends": self.ends, **stated}
+
+
+def spec_of_pieces(reassembly: Reassembly) -> TableSpec:
+    """The internal table of the pieces of a reassembly: an int64 column for each of its values."""
+    return TableSpec(
+        name=reassembly.name, schema=pa.schema([pa.field(name, pa.int64()) for name in reassembly.values()])
+    )
+
+
+def words_of_address(layer: Layer, offset: int) -> tuple[Term, Term]:
+    """Both halves of a field of 16 bytes, for a key."""
+    return Term(layer, offset), Term(layer, offset + 8)

@@ -1,0 +1,216 @@
+"""Streams of bytes in which messages follow each other, decoded as early as possible.
+
+What is known of a stream are *islands*: spans without a hole. A segment behind a hole begins a new island. If a message
+begins with it, or a plausible one inside it, the island is decoded at once, so nothing waits for a segment that the capture
+may lack. When the hole is filled, the message that ends in the island on its right is whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from pcaplake.parser.engine.kernels.encoding import LONGEST_PACKET
+from pcaplake.parser.engine.pieces import Stream
+
+from .assembler import ENTRY_BYTES, GAP, TOO_LONG, Assembler, Gap, Message, PieceRows
+from .framing import Framing
+
+WINDOW = 1 << 20  # bytes of a stream in which repeated segments are recognized
+MOST_ISLANDS = 64  # of one stream
+
+
+@dataclass(slots=True)
+class Island:
+    """Known bytes of a stream without a hole, from `start` to `end`.
+
+    lead     bytes before the first message that was found: the end of one that begins left of the island
+    data     what has not been decoded: it begins with a message if `synced`, else one is searched in it
+    joined   whether the bytes on its left have been there, so that `lead` is of no use
+    """
+
+    start: int
+    end: int
+    synced: bool
+    joined: bool
+    lead: bytearray = field(default_factory=bytearray)
+    data: bytearray = field(default_factory=bytearray)
+
+    @property
+    def lost(self) -> int:
+        return len(self.lead) + len(self.data)
+
+
+@dataclass(slots=True)
+class Flow:
+    """One direction of a connection."""
+
+    time: int
+    last: int  # position of the last byte that was seen
+    origin: int | None  # position of the first byte, if its beginning has been seen
+    islands: list[Island] = field(default_factory=list)
+    offset: int = 0
+    cost: int = 0
+
+    def has(self, first: int, last: int) -> bool:
+        return any(island.start <= first and last <= island.end for island in self.islands)
+
+    def gap(self, piece: int) -> Gap | None:
+        lost = sum(island.lost for island in self.islands)
+        return Gap(piece, GAP, self.offset, 0, lost) if lost else None
+
+
+class StreamAssembler(Assembler[Flow]):
+    declaration: Stream
+
+    def __init__(self, declaration: Stream, room: int) -> None:
+        super().__init__(declaration, room)
+        self.framing = Framing(declaration.frame, declaration.plausible, self.longest)
+        self.stated = [name for name in declaration.values() if name.startswith("stated")]
+
+    def add_piece(self, piece: int, rows: PieceRows) -> None:
+        key, time, body, values = rows.keys[piece], rows.times[piece], rows.bodies[piece], rows.values
+        starts, sequence = values["starts"][piece], values["sequence"][piece]
+        flow = self.entries.get(key)
+        if not len(body) and not starts and not values["ends"][piece]:
+            return
+        # rule: sequence numbers wrap
+        at = sequence if flow is None else flow.last + ((sequence - flow.last + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+        if starts:
+            # rule: the first byte follows the number of the beginning
+            at += 1
+            # rule: another beginning is another stream
+            if flow is not None and flow.origin != at:
+                self.drop(key, piece)
+                flow = None
+        # rule: known bytes that come too late are another stream; a byte may be a keep-alive
+        elif flow is not None and len(body) > 1 and self.is_late(time, flow.time) and flow.has(at, at + len(body)):
+            self.drop(key, piece)
+            flow = None
+        if flow is None:
+            flow = Flow(time, at, at if starts else None)
+            if starts:
+                flow.islands.append(Island(at, at, synced=True, joined=True))
+        before = flow.cost
+        flow.time = time
+        if len(body):
+            flow.offset = rows.offsets[piece]
+            self._add_bytes(flow, at, bytes(body), piece)
+            flow.last = at + len(body)
+            # rule: a segment that was cut when it was captured gives what it has of a message
+            if sum(values[name][piece] for name in self.stated) > len(body):
+                self._end_island(flow, at + len(body), piece, clipped=True)
+        if values["ends"][piece]:
+            # rule: a message ends before its stream
+            self._end_island(flow, at + len(body), piece, clipped=False)
+        # rule: the islands of a stream are bounded
+        while len(flow.islands) > MOST_ISLANDS:
+            self._note_gap(flow, flow.islands.pop(0).lost, piece)
+        flow.cost = ENTRY_BYTES * (1 + len(flow.islands)) + sum(island.lost for island in flow.islands)
+        self.keep(key, flow, before)
+        self.entries.move_to_end(key)
+
+    def _add_bytes(self, flow: Flow, at: int, body: bytes, piece: int) -> None:
+        """Add the bytes from position `at` on that are not known."""
+        islands, end, position = flow.islands, at + len(body), at
+        while position < end:
+            i = bisect_right(islands, position, key=lambda island: island.start)
+            left = islands[i - 1] if i else None
+            # rule: the bytes that came first count
+            if left is not None and position < left.end:
+                position = left.end
+                continue
+            stop = min(end, islands[i].start) if i < len(islands) else end
+            part = body[position - at : stop - at]
+            if left is not None and left.end == position:
+                left.data += part
+                left.end = stop
+            else:
+                left = Island(position, stop, synced=False, joined=False, data=bytearray(part))
+                # rule: a message that is whole in its segment needs no strict check
+                left.synced = 0 < self._length(left.data) <= len(part)
+                islands.insert(i, left)
+                i += 1
+            self._decode(flow, left, piece)
+            if i < len(islands) and islands[i].start == stop:
+                self._join(flow, left, islands.pop(i), piece)
+            # rule: repeated bytes are recognized within a window
+            left.start = max(left.start, left.end - max(WINDOW, left.lost))
+            position = stop
+
+    def _length(self, data: bytearray) -> int:
+        return self.framing.length(data, 0) if len(data) >= self.framing.least else 0
+
+    def _join(self, flow: Flow, left: Island, right: Island, piece: int) -> None:
+        """Append an island that begins where another one ends."""
+        left.data += right.lead
+        self._decode(flow, left, piece)
+        if not right.synced and not right.joined:
+            left.data += right.data
+            self._decode(flow, left, piece)
+        else:
+            # rule: what was decoded right of a hole stays, whatever ends there
+            if left.synced or left.joined:
+                self._note_gap(flow, len(left.data), piece)
+            else:
+                left.lead += left.data
+            left.synced, left.data, left.joined = right.synced, right.data, left.joined or right.joined
+        left.end = right.end
+
+    def _decode(self, flow: Flow, island: Island, piece: int) -> None:
+        """Give the whole messages at the beginning of the island's data."""
+        framing, data = self.framing, island.data
+        while True:
+            if not island.synced:
+                found, island.synced = framing.find(data, 0)
+                # rule: bytes before the first message may belong to one that begins left of the island
+                if not island.joined:
+                    island.lead += data[:found]
+                    if len(island.lead) > WINDOW:
+                        self._note_gap(flow, len(island.lead), piece)
+                        island.lead, island.joined = bytearray(), True
+                del data[:found]
+                if not island.synced:
+                    return
+            first = at = 0
+            length = 0
+            while len(data) - at >= framing.least:
+                length = framing.length(data, at)
+                # rule: a message is given when it is whole
+                if not 0 < length <= min(framing.longest, len(data) - at):
+                    break
+                at += length
+                if at - first > LONGEST_PACKET:
+                    self._give(piece, data[first:at])
+                    first = at
+            bad = len(data) - at >= framing.least and not 0 < length <= framing.longest
+            if bad and length > framing.longest:
+                # rule: no length is trusted
+                self.gaps.append(Gap(piece, TOO_LONG, flow.offset, length, framing.longest))
+            # rule: the decoder says what is wrong with a header
+            self._give(piece, data[first : at + framing.least if bad and length == 0 else at])
+            del data[:at]
+            if not bad:
+                return
+            # rule: a message is searched behind a bad header
+            del data[:1]
+            island.synced = False
+            island.joined = True
+
+    def _give(self, piece: int, run: bytearray) -> None:
+        if run:
+            self.messages.append(Message(piece, bytes(run), 1, 0))
+
+    def _end_island(self, flow: Flow, end: int, piece: int, *, clipped: bool) -> None:
+        """Nothing continues the message that is incomplete at `end`."""
+        for island in flow.islands:
+            if island.end == end and island.synced and island.data:
+                if clipped and self._length(island.data):
+                    self._give(piece, island.data)
+                else:
+                    self._note_gap(flow, len(island.data), piece)
+                island.data = bytearray()
+
+    def _note_gap(self, flow: Flow, lost: int, piece: int) -> None:
+        if lost:
+            self.gaps.append(Gap(piece, GAP, flow.offset, 0, lost))

@@ -1,0 +1,333 @@
+"""How the reference puts messages together: bytes by their positions, piece by piece, without any bound on memory.
+
+`add` takes one piece and returns (messages, gaps): (body, pieces, value) and (reason, offset, need, have).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import dpkt
+
+from pcaplake.parser.engine.pieces import Fragments, Reassembly, Segments, Stream
+
+MEMORY = 32 << 20
+Messages = list[tuple[bytes, int, int]]
+Gaps = list[tuple[str, int, int, int]]
+
+
+def plain_assembler(kind: Reassembly, kinds: int) -> Any:
+    longest = min(kind.longest, MEMORY // kinds // 2)
+    for declared, made in ((Fragments, PlainFragments), (Segments, PlainSegments), (Stream, PlainStream)):
+        if isinstance(kind, declared):
+            return made(kind, longest)
+    raise TypeError(kind)
+
+
+def late(kind: Reassembly, time: int | None, before: int | None) -> bool:
+    return None not in (time, before) and abs(time - before) > kind.timeout_ns  # type: ignore[operator]
+
+
+@dataclass
+class Partial:
+    """A message: its bytes by position, the spans in which they came, the end, how many pieces gave something."""
+
+    known: dict[int, int] = field(default_factory=dict)
+    spans: dict[int, int] = field(default_factory=dict)
+    total: int | None = None
+    pieces: int = 0
+    value: int = 0
+    time: int | None = None
+    offset: int = 0
+
+    def text(self, start: int, end: int) -> bytes:
+        return bytes(self.known[i] for i in range(start, end))
+
+
+class PlainFragments:
+    def __init__(self, kind: Fragments, longest: int) -> None:
+        self.kind, self.longest = kind, longest
+        self.open: dict[Hashable, Partial] = {}
+        self.whole: dict[Hashable, dict[int, bytes]] = {}
+
+    def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
+        messages: Messages = []
+        gaps: Gaps = []
+        start, end = values["start"], values["start"] + len(body)
+        partial = self.open.get(key)
+        if partial is not None and self._anew(partial, start, body, time, values["unique"]):
+            gaps.append(self._gap(self.open.pop(key)))
+            partial = None
+        if end > self.longest:
+            self.open.pop(key, None)
+            return messages, [*gaps, ("too_long", offset, end, self.longest)]
+        if partial is None:
+            if start > 0 and self.whole.get(key, {}).get(start) == body:
+                return messages, gaps
+            partial = self.open[key] = Partial()
+        partial.time, partial.offset = time, offset
+        if start == 0:
+            partial.value = values["value"]
+        fresh = [i for i in range(start, end) if i not in partial.known]
+        partial.pieces += bool(fresh)
+        for i in fresh:
+            if i - 1 not in fresh or i == start:
+                first = i
+                partial.spans[first] = i
+            partial.spans[first] = i + 1
+        partial.known |= {i: body[i - start] for i in fresh}
+        if not values["more"] and partial.total is None:
+            partial.total = end
+        if partial.total is not None and set(partial.known) == set(range(partial.total)):
+            messages.append((partial.text(0, partial.total), partial.pieces, partial.value))
+            self.whole[key] = {first: partial.text(first, last) for first, last in partial.spans.items()}
+            del self.open[key]
+        return messages, gaps
+
+    def _anew(self, partial: Partial, start: int, body: bytes, time: int | None, unique: int) -> bool:
+        if late(self.kind, time, partial.time):
+            return True
+        if unique:
+            return False
+        same = all(partial.known.get(start + i) == byte for i, byte in enumerate(body))
+        if start == 0:
+            return not (same and len(partial.spans) == 1)
+        return not same and start != max(partial.known) + 1
+
+    @staticmethod
+    def _gap(partial: Partial) -> tuple[str, int, int, int]:
+        return "gap", partial.offset, partial.total or 0, len(partial.known)
+
+    def finish(self) -> Gaps:
+        return [self._gap(partial) for partial in self.open.values()]
+
+
+@dataclass
+class Counted:
+    bodies: list[bytes]
+    number: int
+    total: int
+    value: int
+    time: int | None
+    offset: int
+
+
+class PlainSegments:
+    def __init__(self, kind: Segments, longest: int) -> None:
+        self.kind, self.longest = kind, longest
+        self.open: dict[Hashable, Counted | None] = {}  # None: lost, until a first segment comes
+        self.times: dict[Hashable, int | None] = {}
+
+    def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
+        gaps: Gaps = []
+        known, now = key in self.open, self.open.get(key)
+        if known and late(self.kind, time, self.times[key]):
+            gaps += self._gap(self.open.pop(key))
+            known, now = False, None
+        if now is not None and now.number == values["number"] and now.bodies[-1] == body:
+            return [], gaps
+        self.times[key] = time
+        if values["first"]:
+            gaps += self._gap(now)
+            now = Counted([], values["number"], values["total"], values["value"], time, offset)
+        elif not known:
+            gaps.append(("gap", offset, 0, len(body)))
+        elif now is not None:
+            follows = self.kind.wraps_to if now.number + 1 >= self.kind.modulus else now.number + 1
+            if values["number"] != follows:
+                gaps += self._gap(now)
+                now = None
+        self.open[key] = now
+        if now is None:
+            return [], gaps
+        now.bodies.append(body)
+        now.number, now.offset = values["number"], offset
+        size = sum(map(len, now.bodies))
+        if (now.total or size) > self.longest:
+            self.open[key] = None
+            return [], [*gaps, ("too_long", offset, now.total or size, self.longest)]
+        if (size >= now.total) if now.total else values["last"]:
+            del self.open[key]
+            whole = b"".join(now.bodies)
+            return [(whole[: now.total] if now.total else whole, len(now.bodies), now.value)], gaps
+        return [], gaps
+
+    @staticmethod
+    def _gap(now: Counted | None) -> Gaps:
+        return [] if now is None else [("gap", now.offset, now.total, sum(map(len, now.bodies)))]
+
+    def finish(self) -> Gaps:
+        return [gap for now in self.open.values() for gap in self._gap(now)]
+
+
+@dataclass
+class Run:
+    """Known bytes from `start` to `end`. Up to `first` they may belong to a message that begins left of the run, unless it is
+    `joined` to what is there; up to `next` they are decoded; `found`: a message begins at `next`."""
+
+    start: int
+    end: int
+    first: int
+    next: int
+    found: bool
+    joined: bool = False
+
+    @property
+    def pending(self) -> int:
+        return self.first - self.start + self.end - self.next
+
+
+@dataclass
+class Direction:
+    time: int | None
+    last: int
+    origin: int | None
+    known: dict[int, int] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    offset: int = 0
+
+
+class PlainStream:
+    def __init__(self, kind: Stream, longest: int) -> None:
+        self.kind, self.longest = kind, longest
+        self.open: dict[Hashable, Direction] = {}
+
+    # -- headers ----------------------------------------------------------------------------------------------------
+    def _header(self, d: Direction, at: int, end: int) -> Any:
+        frame = self.kind.frame
+        if end - at < frame.least:
+            return None
+        header = frame.packet.__new__(frame.packet)
+        dpkt.Packet.unpack(header, bytes(d.known[i] for i in range(at, at + frame.least)))
+        return header
+
+    def _length(self, d: Direction, at: int, end: int) -> int | None:
+        """Bytes of the message at `at`; 0 if there is none; None if its header is not there."""
+        header, frame = self._header(d, at, end), self.kind.frame
+        if header is None:
+            return None
+        total, least = int(frame.total(header)), max(frame.least, int(frame.header(header)))
+        return total if (frame.check is None or frame.check(header)) and total >= least else 0
+
+    def _begins(self, d: Direction, at: int, end: int) -> bool:
+        size = self._length(d, at, end)
+        if not size or size > self.longest or not self.kind.plausible(self._header(d, at, end)):
+            return False
+        return self._length(d, at + size, end) != 0
+
+    # -- pieces -----------------------------------------------------------------------------------------------------
+    def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
+        self.messages: Messages = []
+        self.gaps: Gaps = []
+        if not body and not values["starts"] and not values["ends"]:
+            return [], []
+        d, at = self.open.get(key), values["sequence"]
+        if d is not None:
+            ahead = (at - d.last) % 2**32
+            at = d.last + (ahead if ahead < 2**31 else ahead - 2**32)
+        at += bool(values["starts"])
+        end = at + len(body)
+        again = values["starts"] and d is not None and d.origin != at
+        if d is not None and not values["starts"] and len(body) > 1 and late(self.kind, time, d.time):
+            again = again or all(i in d.known for i in range(at, end))
+        if d is not None and again:
+            self.gaps += self._lost(self.open.pop(key))
+            d = None
+        if d is None:
+            d = Direction(time, at, at if values["starts"] else None)
+            if values["starts"]:
+                d.runs.append(Run(at, at, at, at, found=True, joined=True))
+        self.open.pop(key, None)
+        self.open[key] = d
+        d.time = time
+        if body:
+            d.offset, d.last = offset, end
+            i = at
+            while i < end:
+                if i in d.known:
+                    i += 1
+                    continue
+                stop = i
+                while stop < end and stop not in d.known:
+                    d.known[stop] = body[stop - at]
+                    stop += 1
+                self._add_run(d, i, stop)
+                i = stop
+            if sum(v for name, v in values.items() if name.startswith("stated")) > len(body):
+                self._end(d, end, clipped=True)
+        if values["ends"]:
+            self._end(d, end, clipped=False)
+        return self.messages, self.gaps
+
+    def _add_run(self, d: Direction, start: int, end: int) -> None:
+        left = next((run for run in d.runs if run.end == start), None)
+        right = next((run for run in d.runs if run.start == end), None)
+        if left is None:
+            size = self._length(d, start, end)
+            left = Run(start, end, start, start, found=bool(size) and size <= end - start)
+            d.runs.append(left)
+            d.runs.sort(key=lambda run: run.start)
+        left.end = end
+        self._decode(d, left)
+        if right is None or right is left:
+            return
+        d.runs.remove(right)
+        left.end = right.first
+        self._decode(d, left)
+        if not right.found and not right.joined:
+            left.end = right.end
+            self._decode(d, left)
+            return
+        if left.found or left.joined:
+            self._note_gap(d, left.end - left.next)
+        else:
+            left.first = left.end
+        left.end, left.next, left.found, left.joined = right.end, right.next, right.found, left.joined or right.joined
+
+    def _note_gap(self, d: Direction, lost: int) -> None:
+        if lost:
+            self.gaps.append(("gap", d.offset, 0, lost))
+
+    def _decode(self, d: Direction, run: Run) -> None:
+        least = self.kind.frame.least
+        while True:
+            if not run.found:
+                at = run.next
+                while at + least <= run.end and not self._begins(d, at, run.end):
+                    at += 1
+                run.found, run.next = at + least <= run.end, at
+                if not run.joined:
+                    run.first = at
+                if not run.found:
+                    return
+            at = run.next
+            while (size := self._length(d, at, run.end)) and at + size <= run.end and size <= self.longest:
+                at += size
+            bad = size is not None and not 0 < size <= self.longest
+            if bad and size:
+                self.gaps.append(("too_long", d.offset, size, self.longest))
+            stop = at + least if bad and not size else at
+            if stop > run.next:
+                self.messages.append((bytes(d.known[i] for i in range(run.next, stop)), 1, 0))
+            run.next = at
+            if not bad:
+                return
+            run.next, run.found, run.joined = at + 1, False, True
+
+    def _end(self, d: Direction, end: int, *, clipped: bool) -> None:
+        for run in d.runs:
+            if run.end == end and run.found and run.next < end:
+                if clipped and self._length(d, run.next, end):
+                    self.messages.append((bytes(d.known[i] for i in range(run.next, end)), 1, 0))
+                else:
+                    self._note_gap(d, end - run.next)
+                run.next = end
+
+    def _lost(self, d: Direction) -> Gaps:
+        lost = sum(run.pending for run in d.runs)
+        return [("gap", d.offset, 0, lost)] if lost else []
+
+    def finish(self) -> Gaps:
+        return [gap for d in self.open.values() for gap in self._lost(d)]
