@@ -103,11 +103,11 @@ class Program:
         """Make these values of the key space lead to `layer` in `lut`."""
         keys, values = claim
         if keys in self.base:  # a key space from which no layer selects leads nowhere
-            lut[self.base[keys] + np.asarray(values)] = self.number[layer]
+            lut[self.base[keys] + np.asarray(values, np.int64)] = self.number[layer]
 
     def _reject_duplicate_claim(self, claim: Claim, layer: Layer) -> None:
         keys, values = claim
-        held = self.lut[self.base[keys] + np.asarray(values)]
+        held = self.lut[self.base[keys] + np.asarray(values, np.int64)]
         if (held >= 0).any():
             other = self.layers[held.max()]
             raise CannotCompile(f"{layer.name} claims values of {keys.name} that {other.name} has claimed")

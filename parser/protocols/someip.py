@@ -19,7 +19,21 @@ import numpy as np
 from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import LONGEST_MESSAGE, SECOND, Fragments, Stream
 
-from .ethernet import FIN_OR_RST, IP_DST, IP_KEY, IP_SRC, SYN, TCP, TCP_KEY, TCP_STATED, UDP, UDP_PORT, Bare, Empty
+from .ethernet import (
+    FIN_OR_RST,
+    IP_DST,
+    IP_KEY,
+    IP_SRC,
+    SYN,
+    TCP,
+    TCP_KEY,
+    TCP_PORT,
+    TCP_STATED,
+    UDP,
+    UDP_PORT,
+    Bare,
+    Empty,
+)
 
 TP_SEGMENT = KeySpace("SOME/IP-TP", 1)
 IN_STREAM = KeySpace("SOME/IP in a stream", 1)
@@ -114,8 +128,10 @@ SD_OPTION = Layer(
     repeats=True,
 )
 SOMEIP_TP_SEGMENT = Layer(Empty, name="someip_tp_segment", protocol="someip", under=[TP_SEGMENT[0]], header=lambda h: 0)
-# a TCP segment of a port that has SOME/IP
-SOMEIP_TCP_SEGMENT = Layer(Bare, name="someip_tcp_segment", protocol="tcp", header=lambda h: 0, bare=True)
+# a TCP segment of a port that has SOME/IP; only a profile names such ports
+SOMEIP_TCP_SEGMENT = Layer(
+    Bare, name="someip_tcp_segment", protocol="tcp", under=[TCP_PORT[0:0]], header=lambda h: 0, bare=True
+)
 LAYERS = (SOMEIP, SD, SD_ENTRY, SD_OPTIONS, SD_OPTION, SOMEIP_TP_SEGMENT, SOMEIP_TCP_SEGMENT)
 
 # -- what is put together ------------------------------------------------------------------------------------------

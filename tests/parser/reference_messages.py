@@ -165,7 +165,8 @@ class PlainSegments:
 @dataclass
 class Run:
     """Known bytes from `start` to `end`. Up to `first` they may belong to a message that begins left of the run, unless it is
-    `joined` to what is there; up to `next` they are decoded; `found`: a message begins at `next`."""
+    `joined` to what is there; up to `next` they are decoded; `found`: a message begins at `next`, and that is `sure`
+    if a message was given or the bytes on the left lead there."""
 
     start: int
     end: int
@@ -173,6 +174,7 @@ class Run:
     next: int
     found: bool
     joined: bool = False
+    sure: bool = False
 
     @property
     def pending(self) -> int:
@@ -238,7 +240,7 @@ class PlainStream:
         if d is None:
             d = Direction(time, at, at if values["starts"] else None)
             if values["starts"]:
-                d.runs.append(Run(at, at, at, at, found=True, joined=True))
+                d.runs.append(Run(at, at, at, at, found=True, joined=True, sure=True))
         self.open.pop(key, None)
         self.open[key] = d
         d.time = time
@@ -265,10 +267,14 @@ class PlainStream:
         left = next((run for run in d.runs if run.end == start), None)
         right = next((run for run in d.runs if run.start == end), None)
         if left is None:
-            size = self._length(d, start, end)
-            left = Run(start, end, start, start, found=bool(size) and size <= end - start)
+            left = Run(start, end, start, start, found=False)
             d.runs.append(left)
             d.runs.sort(key=lambda run: run.start)
+        size = self._length(d, start, end)
+        if not left.sure and size and size <= end - start:
+            left.end = start
+            self._leave(d, left)
+            left.next, left.found = start, True
         left.end = end
         self._decode(d, left)
         if right is None or right is left:
@@ -276,15 +282,19 @@ class PlainStream:
         d.runs.remove(right)
         left.end = right.first
         self._decode(d, left)
-        if not right.found and not right.joined:
+        if not right.sure and not right.joined:
             left.end = right.end
             self._decode(d, left)
             return
-        if left.found or left.joined:
-            self._note_gap(d, left.end - left.next)
+        self._leave(d, left)
+        left.end, left.next, left.found, left.sure = right.end, right.next, right.found, right.sure
+        left.joined = left.joined or right.joined
+
+    def _leave(self, d: Direction, run: Run) -> None:
+        if run.sure or run.joined:
+            self._note_gap(d, run.end - run.next)
         else:
-            left.first = left.end
-        left.end, left.next, left.found, left.joined = right.end, right.next, right.found, left.joined or right.joined
+            run.first = run.end
 
     def _note_gap(self, d: Direction, lost: int) -> None:
         if lost:
@@ -311,10 +321,11 @@ class PlainStream:
             stop = at + least if bad and not size else at
             if stop > run.next:
                 self.messages.append((bytes(d.known[i] for i in range(run.next, stop)), 1, 0))
+            run.sure = run.sure or at > run.next
             run.next = at
             if not bad:
                 return
-            run.next, run.found, run.joined = at + 1, False, True
+            run.next, run.found, run.joined, run.sure = at + 1, False, True, False
 
     def _end(self, d: Direction, end: int, *, clipped: bool) -> None:
         for run in d.runs:

@@ -26,12 +26,14 @@ class Island:
 
     lead     bytes before the first message that was found: the end of one that begins left of the island
     data     what has not been decoded: it begins with a message if `synced`, else one is searched in it
+    sure     `synced` is no guess: a message was given, or what is on the left leads there
     joined   whether the bytes on its left have been there, so that `lead` is of no use
     """
 
     start: int
     end: int
     synced: bool
+    sure: bool
     joined: bool
     lead: bytearray = field(default_factory=bytearray)
     data: bytearray = field(default_factory=bytearray)
@@ -90,7 +92,7 @@ class StreamAssembler(Assembler[Flow]):
         if flow is None:
             flow = Flow(time, at, at if starts else None)
             if starts:
-                flow.islands.append(Island(at, at, synced=True, joined=True))
+                flow.islands.append(Island(at, at, synced=True, sure=True, joined=True))
         before = flow.cost
         flow.time = time
         if len(body):
@@ -122,15 +124,16 @@ class StreamAssembler(Assembler[Flow]):
                 continue
             stop = min(end, islands[i].start) if i < len(islands) else end
             part = body[position - at : stop - at]
-            if left is not None and left.end == position:
-                left.data += part
-                left.end = stop
-            else:
-                left = Island(position, stop, synced=False, joined=False, data=bytearray(part))
-                # rule: a message that is whole in its segment needs no strict check
-                left.synced = 0 < self._length(left.data) <= len(part)
+            if left is None or left.end != position:
+                left = Island(position, position, synced=False, sure=False, joined=False)
                 islands.insert(i, left)
                 i += 1
+            left.end = stop
+            # rule: a message that is whole in its segment is believed more than a guess
+            if not left.sure and 0 < self._length(part) <= len(part):
+                self._leave_data(flow, left, piece)
+                left.synced = True
+            left.data += part
             self._decode(flow, left, piece)
             if i < len(islands) and islands[i].start == stop:
                 self._join(flow, left, islands.pop(i), piece)
@@ -138,24 +141,30 @@ class StreamAssembler(Assembler[Flow]):
             left.start = max(left.start, left.end - max(WINDOW, left.lost))
             position = stop
 
-    def _length(self, data: bytearray) -> int:
+    def _length(self, data: bytes | bytearray) -> int:
         return self.framing.length(data, 0) if len(data) >= self.framing.least else 0
 
     def _join(self, flow: Flow, left: Island, right: Island, piece: int) -> None:
         """Append an island that begins where another one ends."""
         left.data += right.lead
         self._decode(flow, left, piece)
-        if not right.synced and not right.joined:
+        # rule: what was decoded right of a hole stays, whatever ends there
+        if right.sure or right.joined:
+            self._leave_data(flow, left, piece)
+            left.synced, left.sure, left.data = right.synced, right.sure, right.data
+            left.joined = left.joined or right.joined
+        else:
             left.data += right.data
             self._decode(flow, left, piece)
-        else:
-            # rule: what was decoded right of a hole stays, whatever ends there
-            if left.synced or left.joined:
-                self._note_gap(flow, len(left.data), piece)
-            else:
-                left.lead += left.data
-            left.synced, left.data, left.joined = right.synced, right.data, left.joined or right.joined
         left.end = right.end
+
+    def _leave_data(self, flow: Flow, island: Island, piece: int) -> None:
+        """Go on behind the data: it is lost, or belongs to a message that begins left of the island."""
+        if island.sure or island.joined:
+            self._note_gap(flow, len(island.data), piece)
+        else:
+            island.lead += island.data
+        island.data = bytearray()
 
     def _decode(self, flow: Flow, island: Island, piece: int) -> None:
         """Give the whole messages at the beginning of the island's data."""
@@ -187,6 +196,7 @@ class StreamAssembler(Assembler[Flow]):
             if bad and length > framing.longest:
                 # rule: no length is trusted
                 self.gaps.append(Gap(piece, TOO_LONG, flow.offset, length, framing.longest))
+            island.sure = island.sure or at > 0
             # rule: the decoder says what is wrong with a header
             self._give(piece, data[first : at + framing.least if bad and length == 0 else at])
             del data[:at]
@@ -194,7 +204,7 @@ class StreamAssembler(Assembler[Flow]):
                 return
             # rule: a message is searched behind a bad header
             del data[:1]
-            island.synced = False
+            island.synced = island.sure = False
             island.joined = True
 
     def _give(self, piece: int, run: bytearray) -> None:
