@@ -252,7 +252,7 @@ class PlainStream:
                     i += 1
                     continue
                 stop = i
-                while stop < end and stop not in d.known:
+                while stop < end and stop not in d.known and (stop == i or all(run.start != stop for run in d.runs)):
                     d.known[stop] = body[stop - at]
                     stop += 1
                 self._add_run(d, i, stop)
@@ -332,9 +332,10 @@ class PlainStream:
             if run.end == end and run.found and run.next < end:
                 if clipped and self._length(d, run.next, end):
                     self.messages.append((bytes(d.known[i] for i in range(run.next, end)), 1, 0))
-                else:
+                    run.next, run.sure = end, True
+                elif run.sure:
                     self._note_gap(d, end - run.next)
-                run.next = end
+                    run.next = end
 
     def _lost(self, d: Direction) -> Gaps:
         lost = sum(run.pending for run in d.runs)

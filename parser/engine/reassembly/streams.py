@@ -214,12 +214,12 @@ class StreamAssembler(Assembler[Flow]):
     def _end_island(self, flow: Flow, end: int, piece: int, *, clipped: bool) -> None:
         """Nothing continues the message that is incomplete at `end`."""
         for island in flow.islands:
-            if island.end == end and island.synced and island.data:
+            if island.end == end and island.synced:
                 if clipped and self._length(island.data):
                     self._give(piece, island.data)
-                else:
-                    self._note_gap(flow, len(island.data), piece)
-                island.data = bytearray()
+                    island.data, island.sure = bytearray(), True
+                elif island.sure:
+                    self._leave_data(flow, island, piece)
 
     def _note_gap(self, flow: Flow, lost: int, piece: int) -> None:
         if lost:
