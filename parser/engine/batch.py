@@ -191,7 +191,7 @@ class BatchBuilder:
             count = int(morsel.counts[number])
             if not count:
                 continue
-            rows = morsel.sources[number]
+            rows = morsel.sources[number][: encoding.STARTS + len(source.uses)]  # other sources have more slots
             present = np.empty(len(rows), np.int64)
             columns.count_present_slots(rows, count, present)
             common = (data, rows, count, base, m, morsel.packets, ordinals, present)

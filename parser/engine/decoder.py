@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from .batch import NO_DAY, Morsel
 from .faults import FaultRows
+from .found_rows import FoundRows
 from .kernels import encoding, key_columns, walk
 from .layer import INTERFACE, LINKTYPE, Layer
-from .messages import Fault, FoundRows, MessageDecoder
+from .messages import Fault, MessageDecoder
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
 from .program import Program
@@ -85,9 +86,11 @@ class Decoder:
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.dates: list[int] = []
         self._walk = Walker(choose_walk(program), program, self.lut)
-        self.messages = MessageDecoder(
-            self._walk, lambda: ScratchBuffers.take_or_allocate(program, morsel_rows), reassembly_bytes
-        )
+        self.messages: MessageDecoder | None = None  # if the capture has pieces of messages
+        self._reassembly_bytes = reassembly_bytes
+
+    def _new_buffers(self) -> ScratchBuffers:
+        return ScratchBuffers.take_or_allocate(self.program, self._buffers.morsel_rows)
 
     def claim_interface_link_type(self, number: int, link_type: int | None) -> None:
         """Decode packets of the section's interface as `link_type` (LINKTYPE_ of tcpdump.org) from now on; None: not at all."""
@@ -119,7 +122,17 @@ class Decoder:
         yield from self.batches.take_finished()
         n = int(self.state[encoding.N_PACKETS])
         by_packet = self._packet_values(n)
-        found = FoundRows(data, self.table_room, self.source_room, self.table_rows, self.source_rows, base)
+        found = FoundRows(
+            data=data,
+            begin=begin,
+            end=int(self.state[encoding.POSITION]),
+            base=base,
+            tables=self.table_room,
+            sources=self.source_room,
+            table_rows=self.table_rows,
+            source_rows=self.source_rows,
+            owner=self.program.owner,
+        )
         morsel = Morsel(
             data=data,
             sources=self.source_room,
@@ -131,20 +144,22 @@ class Decoder:
             scratch=self._buffers,
         )
         more: list[Fault] = []
-        if self.table_rows[self.messages.first_table :].any():
-            found, more = self.messages.put_together(found, begin, int(self.state[encoding.POSITION]), morsel)
+        if self.table_rows[self.program.first_piece_table :].any():
+            if self.messages is None:
+                self.messages = MessageDecoder(self._walk, self._reassembly_bytes, self._new_buffers())
+            more = self.messages.put_together(found, morsel)
         spans = self._object_spans(found, more)
         self._collect_faults(n, by_packet, base, more)
-        morsel = morsel.with_rows(
-            found.data, found.sources, found.source_rows, int(found.table_rows.max(initial=0)), spans
-        )
         self.packets += n
         for t, name in enumerate(self.program.tables):
             m = int(found.table_rows[t])
             if m == 0 or name not in self.tables:
                 continue
             self.rows[name] += m
-            yield from self.batches.append_rows(name, found.tables[t], m, morsel, self.names)
+            rows = morsel
+            if spans or t in found.moved:
+                rows = morsel.with_rows(found.data_of(t), found.sources, found.source_rows, m, spans)
+            yield from self.batches.append_rows(name, found.tables[t], m, rows, self.names)
         if self.faults.is_batch_full:
             yield from self.faults.build_batch()
 
@@ -156,9 +171,10 @@ class Decoder:
             if not count or source.rows.finish is None or source.rows.layer is None:
                 continue
             rows = found.sources[number]
-            spans[number], excesses = measure_object_spans(found.data, source, rows, count)
+            spans[number], excesses = measure_object_spans(found.data_of(source.table), source, rows, count)
             for excess in excesses:
-                at = int(found.capture_offsets(spans[number].starts[excess.row : excess.row + 1])[0])
+                starts = spans[number].starts[excess.row : excess.row + 1]
+                at = int(found.capture_offsets(source.table, starts)[0])
                 ordinal = int(found.tables[source.table][encoding.ORDINAL, rows[encoding.DEST, excess.row]])
                 faults.append((ordinal, source.rows.layer.name, TOO_MUCH_REPEATED, at, excess.need, excess.have))
         return spans
@@ -268,9 +284,10 @@ class Decoder:
 
     def finish_capture(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The remaining batches; those that are shared only if they cannot be. The decoder must not be used after that."""
-        for layer, gap in self.messages.finish():
-            self.record_file_fault(layer, gap.reason, gap.offset, gap.need, gap.have)
-        self.messages.release()
+        if self.messages is not None:
+            for layer, gap in self.messages.finish():
+                self.record_file_fault(layer, gap.reason, gap.offset, gap.need, gap.have)
+            self.messages.release()
         yield from self.batches.take_finished() if self.shared else self.batches.finish()
         yield from self.faults.build_batch()
         self._buffers.release_buffers(self.program, int(self.state[encoding.LATE_CLEAN]))

@@ -28,6 +28,8 @@ class Program:
     claims    more claims of key spaces than the layers make themselves (ports of a profile)
     reassemblies  what is put together; their pieces are rows of tables that no capture gives (`pieces.spec_of_pieces`)
     tables    names of the tables that get rows, then those of pieces; specs: their schemas
+    piece_tables, piece_sources   the numbers of the table and of the sources of each reassembly; tables from
+              first_piece_table on are of pieces
     carried   for each reassembly the indices in `where` that its pieces keep for the rows below its message
     program, uses, late_slots, owner, lut   arguments of `walk.walk_records`
     base      first index in `lut` of each key space
@@ -78,6 +80,11 @@ class Program:
         self.sources = [compiler.compile_rows(row_declaration) for row_declaration in rows]
         self.texts, self.lookup = compiler.texts, np.array([*compiler.lookup, 0], np.int16)
         self.late = next((i for i, s in enumerate(self.sources) if s.rows.layer is None), -1)
+        self.piece_tables = {r: self.tables.index(r.name) for r in self.reassemblies}
+        self.first_piece_table = min(self.piece_tables.values(), default=len(self.tables))
+        self.piece_sources = {
+            r: [i for i, source in enumerate(self.sources) if source.rows.table == r.name] for r in self.reassemblies
+        }
         self.carried = {r: self._keep_carriers(r) for r in reversed(self.reassemblies)}
         self._clear_sibling_starts()
         slots = max((len(s.uses) for s in self.sources), default=0) + 1

@@ -133,5 +133,5 @@ def test_a_capture_of_a_few_kilobytes_costs_what_its_bytes_cost() -> None:
     items = b"".join(b"\x04%04x" % i for i in range(12_000))
     options = struct.pack(">HBB", len(items) + 1, 1, 0) + items
     bomb = pcap([frame(message([bytes([0, i & 255, 0x10]) for i in range(4_000)], options))])
-    plain = pcap([frame(message([bytes([0, 0, 0x10])] * 40, endpoint(1)))] * 180)
+    plain = pcap([frame(message([bytes([0, 0, 0x10])] * 40, endpoint(1))) for _ in range(180)])
     assert cost(bomb) < 100 * cost(plain)

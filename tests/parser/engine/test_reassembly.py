@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pcaplake.parser import ReadOptions, open_capture
+from pcaplake.parser import ReadOptions, open_capture, protocols
 from pcaplake.parser.capture import reader as capture
 from pcaplake.parser.engine.decoder import Decoder
 from tests.parser import captures, conversations
@@ -187,19 +187,21 @@ def test_memory_is_bounded() -> None:
     options = ReadOptions(reassembly_bytes=256 << 10)
     most = 0
     with open_capture(io.BytesIO(captures.pcap(frames)), profile=PROFILE, options=options) as opened:
-        assemblers = opened.decoder.messages.assemblers.values()
+        assemblers: dict[Any, Any] = {}
         opened._chunk_bytes = 100_000
         appended = opened.decoder.batches.append_rows
 
         def append_rows(*arguments: Any) -> Any:
-            nonlocal most
-            most = max(most, *(assembler.held for assembler in assemblers))
+            nonlocal most, assemblers
+            assert opened.decoder.messages is not None
+            assemblers = opened.decoder.messages.assemblers
+            most = max(most, *(assembler.held for assembler in assemblers.values()))
             return appended(*arguments)
 
         opened.decoder.batches.append_rows = append_rows  # type: ignore[method-assign]
         list(opened.batches())
-        assert 0 < most <= options.reassembly_bytes // len(assemblers)
-        assert not any(assembler.held or assembler.entries for assembler in assemblers)
+        assert 0 < most <= options.reassembly_bytes // len(protocols.REASSEMBLIES)
+        assert not any(assembler.held or assembler.entries for assembler in assemblers.values())
     assert opened.summary is not None
     assert opened.summary.faults == {"gap": 6000}
 
