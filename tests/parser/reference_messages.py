@@ -325,7 +325,7 @@ class PlainStream:
             run.next = at
             if not bad:
                 return
-            run.next, run.found, run.joined, run.sure = at + 1, False, True, False
+            run.found, run.joined, run.sure = False, True, False
 
     def _end(self, d: Direction, end: int, *, clipped: bool) -> None:
         for run in d.runs:

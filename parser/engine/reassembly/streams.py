@@ -202,8 +202,6 @@ class StreamAssembler(Assembler[Flow]):
             del data[:at]
             if not bad:
                 return
-            # rule: a message is searched behind a bad header
-            del data[:1]
             island.synced = island.sure = False
             island.joined = True
 

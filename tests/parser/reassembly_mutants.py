@@ -1,0 +1,137 @@
+"""Mutants of what puts messages together: each rule that it marks is changed at least once (tests/mutants.py)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from operator import ge
+from typing import Any
+
+import numpy as np
+
+from pcaplake.parser.engine import found_rows, messages
+from pcaplake.parser.engine.reassembly import assembler, fragments, framing, segments, streams
+from tests.mutants import ALWAYS, DROP, NEVER, Argument, Becomes, Mutant, Operation, Through
+
+FRAGMENTS, SEGMENTS, STREAMS = fragments.FragmentAssembler, segments.SegmentAssembler, streams.StreamAssembler
+
+
+def _left(left: Any, right: Any) -> Any:
+    return left
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    # rows
+    "rows of messages come last": Mutant(
+        found_rows.FoundRows.merge_rows,
+        "rows are in the order of their packets",
+        Through(lambda order: np.arange(order.size)),
+    ),
+    "rows of messages are numbered from 0": Mutant(
+        found_rows.FoundRows.merge_rows, "plain rows and rows of messages are numbered together", DROP
+    ),
+    "a packet keeps the name of its piece": Mutant(
+        messages.MessageDecoder._decode, "a packet is named after the innermost layer of its messages", DROP
+    ),
+    "a message has no headers above it": Mutant(
+        messages.MessageDecoder._adopt, "a header that the message lacks is the one above its last piece", DROP
+    ),
+    # memory
+    "memory is not bounded": Mutant(
+        assembler.Assembler.add_pieces, "memory is bounded, the oldest message goes first", NEVER
+    ),
+    # fragments
+    "the last of overlapping fragments counts": Mutant(
+        fragments.Fragmented.insert, "what came first counts", Through(lambda at: at - 1 if at else 0)
+    ),
+    "a fragment may be as long as it says": Mutant(FRAGMENTS.add_piece, "no length is trusted", NEVER),
+    "a fragment of a whole message begins another": Mutant(
+        FRAGMENTS.add_piece,
+        "a fragment that repeats a part of a whole message is ignored, unless it is its beginning",
+        NEVER,
+    ),
+    "the beginning of a whole message is ignored": Mutant(
+        FRAGMENTS.add_piece,
+        "a fragment that repeats a part of a whole message is ignored, unless it is its beginning",
+        Operation(ge, ast.Gt),
+    ),
+    "a message has no value": Mutant(FRAGMENTS.add_piece, "the first fragment tells what the message is", DROP),
+    "fragments that come twice count twice": Mutant(
+        FRAGMENTS.add_piece, "a fragment that comes twice counts once", Becomes(1)
+    ),
+    "the last last fragment tells the length": Mutant(
+        FRAGMENTS.add_piece, "the first last fragment tells the length", Operation(lambda a, b: True, ast.Lt)
+    ),
+    "a message is whole with its last fragment": Mutant(
+        FRAGMENTS.add_piece,
+        "a message is whole when its last fragment and all before it are there",
+        ALWAYS,
+    ),
+    "fragments are not bounded": Mutant(FRAGMENTS.add_piece, "the pieces of a message are bounded", NEVER),
+    "a fragment is never too late": Mutant(
+        FRAGMENTS._begins_anew, "a fragment that comes too late begins a new message", NEVER
+    ),
+    "a beginning fills a hole": Mutant(
+        FRAGMENTS._begins_anew,
+        "the beginning begins a new message, unless it repeats the only fragment",
+        Becomes(False),
+    ),
+    "a repeated beginning begins a new message": Mutant(
+        FRAGMENTS._begins_anew, "the beginning begins a new message, unless it repeats the only fragment", Becomes(True)
+    ),
+    "fragments without a name come in any order": Mutant(
+        FRAGMENTS._begins_anew, "without a name, fragments come in order", Becomes(False)
+    ),
+    # segments
+    "a segment is never too late": Mutant(
+        SEGMENTS.add_piece, "a segment that comes too late does not continue a message", NEVER
+    ),
+    "segments that come twice count twice": Mutant(SEGMENTS.add_piece, "a segment that comes twice counts once", NEVER),
+    "a first segment hides a gap": Mutant(SEGMENTS.add_piece, "a first segment begins a new message", NEVER),
+    "a segment without a first one is no gap": Mutant(
+        SEGMENTS.add_piece, "a message without its first segment is lost", DROP
+    ),
+    "a segment may be missing": Mutant(SEGMENTS.add_piece, "a missing segment ends the message", NEVER),
+    "a message of segments may be as long as it says": Mutant(SEGMENTS.add_piece, "no length is trusted", NEVER),
+    "a message of segments lacks its last one": Mutant(
+        SEGMENTS.add_piece, "the total, or the last segment, ends a message", ALWAYS
+    ),
+    "numbers of segments do not wrap": Mutant(SEGMENTS._next_number, "numbers wrap", Becomes(-1)),
+    # streams
+    "a stream ends where its numbers wrap": Mutant(
+        STREAMS.add_piece, "sequence numbers wrap", Operation(_left, ast.BitAnd)
+    ),
+    "the beginning of a stream has a byte": Mutant(
+        STREAMS.add_piece, "the first byte follows the number of the beginning", DROP
+    ),
+    "another beginning continues the stream": Mutant(STREAMS.add_piece, "another beginning is another stream", NEVER),
+    "known bytes are always repeated ones": Mutant(
+        STREAMS.add_piece, "known bytes that come too late are another stream; a byte may be a keep-alive", NEVER
+    ),
+    "a segment that was cut gives nothing": Mutant(
+        STREAMS.add_piece, "a segment that was cut when it was captured gives what it has of a message", NEVER
+    ),
+    "a message outlives its stream": Mutant(STREAMS.add_piece, "a message ends before its stream", DROP),
+    "islands are not bounded": Mutant(STREAMS.add_piece, "the islands of a stream are bounded", NEVER),
+    "repeated bytes are given twice": Mutant(STREAMS._add_bytes, "the bytes that came first count", NEVER),
+    "a guess is believed more than a whole message": Mutant(
+        STREAMS._add_bytes, "a message that is whole in its segment is believed more than a guess", NEVER
+    ),
+    "the window is the whole stream": Mutant(STREAMS._add_bytes, "repeated bytes are recognized within a window", DROP),
+    "what was decoded right of a hole is decoded again": Mutant(
+        STREAMS._join, "what was decoded right of a hole stays, whatever ends there", NEVER
+    ),
+    "bytes before the first message are lost": Mutant(
+        STREAMS._decode, "bytes before the first message may belong to one that begins left of the island", NEVER
+    ),
+    "a message is given before it is whole": Mutant(
+        STREAMS._decode, "a message is given when it is whole", Argument(lambda longest: longest, 0)
+    ),
+    "a message that is too long is no fault": Mutant(STREAMS._decode, "no length is trusted", DROP),
+    "a bad header is no fault": Mutant(
+        STREAMS._decode, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
+    ),
+    "any header begins a message": Mutant(
+        framing.Framing.is_start, "a message is found by a strict check, and by the header of the next one", NEVER
+    ),
+}

@@ -1,0 +1,180 @@
+"""Every rule of reassembly is broken on purpose, and schedules of pieces must tell; numbered segments against the reference."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import dpkt
+import pytest
+
+from pcaplake.parser.engine.layer import KeySpace, Layer
+from pcaplake.parser.engine.pieces import SECOND, Fragments, Segments, Stream
+from pcaplake.parser.engine.reassembly import Assembler, PieceRows, assembler_of
+from pcaplake.parser.engine.reassembly.fragments import FragmentAssembler
+from pcaplake.parser.engine.reassembly.streams import StreamAssembler
+from pcaplake.parser.protocols.someip import SOMEIP, SOMEIP_STREAM, SOMEIP_TP
+from tests.parser import captures, conversations
+from tests.parser.compare import read
+from tests.parser.conversations import COOKIE, ipv4, someip, tcp, udp
+from tests.parser.engine.test_reassembly import timed
+from tests.parser.reassembly_mutants import MUTANTS
+from tests.parser.reference_messages import plain_assembler
+
+LEAF = Layer(dpkt.udp.UDP, name="leaf", under=[KeySpace("test")[1]])
+NUMBERED = Segments(
+    "numbered", protocol="numbered", layers=(LEAF,), key=(), first=0, number=0, modulus=4, wraps_to=1, last=0, longest=60,
+    timeout_ns=5 * SECOND,
+)  # fmt: skip
+Piece = tuple[int, int, bytes, dict[str, int]]  # key, time in s, body, values
+
+
+def fed(assembler: Assembler[Any], pieces: list[Piece], *, at_once: int = 1000) -> list[Any]:
+    """What the assembler gives, and how much it holds."""
+    found: list[Any] = []
+    for first in range(0, len(pieces), at_once):
+        part = pieces[first : first + at_once]
+        rows = PieceRows(
+            keys=[key for key, _, _, _ in part],
+            times=[time * SECOND for _, time, _, _ in part],
+            bodies=[memoryview(body) for _, _, body, _ in part],
+            offsets=list(range(first, first + len(part))),
+            values={name: [values[name] for _, _, _, values in part] for name in assembler.declaration.values()},
+        )
+        messages, gaps = assembler.add_pieces(rows)
+        found.append((messages, gaps, assembler.held <= assembler.room))
+    assert assembler.held == sum(entry.cost for entry in assembler.entries.values())
+    return [*found, assembler.finish()]
+
+
+# -- numbered segments ------------------------------------------------------------------------------------------------
+def segments(r: Random) -> list[Piece]:
+    """Messages of a few keys; segments are lost, come twice and late."""
+    pieces: list[Piece] = []
+    for _ in range(40):
+        key, size = r.randrange(3), r.randrange(1, 70)
+        body, total = r.randbytes(size), r.choice((0, size, 100))
+        for i, (start, end) in enumerate(conversations.cuts(r, size, 20, 1)):
+            last = int(end == size and not total)
+            values = {
+                "value": key,
+                "first": int(i == 0),
+                "last": last,
+                "number": (i - 1) % 3 + 1 if i else 0,
+                "total": total,
+            }
+            piece = (key, 0, body[start:end] + (b"pad" if end == size == total else b""), values)
+            pieces += [piece] * r.choice((0, *(1,) * 8, 2))
+    time, timed_pieces = 0, []
+    for key, _, body, values in pieces:
+        time += r.choice((0,) * 30 + (3, 20))
+        timed_pieces.append((key, time, body, values))
+    return timed_pieces
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_numbered_segments_equal_the_reference(seed: int) -> None:
+    pieces = segments(Random(seed))
+    reference = plain_assembler(NUMBERED, 1)
+    wanted: list[Any] = []
+    for offset, (key, time, body, values) in enumerate(pieces):
+        wanted.append(reference.add(key, time * SECOND, body, offset, values))
+    *found, rest = fed(assembler_of(NUMBERED, 32 << 20), pieces, at_once=1)
+    plain = [([tuple(m[1:]) for m in messages], [tuple(g[1:]) for g in gaps]) for messages, gaps, _ in found]
+    assert plain == wanted
+    assert [tuple(gap[1:]) for gap in rest] == reference.finish()
+
+
+# -- the corpus -------------------------------------------------------------------------------------------------------
+def fragment(start: int, body: bytes, *, more: int = 1, unique: int = 1, key: int = 1, time: int = 0) -> Piece:
+    return key, time, body, {"key": key, "value": start + 5, "start": start, "more": more, "unique": unique}
+
+
+def of_stream(sequence: int, body: bytes, **values: int) -> Piece:
+    return 1, 0, body, {"value": 0, "sequence": sequence, "starts": 0, "ends": 0, **values}
+
+
+def assembled() -> Iterator[Any]:
+    """What assemblers give, alone: bounds, and what captures seldom have."""
+    fragmented = Fragments("f", protocol="f", layers=(LEAF,), key=(), start=0, more=0, unique=0, longest=1 << 20)
+    stream = Stream(
+        "s", protocol="s", layers=(LEAF,), key=(), sequence=0, frame=SOMEIP, plausible=SOMEIP_STREAM.plausible
+    )  # fmt: skip
+    room = 64 << 10
+    yield fed(FragmentAssembler(fragmented, room), [fragment(0, bytes(1000), key=i) for i in range(500)], at_once=7)
+    many = FragmentAssembler(fragmented, 64 << 20)
+    yield fed(many, [fragment(8 * i, bytes(4)) for i in range(16_390)])
+    yield fed(FragmentAssembler(fragmented, 1 << 20), [
+        fragment(16, bytes(8), more=0), fragment(8, bytes(4), more=0), fragment(0, bytes(8)), fragment(8, bytes(8)),
+        fragment(1 << 21, bytes(8)),
+    ])  # fmt: skip
+    for order in (
+        (0, 1, 1, 2),
+        (0, 0, 1, 2),
+        (1, 0, 2),
+        (0, 2, 1),
+        (0, 1, 0, 1, 2),
+        (0, 1, 2, 2, 0, 1, 2),
+        (0, 1, 2, 1),
+    ):
+        for unique in (0, 1):
+            made = [fragment(8 * i, bytes([i] * 8), more=int(i < 2), unique=unique) for i in order]
+            yield fed(FragmentAssembler(fragmented, 1 << 20), made)
+    whole = someip(bytes(60_000))
+    long = [of_stream(i * len(whole), whole) for i in range(20)]
+    yield fed(StreamAssembler(stream, 64 << 20), [*long, of_stream(0, whole[:100]), long[0], long[-1], long[-2]])
+    yield fed(StreamAssembler(stream, 1 << 20), [of_stream(i * 100, bytes(20)) for i in range(70)])
+    for seed in range(8):
+        yield fed(assembler_of(NUMBERED, 32 << 20), segments(Random(seed)))
+
+
+def recorded() -> Iterator[bytes]:
+    for seed in range(24):
+        r = Random(seed)
+        yield timed(r, conversations.conversation(r))
+    far = struct.pack(">I", 0x0FFFFFF0) + bytes(16)
+    long = struct.pack(">HHIHHBBBB", 1, 1, 0xFFFFFF00, 1, 1, 1, 1, 2, 0)
+    yield captures.pcap([
+        ipv4(udp(someip(far, kind=0x22))),
+        ipv4(tcp(0, b"", flags=2), 6), ipv4(tcp(1, someip(b"good") + long), 6), ipv4(tcp(1 + 36, someip(b"good")), 6),
+        ipv4(tcp(56, bytes(20) + someip(b"good")), 6), ipv4(tcp(96, someip(bytes(100))[:50], flags=0x11), 6),
+        ipv4(tcp(200, someip(bytes(40))[:30]), 6), ipv4(tcp(0, b"", flags=2), 6), ipv4(tcp(1, someip(b"again")), 6),
+    ])  # fmt: skip
+    whole = ipv4(tcp(1, someip(bytes(100)) + someip(bytes(300))), 6)
+    yield captures.pcap_header() + captures.pcap_record(whole[:250], original=len(whole))
+    late = [(ipv4(tcp(1, someip(b"one")), 6), 0), (ipv4(tcp(1, someip(b"two")), 6), 500)]
+    yield captures.pcap_header() + b"".join(captures.pcap_record(f, captures.T0 + s) for f, s in late)
+    # a guess at a shifted header, then whole messages
+    yield captures.pcap([ipv4(tcp(1, someip(bytes(20))[1:]), 6), ipv4(tcp(36, someip(b"good") + COOKIE), 6)])
+    yield captures.pcap([ipv4(tcp(1, someip(bytes(20))[:1] + b"x" * 30 + someip(b"good") + bytes(9)), 6)])
+
+
+def observed() -> Iterator[Any]:
+    yield from assembled()
+    for data in recorded():
+        yield read(data)[0]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Any]:
+    return list(observed())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_of_reassembly_is_told_apart(name: str, expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    try:
+        killed = any(found != want for found, want in zip(observed(), expected, strict=True))
+    except (AttributeError, NameError, SyntaxError):
+        raise  # the mutant does not run
+    except Exception:  # noqa: BLE001 - whatever it does wrong, it is seen
+        killed = True
+    assert killed
+
+
+def test_the_corpus_gives_the_same_again(expected: list[Any]) -> None:
+    assert list(observed()) == expected
+    assert SOMEIP_TP.message.name == "someip_tp"
