@@ -78,7 +78,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "ip_proto": "Protocol in the IP header, after IPv6 extension headers (6 is TCP, 17 is UDP).",
         "ip_ttl": "Time to live, or hop limit of IPv6.",
         "ip_dscp": "Differentiated services code point.",
-        "ip_fragment": "True for a fragment of an IP packet. Fragments are not reassembled.",
+        "ip_fragment": "True for a fragment of an IP packet. The datagram is decoded at the fragment that completes it.",
         "tcp_flags": "TCP flags as in the header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.",
         "tcp_seq": "TCP sequence number.",
         "tcp_ack": "TCP acknowledgment number.",
@@ -88,7 +88,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
     "faults": {
         "layer": "Protocol or file structure in which the error is.",
-        "reason": "What is wrong, for example `short_header`, `bad_length`, `bad_value` or `overrun`.",
+        "reason": "What is wrong, for example `short_header`, `bad_length`, `bad_value`, `overrun`, or `gap` for missing pieces.",
         "offset": "Position of the layer in the decompressed capture, in bytes; null if it is not known.",
         "need": "Bytes needed, or what `have` is compared with; 0 without such a number.",
         "have": "Bytes present or allowed, or the value that was found; the length of an unreadable region, -1 up to the end.",
@@ -143,8 +143,8 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "return_code": "Return code: 0 is success.",
         "is_event": "True if the method id is that of an event.",
         "length": "Length field: bytes from the client id to the end of the message.",
-        "tp_segments": "Number of segments of a reassembled message; null otherwise.",
-        "tp_complete": "False for a SOME/IP-TP segment; null for a message that is not segmented.",
+        "tp_segments": "Number of segments of a message that was put together; null otherwise.",
+        "tp_complete": "False for a SOME/IP-TP segment, true for the message that they make; null for a message that is not segmented.",
         "payload": "Payload without headers.",
     },
     "someip_sd_entries": {

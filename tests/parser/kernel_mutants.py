@@ -149,7 +149,7 @@ MUTANTS: Mapping[str, Mutant] = {
         layers.enter_layer, "a key may be the length of the span", Through(lambda length: length - 1)
     ),
     "empty bodies are entered": Mutant(
-        walk.walk_records, "only a body that has bytes is entered", Operation(le, ast.Lt)
+        walk.walk_records, "only a body that has bytes is entered, unless the child needs none", Operation(le, ast.Lt)
     ),
     # starts
     "the packet's row has the last occurrence of a layer": Mutant(

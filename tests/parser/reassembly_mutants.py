@@ -113,25 +113,27 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a message outlives its stream": Mutant(STREAMS.add_piece, "a message ends before its stream", DROP),
     "islands are not bounded": Mutant(STREAMS.add_piece, "the islands of a stream are bounded", NEVER),
-    "repeated bytes are given twice": Mutant(STREAMS._add_bytes, "the bytes that came first count", NEVER),
+    "a repeated byte is given twice": Mutant(
+        STREAMS._add_bytes, "the bytes that came first count", Operation(lambda a, b: a < b - 1, ast.Lt)
+    ),
     "a guess is believed more than a whole message": Mutant(
         STREAMS._add_bytes, "a message that is whole in its segment is believed more than a guess", NEVER
     ),
     "the window is the whole stream": Mutant(STREAMS._add_bytes, "repeated bytes are recognized within a window", DROP),
-    "what was decoded right of a hole is decoded again": Mutant(
-        STREAMS._join, "what was decoded right of a hole stays, whatever ends there", NEVER
+    "a guess right of a hole stays": Mutant(
+        STREAMS._join, "what was decoded right of a hole stays, whatever ends there", ALWAYS
     ),
     "bytes before the first message are lost": Mutant(
         STREAMS._decode, "bytes before the first message may belong to one that begins left of the island", NEVER
     ),
     "a message is given before it is whole": Mutant(
-        STREAMS._decode, "a message is given when it is whole", Argument(lambda longest: longest, 0)
+        STREAMS._decode, "a message is given when it is whole", Argument(lambda left: left + 100, 1)
     ),
     "a message that is too long is no fault": Mutant(STREAMS._decode, "no length is trusted", DROP),
     "a bad header is no fault": Mutant(
         STREAMS._decode, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
     ),
-    "any header begins a message": Mutant(
-        framing.Framing.is_start, "a message is found by a strict check, and by the header of the next one", NEVER
+    "anything follows a message": Mutant(
+        framing.Framing.is_start, "another header follows a message that was found", Becomes(True)
     ),
 }

@@ -146,6 +146,14 @@ def recorded() -> Iterator[bytes]:
     yield captures.pcap_header() + captures.pcap_record(whole[:250], original=len(whole))
     late = [(ipv4(tcp(1, someip(b"one")), 6), 0), (ipv4(tcp(1, someip(b"two")), 6), 500)]
     yield captures.pcap_header() + b"".join(captures.pcap_record(f, captures.T0 + s) for f, s in late)
+    yield captures.pcap([
+        ipv4(tcp(4, b"", flags=2), 6), ipv4(tcp(82, someip(bytes(40))[1:]), 6),
+        ipv4(tcp(5, someip(bytes(60)) + someip(bytes(40))[:1]), 6),
+    ])  # fmt: skip
+    found = struct.pack(">IIHHBBBB", 1, 10, 1, 1, 1, 1, 0x1F, 0)  # passes the check, but not the strict one
+    yield captures.pcap([ipv4(tcp(1, b"x" + found + b"ab" + found + b"ab" + someip(bytes(8))), 6)])
+    alone = someip(b"")  # no header follows it
+    yield captures.pcap([ipv4(tcp(1, b"x" + alone + bytes(20) + someip(bytes(8))), 6)])
     # a guess at a shifted header, then whole messages
     yield captures.pcap([ipv4(tcp(1, someip(bytes(20))[1:]), 6), ipv4(tcp(36, someip(b"good") + COOKIE), 6)])
     yield captures.pcap([ipv4(tcp(1, someip(bytes(20))[:1] + b"x" * 30 + someip(b"good") + bytes(9)), 6)])

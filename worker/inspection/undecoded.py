@@ -37,7 +37,7 @@ from .packet_bytes import NOT_THERE, PacketBytes, flags, numbers
 
 MOST_REASONS = 4096  # that are counted apart
 OTHERS = "other reasons"
-FRAGMENT = "IP fragment, not reassembled"
+FRAGMENT = "IP fragment"
 UNKNOWN_INTERFACE = "interface that the file does not describe"
 TECMP_HEADER = 12
 AUTHENTICATION_HEADER = 51  # an IP protocol, whose header begins with the next protocol

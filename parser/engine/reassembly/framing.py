@@ -86,10 +86,10 @@ class Framing:
     def is_start(self, data: bytes | bytearray, at: int) -> bool:
         """Whether a message seems to begin at `at`. The header is there."""
         size = self.length(data, at)
-        # rule: a message is found by a strict check, and by the header of the next one
         if not 0 < size <= self.longest or not self._plausible.holds(data, at):
             return False
         after = at + size
+        # rule: another header follows a message that was found
         return after + self.least > len(data) or self.length(data, after) > 0
 
     def find(self, data: bytes | bytearray, at: int) -> tuple[int, bool]:
