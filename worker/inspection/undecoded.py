@@ -136,9 +136,13 @@ class UndecodedBytes:
             fragment = flags(batch, "ip_fragment")
             unnamed = self.has_unnamed_ports(batch, space) | fragment
             keys = np.where(fragment, NOT_THERE, numbers(batch, "dst_port"))
+            sizes = numbers(batch, "l4_payload_len")
+            # a later fragment has this protocol if it completes its datagram
+            _, parts = packet_bytes.ip_payloads(rows, numbers(batch, "ip_version"))
+            sizes = np.where(fragment & (numbers(batch, "src_port") < 0), parts, sizes)
             return (
                 keys,
-                np.where(unnamed, numbers(batch, "l4_payload_len"), 0),
+                np.where(unnamed, sizes, 0),
                 lambda key: FRAGMENT if key < 0 else f"{protocol.upper()} port {key}",
             )
         if protocol == "tecmp":
