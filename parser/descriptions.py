@@ -144,7 +144,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "is_event": "True if the method id is that of an event.",
         "length": "Length field: bytes from the client id to the end of the message.",
         "tp_segments": "Number of segments of a message that was put together; null otherwise.",
-        "tp_complete": "False for a SOME/IP-TP segment, true for the message that they make; null for a message that is not segmented.",
+        "tp_complete": "False for a SOME/IP-TP segment, true for the message of all its segments; null if not segmented.",
         "payload": "Payload without headers.",
     },
     "someip_sd_entries": {

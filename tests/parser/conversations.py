@@ -10,6 +10,8 @@ import struct
 from collections.abc import Sequence
 from random import Random
 
+from tests.parser.captures import T0, pcap_header, pcap_record
+
 PORT = 30501  # SOME/IP by the tests' profile
 COOKIE = bytes.fromhex("ffff0000 00000008 deadbeef 01010100")
 Flow = list[bytes]
@@ -124,3 +126,13 @@ def conversation(r: Random, count: int = 6) -> Flow:
     flows = [r.choice((datagram, transported, stream))(r, r.randrange(1, 4)) for _ in range(count)]
     chances = [0.0, 0.0, 0.0] if r.random() < 0.2 else [r.choice((0, 0.05, 0.2)) for _ in range(3)]
     return scheduled(r, interleaved(r, flows), loss=chances[0], twice=chances[1], moved=chances[2])
+
+
+def timed(r: Random, frames: Flow) -> bytes:
+    """A capture of the frames. Clocks jump, some packets are cut."""
+    data, seconds = pcap_header(), T0
+    for i, frame in enumerate(frames):
+        seconds += r.choice((0,) * 40 + (3, 10, 40, 100, -50))
+        kept = frame if r.random() > 0.02 else frame[: r.randrange(14, len(frame) + 1)]
+        data += pcap_record(kept, seconds, i, original=len(frame))
+    return data

@@ -19,7 +19,6 @@ from pcaplake.parser.protocols.someip import SOMEIP, SOMEIP_STREAM, SOMEIP_TP
 from tests.parser import captures, conversations
 from tests.parser.compare import read
 from tests.parser.conversations import COOKIE, ipv4, someip, tcp, udp
-from tests.parser.engine.test_reassembly import timed
 from tests.parser.reassembly_mutants import MUTANTS
 from tests.parser.reference_messages import plain_assembler
 
@@ -133,7 +132,7 @@ def assembled() -> Iterator[Any]:
 def recorded() -> Iterator[bytes]:
     for seed in range(24):
         r = Random(seed)
-        yield timed(r, conversations.conversation(r))
+        yield conversations.timed(r, conversations.conversation(r))
     far = struct.pack(">I", 0x0FFFFFF0) + bytes(16)
     long = struct.pack(">HHIHHBBBB", 1, 1, 0xFFFFFF00, 1, 1, 1, 1, 2, 0)
     yield captures.pcap([

@@ -15,7 +15,7 @@ from pcaplake.parser import ReadOptions, open_capture, protocols
 from pcaplake.parser.capture import reader as capture
 from pcaplake.parser.engine.decoder import Decoder
 from tests.parser import captures, conversations
-from tests.parser.captures import T0, pcap_header, pcap_record
+from tests.parser.captures import pcap_header, pcap_record
 from tests.parser.compare import PROFILE, difference, read
 from tests.parser.conversations import COOKIE, ipv4, someip, tcp, udp
 from tests.parser.reference import Reference
@@ -23,20 +23,10 @@ from tests.parser.reference import Reference
 REFERENCE = Reference(PROFILE)
 
 
-def timed(r: Random, frames: list[bytes]) -> bytes:
-    """A capture of the frames. Clocks jump, some packets are cut."""
-    data, seconds = pcap_header(), T0
-    for i, frame in enumerate(frames):
-        seconds += r.choice((0,) * 40 + (3, 10, 40, 100, -50))
-        kept = frame if r.random() > 0.02 else frame[: r.randrange(14, len(frame) + 1)]
-        data += pcap_record(kept, seconds, i, original=len(frame))
-    return data
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_the_engine_equals_the_reference(seed: int) -> None:
     r = Random(seed)
-    data = timed(r, conversations.conversation(r))
+    data = conversations.timed(r, conversations.conversation(r))
     reading = REFERENCE.read(data)
     rows, _ = read(data)
     assert (unlike := difference(reading.rows, rows)) is None, unlike
@@ -45,7 +35,7 @@ def test_the_engine_equals_the_reference(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_where_a_morsel_ends_makes_no_difference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     r = Random(seed)
-    data = timed(r, conversations.conversation(r, 12))
+    data = conversations.timed(r, conversations.conversation(r, 12))
     whole, summary = read(data)
     for size in (1, 2, 7):
 
