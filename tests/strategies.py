@@ -9,7 +9,7 @@ import lz4.frame
 import zstandard
 from hypothesis import strategies as st
 
-from tests.parser import frames
+from tests.parser import conversations, frames
 from tests.parser.captures import MAGICS, T0, Section, pcap, pcap_header
 
 STARTS = [b"", b"\n\r\r\n", *(pcap_header(t, order=o, magic=m) for t in (1, 227) for o in "<>" for m in MAGICS)]
@@ -25,6 +25,8 @@ def sample(seed: int) -> bytes:
     r = Random(seed)
     link_type = r.choice(tuple(frames.MAKERS))
     made = [frames.MAKERS[link_type](r) for _ in range(r.choice((1, 3, 10)))]
+    if link_type == 1 and r.random() < 0.5:
+        made = conversations.conversation(r, 3)
     made = [frames.spoil(r, frame) if r.random() < 0.2 else frame for frame in made]
     if r.random() < 0.4:
         return pcap(made, link_type, order=r.choice("<>"), magic=r.choice(tuple(MAGICS)))

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 PREFERENCES = (
-    "ip.defragment:FALSE",
-    "ipv6.defragment:FALSE",
+    "ip.defragment:TRUE",
+    "ipv6.defragment:TRUE",
     "ipv6.tso_support:TRUE",
-    "tcp.desegment_tcp_streams:FALSE",
+    "tcp.desegment_tcp_streams:TRUE",
     "tcp.relative_sequence_numbers:FALSE",
     "someip.reassemble_tp:FALSE",
 )
