@@ -24,6 +24,7 @@ from .scratch import ScratchBuffers, Walker
 
 Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the capture, need, have
 LEAST_ROWS = 256  # of the smallest layout of pieces
+TOO_MANY_ROWS = "too_many_rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class MessageDecoder:
         found.offsets += [pieces.rows.offsets[message.piece] for message in messages]
         faults: list[Fault] = []
         walked = 0
-        for more, deepest, wrong in self._walk_messages(kind, found, position, end):
+        for more, deepest, wrong, most in self._walk_messages(kind, found, position, end):
             owners = last[walked : walked + len(deepest)]
             walked += len(deepest)
             packets = pieces.ordinals[owners]
@@ -146,6 +147,10 @@ class MessageDecoder:
                 layer, reason = fault[encoding.X_LAYER], encoding.FAULTS[fault[encoding.X_REASON]]
                 sizes_ = fault[encoding.X_NEED], fault[encoding.X_HAVE]
                 faults.append((int(packets[message]), self.program.layers[layer].name, reason, offset, *sizes_))
+            # the walk leaves room for the rows of a packet, and a message may be longer
+            if most:
+                offset = pieces.rows.offsets[int(owners[-1])]
+                faults.append((int(packets[-1]), kind.name, TOO_MANY_ROWS, offset, most + 1, most))
             self._adopt(more, found, kind, owners, packets)
             found.merge_rows(more)
         return faults
@@ -182,8 +187,11 @@ class MessageDecoder:
 
     def _walk_messages(
         self, kind: Reassembly, found: FoundRows, position: int, end: int
-    ) -> Iterator[tuple[FoundRows, Any, Any]]:
-        """Walk the records of joined[position:end]: rows, the deepest layer of each record, and faults int64[6, n]."""
+    ) -> Iterator[tuple[FoundRows, Any, Any, int]]:
+        """Walk the records of joined[position:end]: rows, the deepest layer of each record, and faults int64[6, n].
+
+        Last the rows that a table has room for, if the last message filled one, else 0.
+        """
         data = found.joined
         assert data is not None
         room = self._buffers
@@ -206,4 +214,6 @@ class MessageDecoder:
                 owner=found.owner,
             )
             deepest = room.packets[encoding.DEEPEST, : int(state[encoding.N_PACKETS])].copy()
-            yield more, deepest, room.faults[:, : int(state[encoding.N_FAULTS])].copy()
+            most = room.tables.shape[2] - 1
+            is_full = bool((room.table_rows >= most).any())
+            yield more, deepest, room.faults[:, : int(state[encoding.N_FAULTS])].copy(), most if is_full else 0

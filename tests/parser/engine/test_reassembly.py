@@ -155,6 +155,22 @@ def test_no_length_is_trusted() -> None:
     assert [r["payload"] for r in rows["someip_messages"] if r["transport"] == "tcp"] == [b"good", b"good"]
 
 
+def test_rows_for_which_there_is_no_room_are_a_fault() -> None:
+    """A message of service discovery with 80,000 entries: more than any that is sent, and more than one walk has room for."""
+    entries = 80_000
+    find = struct.pack(">BBBBHHII", 0, 0, 0, 0, 1, 1, 1 << 24 | 3, 0)
+    body = struct.pack(">II", 0xC0000000, 16 * entries) + find * entries + bytes(4)
+    message = struct.pack(">IIHHBBBB", 0xFFFF8100, len(body) + 8, 0, 1, 1, 1, 2, 0) + body
+    parts = [message[at : at + 60_000] for at in range(0, len(message), 60_000)]
+    frames = [ipv4(tcp(1 + 60_000 * i, part), 6) for i, part in enumerate(parts)]
+    rows, summary = read(captures.pcap([*frames, ipv4(tcp(1 + len(message), COOKIE), 6)]))
+    assert 60_000 < len(rows["someip_sd_entries"]) < entries
+    assert [(f["reason"], f["layer"], f["packet_no"]) for f in rows["faults"]] == [
+        ("too_many_rows", "someip_stream", len(parts))
+    ]
+    assert len(rows["someip_messages"]) == 2
+
+
 # -- adversaries ------------------------------------------------------------------------------------------------------
 def half_messages(r: Random, count: int) -> list[bytes]:
     """First pieces of so many messages of three kinds, all of different messages."""
