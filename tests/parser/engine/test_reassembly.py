@@ -163,7 +163,7 @@ def test_rows_for_which_there_is_no_room_are_a_fault() -> None:
     message = struct.pack(">IIHHBBBB", 0xFFFF8100, len(body) + 8, 0, 1, 1, 1, 2, 0) + body
     parts = [message[at : at + 60_000] for at in range(0, len(message), 60_000)]
     frames = [ipv4(tcp(1 + 60_000 * i, part), 6) for i, part in enumerate(parts)]
-    rows, summary = read(captures.pcap([*frames, ipv4(tcp(1 + len(message), COOKIE), 6)]))
+    rows, _ = read(captures.pcap([*frames, ipv4(tcp(1 + len(message), COOKIE), 6)]))
     assert 60_000 < len(rows["someip_sd_entries"]) < entries
     assert [(f["reason"], f["layer"], f["packet_no"]) for f in rows["faults"]] == [
         ("too_many_rows", "someip_stream", len(parts))
