@@ -13,6 +13,7 @@ import ast
 import sys
 import tempfile
 from pathlib import Path
+from random import Random
 from types import FunctionType
 
 import atheris
@@ -22,6 +23,8 @@ with atheris.instrument_imports(include=["pcaplake.parser"]):
 
 from pcaplake.parser.engine.kernels.walk import enter_layer
 from tests.mutants import Mutant, Operation
+from tests.parser import frames
+from tests.parser.captures import pcap
 from tests.parser.checked import checked_kernels, in_place
 from tests.parser.laws import obey
 from tests.strategies import sample
@@ -30,6 +33,14 @@ FOUND = Path("build/fuzz")
 PLANTED = Mutant(
     enter_layer, "all bytes of the declared header are there", Operation(lambda there, need: there < need - 30, ast.Lt)
 )
+
+
+def short_capture(seed: int) -> bytes:
+    """A capture of one frame that ends anywhere: few mutations lead there, because the record must end there, too."""
+    r = Random(seed)
+    link_type = r.choice(tuple(frames.MAKERS))
+    frame = frames.MAKERS[link_type](r)
+    return pcap([frame[: r.randrange(len(frame) + 1)]], link_type)
 
 
 def main() -> None:
@@ -50,6 +61,7 @@ def main() -> None:
             for seed in range(200):
                 if len(data := sample(seed)) < 500:
                     (Path(folder) / str(seed)).write_bytes(data)
+                (Path(folder) / f"short{seed}").write_bytes(short_capture(seed))
             more.append(folder)
         FOUND.mkdir(parents=True, exist_ok=True)
         fixed = [f"-max_total_time={chosen.seconds}", f"-artifact_prefix={FOUND}/", "-max_len=4096", "-timeout=30"]
