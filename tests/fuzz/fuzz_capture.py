@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -65,5 +66,7 @@ def main() -> None:
             more.append(folder)
         FOUND.mkdir(parents=True, exist_ok=True)
         fixed = [f"-max_total_time={chosen.seconds}", f"-artifact_prefix={FOUND}/", "-max_len=4096", "-timeout=30"]
-        atheris.Setup([sys.argv[0], *fixed, "-rss_limit_mb=4096", *more], one)
+        # libFuzzer measures the peak, which a process inherits from the one that started it
+        inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        atheris.Setup([sys.argv[0], *fixed, f"-rss_limit_mb={4096 + inherited}", *more], one)
         atheris.Fuzz()
