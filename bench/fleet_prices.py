@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-CAPTURE_WRITES, CAPTURE_READS = (
-    4,
-    3,
-)  # units of DynamoDB: staged and committed in transactions; whether it is known, its stage
+# units of DynamoDB
+CAPTURE_WRITES = 4  # staged and committed, each in a transaction
+CAPTURE_READS = 3  # whether it is known, and its stage
 ADDS_KB = 2  # compressed size of the Adds of a stage with few tables
 STAGE_WRITES = 6 * ADDS_KB + 4  # created, marked and emptied; its entry in the work list
 TIMED_READS = ("DynamoDB Query", "DynamoDB GetItem")

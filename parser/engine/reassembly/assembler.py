@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ Entry = TypeVar("Entry", bound=Incomplete)
 
 
 @dataclass(slots=True)
-class Assembler(Generic[Entry]):
+class Assembler(ABC, Generic[Entry]):
     """Base of the assemblers. `add_pieces` returns the messages and gaps of one morsel; `finish` the gaps that are left."""
 
     declaration: Reassembly
@@ -89,8 +90,9 @@ class Assembler(Generic[Entry]):
                 self.drop(next(iter(self.entries)), piece)
         return self.messages, self.gaps
 
+    @abstractmethod
     def add_piece(self, piece: int, rows: PieceRows) -> None:
-        raise NotImplementedError
+        """Add the piece of this number."""
 
     def keep(self, key: Hashable, entry: Entry, before: int) -> None:
         """Account for what an entry costs now; `before` is what it cost before, 0 for a new one."""
