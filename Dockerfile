@@ -37,6 +37,7 @@ COPY README.md LICENSE ./
 COPY src src
 COPY docs docs
 COPY parser parser
+COPY signals signals
 COPY worker worker
 COPY spark_jobs spark_jobs
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
@@ -45,7 +46,7 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels 
 FROM base-${TARGETARCH:-amd64} AS worker-packages
 WORKDIR /src
 COPY deploy/docker/needed.py requirements.lock pyproject.toml ./
-RUN python needed.py aws otel cluster > worker.txt \
+RUN python needed.py aws otel cluster signals > worker.txt \
     && python -m venv /app/venv \
     && pip install --no-cache-dir --require-hashes -r worker.txt
 COPY --from=wheel /wheels /wheels

@@ -5,7 +5,7 @@ SHELL := /bin/sh
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-KERNELS := $(wildcard parser/*.py parser/*/*.py parser/*/*/*.py worker/lake/parquet/*.py worker/lake/parquet/*/*.py)
+KERNELS := $(wildcard parser/*.py parser/*/*.py parser/*/*/*.py signals/someip/*.py signals/someip/*/*.py worker/lake/parquet/*.py worker/lake/parquet/*/*.py)
 JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom.xml spark_jobs/logstore/pom.xml
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
@@ -48,12 +48,14 @@ $(VENV)/.tools: .ci/tools
 
 jars: $(VENV)/.jars ## download the jars for Spark and compile its log store (docs/spark.md)
 
-demo: setup ## create a sample drive, ingest it, show the tables and how to query them
+demo: setup ## create a sample drive, ingest it, decode its signals, show the tables, a query and a plot
 	rm -rf demo
 	$(BIN)/pcaplake sample demo/drive --mix drive --seconds $(DEMO_SECONDS)
 	$(BIN)/pcaplake ingest demo/drive --lake demo/lake --profile demo/drive/profile.yaml
+	$(BIN)/pcaplake signals --lake demo/lake --databases demo/drive/vehicle.dbc
 	$(BIN)/pcaplake tables --lake demo/lake
 	@$(BIN)/python docs/examples/query.py demo/lake
+	@$(BIN)/python docs/examples/plot_signal.py demo/lake VehicleSpeed
 
 demo-fleet: setup ## three workers on local S3, SQS and DynamoDB; one is killed, and every row arrives exactly once
 	$(BIN)/python -m tools.demo_fleet
@@ -97,6 +99,7 @@ bench-spark: setup $(VENV)/.jars ## cost of the Spark jobs while a fleet runs (d
 
 torture: setup $(VENV)/.tools $(VENV)/.jars ## kill an ingest at 200 random moments; run a fleet with every fault on both local AWS engines
 	$(LONG) tests/worker/test_kill.py tests/worker/test_fleet_model.py tests/worker/lake/commit/test_model.py --torture --moments 200 --schedules 20000
+	$(LONG) tests/worker/signals --torture --moments 50
 	$(LONG) tests/integration --torture
 	$(LONG) tests/spark_jobs --torture
 	PCAPLAKE_TEST_AWS=localstack $(LONG) tests/integration --torture
@@ -126,9 +129,10 @@ local-down: ## stop these services and delete their data
 	@$(PYTHON) -m tools.local down
 
 docs: setup ## generate the pages and chart files that come from the code
-	$(BIN)/python -m pcaplake.worker.config.service_settings > docs/settings.md
-	$(BIN)/python -m pcaplake.worker.telemetry.metrics > docs/metrics.md
+	$(BIN)/python -m tools.settings_page > docs/settings.md
+	$(BIN)/python -m tools.metrics_page > docs/metrics.md
 	$(BIN)/python -m tools.data_dictionary > docs/tables.md
+	$(BIN)/python -m tools.protocols_page > docs/protocols.md
 	$(BIN)/python -m tools.chart
 
 images: ## build both container images with docker buildx (REGISTRY=host/path, PUSH=--push, PLATFORMS=linux/amd64,linux/arm64)
@@ -150,6 +154,6 @@ lock: ## pin all dependencies again, with hashes (UPGRADE= keeps pins that are s
 clean: ## delete all build products and demo data, but not your lakes and captures
 	rm -rf $(VENV) build dist demo bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf *.egg-info
-	find parser worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find parser signals worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help setup dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean

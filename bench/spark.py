@@ -32,7 +32,6 @@ SECTIONS: Final = {  # name: where its function is
     "compact": "bench.spark_compact:compaction_section",
     "zorder": "bench.spark_compact:data_skipping_section",
     "backfill": "bench.spark_backfill:section_for_spark",
-    "signals": "bench.spark_signals:section_for_spark",
 }
 
 

@@ -82,7 +82,7 @@ def measure_ingest_run(folder: Path, lake: Path, profile: Path) -> BackfillRun:
 _CHILD = """
 import json, os, sys, time
 from pathlib import Path
-from pcaplake.spark_jobs.backfill.job import Options, run
+from pcaplake.spark_jobs.backfill.job import BackfillOptions, run
 from pcaplake.spark_jobs.common.session import open_session
 from pcaplake.worker.config.service_settings import FleetSettings
 
@@ -109,12 +109,12 @@ settings = FleetSettings.load(profile=profile, lake=lakes[0])
 spark = open_session(app="bench", settings=settings, lakes=[lakes[0]], master="local[1]",
                      conf={"spark.driver.memory": "1g"})
 begun = used(os.getpid())
-run(spark, lakes[0], Options(names=(warm,)), settings=settings)  # Python workers start, kernels are loaded
+run(spark, lakes[0], BackfillOptions(names=(warm,)), settings=settings)  # Python workers start, kernels are loaded
 out = []
 for lake in lakes[1:]:
     names = (warm,) if Path(lake).name.startswith("short") else (folder,)
     before, start = used(os.getpid()), time.monotonic()
-    done = run(spark, lake, Options(names=names), settings=settings)
+    done = run(spark, lake, BackfillOptions(names=names), settings=settings)
     out.append({"rows": sum(done.rows.values()), "cpu": used(os.getpid()) - before, "seconds": time.monotonic() - start})
 print(json.dumps({"begun": begun, "runs": out}))
 spark.stop()

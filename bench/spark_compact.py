@@ -21,7 +21,7 @@ import pyarrow as pa
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.common.lake_tables import read_table
 from pcaplake.spark_jobs.compact import job as compact
-from pcaplake.spark_jobs.compact.plan import Options
+from pcaplake.spark_jobs.compact.plan import CompactOptions
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
 from tests.spark_jobs.tables import files_read
@@ -112,7 +112,7 @@ class BackgroundCommits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    report: compact.Report
+    report: compact.CompactReport
     alone: list[float]
     during: list[float]
 
@@ -160,7 +160,7 @@ def _measure_compaction(bench: SparkBench, folder: str, files: int) -> _Run:
         time.sleep(5 if bench.quick else ALONE)
     busy = BackgroundCommits(folder=folder, first=files + 300)
     with busy.run_in_background():
-        report = compact.run(bench.spark, folder, Options(tables=("can_frames",)))
+        report = compact.run(bench.spark, folder, CompactOptions(tables=("can_frames",)))
     return _Run(report=report, alone=alone.seconds, during=busy.seconds)
 
 
@@ -173,7 +173,7 @@ def data_skipping_section(bench: SparkBench) -> str:
         "one id": "can_id = 300",
         "every row of the day": "true",
     }
-    options = Options(tables=("can_frames",), min_files=2, target_file_size=512 * KB, small_file=512 * KB)
+    options = CompactOptions(tables=("can_frames",), min_files=2, target_file_size=512 * KB, small_file=512 * KB)
     ordered = replace(options, zorder={"can_frames": ("vehicle_id", "can_id")})
 
     def count_files_read(folder: str) -> list[int]:

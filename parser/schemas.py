@@ -161,6 +161,45 @@ FLEXRAY_FRAMES = _define_table(
         _required_field("payload", BINARY),
     ],
 )
+CAPTURE_MODULE_MESSAGES = _define_table(
+    "capture_module_messages",
+    _BUS_KEYS,
+    [
+        _required_field("device_id", INT32),
+        _required_field("sequence", INT32),
+        *_fields_of_type(STRING, "message_type"),
+        _required_field("data_type", INT32),
+        _required_field("flags", INT32),
+        *_fields_of_type(INT64, "messages errors"),
+        _required_field("payload", BINARY),
+    ],
+)
+AVTP_PDUS = _define_table(
+    "avtp_pdus",
+    _KEYS,
+    [
+        _required_field("subtype", INT16),
+        *_fields_of_type(INT64, "stream_id"),
+        *_fields_of_type(INT16, "sequence"),
+        *_fields_of_type(INT64, "avtp_ts"),
+        *_fields_of_type(BOOL, "timestamp_valid"),
+        *_fields_of_type(INT32, "data_len"),
+    ],
+)
+PDUS = _define_table(
+    "pdus",
+    _KEYS,
+    [
+        *_fields_of_type(STRING, "ip_src ip_dst"),
+        *_fields_of_type(INT32, "src_port dst_port"),
+        *_fields_of_type(STRING, "transport"),
+        _required_field("header", STRING),
+        _required_field("pdu_id", INT64),
+        _required_field("pdu_name", STRING),
+        _required_field("length", INT64),
+        _required_field("payload", BINARY),
+    ],
+)
 SOMEIP_MESSAGES = _define_table(
     "someip_messages",
     _KEYS,
@@ -197,6 +236,139 @@ SOMEIP_SD_ENTRIES = _define_table(
         pa.field("configuration", pa.map_(STRING, STRING)),
     ],
 )
+DOIP_MESSAGES = _define_table(
+    "doip_messages",
+    _KEYS,
+    [
+        *_fields_of_type(STRING, "ip_src ip_dst"),
+        *_fields_of_type(INT32, "src_port dst_port"),
+        *_fields_of_type(STRING, "transport"),
+        _required_field("doip_version", INT16),
+        _required_field("payload_type", INT32),
+        *_fields_of_type(INT32, "source_address target_address"),
+        *_fields_of_type(STRING, "vin"),
+        *_fields_of_type(BINARY, "eid gid"),
+        *_fields_of_type(INT16, "code"),
+        _required_field("payload", BINARY),
+    ],
+)
+UDS_MESSAGES = _define_table(
+    "uds_messages",
+    _KEYS,
+    [
+        *_fields_of_type(STRING, "transport"),
+        *_fields_of_type(INT64, "source_address target_address can_id"),
+        _required_field("is_response", BOOL),
+        _required_field("service_id", INT16),
+        *_fields_of_type(INT16, "subfunction"),
+        *_fields_of_type(BOOL, "suppress_response"),
+        *_fields_of_type(INT32, "data_identifier"),
+        *_fields_of_type(INT16, "negative_code"),
+        *_fields_of_type(INT64, "request_packet_no latency_us"),
+        _required_field("data", BINARY),
+    ],
+)
+GPTP_MESSAGES = _define_table(
+    "gptp_messages",
+    _KEYS,
+    [
+        *(_required_field(name, INT16) for name in ("message_type", "domain")),
+        _required_field("sequence_id", INT32),
+        _required_field("clock_identity", INT64),
+        _required_field("port_number", INT32),
+        pa.field("correction_ns", pa.float64()),
+        _required_field("flags", INT32),
+        *_fields_of_type(INT64, "origin_ts_ns"),
+        _required_field("log_interval", INT16),
+        *_fields_of_type(INT64, "request_packet_no latency_us"),
+    ],
+)
+DLT_MESSAGES = _define_table(
+    "dlt_messages",
+    _KEYS,
+    [
+        *_fields_of_type(STRING, "ip_src ip_dst"),
+        *_fields_of_type(INT32, "src_port dst_port"),
+        *_fields_of_type(STRING, "transport"),
+        _required_field("dlt_version", INT16),
+        _required_field("counter", INT16),
+        *_fields_of_type(STRING, "ecu_id application_id context_id"),
+        *_fields_of_type(INT64, "session_id uptime_us"),
+        *_fields_of_type(BOOL, "verbose"),
+        *_fields_of_type(INT16, "message_type message_type_info arguments"),
+        *_fields_of_type(INT64, "message_id"),
+        _required_field("big_endian", BOOL),
+        _required_field("payload", BINARY),
+    ],
+)
+MACSEC_FRAMES = _define_table(
+    "macsec_frames",
+    _KEYS,
+    [
+        *_fields_of_type(STRING, "eth_src eth_dst"),
+        *_fields_of_type(INT64, "sci"),
+        _required_field("association_number", INT16),
+        _required_field("packet_number", INT64),
+        _required_field("short_length", INT16),
+        *(_required_field(name, BOOL) for name in ("end_station", "broadcast", "encrypted", "changed")),
+    ],
+)
+NM_MESSAGES = _define_table(
+    "nm_messages",
+    _KEYS,
+    [
+        *_fields_of_type(STRING, "transport bus ip_src ip_dst"),
+        *_fields_of_type(INT32, "src_port dst_port"),
+        *_fields_of_type(INT64, "can_id"),
+        *_fields_of_type(INT16, "source_node control"),
+        *_fields_of_type(
+            BOOL, "repeat_message coordinator_sleep_ready active_wakeup partial_network_learning partial_network"
+        ),
+        _required_field("payload", BINARY),
+    ],
+)
+XCP_MESSAGES = _define_table(
+    "xcp_messages",
+    _KEYS,
+    [
+        *_fields_of_type(STRING, "transport bus ip_src ip_dst"),
+        *_fields_of_type(INT32, "src_port dst_port"),
+        *_fields_of_type(INT64, "can_id"),
+        *_fields_of_type(INT32, "counter"),
+        *_fields_of_type(STRING, "packet_type command"),
+        _required_field("pid", INT16),
+        *_fields_of_type(INT16, "code"),
+        _required_field("payload", BINARY),
+    ],
+)
+J1939_MESSAGES = _define_table(
+    "j1939_messages",
+    _BUS_KEYS,
+    [
+        *_fields_of_type(INT64, "can_id"),
+        *_fields_of_type(INT16, "priority"),
+        *_fields_of_type(INT32, "pgn"),
+        *_fields_of_type(INT16, "source_address destination_address tp_packets"),
+        _required_field("payload", BINARY),
+    ],
+)
+CANOPEN_MESSAGES = _define_table(
+    "canopen_messages",
+    _BUS_KEYS,
+    [
+        *_fields_of_type(INT64, "can_id"),
+        *_fields_of_type(STRING, "function"),
+        *_fields_of_type(INT16, "node_id"),
+        *_fields_of_type(STRING, "nmt_command nmt_state"),
+        *_fields_of_type(INT32, "error_code"),
+        *_fields_of_type(INT16, "error_register"),
+        *_fields_of_type(STRING, "sdo_command"),
+        *_fields_of_type(INT32, "sdo_index"),
+        *_fields_of_type(INT16, "sdo_subindex"),
+        *_fields_of_type(INT64, "sdo_abort_code"),
+        _required_field("payload", BINARY),
+    ],
+)
 QUARANTINE = _define_table(
     "quarantine",
     _CAPTURE_KEYS,
@@ -221,8 +393,20 @@ TABLES: dict[str, TableSpec] = {
         CAN_FRAMES,
         LIN_FRAMES,
         FLEXRAY_FRAMES,
+        CAPTURE_MODULE_MESSAGES,
+        AVTP_PDUS,
+        PDUS,
         SOMEIP_MESSAGES,
         SOMEIP_SD_ENTRIES,
+        DOIP_MESSAGES,
+        UDS_MESSAGES,
+        GPTP_MESSAGES,
+        DLT_MESSAGES,
+        MACSEC_FRAMES,
+        NM_MESSAGES,
+        XCP_MESSAGES,
+        J1939_MESSAGES,
+        CANOPEN_MESSAGES,
         QUARANTINE,
     )
 }

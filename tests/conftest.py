@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -42,13 +43,23 @@ APART = {  # modules of these folders that need none, or start their own: any pr
             "logstore/test_stock",
             "quality/test_browser",
         ),
-        *("signals/test_broken", "signals/test_compiled", "signals/test_databases", "signals/test_frames"),
         *("test_first_hour", "test_modules_of_a_user", "test_proof"),
     )
 }
 
 KINDS = {"integration": "services", "spark_jobs": "spark", "k8s": "cluster"}  # folders whose tests all need the same
 SLOW_FIXTURES = {"drive", "wheel"}  # a sample drive that is ingested, a wheel that is built
+
+
+SECONDS = {"unit": 0.05, "services": 1.0, "spark": 2.0, "cluster": 10.0}  # CPU time of a test of each kind, roughly
+SLOW_SECONDS = 5.0  # of a test that is marked `slow`
+
+
+def scope_of(nodeid: str) -> str:
+    """The module of a test, or its folder: what one process runs."""
+    module = nodeid.split("::")[0]
+    folder = module.split("/")[1]
+    return folder if folder in ALONE and module not in APART else module
 
 
 class ByModule(LoadScopeScheduling):
@@ -59,9 +70,7 @@ class ByModule(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        module = nodeid.split("::")[0]
-        folder = module.split("/")[1]
-        return folder if folder in ALONE and module not in APART else module
+        return scope_of(nodeid)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """The test whose process ended has failed. xdist 3.8 would run it again in the next process, and in all after it."""
@@ -89,7 +98,12 @@ class ByModule(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule | None:
-    return ByModule(config, log) if config.getoption("dist") == "loadscope" else None
+    if config.getoption("dist") != "loadscope":
+        return None
+    config.option.loadscopereorder = (
+        False  # xdist would begin with the modules of most tests; `_longest_first` has an order
+    )
+    return ByModule(config, log)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -122,6 +136,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         out = [item for item in items if item.get_closest_marker("torture") is not None]
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item.get_closest_marker("torture") is None]
+    if hasattr(config, "workerinput"):  # a process of `-n`
+        _longest_first(items)
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """The modules that take longest begin, so that no process is left with one of them while the others have ended."""
+    seconds: Counter[str] = Counter()
+    for item in items:
+        slow = item.get_closest_marker("slow") is not None
+        seconds[scope_of(item.nodeid)] += SLOW_SECONDS if slow else SECONDS[kind_of(item)]
+    items.sort(key=lambda item: -seconds[scope_of(item.nodeid)])
 
 
 def _guard(item: pytest.Item) -> AbstractContextManager[None]:

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import Mutant, marks
-from tests.parser import declaration_mutants, kernel_mutants, reassembly_mutants
+from tests.parser import declaration_mutants, kernel_mutants, learned_mutants, pairing_mutants, reassembly_mutants
+from tests.signals.someip import payload_mutants
 from tests.worker.lake.commit import committer_mutants
 from tests.worker.lake.delta import lock_table_mutants
 from tests.worker.model import mutants as fleet_mutants
+from tests.worker.signals import signals_mutants
 
 ROOT = Path(__file__).parents[1]
-ENGINE = ROOT / "parser" / "engine"  # its rules are not about exactly once
+DECODERS = {ROOT / "parser", ROOT / "signals" / "someip"}  # their rules are not about exactly once
 MODELS = {
     "fleet": fleet_mutants.MUTANTS,
     "committer": committer_mutants.MUTANTS,
@@ -22,6 +24,10 @@ MODELS = {
     "parser": kernel_mutants.MUTANTS,
     "reassembly": reassembly_mutants.MUTANTS,
     "parser declarations": declaration_mutants.CLAIMS,
+    "pairing": pairing_mutants.MUTANTS,
+    "learned keys": learned_mutants.MUTANTS,
+    "payloads": payload_mutants.MUTANTS,
+    "signals": signals_mutants.MUTANTS,
 }
 MUTANTS = {
     f"{model}: {name}": mutant
@@ -35,7 +41,7 @@ def marked() -> set[tuple[Path, str]]:
     """Each file and a rule that it marks."""
     return {
         (path, rule)
-        for folder in ("parser", "worker", "spark_jobs", "tests/worker/adapters")
+        for folder in ("parser", "signals", "worker", "spark_jobs", "tests/worker/adapters")
         for path in (ROOT / folder).rglob("*.py")
         if "# rule:" in (source := path.read_text(encoding="utf-8"))
         for rule, _ in marks(source)
@@ -51,7 +57,7 @@ def test_the_page_lists_every_rule() -> None:
     section = page.partition("\n## 8. The rules in the code\n")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| \d(?:\.\w+)? \| ([^|]+) \|", section, re.MULTILINE)
     assert len(listed) == len(set(listed))
-    assert set(listed) == {rule for file, rule in marked() if ENGINE not in file.parents}
+    assert set(listed) == {rule for file, rule in marked() if not DECODERS & set(file.parents)}
 
 
 @pytest.mark.parametrize("name", MUTANTS)

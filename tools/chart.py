@@ -18,7 +18,8 @@ from typing import Any
 import yaml
 from pydantic import BeforeValidator
 
-from pcaplake.worker.config.service_settings import FleetSettings, list_settings
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.setting_texts import list_settings
 from pcaplake.worker.config.settings import parse_seconds, parse_size
 
 CHART = Path(__file__).parents[1] / "helm" / "pcaplake"

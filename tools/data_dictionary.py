@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pcaplake.parser import descriptions
 from pcaplake.parser.schemas import TABLES
-from pcaplake.spark_jobs.signals import descriptions as signal_descriptions
-from pcaplake.spark_jobs.signals.tables import CATALOG, CATALOG_SCHEMA, SIGNALS, SIGNALS_SCHEMA
+from pcaplake.signals import descriptions as signal_descriptions
+from pcaplake.signals.tables import CATALOG, CATALOG_SCHEMA, SIGNALS, SIGNALS_SCHEMA
 from pcaplake.worker.lake.delta.schema import to_delta_struct
 
 INTRODUCTION = """\
@@ -37,8 +37,8 @@ def render_markdown() -> str:
     for name, spec in TABLES.items():
         sections.append(_render_table(name, descriptions.TABLES[name], spec.schema))
     for name, schema in ((SIGNALS, SIGNALS_SCHEMA), (CATALOG, CATALOG_SCHEMA)):
-        text = f"{signal_descriptions.TABLES[name]} Written by the Spark job `signals` ([signals.md](signals.md))."
-        sections.append(_render_table(name, text, schema))
+        writers = "Written by `pcaplake signals` or the Spark job `signals` ([signals.md](signals.md))."
+        sections.append(_render_table(name, f"{signal_descriptions.TABLES[name]} {writers}", schema))
     return "\n".join(sections)
 
 

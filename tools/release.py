@@ -24,7 +24,7 @@ _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 def build_sdist(folder: Path) -> Path:
     """Build the sdist in `folder` from a copy of the sources, so that nothing is written to their folder."""
     source = folder / "source"
-    for name in ("parser", "worker", "spark_jobs", "docs"):
+    for name in ("parser", "signals", "worker", "spark_jobs", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "target"))
     shutil.copytree(ROOT / "src", source / "src", symlinks=True, ignore=shutil.ignore_patterns("*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):

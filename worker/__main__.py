@@ -14,7 +14,7 @@ from pcaplake.worker.supported_system import describe_unsupported_system
 FATAL, INTERRUPTED = 3, 130
 
 
-class _Without:
+class HiddenPackage:
     """An import hook that hides an installed package."""
 
     def __init__(self, name: str) -> None:
@@ -30,7 +30,7 @@ def main() -> NoReturn:
     if (refusal := describe_unsupported_system()) is not None:  # before imports of modules that only Linux has
         print(f"pcaplake: {refusal}", file=sys.stderr)
         sys.exit(FATAL)
-    sys.meta_path.insert(0, _Without("pandas"))  # pyarrow imports it with its first array
+    sys.meta_path.insert(0, HiddenPackage("pandas"))  # pyarrow imports it with its first array
     disable_pydantic_plugins()
     limit_numpy_threads()
     gc.disable()  # until the command starts: `PlainCommand.invoke`

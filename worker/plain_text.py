@@ -5,11 +5,10 @@ Each output calls it in one place: `console.py`, `stderr.py`, `telemetry/logs.py
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Final
 
 _HOSTILE: Final = re.compile(
@@ -44,12 +43,6 @@ def shell_word(text: str) -> str:
         return shlex.quote(text)
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
     return "$'" + _HOSTILE.sub(lambda found: f"\\U{ord(found[0]):08x}", quoted) + "'"
-
-
-def suggest_name(word: str, names: Collection[str]) -> str:
-    """What to write instead of a word that is none of these names."""
-    close = difflib.get_close_matches(word, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"write one of: {', '.join(sorted(names))}"
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -12,30 +12,35 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pcaplake.parser import Profile, open_capture
-from pcaplake.parser.capture.reader import DECODED, compiled_program
+from pcaplake.parser.capture.programs import compiled_program
+from pcaplake.parser.capture.reader import DECODED
 from pcaplake.parser.engine import kernels as decode_kernels
 from pcaplake.parser.engine.decoder import choose_walk
 from pcaplake.parser.engine.kernel import Kernel
+from pcaplake.signals.someip import kernels as payload_kernels
 from pcaplake.worker.lake.parquet import kernels as parquet_kernels
 
-PACKAGES = (decode_kernels, parquet_kernels)
-NOTICE = "compiling the decode kernels, once, about a minute"
+OF_CAPTURES = (decode_kernels, parquet_kernels)
+"""Packages of the kernels that read captures and write tables."""
+PACKAGES = (*OF_CAPTURES, payload_kernels)
+NOTICE = "compiling the decode kernels, once, one to three minutes"
 
 
-def kernels() -> Iterator[Kernel]:
-    """All kernels that are kept on disk, or would be."""
-    for package in PACKAGES:
+def kernels(packages: Iterable[ModuleType] = PACKAGES) -> Iterator[Kernel]:
+    """The kernels of these packages that are kept on disk, or would be."""
+    for package in packages:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
                 if isinstance(value, Kernel) and value.__module__ == module.name:
                     yield value
-    yield choose_walk(compiled_program(Profile(), DECODED, raw=False))
+    yield choose_walk(compiled_program(Profile(), DECODED))
 
 
 def is_warm() -> bool:
@@ -46,8 +51,11 @@ def is_warm() -> bool:
 def compile_missing(
     say: Callable[[str], None], bar: Callable[[str], AbstractContextManager[Callable[[float], None]]]
 ) -> None:
-    """Compile the missing kernels. That takes about a minute, so it calls `say` before, and shows a bar like `console.share`."""
-    missing = [kernel.dispatcher for kernel in kernels() if not kernel.is_compiled]
+    """Compile the missing kernels that captures need.
+
+    That takes a minute or two, so it calls `say` before, and shows a bar like `console.share`.
+    """
+    missing = [kernel.dispatcher for kernel in kernels(OF_CAPTURES) if not kernel.is_compiled]
     if missing:
         say(NOTICE)
         with bar("compiling") as progress, follow_compilation(missing, progress):
@@ -91,6 +99,7 @@ def save_images() -> None:
 def warm() -> None:
     """Read and write a short drive, and columns of every kind. This calls all kernels."""
     from pcaplake.parser.schemas import TABLES
+    from pcaplake.signals.someip.warm import compile_payload_kernels
     from pcaplake.worker import sample
     from pcaplake.worker.ingest.pipeline import Reader
     from pcaplake.worker.lake.config import LakeConfig
@@ -100,6 +109,7 @@ def warm() -> None:
     from pcaplake.worker.lake.store.store import Store
 
     warm_writer()
+    compile_payload_kernels()
     schemas = {name: spec.schema for name, spec in TABLES.items()}
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
         captures = [path for path in sample.write_sample_captures(folder, "drive", 0.5) if path.suffix != ".yaml"]

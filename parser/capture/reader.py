@@ -16,18 +16,16 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from pcaplake.parser import protocols
 from pcaplake.parser.engine.decoder import REASSEMBLY_BYTES, Decoder
 from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.open_batches import OpenBatches
-from pcaplake.parser.engine.program import Program
 from pcaplake.parser.profile import Profile
-from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.parser.schemas import TABLES
 
 from . import pcap, pcapng
 from .compression import DecompressedStream
+from .programs import compiled_program
 from .recognition import reason_not_a_capture
 from .state import CaptureState, Interface, Region, SectionHeader, Steps
 
@@ -35,7 +33,6 @@ Batches = Iterator[tuple[str, pa.RecordBatch]]
 NOT_DECODED = ("captures", "quarantine")  # tables that the worker writes, not from packets
 DECODED = tuple(name for name in TABLES if name not in NOT_DECODED)
 RAW = "raw"
-MAX_PROGRAMS = 64  # compiled programs to keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,31 +91,6 @@ class ReadOptions:
 
 DEFAULT_OPTIONS = ReadOptions()
 
-_PROGRAMS: dict[Any, Program] = {}
-
-
-def compiled_program(profile: Profile, tables: Sequence[str], *, raw: bool) -> Program:
-    """The compiled program for the keys that a profile claims and a choice of tables; cached."""
-    ports = tuple(sorted(profile.udp_ports.items())), tuple(sorted(profile.tcp_ports.items()))
-    key = (*ports, profile.can_identifiers, tuple(tables), raw)
-    if key not in _PROGRAMS:
-        claims = [
-            (space[port], layers[name])
-            for space, named, layers in (
-                (UDP_PORT, profile.udp_ports, protocols.UDP_PROTOCOLS),
-                (TCP_PORT, profile.tcp_ports, protocols.TCP_PROTOCOLS),
-            )
-            for port, name in named.items()
-        ]
-        claims += protocols.CAN_IDENTIFIERS[profile.can_identifiers]
-        rows = [rows for rows in protocols.ROWS if rows.table in tables]
-        if len(_PROGRAMS) > MAX_PROGRAMS:
-            _PROGRAMS.clear()
-        program = _PROGRAMS[key] = Program(protocols.LAYERS, rows, claims=claims, reassemblies=protocols.REASSEMBLIES)
-        # only for what a lake needs, because compiling it takes half a minute, once
-        program.specialize = len(rows) == len(protocols.ROWS)
-    return _PROGRAMS[key]
-
 
 class Capture:
     """One capture, read once from start to end as Arrow batches. Created by `open_capture`.
@@ -147,16 +119,17 @@ class Capture:
         columns_by_table = {
             name: _columns_to_decode(name, columns, timed=self._range != (None, None), raw=raw) for name in tables
         }
-        program = compiled_program(profile, [table for table in tables if table != "faults"], raw=raw)
+        program = compiled_program(profile, tables)
         names = {"capture_id": options.capture_id, "vehicle_id": options.vehicle_id}
         batches = options.batches or OpenBatches()
-        batches.begin_capture(program, columns_by_table, batch_rows=options.batch_rows, tecmp_buses=profile.tecmp_buses)
+        batches.begin_capture(program, columns_by_table, batch_rows=options.batch_rows, names_by_id=profile.names_by_id)
         self.decoder = Decoder(
             program,
             columns_by_table,
             names,
             batches,
             shared=options.batches is not None,
+            learns=profile.service_discovery,
             reassembly_bytes=options.reassembly_bytes,
         )
         self._state = CaptureState(

@@ -6,115 +6,36 @@ are dictionary arrays: `capture_id` has one entry, and all batches share its 262
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pcaplake.parser.schemas import TableSpec
-
 from .arrays import array_of_runs, constant_dictionary_array, dictionary_array, null_array, primitive_array
+from .fixed_bytes import Found, fixed_bytes_array, read_fixed_bytes
 from .kernels import columns, encoding, key_columns, payloads, text_codes
 from .kernels.raw_memory import SLACK
+from .layout import SPARE_ROWS, Layout
 from .objects import Bytes, MessageObjects, Spans
-from .program import Program
 from .scratch import ScratchBuffers
-from .sources import KEY_COLUMNS, RowSource, TextColumn
+from .sources import BODIES, KEY_COLUMNS
 from .texts import Formatter
 
 KNOWN_TEXTS = 1024  # distinct texts of a column before its hash table grows
-SPARE_ROWS = 16  # unused rows of space after each column
-SPARE_ARENAS = 6  # used arenas that a layout keeps for later batches
 MANY_NAMES = 1024  # with more interfaces than this, the dictionary of a batch has only those that occur in it
 FEW = 4  # a batch that fills less than a quarter of its arena is copied out of it
-
-
-class Layout:
-    """The positions of a table's columns in an arena for `rows` rows, and how the kernels fill them from each source."""
-
-    def __init__(self, program: Program, spec: TableSpec, wanted: Sequence[str], rows: int) -> None:
-        self.spec, self.wanted, self.rows, self.program = spec, tuple(wanted), rows, program
-        at = 64  # bytes; a column begins on a cache line
-        schema, n = spec.schema, len(spec.schema)
-        self.place, self.width, self.valid = [-1] * n, [0] * n, [-1] * n
-
-        def reserve_bytes(size: int) -> int:
-            nonlocal at
-            start, at = at, at + ((rows + SPARE_ROWS) * size + 63 & -64)
-            return start
-
-        self.sources: dict[int, tuple[RowSource, Any, Any, Any]] = {}
-        for number, source in enumerate(program.sources):
-            if program.tables[source.table] != spec.name:
-                continue
-            plans: list[list[list[int]]] = []
-            for group in (source.columns, source.texts):
-                plan = []
-                for case, count, column in group:
-                    if schema.names[column] not in self.wanted:
-                        continue
-                    if self.place[column] < 0:
-                        self.width[column] = _value_width(schema.field(column).type)
-                        self.place[column] = reserve_bytes(self.width[column])
-                        if schema.field(column).nullable:
-                            self.valid[column] = reserve_bytes(1)
-                    plan.append([self.place[column], self.width[column], self.valid[column], case, count, column])
-                plans.append(plan)
-            cases = np.array(source.cases or [(0,) * encoding.CASE_WIDTH], np.int64)
-            numbers, texts = (np.array(plan, np.int64).reshape(-1, encoding.COLUMN_WIDTH) for plan in plans)
-            self.sources[number] = (source, numbers, texts, cases)
-        self.keys = {
-            name: (reserve_bytes(np.dtype(kind).itemsize), kind)
-            for name, kind in (
-                ("ts_ns", "i8"),
-                ("ts", "i8"),
-                ("date", "i4"),
-                ("packet_no", "i8"),
-                ("sub_no", "i4"),
-                ("interface", "i4"),
-                ("offsets", "i4"),
-            )
-        }
-        self.size = at + 64
-        self.spare: list[Bytes] = []
-
-    def take_arena(self) -> Bytes:
-        """A buffer for one batch. Prefers a used one to which no Arrow array refers: touching new memory takes as long as
-        filling the columns."""
-        for _ in range(len(self.spare)):
-            try:
-                arena = self.spare.pop(0)
-            except IndexError:  # another thread took it
-                break
-            if sys.getrefcount(arena) == 2:  # `arena` and the argument of getrefcount
-                return arena
-            self.spare.append(arena)
-        return np.empty(self.size, np.uint8)
-
-    def release_arena(self, arena: Bytes) -> None:
-        self.spare.append(arena)
-        del self.spare[:-SPARE_ARENAS]
-
-    def text_column(self, column: str) -> TextColumn | None:
-        return self.program.texts.get((self.spec.name, column))
-
-
-def _value_width(kind: pa.DataType) -> int:
-    if pa.types.is_boolean(kind):
-        return 1
-    return 4 if pa.types.is_string(kind) else int(kind.bit_width) // 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Morsel:
     """The rows of all tables that one call of `walk.walk_records` found.
 
-    sources: int32[sources, slots, room]; counts: int64[sources], the rows of each; packets: int64[PACKET_FIELDS, packets];
-    by_packet: times, dates and interfaces; first_no: number in the capture of the morsel's first packet; spans: source ->
-    the spans of its rows, if they have objects; scratch: working memory of the kernels.
+    sources: for each source int32[slots, >= rows]; counts: int64[sources], the rows of each; packets:
+    int64[PACKET_FIELDS, packets]; by_packet: times, dates and interfaces; first_no: number in the capture of the morsel's
+    first packet; spans: source -> the spans of its rows, if they have objects; paired: table -> column -> values int64 of its
+    rows and whether they are known; scratch: working memory of the kernels.
     """
 
     data: Bytes
@@ -124,6 +45,7 @@ class Morsel:
     by_packet: Any
     first_no: int
     spans: Mapping[int, Spans]
+    paired: Mapping[str, Mapping[str, tuple[Any, Any]]]
     scratch: ScratchBuffers
 
     def with_rows(
@@ -154,8 +76,10 @@ class BatchBuilder:
         self.dates, self.interfaces = "date" in layout.wanted, "interface" in layout.wanted
         self.known: dict[int, tuple[Any, Any]] = {}
         self.lists: dict[str, list[tuple[Any, Any]]] = {}
+        self.fixed_bytes: dict[str, Found] = {}
+        self.paired: dict[str, list[tuple[Any, Any]]] = {}
         self.objects = MessageObjects()
-        self.body = next((c for c in ("payload", "raw") if c in layout.wanted), None)
+        self.body = next((c for c in (*BODIES, "raw") if c in layout.wanted), None)
         self.payload = np.empty((rows * 16 if self.body else 0) + 64, np.uint8)
 
     def column_view(self, at: int, kind: str, rows: int) -> Any:
@@ -191,7 +115,7 @@ class BatchBuilder:
             count = int(morsel.counts[number])
             if not count:
                 continue
-            rows = morsel.sources[number][: encoding.STARTS + len(source.uses)]  # other sources have more slots
+            rows = morsel.sources[number]
             present = np.empty(len(rows), np.int64)
             columns.count_present_slots(rows, count, present)
             common = (data, rows, count, base, m, morsel.packets, ordinals, present)
@@ -202,10 +126,15 @@ class BatchBuilder:
             for name, (first, last, term) in source.runs.items():
                 if name in layout.wanted:
                     self._append_stacked_values(data, name, rows, count, m, (first, last), term)
+            for name, (slot, field) in source.fixed_bytes.items():
+                read = read_fixed_bytes(data, rows[slot, :count], field)
+                self.fixed_bytes.setdefault(name, []).append((base + rows[encoding.DEST, :count], read))
             if number in morsel.spans:
                 self.objects.keep_messages(data, source.rows, morsel.spans[number])
             if number == layout.program.late:
                 columns.clear_row_slots(rows, count, present)
+        for name, values in morsel.paired.get(layout.spec.name, {}).items():
+            self.paired.setdefault(name, []).append(values)
         if self.body:
             self._append_payloads(data, table, m)
         self.n += m
@@ -346,6 +275,10 @@ class BatchBuilder:
             )
         if name in self.lists:
             return self._list_array(self.lists[name])
+        if name in self.fixed_bytes:
+            return fixed_bytes_array(entry.type, self.fixed_bytes[name], n)
+        if name in self.paired:
+            return primitive_array(entry.type, *(np.concatenate(x) for x in zip(*self.paired[name], strict=True)))
         filled = int(self.filled[index])
         if filled == 0:
             if not entry.nullable and n:

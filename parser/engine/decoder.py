@@ -1,13 +1,13 @@
 """Decodes records in memory to Arrow batches by table. File formats and protocols are declared elsewhere.
 
-It works in morsels of a few thousand rows, which stay in the processor's cache: `walk.walk_records` finds the rows, then each
+It works in morsels of some ten thousand rows, which stay in the processor's cache: `walk.walk_records` finds the rows, then each
 open batch fills its columns from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,21 @@ from .faults import FaultRows
 from .found_rows import FoundRows
 from .kernels import encoding, key_columns, walk
 from .layer import INTERFACE, LINKTYPE, Layer
+from .learned_keys import MOST_LEARNED, TOO_MANY_PORTS, Key, LearnedKeys
 from .messages import Fault, MessageDecoder
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
+from .open_requests import OpenRequests
 from .program import Program
+from .row_values import read_row_values
 from .scratch import ScratchBuffers, Walker
 from .specialize import specialized_walk
 
 DAY_NS = 86_400 * encoding.BILLION
+MORSEL_ROWS = 32_768  # more rows need more cache, fewer rows more calls: 16,384 to 65,536 differ little
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
-REASSEMBLY_BYTES = 32 << 20  # of all messages of a capture that are not whole
+REASSEMBLY_BYTES = 64 << 20  # of all messages of a capture that are not whole
 
 
 @dataclass(slots=True)
@@ -53,7 +57,7 @@ class Decoder:
 
     tables: table name -> columns to decode, including those of `faults`. names: capture_id and vehicle_id of all rows.
     batches: for the rows, after its `begin_capture`. shared: batches that are not full stay in it at the end of the capture.
-    reassembly_bytes: memory for messages of which pieces are missing.
+    reassembly_bytes: memory for messages of which pieces are missing. learns: whether keys count that messages name.
     """
 
     def __init__(
@@ -64,8 +68,9 @@ class Decoder:
         batches: OpenBatches,
         *,
         shared: bool = False,
+        learns: bool = True,
         reassembly_bytes: int = REASSEMBLY_BYTES,
-        morsel_rows: int = 8192,
+        morsel_rows: int = MORSEL_ROWS,
     ) -> None:
         self.program, self.tables, self.names = program, tables, names
         self.batches, self.shared = batches, shared
@@ -84,8 +89,10 @@ class Decoder:
         self.last_ns: int | None = None
         self.faults = FaultRows(tables.get("faults"), names, batches.formatters)
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
+        self.requests = {t: OpenRequests(pairing, program.partners) for t, pairing in program.pairings.items()}
         self.dates: list[int] = []
         self._walk = Walker(choose_walk(program), program, self.lut)
+        self.learned = LearnedKeys(program, self.lut) if learns else None
         self.messages: MessageDecoder | None = None  # if the capture has pieces of messages
         self._reassembly_bytes = reassembly_bytes
 
@@ -113,16 +120,35 @@ class Decoder:
         while True:
             begin = int(state[encoding.POSITION])
             self.status = self._walk(data, end, p.number[root], p.late, self.clocks, state, self._buffers)
-            yield from self._append_morsel(data, begin, base)
+            lesson, keys = -1, list[Key]()
+            if self.learned is not None:
+                lesson, keys = self.learned.find_lesson(data, self.table_room, self.source_room, self.source_rows)
+            # rule: the packets after one that names keys are walked again, with these keys
+            if 0 <= lesson < state[encoding.N_PACKETS] - 1:
+                state[encoding.POSITION], state[encoding.LATE_CLEAN] = begin, 0
+                room = self._buffers.with_packets(lesson + 1)
+                self.status = self._walk(data, end, p.number[root], p.late, self.clocks, state, room)
+                yield from self._append_morsel(data, begin, base, room.packets)
+            else:
+                yield from self._append_morsel(data, begin, base, self.packet_room)
+            self._learn(keys)
             if self.status != encoding.FULL:
                 self.position = int(state[encoding.POSITION])
                 return
 
-    def _append_morsel(self, data: Bytes, begin: int, base: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _learn(self, keys: Sequence[Key]) -> None:
+        """Make keys lead to their layers from now on. They come from the last packet so far."""
+        if keys and self.learned is not None:
+            self.learned.learn(keys, self.packets)
+            if self.learned.overflowed:
+                self.record_file_fault("capture", TOO_MANY_PORTS, None, MOST_LEARNED, MOST_LEARNED + 1)
+
+    def _append_morsel(self, data: Bytes, begin: int, base: int, packets: Any) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield from self.batches.take_finished()
         n = int(self.state[encoding.N_PACKETS])
-        by_packet = self._packet_values(n)
+        by_packet = self._packet_values(packets, n)
         found = FoundRows(
+            program=self.program,
             data=data,
             begin=begin,
             end=int(self.state[encoding.POSITION]),
@@ -131,16 +157,16 @@ class Decoder:
             sources=self.source_room,
             table_rows=self.table_rows,
             source_rows=self.source_rows,
-            owner=self.program.owner,
         )
         morsel = Morsel(
             data=data,
             sources=self.source_room,
             counts=self.source_rows,
-            packets=self.packet_room,
+            packets=packets,
             by_packet=by_packet,
             first_no=self.packets + 1,
             spans={},
+            paired={},
             scratch=self._buffers,
         )
         more: list[Fault] = []
@@ -150,6 +176,7 @@ class Decoder:
             more = self.messages.put_together(found, morsel)
         spans = self._object_spans(found, more)
         self._collect_faults(n, by_packet, base, more)
+        morsel = replace(morsel, paired=self._paired_columns(found, morsel))
         self.packets += n
         for t, name in enumerate(self.program.tables):
             m = int(found.table_rows[t])
@@ -170,6 +197,8 @@ class Decoder:
             count = int(found.source_rows[number])
             if not count or source.rows.finish is None or source.rows.layer is None:
                 continue
+            if source.rows.table not in self.tables:
+                continue
             rows = found.sources[number]
             spans[number], excesses = measure_object_spans(found.data_of(source.table), source, rows, count)
             for excess in excesses:
@@ -179,11 +208,21 @@ class Decoder:
                 faults.append((ordinal, source.rows.layer.name, TOO_MUCH_REPEATED, at, excess.need, excess.have))
         return spans
 
-    def _packet_values(self, n: int) -> PacketValues:
+    def _paired_columns(self, found: FoundRows, morsel: Morsel) -> dict[str, dict[str, tuple[Any, Any]]]:
+        """Table -> the columns that say to which request a row responds."""
+        paired = {}
+        for t, requests in self.requests.items():
+            if found.table_rows[t]:
+                name = self.program.tables[t]
+                columns = [*requests.pairing.columns(), *self.program.buses[name]]
+                paired[name] = requests.match(read_row_values(self.program, name, columns, found, morsel))
+        return paired
+
+    def _packet_values(self, packets: Any, n: int) -> PacketValues:
         """Times, dates and interfaces of the morsel's n packets; updates the totals of the capture."""
-        times, micros = self.packet_room[encoding.TIME, :n], np.empty(n, np.int64)
+        times, micros = packets[encoding.TIME, :n], np.empty(n, np.int64)
         interfaces, span = np.empty(n, np.int32), np.zeros(4, np.int64)
-        key_columns.read_packet_times(self.packet_room, n, micros, interfaces, span)
+        key_columns.read_packet_times(packets, n, micros, interfaces, span)
         low, high, known, size = span.tolist()
         self.bytes += size
         if known:

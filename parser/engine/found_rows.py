@@ -9,6 +9,7 @@ import numpy as np
 
 from .kernels import encoding
 from .objects import Bytes
+from .program import Program
 
 
 @dataclass(slots=True)
@@ -16,17 +17,18 @@ class FoundRows:
     """The rows of a morsel that is in data[begin:end].
 
     tables           for each table int32[TABLE_FIELDS, >= rows]
-    sources          for each source int32[STARTS + slots, >= rows]
+    sources          for each source int32[slots, >= rows]
     table_rows, source_rows   int64: how many rows of these are used
-    owner            int64: the table of each source
     base             offset in the capture of data[0]
 
-    Messages are in a copy of the morsel's bytes, `joined`, behind these. The rows of a table that has rows of messages refer to
-    `joined`: such a table is in `moved`.
+    Messages are in a copy of the morsel's bytes, joined[:used], behind these. The rows of a table that has rows of messages
+    refer to `joined`: such a table is in `moved`.
 
     messages, offsets   where each message begins in `joined`, and the offset in the capture of its last piece
+    added               table -> rows of messages that are not yet among the others, as arrays of the table and its sources
     """
 
+    program: Program
     data: Bytes
     begin: int
     end: int
@@ -35,11 +37,12 @@ class FoundRows:
     sources: Any
     table_rows: Any
     source_rows: Any
-    owner: Any
     joined: Bytes | None = None
+    used: int = 0
     moved: set[int] = field(default_factory=set)
     messages: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
+    added: dict[int, list[tuple[Any, dict[int, Any]]]] = field(default_factory=dict)
 
     def data_of(self, table: int) -> Bytes:
         """What the rows of a table refer to."""
@@ -58,49 +61,59 @@ class FoundRows:
     def append_messages(self, written: Bytes) -> int:
         """Append messages to `joined`. Returns the position of the first one."""
         if self.joined is None:
-            self.joined = self.data[self.begin : self.end]
+            self.joined, self.used = self.data[self.begin : self.end], self.end - self.begin
+            # these are copies, in which `merge_table` replaces some
             self.tables, self.sources = list(self.tables), list(self.sources)
-        position = len(self.joined)
-        self.joined = np.concatenate([self.joined, written])
+        position, self.used = self.used, self.used + len(written)
+        if self.used > len(self.joined):
+            longer = np.empty(self.used + self.used // 2, np.uint8)  # several kinds append to it
+            longer[:position] = self.joined[:position]
+            self.joined = longer
+        self.joined[position : self.used] = written
         return position
 
-    def slot_positions(self, source: int, slot: int) -> Any:
-        """The positions in `joined` that rows of a source have in a slot; -1 for none."""
-        positions = self.sources[source][slot, : self.source_rows[source]]
-        return positions if self.owner[source] in self.moved else self._shifted(positions)
+    def add_rows(self, tables: Any, table_rows: Any, sources: Any, source_rows: Any) -> None:
+        """Add copies of the rows of messages, which refer to `joined`, as the walk found them. `merge_table` is to follow."""
+        for t in np.flatnonzero(table_rows).tolist():
+            counted = {s: int(source_rows[s]) for s in self.program.sources_of[t] if source_rows[s]}
+            of_sources = {s: sources[s][:, :n].copy() for s, n in counted.items()}
+            self.added.setdefault(t, []).append((tables[t, :, : table_rows[t]].copy(), of_sources))
 
-    def _shifted(self, positions: Any) -> Any:
-        return np.where(positions >= 0, positions - self.begin, -1)
+    def merge_table(self, t: int) -> None:
+        """Merge what was added to a table, in the order of packets, behind the other rows of their packet."""
+        if t not in self.added:
+            return
+        parts = self.added.pop(t)
+        if t not in self.moved:
+            self._move(t)
+        table = np.concatenate([self.tables[t], *(table for table, _ in parts)], axis=1)
+        # rule: rows are in the order of their packets
+        order = np.argsort(table[encoding.ORDINAL], kind="stable")
+        rank = np.empty(order.size, np.int32)
+        rank[order] = np.arange(order.size, dtype=np.int32)
+        table = np.take(table, order, axis=1)
+        ordinals = table[encoding.ORDINAL]
+        # rule: plain rows and rows of messages are numbered together
+        table[encoding.SUB] = np.arange(order.size) - np.searchsorted(ordinals, ordinals)
+        for s in self.program.sources_of[t]:
+            rows, before = [self.sources[s]], self.tables[t].shape[1]
+            for added, of_sources in parts:
+                if s in of_sources:
+                    of_sources[s][encoding.DEST] += before
+                    rows.append(of_sources[s])
+                before += added.shape[1]
+            source = np.concatenate(rows, axis=1)
+            source[encoding.DEST] = rank[source[encoding.DEST]]
+            self.sources[s] = np.take(source, np.argsort(source[encoding.DEST]), axis=1)
+            self.source_rows[s] = source.shape[1]
+        self.tables[t], self.table_rows[t] = table, order.size
 
     def _move(self, t: int) -> None:
         """Make a copy of a table and its sources that refers to `joined`."""
         self.moved.add(t)
         self.tables[t] = self.tables[t][:, : self.table_rows[t]].copy()
         self.tables[t][encoding.BODY : encoding.BODY_END + 1] -= self.begin
-        for s in np.flatnonzero(self.owner == t).tolist():
+        for s in self.program.sources_of[t]:
             self.sources[s] = self.sources[s][:, : self.source_rows[s]].copy()
-            self.sources[s][encoding.STARTS :] = self._shifted(self.sources[s][encoding.STARTS :])
-
-    def merge_rows(self, more: FoundRows) -> None:
-        """Add the rows of messages, in the order of packets, behind the other rows of their packet."""
-        for t in np.flatnonzero(more.table_rows).tolist():
-            if t not in self.moved:
-                self._move(t)
-            before = self.tables[t].shape[1]
-            table = np.concatenate([self.tables[t], more.tables[t]], axis=1)
-            # rule: rows are in the order of their packets
-            order = np.argsort(table[encoding.ORDINAL], kind="stable")
-            rank = np.empty(order.size, np.int32)
-            rank[order] = np.arange(order.size, dtype=np.int32)
-            table = np.take(table, order, axis=1)
-            ordinals = table[encoding.ORDINAL]
-            # rule: plain rows and rows of messages are numbered together
-            table[encoding.SUB] = np.arange(order.size) - np.searchsorted(ordinals, ordinals)
-            self.tables[t], self.table_rows[t] = table, order.size
-            for s in np.flatnonzero(self.owner == t).tolist():
-                added = more.sources[s].copy()
-                added[encoding.DEST] += before
-                source = np.concatenate([self.sources[s], added], axis=1)
-                source[encoding.DEST] = rank[source[encoding.DEST]]
-                self.sources[s] = np.take(source, np.argsort(source[encoding.DEST]), axis=1)
-                self.source_rows[s] = source.shape[1]
+            starts = self.sources[s][encoding.STARTS :]
+            starts -= np.where(starts >= 0, self.begin, 0).astype(np.int32)

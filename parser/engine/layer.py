@@ -9,19 +9,22 @@ when the module is imported.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import dpkt
 import numpy as np
 
 from pcaplake.parser.errors import CannotCompile
 
-Claim = tuple["KeySpace", Sequence[int]]
-Select = tuple["KeySpace", Callable[[Any], Any]]
-START, FIRST, RUN_END, BODY, BODY_END, PACKET, LATEST = range(7)  # which position of a layer a term reads from
+from .learned import Learned
+from .pairing import Pairing
+
+Claim = tuple["KeySpace", Any]  # values: a range, a sequence or an array of ints
+START, FIRST, RUN_END, BODY, BODY_END, PACKET, LATEST, HERE = range(8)  # which position of a layer a term reads from
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +33,7 @@ class Term:
 
     `place` says which occurrence is read: the latest start (START), the first in the packet (FIRST), the last of the
     first run of stacked headers (RUN_END); with PACKET `offset` is a field of the packet's record and no bytes are read.
+    HERE is for keys: the layer's start, if it is that of the layer that selects.
     """
 
     layer: Layer | None
@@ -93,6 +97,11 @@ class Term:
         return dataclasses.replace(self, place=LATEST)
 
     @property
+    def here(self) -> Term:
+        """For a key: the field of a layer that begins at the same byte. Without such a layer the key is not tried."""
+        return dataclasses.replace(self, place=HERE)
+
+    @property
     def run(self) -> Run:
         """The field of each of a run of stacked headers, for a list column."""
         return Run(self)
@@ -114,7 +123,9 @@ class Term:
         """The name of the value, for a string column; null if it has none. Keys are below 65,536."""
         return Case(self, names=dict(table))
 
-    def text(self, kind: Literal["mac", "ipv4", "ipv6", "decimal", "interface", "tecmp"]) -> Case:
+    def text(
+        self, kind: Literal["mac", "ipv4", "ipv6", "decimal", "interface", "tecmp", "cmp", "acf", "pdu", "characters"]
+    ) -> Case:
         """The value as text, for a string column. Each distinct value of a batch is formatted once."""
         return Case(self, kind=kind)
 
@@ -172,6 +183,20 @@ class Run:
     term: Term
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedBytes:
+    """`size` bytes at `offset` of the layer that gives the row.
+
+    In a column of strings they are UTF-8 up to the first zero byte; other bytes become U+FFFD. For a column of numbers,
+    read(uint8[n, size]) returns the values of n rows and whether each is known.
+    """
+
+    layer: Layer
+    offset: int
+    size: int
+    read: Callable[[Any], tuple[Any, Any]] | None = None
+
+
 Column = Term | Case | tuple["Term | Case", ...]
 
 
@@ -191,11 +216,13 @@ class KeySpace:
     """A number space that carriers select from and children claim: ethertype, IP protocol, port.
 
     `stands_for`: claimed while decoding by the layers of another space (interface -> link type).
+    `sparse`: few ranges of many values are claimed (CAN identifiers), so they are searched for. All others index a table.
     """
 
     name: str
     bits: int = 16
     stands_for: KeySpace | None = None
+    sparse: bool = False
 
     def __getitem__(self, value: int | slice) -> Claim:
         if isinstance(value, int) and not 0 <= value < 2**self.bits:
@@ -204,10 +231,23 @@ class KeySpace:
 
     def where(self, holds: Callable[[Any], Any]) -> Claim:
         """The values for which `holds`, called once with an int array of all of them, is true."""
-        return self, np.flatnonzero(holds(np.arange(2**self.bits))).tolist()
+        return self, np.flatnonzero(holds(_all_values(self.bits)))
 
-    def __call__(self, expression: Callable[[Any], Any]) -> Select:
-        return self, expression
+    def __call__(self, expression: Callable[[Any], Any], when: Callable[[Any], Any] | None = None) -> Select:
+        return Select(self, expression, when)
+
+
+class Select(NamedTuple):
+    """A key of a layer. `when`: a condition over one term, without which the key does not count."""
+
+    keys: KeySpace
+    expression: Callable[[Any], Any]
+    when: Callable[[Any], Any] | None = None
+
+
+@functools.cache
+def _all_values(bits: int) -> Any:
+    return np.arange(2**bits)
 
 
 LINKTYPE = KeySpace("link type")
@@ -251,6 +291,9 @@ class Layer:
     stacks                   headers of this layer follow each other without a gap (VLAN tags)
     measured                 columns read the length of its body
     bare                     the layer is entered even if its carrier has no body (a segment that only ends a connection)
+    new_packet               a packet inside the packet begins: rows below it read no header that is outside of it
+    bus                      the number of the bus from which a capture module has what the layer carries, if it says so:
+                             pieces and requests of other buses have nothing in common with it, also in a packet inside
     """
 
     packet: type[dpkt.Packet]
@@ -274,6 +317,8 @@ class Layer:
     stacks: bool = False
     measured: bool = False
     bare: bool = False
+    new_packet: bool = False
+    bus: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         self.name = self.name or self.packet.__name__.lower()
@@ -298,6 +343,15 @@ class Layer:
             if field == name or field in dict(parts):
                 return self._field_term(field, name, at, size, parts, big=order in ">!" or code.endswith("s"))
             at += size
+        raise AttributeError(f"{self.packet.__name__} declares no field {field!r}")
+
+    def fixed_bytes(self, field: str, read: Callable[[Any], tuple[Any, Any]] | None = None) -> FixedBytes:
+        """The bytes of the declared field, for a column of bytes or, as text, of strings; with `read`, of numbers."""
+        at, order = 0, self.packet.__hdr_fmt__[0]
+        for name, code, _ in self.packet.__hdr__:
+            if field == name:
+                return FixedBytes(self, at, struct.calcsize(order + code), read)
+            at += struct.calcsize(order + code)
         raise AttributeError(f"{self.packet.__name__} declares no field {field!r}")
 
     def _field_term(
@@ -333,7 +387,7 @@ class Layer:
 class Rows:
     """The rows that a layer gives to a table: column name -> how to fill it; other columns are null.
 
-    The column `payload` of a table is the body of the layer.
+    The column `payload` or `data` of a table is the body of the layer.
 
     layer     None: one row per captured packet, written when the whole packet has been walked
     finish    finish(data, starts, begins, ends) -> {column: list}, in plain Python, for rare values without a columnar
@@ -342,12 +396,16 @@ class Rows:
     repeats   repeats(data, starts, begin, end) -> int64[n]: how many bytes of the message data[begin:end] `finish` reads
               for each of its n rows, at most twice its length. Required with `finish`: it limits what all rows of one
               message read to `objects.MOST_REPEATED` times its length
+    pairing   how a response finds its request; the same for all layers that give rows to the table
+    learned   the keys that the bodies of `within` name for the packets after them
     """
 
     table: str
     layer: Layer | None
-    columns: Mapping[str, Column | Run]
+    columns: Mapping[str, Column | Run | FixedBytes]
     within: Layer | None = None
     finish: Callable[..., Mapping[str, list[Any]]] | None = None
     made: tuple[str, ...] = ()
     repeats: Callable[[Any, Any, int, int], Any] | None = None
+    pairing: Pairing | None = None
+    learned: Learned | None = None

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from .batch import BatchBuilder, Layout, Morsel
+from .batch import Morsel
 from .found_rows import FoundRows
-from .kernels import encoding
+from .kernels import carried, encoding
 from .kernels.raw_memory import SLACK
 from .pieces import MessageHeader, Reassembly
 from .reassembly import Assembler, Gap, Message, PieceRows, assembler_of
+from .row_values import read_row_values
 from .scratch import ScratchBuffers, Walker
 
 Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the capture, need, have
-LEAST_ROWS = 256  # of the smallest layout of pieces
 TOO_MANY_ROWS = "too_many_rows"
 
 
@@ -36,11 +36,6 @@ class FoundPieces:
 
     rows: PieceRows
     ordinals: Any
-
-
-def _copy_rows(rooms: Any, counts: Any) -> list[Any]:
-    """The first rows of each array of int32[n, fields, room]."""
-    return [room[:, :n].copy() if n else room[:, :0] for room, n in zip(rooms, counts.tolist(), strict=True)]
 
 
 class MessageDecoder:
@@ -59,6 +54,7 @@ class MessageDecoder:
         """Add the rows of the messages that are whole now to those that were found. Returns the faults."""
         faults: list[Fault] = []
         for kind, table in self.program.piece_tables.items():
+            found.merge_table(table)
             if not found.table_rows[table]:
                 continue
             if kind not in self.assemblers:
@@ -70,6 +66,8 @@ class MessageDecoder:
             ]
             if messages:
                 faults += self._decode(kind, messages, pieces, found, morsel)
+        for table in list(found.added):
+            found.merge_table(table)
         return faults
 
     def finish(self) -> Iterator[tuple[str, Gap]]:
@@ -85,27 +83,19 @@ class MessageDecoder:
 
     # -- pieces ---------------------------------------------------------------------------------------------------
     def _read_pieces(self, kind: Reassembly, found: FoundRows, morsel: Morsel) -> FoundPieces:
-        program, t = self.program, self.program.piece_tables[kind]
+        t = self.program.piece_tables[kind]
         n = int(found.table_rows[t])
-        table = found.tables[t]
-        capacity = max(LEAST_ROWS, 1 << (n - 1).bit_length())
-        names = list(kind.values())
-        key = ("pieces", kind, capacity)
-        if key not in program.layouts:
-            program.layouts[key] = Layout(program, program.specs[kind.name], [*names, "interface"], capacity)
-        layout: Layout = program.layouts[key]
-        batch = BatchBuilder(layout, {})
-        data = found.data_of(t)
-        batch.append_morsel(table, n, morsel.with_rows(data, found.sources, found.source_rows, n), {})
-        values = {name: batch.int64_values(i).tolist() for i, name in enumerate(names)}
-        interfaces = batch.keys["interface"][:n].tolist()
-        times = batch.keys["ts_ns"][:n].tolist()
-        layout.release_arena(batch.arena)
+        table, data = found.tables[t], found.data_of(t)
+        buses = list(self.program.buses[kind.name])
+        read = read_row_values(self.program, kind.name, [*kind.values(), *buses], found, morsel)
+        values = {name: column.tolist() for name, column in read.columns.items()}
         begins, ends = table[encoding.BODY, :n], table[encoding.BODY_END, :n]
+        # rule: pieces of two buses have nothing in common
+        keys = [*(f"key{i}" for i in range(len(kind.key))), *buses]
         view = memoryview(data.data)
         rows = PieceRows(
-            keys=list(zip(interfaces, *(values[f"key{i}"] for i in range(len(kind.key))), strict=True)),
-            times=times,
+            keys=list(zip(read.interfaces.tolist(), *(values[name] for name in keys), strict=True)),
+            times=read.times.tolist(),
             bodies=[view[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)],
             offsets=found.capture_offsets(t, begins.astype(np.int64)).tolist(),
             values=values,
@@ -134,86 +124,66 @@ class MessageDecoder:
         found.messages += begins.tolist()
         found.offsets += [pieces.rows.offsets[message.piece] for message in messages]
         faults: list[Fault] = []
-        walked = 0
-        for more, deepest, wrong, most in self._walk_messages(kind, found, position, end):
-            owners = last[walked : walked + len(deepest)]
-            walked += len(deepest)
+        room, before = self._buffers, 0
+        slots, positions = self._carried_positions(kind, found)
+        for walked, n_faults in self._walk_messages(kind, found, position, end):
+            owners = last[before : before + walked]
+            before += walked
             packets = pieces.ordinals[owners]
             # rule: a packet is named after the innermost layer of its messages
-            morsel.packets[encoding.DEEPEST, packets] = deepest
-            for fault in wrong.T.tolist():
+            morsel.packets[encoding.DEEPEST, packets] = room.packets[encoding.DEEPEST, :walked]
+            for fault in room.faults[:, :n_faults].T.tolist():
                 message = max(fault[encoding.X_PACKET], 0)
                 offset = pieces.rows.offsets[int(owners[message])]
                 layer, reason = fault[encoding.X_LAYER], encoding.FAULTS[fault[encoding.X_REASON]]
                 sizes_ = fault[encoding.X_NEED], fault[encoding.X_HAVE]
                 faults.append((int(packets[message]), self.program.layers[layer].name, reason, offset, *sizes_))
             # the walk leaves room for the rows of a packet, and a message may be longer
-            if most:
+            most = room.tables.shape[2] - 1
+            if (room.table_rows >= most).any():
                 offset = pieces.rows.offsets[int(owners[-1])]
                 faults.append((int(packets[-1]), kind.name, TOO_MANY_ROWS, offset, most + 1, most))
-            self._adopt(more, found, kind, owners, packets)
-            found.merge_rows(more)
+            program, tables, sources = self.program, room.tables, room.all_slots
+            places = program.owner, program.first_slots, slots, positions
+            carried.adopt_rows(tables, room.table_rows, sources, room.source_rows, *places, owners, packets)
+            found.add_rows(tables, room.table_rows, room.sources, room.source_rows)
         return faults
 
-    def _adopt(self, more: FoundRows, found: FoundRows, kind: Reassembly, owners: Any, packets: Any) -> None:
-        """Give the rows of messages the packets of their last pieces, and the positions of the headers above these.
+    def _carried_positions(self, kind: Reassembly, found: FoundRows) -> tuple[Any, Any]:
+        """What rows of messages take from their last pieces, as `adopt_rows` wants it.
 
-        owners, packets: for each message the number of its last piece, and the ordinal of that piece's packet.
+        slots       int64[sources, slots]
+        positions   int32[places, pieces]: what was at each of the places `Program.carried` when the walk found each piece
         """
-        carried: dict[int, Any] = {}
-        for s in np.flatnonzero(more.source_rows).tolist():
-            rows, source = more.sources[s], self.program.sources[s]
-            message = more.tables[source.table][encoding.ORDINAL, rows[encoding.DEST]]
-            for slot, place in enumerate(source.uses, encoding.STARTS):
-                missing = rows[slot] < 0
-                if missing.any():
-                    if place not in carried:
-                        carried[place] = self._positions_of_pieces(kind, found, place)
-                    # rule: a header that the message lacks is the one above its last piece
-                    rows[slot] = np.where(missing, carried[place][owners[message]], rows[slot])
-        for t in np.flatnonzero(more.table_rows).tolist():
-            table = more.tables[t]
-            table[encoding.ORDINAL] = packets[table[encoding.ORDINAL]]
+        program, places = self.program, self.program.carried[kind]
+        slots, own = program.keep(("carried", kind), lambda: self._carried_slots(kind))
+        table = program.piece_tables[kind]
+        positions = np.full((len(places), found.table_rows[table]), -1, np.int32)
+        shift = 0 if table in found.moved else found.begin
+        for s, own_slots in own.items():
+            if found.source_rows[s]:
+                carried.read_carried_positions(found.sources[s], found.source_rows[s], own_slots, shift, positions)
+        return slots, positions
 
-    def _positions_of_pieces(self, kind: Reassembly, found: FoundRows, place: int) -> Any:
-        """int32[pieces]: what was at this index of `where` when the walk found each piece, -1 for nothing."""
-        positions = np.full(found.table_rows[self.program.piece_tables[kind]], -1, np.int32)
-        if place in self.program.carried[kind]:
-            for s in self.program.piece_sources[kind]:
-                rows = found.sources[s][encoding.DEST, : found.source_rows[s]]
-                slot = encoding.STARTS + self.program.sources[s].uses.index(place)
-                positions[rows] = found.slot_positions(s, slot)
-        return positions
+    def _carried_slots(self, kind: Reassembly) -> tuple[Any, dict[int, Any]]:
+        """`slots` for `adopt_rows`; for each source of pieces the slots of `Program.carried`."""
+        program, places = self.program, self.program.carried[kind]
+        index = np.full(encoding.PLACES * len(program.layers) + 1, -1)
+        index[list(places)] = np.arange(len(places))
+        return index[program.uses], {
+            s: np.array([encoding.STARTS + program.sources[s].uses.index(place) for place in places], np.int64)
+            for s in program.piece_sources[kind]
+        }
 
-    def _walk_messages(
-        self, kind: Reassembly, found: FoundRows, position: int, end: int
-    ) -> Iterator[tuple[FoundRows, Any, Any, int]]:
-        """Walk the records of joined[position:end]: rows, the deepest layer of each record, and faults int64[6, n].
-
-        Last the rows that a table has room for, if the last message filled one, else 0.
-        """
+    def _walk_messages(self, kind: Reassembly, found: FoundRows, position: int, end: int) -> Iterator[tuple[int, int]]:
+        """Walk the records of joined[position:end], a part at a time. Yields the numbers of records and of faults."""
         data = found.joined
         assert data is not None
-        room = self._buffers
         state = np.zeros(encoding.STATE_FIELDS, np.int64)
         state[encoding.POSITION], state[encoding.TRUSTED] = position, -1
         state[encoding.INTERFACES], state[encoding.LONGEST] = 1, end
         clocks = np.zeros((1, encoding.CLOCK_WIDTH), np.int64)
         status = encoding.FULL
         while status == encoding.FULL:
-            status = self._walk(data, end, self.program.number[kind.message], -1, clocks, state, room)
-            more = FoundRows(
-                data=data,
-                begin=position,
-                end=end,
-                base=0,
-                tables=_copy_rows(room.tables, room.table_rows),
-                sources=_copy_rows(room.sources, room.source_rows),
-                table_rows=room.table_rows.copy(),
-                source_rows=room.source_rows.copy(),
-                owner=found.owner,
-            )
-            deepest = room.packets[encoding.DEEPEST, : int(state[encoding.N_PACKETS])].copy()
-            most = room.tables.shape[2] - 1
-            is_full = bool((room.table_rows >= most).any())
-            yield more, deepest, room.faults[:, : int(state[encoding.N_FAULTS])].copy(), most if is_full else 0
+            status = self._walk(data, end, self.program.number[kind.message], -1, clocks, state, self._buffers)
+            yield int(state[encoding.N_PACKETS]), int(state[encoding.N_FAULTS])

@@ -10,9 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcaplake.parser.schemas import TABLES
-
-from .batch import BatchBuilder, Layout, Morsel
+from .batch import BatchBuilder, Morsel
+from .layout import Layout
 from .program import Program
 from .texts import FORMATTERS, Formatter
 
@@ -20,6 +19,11 @@ FIRST_ROWS = 16_384  # rows of a table's first batch; later ones have batch_rows
 MAX_BATCH_BYTES = 24 << 20  # of payloads and messages; a batch with more is finished before it is full
 
 Batches = Iterator[tuple[str, pa.RecordBatch]]
+
+
+def _format_id(names: Mapping[int, str]) -> Formatter:
+    """Formats an id as its name, or in decimal if it has none."""
+    return lambda high, low: names.get(low, str(low))
 
 
 class OpenBatches:
@@ -46,10 +50,10 @@ class OpenBatches:
         tables: Mapping[str, Sequence[str]],
         *,
         batch_rows: int,
-        tecmp_buses: Mapping[int, str],
+        names_by_id: Mapping[str, Mapping[int, str]],
     ) -> None:
-        """The following rows are of another capture. `tables`: table name -> columns; `tecmp_buses`: names by channel."""
-        common = (tables, batch_rows, tecmp_buses)
+        """The following rows are of another capture. tables: name -> columns; names_by_id: kind of text -> id -> name."""
+        common = (tables, batch_rows, names_by_id)
         if program is not self._program or common != self._common:
             self._finished = list(self.finish())
             self._program, self._common = program, common
@@ -58,7 +62,7 @@ class OpenBatches:
             self._interfaces = []
             self.formatters = {
                 **FORMATTERS,
-                "tecmp": lambda high, low: tecmp_buses.get(low, str(low)),
+                **{kind: _format_id(names) for kind, names in names_by_id.items()},
                 "interface": lambda high, low: self._interfaces[low][1],
                 "interface_names": lambda high, low: self._interfaces[low][0],
             }
@@ -103,9 +107,9 @@ class OpenBatches:
         program, capacity = self._program, self._capacity[name]
         assert program is not None
         if rows > capacity:
-            return Layout(program, TABLES[name], self._tables[name], rows)
-        key = (name, tuple(self._tables[name]), capacity)
-        if key not in program.layouts:
-            program.layouts[key] = Layout(program, TABLES[name], self._tables[name], capacity)
-        layout: Layout = program.layouts[key]
+            return Layout(program, program.specs[name], self._tables[name], rows)
+        wanted = tuple(self._tables[name])
+        layout: Layout = program.keep(
+            (name, wanted, capacity), lambda: Layout(program, program.specs[name], wanted, capacity)
+        )
         return layout

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from pcaplake.parser.schemas import TableSpec
 
-from .layer import Column, Layer, Record, Select, Term
+from .layer import Case, Column, Layer, Record, Select, column_cases
 
 Value = Column | int
 SECOND = 1_000_000_000  # ns
@@ -52,9 +52,9 @@ class Reassembly:
 
     name, protocol   of the layer `message`: in the table `faults`; in the column `protocol` of `packets`
     layers       the layers whose bodies are the pieces
-    key          pieces of one interface with the same values belong together
+    key          pieces of one interface, and of one bus of a capture module, with the same values belong together
     selects      key spaces, tried in order, that lead to the content of `message`, as `Layer.selects`
-    value        of the first piece; layers below `message` read it as `h.value` (32 bits)
+    value        of the first piece, in a stream of the last one; layers below `message` read it as `h.value` (32 bits)
     longest      bytes of a message; a longer one is a fault `too_long`
     timeout_ns   a piece that comes so much later than the one before it begins a new message
     message      the layer of a message that is whole; its body is the message
@@ -95,12 +95,18 @@ class Reassembly:
         """What is read of each piece, by name."""
         return {**{f"key{i}": value for i, value in enumerate(self.key)}, "value": self.value}
 
-    def columns(self) -> dict[str, Column]:
-        """`values` as columns of the rows of pieces."""
-        return {
-            name: tuple(layer(value) for layer in self.layers) if isinstance(value, int) else value
-            for name, value in self.values().items()
-        }
+    def columns(self, layer: Layer) -> dict[str, Column]:
+        """`values` as columns of the rows of one layer of pieces. They read nothing of the other ones, so the walk need not
+        forget where these were.
+        """
+        others = {*self.layers} - {layer}
+        columns: dict[str, Column] = {}
+        for name, value in self.values().items():
+            cases = column_cases(layer(value) if isinstance(value, int) else value)
+            own = tuple(case for case in cases if not others & _layers_of(case))
+            if own:
+                columns[name] = own
+        return columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +133,7 @@ class Fragments(Reassembly):
 
 @dataclass(frozen=True, eq=False)
 class Segments(Reassembly):
-    """Pieces that are numbered. They must come in order; a piece that repeats the number of the last one is ignored.
+    """Pieces that are numbered. They must come in order; the last one may come again, also when the message is whole.
 
     first     not 0: this piece begins a message
     last      not 0: this piece ends a message
@@ -135,6 +141,9 @@ class Segments(Reassembly):
     total     bytes of the message, known from its first piece: the message ends with them, and what follows is padding;
               0: `last` tells the end
     wraps_to  the number that follows modulus - 1
+    places    not 0: the message has as many pieces, as its first one says, and the number of each is its place, from 0. Then a
+              piece may come later, and again (J1939: the receiver asks for it)
+    ends      not 0: this piece is none of a message, it ends the one that has its `value`, whole or not
     """
 
     _: KW_ONLY
@@ -144,10 +153,12 @@ class Segments(Reassembly):
     last: Value = 0
     total: Value = 0
     wraps_to: int = 0
+    places: Value = 0
+    ends: Value = 0
 
     def values(self) -> Mapping[str, Value]:
-        fields = {"first": self.first, "last": self.last, "number": self.number, "total": self.total}
-        return {**super().values(), **fields}
+        names = "first", "last", "number", "total", "places", "ends"
+        return {**super().values(), **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,15 +172,22 @@ class Stream(Reassembly):
                 the packet was cut when it was captured. By default no piece counts as cut
     frame       the layer of a message in the stream: its declared header, `total` and `check` are used, and must read nothing
                 but this header
+    length      length(data, at): bytes of the message at a position, if no term tells it; more than there are if its header is
+                not complete. By default the `total` of `frame`
     plausible   a stricter check, to find a message in the middle of a stream
+    marked      whether this check finds messages. If not, nothing behind a hole is decoded until the hole is filled or another
+                stream begins. A stream whose beginning is missing begins with its first piece, if whole messages fill it
 
-    The messages that each piece completes are decoded as one chain, so `selects` must lead to `frame`.
+    The messages that each piece completes are decoded as one chain, or each for itself if `frame` does not repeat. So `selects`
+    must lead to `frame`.
     """
 
     _: KW_ONLY
     sequence: Value
     frame: Layer
     plausible: Callable[[Any], Any]
+    marked: bool = True
+    length: Callable[[bytes | bytearray, int], int] | None = None
     starts: Value = 0
     ends: Value = 0
     stated: Sequence[Value] = ()
@@ -179,13 +197,12 @@ class Stream(Reassembly):
         return {**super().values(), "sequence": self.sequence, "starts": self.starts, "ends": self.ends, **stated}
 
 
+def _layers_of(case: Case) -> set[Layer | None]:
+    return {case.term.layer, *(term.layer for term, _, _ in (() if case.when is None else case.when.terms))}
+
+
 def spec_of_pieces(reassembly: Reassembly) -> TableSpec:
     """The internal table of the pieces of a reassembly: an int64 column for each of its values."""
     return TableSpec(
         name=reassembly.name, schema=pa.schema([pa.field(name, pa.int64()) for name in reassembly.values()])
     )
-
-
-def words_of_address(layer: Layer, offset: int) -> tuple[Term, Term]:
-    """Both halves of a field of 16 bytes, for a key."""
-    return Term(layer, offset), Term(layer, offset + 8)

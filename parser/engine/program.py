@@ -6,18 +6,21 @@ of `lut`. `CannotCompile` says which declaration is wrong, and why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pcaplake.parser.errors import CannotCompile
-from pcaplake.parser.schemas import TABLES
+from pcaplake.parser.schemas import TABLES, TableSpec
 
+from .buses import bus_columns
+from .carriers import CarrierGraph
 from .kernels import encoding
-from .layer import SPAN, START, Claim, KeySpace, Layer, Range, Rows, Term
+from .layer import HERE, SPAN, START, Claim, KeySpace, Layer, Range, Rows, Term
 from .pieces import Reassembly, spec_of_pieces
-from .sources import SourceCompiler
+from .sources import SourceCompiler, with_internal_columns
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -27,14 +30,18 @@ class Program:
 
     claims    more claims of key spaces than the layers make themselves (ports of a profile)
     reassemblies  what is put together; their pieces are rows of tables that no capture gives (`pieces.spec_of_pieces`)
+    partners  what a pairing replaces values of its `channel` by: the identifier of a request, for that of its response
+    pairings  number of a table -> how its rows find each other
+    buses     table whose rows find each other, or of pieces -> internal columns of their buses (`buses.bus_columns`)
     tables    names of the tables that get rows, then those of pieces; specs: their schemas
     piece_tables, piece_sources   the numbers of the table and of the sources of each reassembly; tables from
               first_piece_table on are of pieces
     carried   for each reassembly the indices in `where` that its pieces keep for the rows below its message
-    program, uses, late_slots, owner, lut   arguments of `walk.walk_records`
-    base      first index in `lut` of each key space
+    program, uses, late_slots, owner, first_slots, lut, sparse   arguments of `walk.walk_records`
+    base      first index in `lut` of each key space; of a sparse one, place in `sparse` of its bounds
+    sources_of, slots_of   the numbers of the sources of each table; int64, the slots of a row of each source
     sources, texts, lookup   how columns are filled (`sources.SourceCompiler`)
-    layouts   made from the program by the decoder and kept for the next capture
+    kept      what `keep` has: memory and layouts for the next capture
     specialize    whether the decoder shall use a walk for this program alone (`specialize.specialized_walk`)
     specialized   this walk, once the decoder has it
     """
@@ -46,39 +53,51 @@ class Program:
         *,
         claims: Sequence[tuple[Claim, Layer]] = (),
         reassemblies: Sequence[Reassembly] = (),
+        partners: Mapping[int, int] | None = None,
     ) -> None:
         self.reassemblies = tuple(reassemblies)
-        pieces = [Rows(r.name, layer, r.columns()) for r in reassemblies for layer in r.layers]
-        layers, rows = (*layers, *(r.message for r in reassemblies)), (*rows, *pieces)
-        self.layers = layers
+        rows = (*rows, *(Rows(r.name, layer, r.columns(layer)) for r in reassemblies for layer in r.layers))
+        self.layers = layers = (*layers, *(r.message for r in reassemblies))
         self.number = {layer: i for i, layer in enumerate(self.layers)}
         if len(self.number) != len(self.layers) or len({layer.name for layer in layers}) != len(self.layers):
             raise CannotCompile("a layer, or the name of a layer, is listed twice")
         if len({r.layer for r in rows}) != len(rows):
             raise CannotCompile("a layer can give rows to one table only, and can be listed once for it")
         self.tables = list(dict.fromkeys(r.table for r in rows))
-        self._spaces = dict.fromkeys(keys for layer in layers for keys, _ in (*layer.under, *layer.selects))
+        self.pairings = {self.tables.index(r.table): r.pairing for r in rows if r.pairing is not None}
+        self.partners = dict(partners or {})
+        named = ((*(keys for keys, _ in layer.under), *(key.keys for key in layer.selects)) for layer in layers)
+        self._spaces = dict.fromkeys(keys for spaces in named for keys in spaces)
         self.base: dict[KeySpace, int] = {}
         size = 0
         for keys in self._spaces:
-            self.base[keys], size = size, size + (1 << keys.bits)
+            if not keys.sparse:
+                self.base[keys], size = size, size + (1 << keys.bits)
         self.lut = np.full(size + 1, -1, np.int16)
+        self._sparse: dict[KeySpace, list[tuple[int, int, Layer]]] = {keys: [] for keys in self._spaces if keys.sparse}
         for layer in layers:
             for claim in layer.under:
                 self._reject_duplicate_claim(claim, layer)
                 self.claim_key_values(self.lut, claim, layer)
         for claim, layer in claims:
             self.claim_key_values(self.lut, claim, layer)
-        self._children = {layer: tuple(self._child_layers(layer, claims)) for layer in layers}
-        self._above = self._common_carriers()
-        self._reject_endless_chains()
+        self.sparse = self._sparse_table()
+        self._graph = CarrierGraph(layers, claims)
+        self._carriers_read: set[tuple[Layer, Layer]] = set()
         self.program = np.zeros((len(self.layers), encoding.WIDTH), np.int64)
         for layer in layers:
             self._compile_layer(layer)
-        self.specs = {**TABLES, **{r.name: spec_of_pieces(r) for r in reassemblies}}
+        paired = {r.table: r.pairing.columns() for r in rows if r.pairing is not None}
+        together = [r for r in rows if r.table in {*paired, *(r.name for r in reassemblies)}]
+        self.buses = bus_columns(together, layers, reassemblies, self._graph.descendants)
+        internal = {table: {**paired.get(table, {}), **buses} for table, buses in self.buses.items()}
+        self.specs = TABLES | {r.name: spec_of_pieces(r) for r in reassemblies}
+        unseen = {r.table for r in rows if r.table not in self.specs}  # of rows that only teach
+        self.specs |= {table: TableSpec(name=table, schema=pa.schema([])) for table in unseen}
+        self.specs |= {table: with_internal_columns(self.specs[table], names) for table, names in internal.items()}
         compiler = SourceCompiler(self.layers, self.tables, self.specs)
-        self.sources = [compiler.compile_rows(row_declaration) for row_declaration in rows]
-        self.texts, self.lookup = compiler.texts, np.array([*compiler.lookup, 0], np.int16)
+        self.sources = [compiler.compile_rows(declared, internal.get(declared.table, {})) for declared in rows]
+        self.texts, self.lookup = compiler.texts, np.append(np.frombuffer(compiler.lookup, np.int16), np.int16(0))
         self.late = next((i for i, s in enumerate(self.sources) if s.rows.layer is None), -1)
         self.piece_tables = {r: self.tables.index(r.name) for r in self.reassemblies}
         self.first_piece_table = min(self.piece_tables.values(), default=len(self.tables))
@@ -102,89 +121,70 @@ class Program:
                 pairs[free : free + 2] = slot, place
         self.late_used = encoding.STARTS + len(self.sources[self.late].uses) if self.late >= 0 else 0
         self.owner = np.array([s.table for s in self.sources], np.int64)
-        self.layouts: dict[Any, Any] = {}
+        self.sources_of = [[i for i, s in enumerate(self.sources) if s.table == t] for t in range(len(self.tables))]
+        self.slots_of = np.array([encoding.STARTS + len(s.uses) for s in self.sources], np.int64)
+        self.first_slots = np.cumsum(self.slots_of) - self.slots_of
+        self.kept: dict[Hashable, Any] = {}
         self.specialize = False
         self.specialized: Any = None
+
+    def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What was made under this key for an earlier capture, or else is made now."""
+        found = self.kept.get(key)
+        if found is None:
+            found = self.kept[key] = make()
+        return found
 
     def claim_key_values(self, lut: np.ndarray, claim: Claim, layer: Layer) -> None:
         """Make these values of the key space lead to `layer` in `lut`."""
         keys, values = claim
-        if keys in self.base:  # a key space from which no layer selects leads nowhere
-            lut[self.base[keys] + np.asarray(values, np.int64)] = self.number[layer]
+        if keys in self._sparse:
+            self._sparse[keys] += [(first, after, layer) for first, after in _ranges(values)]
+        elif keys in self.base:  # a key space from which no layer selects leads nowhere
+            lut[self._places_in_lut(claim)] = self.number[layer]
+
+    def _places_in_lut(self, claim: Claim) -> Any:
+        keys, values = claim
+        base = self.base[keys]
+        if isinstance(values, range) and values.step == 1:
+            return slice(base + values.start, base + values.stop)
+        return base + np.asarray(values, np.int64)
+
+    def _sparse_table(self) -> Ints:
+        """The argument `sparse` of the walk, and the places of the bounds in it."""
+        pairs: list[int] = []
+        bounds: list[int] = []
+        for place, (keys, claimed) in enumerate(self._sparse.items()):
+            self.base[keys] = 2 * place
+            begins = np.unique([edge for first, after, _ in claimed for edge in (first, after)]).astype(np.int64)
+            numbers = np.full(len(begins), -1, np.int64)
+            for first, after, layer in claimed:  # the last claim of a value counts
+                numbers[slice(*np.searchsorted(begins, (first, after)))] = self.number[layer]
+            bounds += [len(self._sparse) + len(pairs) // 2, len(self._sparse) + len(pairs) // 2 + len(begins)]
+            pairs += np.column_stack((begins, numbers)).ravel().tolist()
+        return np.array([*bounds, *pairs], np.int64)
 
     def _reject_duplicate_claim(self, claim: Claim, layer: Layer) -> None:
         keys, values = claim
-        held = self.lut[self.base[keys] + np.asarray(values, np.int64)]
+        if keys in self._sparse:
+            for first, after in _ranges(values):
+                for other_first, other_after, other in self._sparse[keys]:
+                    if first < other_after and other_first < after:
+                        raise CannotCompile(f"{layer.name} claims values of {keys.name} that {other.name} has claimed")
+            return
+        held = self.lut[self._places_in_lut(claim)]
         if (held >= 0).any():
             other = self.layers[held.max()]
             raise CannotCompile(f"{layer.name} claims values of {keys.name} that {other.name} has claimed")
 
-    # -- the graph of carriers --------------------------------------------------------------------------------------
-    def _child_layers(self, layer: Layer, claims: Sequence[tuple[Claim, Layer]]) -> Iterator[Layer]:
-        selected = {keys.stands_for or keys for keys, _ in layer.selects}
-        for child in self.layers:
-            if any(keys in selected for keys, _ in child.under):
-                yield child
-        for (keys, _), child in claims:
-            if keys in selected:
-                yield child
-
-    def _common_carriers(self) -> dict[Layer, frozenset[Layer]]:
-        """For each layer, the layers on every path to it. A layer after `then` has the carriers of the layer before it."""
-        parents: dict[Layer, list[tuple[Layer, bool]]] = {layer: [] for layer in self.layers}
-        for layer, children in self._children.items():
-            for child in children:
-                parents[child].append((layer, True))
-            if layer.then is not None:
-                parents[layer.then].append((layer, False))
-        everything = frozenset(self.layers)
-        above = {layer: everything if parents[layer] else frozenset[Layer]() for layer in self.layers}
-        changed = True
-        while changed:
-            changed = False
-            for layer, over in parents.items():
-                if not over:
-                    continue
-                carriers = frozenset.intersection(*(above[p] | {p} if carries else above[p] for p, carries in over)) - {
-                    layer
-                }
-                if carriers != above[layer]:
-                    above[layer], changed = carriers, True
-        return above
-
-    def _reject_endless_chains(self) -> None:
-        for layer in self.layers:
-            least = layer.header(layer)
-            if layer.repeats and isinstance(least, int) and least < 1:
-                raise CannotCompile(f"{layer.name} repeats and has no header: such a chain never ends")
-        # a computed header is at least the declared one: the walk checks that
-        headless = {layer for layer in self.layers if isinstance(size := layer.header(layer), int) and size < 1}
-        for start in headless:
-            seen, todo = set[Layer](), [start]
-            while todo:
-                for child in self._children[todo.pop()]:
-                    if child is start:
-                        raise CannotCompile(f"{start.name} can carry itself without a header byte in between")
-                    if child in headless and child not in seen:
-                        seen.add(child)
-                        todo.append(child)
-
-    def descendant_layers(self, layer: Layer) -> set[Layer]:
-        """All layers that `layer` may carry, at any depth."""
-        seen, todo = set[Layer](), [layer]
-        while todo:
-            here = todo.pop()
-            for child in (*self._children[here], *([here.then] if here.then and here is not layer else [])):
-                if child not in seen:
-                    seen.add(child)
-                    todo.append(child)
-        return seen
-
+    # -- the positions that rows read -------------------------------------------------------------------------------
     def _keep_carriers(self, reassembly: Reassembly) -> tuple[int, ...]:
-        """Make pieces keep all positions that rows below their message read, and return these positions."""
-        below = self.descendant_layers(reassembly.message) | {reassembly.message}
+        """Make pieces keep the positions above them that rows below their message read, and return these positions."""
+        below = self._graph.descendants(reassembly.message) | {reassembly.message}
         sources = [s for s in self.sources if s.rows.layer in below]
-        places = tuple(dict.fromkeys(place for source in sources for place in source.uses))
+        above = self._graph.carriers_of(reassembly.layers, self.reassemblies)
+        read = (place for source in sources for place in source.uses)
+        places = tuple(dict.fromkeys(place for place in read if self.layers[place % len(self.layers)] in above))
         for source in self.sources:
             if source.rows.table == reassembly.name:
                 for place in places:
@@ -198,24 +198,44 @@ class Program:
             row[encoding.CLEARS] = -1
             if not layer.repeats:
                 continue
-            below = self.descendant_layers(layer) | ({layer} if layer.repeats else set())
-            if any(s.rows.layer in below for s in self.sources) and layer.least < 8:
-                raise CannotCompile(f"{layer.name}: a chain that gives rows needs headers of 8 bytes")
+            below = self._graph.descendants(layer) | {layer}
+            if any(s.rows.layer in below for s in self.sources) and layer.least < 4:
+                raise CannotCompile(f"{layer.name}: a chain that gives rows needs headers of 4 bytes")
+            same_packet = self._graph.descendants(layer, within_packet=True) | {layer}
             stale = dict.fromkeys(
                 place
                 for source in self.sources
-                if source.rows.layer in below
+                if source.rows.layer in same_packet
                 for place in source.uses
-                if (used := self.layers[place % len(self.layers)]) in below - {layer, source.rows.layer}
-                and used not in self._above[source.rows.layer]
+                if (used := self.layers[place % len(self.layers)]) in same_packet - {layer, source.rows.layer}
+                and used not in self._graph.above[source.rows.layer] | self._graph.above[layer]
             )
             if len(stale) >= encoding.MAX_CLEARS:
                 raise CannotCompile(
                     f"{layer.name}: more than {encoding.MAX_CLEARS - 1} optional layers under one chain"
                 )
             row[encoding.CLEARS : encoding.CLEARS + len(stale) + 1] = [*stale, -1]
-            if stale:
+            row[encoding.KEEPS] = kept = self._kept_carrier(layer, below)
+            if stale or kept != self.number[layer]:
                 row[encoding.FLAGS] |= encoding.F_CLEARS
+
+    def _kept_carrier(self, chain: Layer, below: set[Layer]) -> int:
+        """The carrier of a chain that siblings read although one before them may contain another such carrier (TECMP in TECMP).
+
+        The chain itself if there is none: its start is set anyway.
+        """
+        read = {carrier for reader, carrier in self._carriers_read if reader in below}
+        read |= {
+            self.layers[place]
+            for s in self.sources
+            if s.rows.layer in below
+            for place in s.uses
+            if place < len(self.layers)
+        }
+        kept = [carrier for carrier in self._graph.above[chain] & below if carrier in read]
+        if len(kept) > 1:
+            raise CannotCompile(f"{chain.name}: siblings read more than one carrier that they may also contain: {kept}")
+        return self.number[kept[0] if kept else chain]
 
     # -- one layer --------------------------------------------------------------------------------------------------
     def _compile_layer(self, layer: Layer) -> None:
@@ -231,11 +251,16 @@ class Program:
         if len(layer.selects) > encoding.MAX_KEYS:
             raise CannotCompile(f"{layer.name} selects from more than {encoding.MAX_KEYS} key spaces")
         row[encoding.N_KEYS] = len(layer.selects)
-        for i, (keys, expression) in enumerate(layer.selects):
+        for i, (keys, expression, when) in enumerate(layer.selects):
             at = encoding.KEY + encoding.KEY_WIDTH * i
             spanned = expression is SPAN
-            term = (encoding.SPAN_KEY, 0, 0, 0) if spanned else self._encode_term(layer, expression(layer))
-            row[at : at + encoding.KEY_WIDTH] = (*term, self.base[keys], 1 << keys.bits)
+            term = (encoding.SPAN_KEY, 0, 0, 0) if spanned else self._encode_key(layer, expression(layer))
+            row[at : at + encoding.KEY_WIDTH] = (
+                *term,
+                self.base[keys],
+                encoding.SPARSE if keys.sparse else 1 << keys.bits,
+                *self._encode_condition(layer, when),
+            )
         checks = self._compile_conditions(layer, layer.check, encoding.ENDS_PATH) + self._compile_conditions(
             layer, layer.expect, encoding.IS_FAULT
         )
@@ -275,6 +300,8 @@ class Program:
             encoding.F_UNTIMED: record is not None and not record.timed,
             encoding.F_TAIL: layer.tail is not None,
             encoding.F_BARE: layer.bare,
+            encoding.F_NEW_PACKET: layer.new_packet,
+            encoding.F_BUS: layer.bus is not None,
             encoding.F_BIG: layer.packet.__hdr_fmt__[0] in ">!",
         }
         return sum(flag for flag, value in on.items() if value)
@@ -293,16 +320,46 @@ class Program:
         modes = [left << encoding.CHECK_SKIPS | (0 if left else mode) for left in skips]
         return [(*term, m) for term, m in zip(condition.terms, modes, strict=True)]
 
+    def _encode_condition(self, layer: Layer, when: Callable[[Any], Any] | None) -> tuple[int, ...]:
+        """The term of a key's condition, its least and its greatest value."""
+        conditions = self._compile_conditions(layer, when, 0)
+        if len(conditions) > 1:
+            raise CannotCompile(f"{layer.name}: a key has one condition over one term")
+        for term, least, most, _ in conditions:
+            return *self._encode_term(layer, term), least, most
+        return 0, 0, 0, 0, 0, 0
+
+    def _encode_key(self, layer: Layer, value: object) -> tuple[int, ...]:
+        """A term, or a field of another layer that may begin at the same byte. The walk reads it only if it does."""
+        if not isinstance(value, Term) or value.place != HERE:
+            return self._encode_term(layer, value)
+        if value.layer not in self.number:
+            raise CannotCompile(f"{layer.name} reads {value.layer}, which is not in the list of layers")
+        return self._encode_read(value, elsewhere=encoding.R_CARRIER | encoding.R_HERE)
+
     def _encode_term(self, layer: Layer, value: object) -> tuple[int, ...]:
         if isinstance(value, int) and not isinstance(value, bool):
             return 0, 0, 0, value
         if not isinstance(value, Term):
             raise CannotCompile(f"{layer.name}: {value!r} is not a single term")
-        if value.layer is not layer and value.layer not in self._above[layer]:
+        if value.layer is not layer and value.layer not in self._graph.above[layer]:
             raise CannotCompile(f"{layer.name} reads {value.layer}, which is not on every path to it")
         if value.place != START:
             raise CannotCompile(f"{layer.name}: the walk can only read the header it is in")
+        if value.layer is layer:
+            return self._encode_read(value, elsewhere=0)
+        self._carriers_read.add((layer, value.layer))
+        return self._encode_read(value, elsewhere=encoding.R_CARRIER)
+
+    def _encode_read(self, value: Term, *, elsewhere: int) -> tuple[int, ...]:
         read = value.offset | value.shift << encoding.R_SHIFT | (encoding.R_BIG if value.big else 0)
-        if value.layer is not layer:
-            read |= encoding.R_CARRIER | self.number[value.layer] << encoding.R_PLACE
+        if elsewhere and value.layer is not None:
+            read |= elsewhere | self.number[value.layer] << encoding.R_PLACE
         return read, value.signed_mask, value.mul, value.add
+
+
+def _ranges(values: Sequence[int]) -> list[tuple[int, int]]:
+    """The values as ranges: the first value of each, and the one behind its last."""
+    if isinstance(values, range) and values.step == 1:
+        return [(values.start, values.stop)] if values else []
+    return [(value, value + 1) for value in values]

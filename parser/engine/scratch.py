@@ -21,10 +21,11 @@ class ScratchBuffers:
         self.table_rows = np.zeros(len(program.tables), np.int64)
         self.source_rows = np.zeros(len(program.sources), np.int64)
         self.tables = np.empty((len(program.tables), encoding.TABLE_FIELDS, room), np.int32)
-        self.sources = np.empty((len(program.sources), encoding.STARTS + program.uses.shape[1], room), np.int32)
+        self.all_slots = np.empty((int(program.slots_of.sum()), room), np.int32)
+        self.sources = np.split(self.all_slots, program.first_slots[1:])
         self.packets = np.empty((encoding.PACKET_FIELDS, morsel_rows), np.int64)
         self.faults = np.empty((6, room), np.int64)
-        self.where, self.touched = (np.empty(n * len(program.layers), np.int64) for n in (encoding.PLACES, 1))
+        self.where, self.touched = (np.empty(n * len(program.layers), np.int64) for n in (encoding.WHERE_WIDTH, 1))
         self.stack = np.empty(encoding.STACK_WIDTH * (encoding.DEPTH + 1), np.int64)
         self.last, self.subs = (np.empty(len(program.tables), np.int64) for _ in range(2))
         self._allocate_for_columns(room)
@@ -41,10 +42,16 @@ class ScratchBuffers:
         wider._allocate_for_columns(rows)
         return wider
 
+    def with_packets(self, count: int) -> ScratchBuffers:
+        """The same working memory with room for `count` packets, so that the walk stops behind them."""
+        fewer = copy.copy(self)
+        fewer.packets = np.empty((encoding.PACKET_FIELDS, count), np.int64)
+        return fewer
+
     @classmethod
     def take_or_allocate(cls, program: Program, morsel_rows: int) -> ScratchBuffers:
         try:
-            buffers: ScratchBuffers = program.layouts.setdefault(("scratch", morsel_rows), []).pop()
+            buffers: ScratchBuffers = program.keep(("scratch", morsel_rows), list).pop()
         except IndexError:
             buffers = cls(program, morsel_rows)
         return buffers
@@ -52,7 +59,7 @@ class ScratchBuffers:
     def release_buffers(self, program: Program, clean: int) -> None:
         """Keep the buffers for the next decoder. clean: rows of packets whose slots are all -1."""
         self.clean = clean
-        spare = program.layouts[("scratch", self.morsel_rows)]
+        spare = program.keep(("scratch", self.morsel_rows), list)
         spare.append(self)
         del spare[:-4]
 
@@ -79,13 +86,15 @@ class Walker:
                 late,
                 p.program,
                 self.lut,
+                p.sparse,
                 p.uses,
                 p.late_slots,
                 p.owner,
+                p.first_slots,
                 clocks,
                 state,
                 room.tables,
-                room.sources,
+                room.all_slots,
                 room.table_rows,
                 room.source_rows,
                 room.packets,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import itertools
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -11,9 +13,26 @@ from pcaplake.parser.errors import CannotCompile
 from pcaplake.parser.schemas import TableSpec
 
 from .kernels import encoding
-from .layer import BODY, BODY_END, FIRST, LATEST, PACKET, RUN_END, START, Case, Layer, Rows, Run, Term, column_cases
+from .layer import (
+    BODY,
+    BODY_END,
+    FIRST,
+    LATEST,
+    PACKET,
+    RUN_END,
+    START,
+    Case,
+    Column,
+    FixedBytes,
+    Layer,
+    Rows,
+    Run,
+    Term,
+    column_cases,
+)
 
 KEY_COLUMNS = ("capture_id", "vehicle_id", "date", "ts", "ts_ns", "packet_no", "sub_no", "interface")
+BODIES = ("payload", "data")  # columns that are the body of the layer that gives the row
 
 
 @dataclass(slots=True, eq=False)
@@ -26,14 +45,16 @@ class RowSource:
     columns: list[list[int]] = field(default_factory=list)  # K_CASE, K_CASES, index of the column, in this order
     texts: list[list[int]] = field(default_factory=list)
     runs: dict[str, tuple[int, int, Term]] = field(default_factory=dict)  # column -> slots of first and last, the term
+    fixed_bytes: dict[str, tuple[int, FixedBytes]] = field(default_factory=dict)  # column -> slot of the layer
     cases: list[tuple[int, ...]] = field(default_factory=list)
     span: tuple[int, int] = (0, 0)  # slots of the start of `layer` and the body of `within`, for `finish`
 
     def allocate_slot(self, *places: int) -> int:
         """The slot in a row of the first of these places, which are added if they are missing."""
-        for at in range(len(self.uses) - len(places) + 1):
-            if tuple(self.uses[at : at + len(places)]) == places:
-                return encoding.STARTS + at
+        if places[0] in self.uses:
+            for at in range(self.uses.index(places[0]), len(self.uses) - len(places) + 1):
+                if tuple(self.uses[at : at + len(places)]) == places:
+                    return encoding.STARTS + at
         self.uses.extend(places)
         return encoding.STARTS + len(self.uses) - len(places)
 
@@ -46,34 +67,49 @@ class TextColumn:
     kinds: list[str] = field(default_factory=list)
 
 
+def with_internal_columns(spec: TableSpec, names: Iterable[str]) -> TableSpec:
+    """The table with int64 columns behind its own."""
+    return replace(spec, schema=pa.schema([*spec.schema, *(pa.field(name, pa.int64()) for name in names)]))
+
+
 class SourceCompiler:
     """Compiles the rows of a program. `texts` and `lookup` are shared by all of its sources.
 
     texts    (table, column) -> the names or kinds of text of a string column
-    lookup   the tables of all cases, one after the other
+    lookup   int16: the tables of all cases, one after the other
     """
 
     def __init__(self, layers: Sequence[Layer], tables: Sequence[str], specs: Mapping[str, TableSpec]) -> None:
         self.layers, self.tables, self.specs = layers, tables, specs
         self.number = {layer: i for i, layer in enumerate(layers)}
         self.texts: dict[tuple[str, str], TextColumn] = {}
-        self.lookup: list[int] = []
+        self.lookup = array("h")
 
-    def compile_rows(self, rows: Rows) -> RowSource:
-        """One source of rows. Raises `CannotCompile` if a column cannot be filled as declared."""
+    def compile_rows(self, rows: Rows, internal: Mapping[str, Column]) -> RowSource:
+        """One source of rows. Raises `CannotCompile` if a column cannot be filled as declared.
+
+        internal: columns of the table that no reader sees
+        """
         source = RowSource(rows, self.tables.index(rows.table))
         schema = self.specs[rows.table].schema
         if rows.layer is not None and rows.layer not in self.number:
             raise CannotCompile(f"{rows.layer.name} gives rows, but it is not in the list of layers")
         for entry in schema:
-            if not entry.nullable and entry.name not in (*KEY_COLUMNS, *rows.columns, "payload"):
+            if not entry.nullable and entry.name not in (*KEY_COLUMNS, *rows.columns, *BODIES):
                 raise CannotCompile(f"rows of {rows.table} need the column {entry.name}")
-        for name, column in rows.columns.items():
+        for name, column in {**rows.columns, **internal}.items():
             if name in KEY_COLUMNS or name not in schema.names:
                 raise CannotCompile(f"{rows.table} has no column {name!r} to fill")
             index, kind = schema.get_field_index(name), schema.field(name).type
             if isinstance(column, Run):
                 source.runs[name] = self._compile_stacked_column(source, column)
+                continue
+            if isinstance(column, FixedBytes):
+                if column.layer is not rows.layer or pa.types.is_primitive(kind) != (column.read is not None):
+                    raise CannotCompile(
+                        f"{rows.table}.{name} takes bytes of the layer that gives its rows; `read` for numbers"
+                    )
+                source.fixed_bytes[name] = source.allocate_slot(self.number[column.layer]), column
                 continue
             first, parts = len(source.cases), column_cases(column)
             text = self.texts.setdefault((rows.table, name), TextColumn()) if pa.types.is_string(kind) else None
@@ -124,7 +160,9 @@ class SourceCompiler:
             term, mapping = Case(term).term.only(mapping[term.add]).term, None
         if mapping is not None:
             table, size = len(self.lookup), max(mapping, default=0) + 1
-            self.lookup += [mapping.get(value, encoding.NULL) for value in range(size)]
+            self.lookup.extend(itertools.repeat(encoding.NULL, size))
+            for value, result in mapping.items():
+                self.lookup[table + value] = result
         condition: tuple[int, ...] = (encoding.NO_SLOT, 0, 0, 0, 0, 0, 0, 0, 0)
         if case.when is not None:
             ((guard, least, most),) = case.when.terms

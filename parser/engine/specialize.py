@@ -12,6 +12,7 @@ import ast
 import copy
 import functools
 import hashlib
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
@@ -220,8 +221,10 @@ class _Evaluator:
             return self.operation(node.op, left, right) or ast.BinOp(left, node.op, right)
         if isinstance(node, ast.Compare):
             sides = [self.expression(side) for side in (node.left, *node.comparators)]
-            folded = self.operation(node.ops[0], *sides) if len(node.ops) == 1 else None
-            return folded or ast.Compare(sides[0], node.ops, sides[1:])
+            folded = [self.operation(op, *pair) for op, pair in zip(node.ops, itertools.pairwise(sides), strict=True)]
+            if all(folded):
+                return ast.Constant(all(_value(part) for part in folded if part is not None))
+            return ast.Compare(sides[0], node.ops, sides[1:])
         if isinstance(node, ast.BoolOp):
             return self.bool_operation(node)
         if isinstance(node, ast.IfExp):

@@ -1,4 +1,4 @@
-"""Numbers as text: MAC and IP addresses, and decimals. Called once for each distinct value of a batch."""
+"""Numbers as text: MAC and IP addresses, decimals, and four characters. Called once for each distinct value of a batch."""
 
 from __future__ import annotations
 
@@ -21,9 +21,15 @@ def _format_ipv6(high: int, low: int) -> str:
     return socket.inet_ntop(socket.AF_INET6, high.to_bytes(8, "big", signed=True) + low.to_bytes(8, "big", signed=True))
 
 
+def _format_characters(high: int, low: int) -> str:
+    """UTF-8 up to the first zero byte; other bytes become U+FFFD."""
+    return (low & 0xFFFFFFFF).to_bytes(4, "big").partition(b"\0")[0].decode("utf-8", "replace")
+
+
 FORMATTERS: dict[str, Formatter] = {
     "mac": _format_mac,
     "ipv4": _format_ipv4,
     "ipv6": _format_ipv6,
     "decimal": lambda high, low: str(low),
+    "characters": _format_characters,
 }

@@ -1,14 +1,17 @@
 """CAN, CAN FD, CAN XL and error frames in the format of SocketCAN.
 
-In LINKTYPE_CAN_SOCKETCAN 227 (libpcap pcap/can_socketcan.h) the identifier word is big-endian. In LINUX_SLL it has the
-byte order of the capturing host, in practice little-endian. The length of an XL frame is little-endian in both.
+Layout: libpcap pcap/can_socketcan.h; linux/can.h; tcpdump-htdocs 9c357d9; Wireshark packet-socketcan.c.
+
+In LINKTYPE_CAN_SOCKETCAN 227 the identifier word is big-endian. In LINUX_SLL it has the byte order of the capturing host, in
+practice little-endian. The length of an XL frame is little-endian in both.
 Some converters write it little-endian in link type 227 too; a profile can say so.
 In a CAN XL frame that word has the priority and the VCID, and other bits are 0. libpcap before 1.10.5 wrote it little-endian in
-link type 227, too (tcpdump-htdocs 9c357d9). So a word that can only be of the other byte order is read in that one.
-The kind of a frame follows Wireshark's packet-socketcan.c. The XL flag means CAN XL, and the error bit an error frame.
+link type 227, too. So a word that can only be of the other byte order is read in that one.
 72 captured bytes or the FDF flag mean CAN FD. So do more than 8 data bytes, but these are also a fault: old kernels do
-not set the flag. All other frames are classic CAN.
+not set the flag. The XL flag means CAN XL, and the error bit an error frame. All other frames are classic CAN.
 The length of a remote frame is the number of bytes that it requests. It has no data, and the record may end before them.
+
+Not read: the bits SEC and RRS of CAN XL. The bytes of an error frame are in `data`; `decode_can_error` explains them.
 """
 
 from __future__ import annotations
@@ -17,9 +20,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import dpkt
+import numpy as np
 
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import LINKTYPE, SPAN, Case, Claim, Column, KeySpace, Layer, Rows, Term, packet_field
+from pcaplake.parser.engine.layer import (
+    LINKTYPE,
+    SPAN,
+    Case,
+    Claim,
+    Column,
+    KeySpace,
+    Layer,
+    Range,
+    Rows,
+    Term,
+    packet_field,
+)
 
 from .ethernet import SLL, SLL2, SLL_PROTOCOL
 
@@ -32,6 +48,8 @@ CAPTURED = KeySpace("CAN captured bytes")
 # one 16-bit word, in either byte order
 KIND = KeySpace("CAN length and flags")
 KIND_HOST = KeySpace("CAN flags and length")
+# what a profile finds by the identifier: its 11 or 29 bits, and in bit 31 whether it is one of 29 bits
+CAN_WORD, WORD, EXTENDED = KeySpace("CAN identifier", 32, sparse=True), 0x9FFF_FFFF, 1 << 31
 FD_BYTES = 72  # captured size of every CAN FD frame from the Linux kernel, whatever its length
 FDF, XLF = 0x04, 0x80
 FD_DLC = {**{n: n for n in range(9)}, 12: 9, 16: 10, 20: 11, 24: 12, 32: 13, 48: 14, 64: 15}  # ISO 11898-1
@@ -61,7 +79,9 @@ class SocketCanXl(dpkt.Packet):
 
 def _length_and_flags_claims(holds: Callable[[Any, Any], Any]) -> list[Claim]:
     """Claims in both key spaces of length and flags, for all values for which holds(length, flags) is true."""
-    return [KIND.where(lambda v: holds(v >> 8, v & 255)), KIND_HOST.where(lambda v: holds(v & 255, v >> 8))]
+    values = np.arange(256)
+    table = np.broadcast_to(holds(values[:, None], values), (256, 256))
+    return [(KIND, np.flatnonzero(table)), (KIND_HOST, np.flatnonzero(table.T))]
 
 
 def _identifier_layer(
@@ -88,6 +108,7 @@ BIG = _identifier_layer(SocketCan, "socketcan", LINKTYPE[227], KIND)
 HOST = _identifier_layer(SocketCanHost, "socketcan_host", SLL_PROTOCOL[0x000C], KIND_HOST)
 HOST_FD = _identifier_layer(SocketCanHost, "socketcan_host_fd", SLL_PROTOCOL[0x000D], KIND_HOST, always_fd=True)
 GATES = (BIG, HOST, HOST_FD)
+_BY_IDENTIFIER = [CAN_WORD(lambda h, gate=gate: gate.word.here & WORD) for gate in GATES]  # type: ignore[misc]
 LONG = Layer(  # 72 captured bytes; a CAN XL frame can have the same size
     SocketCan,
     name="socketcan_72",
@@ -114,14 +135,21 @@ BARE_REMOTE = Layer(
     selects=[*_OTHERS, BARE_REMOTE_LEN(lambda h: h.len)],
 )
 REMOTE = Layer(SocketCan, name="can_remote", protocol="can", under=[BARE_REMOTE_LEN[n] for n in range(9)])
+REMOTE_PADDED = Layer(  # its unused bytes are no content
+    SocketCan,
+    name="can_remote_padded",
+    protocol="can",
+    under=[REMOTE_LEN[n] for n in range(9)],
+    total=lambda h: h.len + 8,
+)
 CLASSIC = Layer(
     SocketCan,
     name="can",
     under=[
-        *(REMOTE_LEN[n] for n in range(9)),
         *_length_and_flags_claims(lambda length, flags: (length <= 8) & (flags & FDF == 0)),
     ],
     total=lambda h: h.len + 8,
+    selects=_BY_IDENTIFIER,
 )
 FD = Layer(
     SocketCan,
@@ -133,6 +161,7 @@ FD = Layer(
     ],
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,
+    selects=_BY_IDENTIFIER,
 )
 UNMARKED_FD = Layer(
     SocketCan,
@@ -145,6 +174,7 @@ UNMARKED_FD = Layer(
     total=lambda h: h.len + 8,
     check=lambda h: h.len <= 64,
     expect=lambda h: h.fdf >= 1,
+    selects=_BY_IDENTIFIER,
 )
 MARKED_ERROR = Layer(  # in a CAN XL frame the error flag is a bit of the priority, if the word is little-endian
     SocketCan,
@@ -173,13 +203,32 @@ XL = Layer(
     total=lambda h: h.len + 12,
     check=lambda h: (h.flags >= 0x80) & (h.len >= 1) & (h.len <= 2048),
 )
-LAYERS = (*GATES, LONG, MARKED_REMOTE, BARE_REMOTE, REMOTE, CLASSIC, FD, UNMARKED_FD, MARKED_ERROR, ERROR, XL_BIG, XL)
+LAYERS = (
+    *GATES,
+    LONG,
+    MARKED_REMOTE,
+    BARE_REMOTE,
+    REMOTE,
+    REMOTE_PADDED,
+    CLASSIC,
+    FD,
+    UNMARKED_FD,
+    MARKED_ERROR,
+    ERROR,
+    XL_BIG,
+    XL,
+)
 LITTLE_ENDIAN_IDENTIFIERS = LINKTYPE[227], HOST  # what a profile can claim
 
 
 def can_identifier_cases(layer: Layer) -> tuple[Case | Term, ...]:
     """29 bits if the extended flag is set, else 11. Bits that capture tools leave above them are not part of the identifier."""
     return layer.id.where(layer.extended == 1), layer.word & STANDARD
+
+
+def split_identifier_cases(layer: Layer, extended: Range, flag: int = 0) -> tuple[Case | Term, ...]:
+    """The same where a field beside the word says which. flag: is added to an identifier of 29 bits."""
+    return (layer.id + flag).where(extended), layer.word & STANDARD
 
 
 # pcapng has the direction in epb_flags, SLL in its packet type (4: sent by this host)
@@ -243,6 +292,7 @@ def _xl_word_cases(read: Callable[[Term], Term]) -> Iterator[Case | Term]:
 
 ROWS = (
     _classic_frame_rows(REMOTE),
+    _classic_frame_rows(REMOTE_PADDED),
     _classic_frame_rows(CLASSIC),
     _fd_frame_rows(FD),
     _fd_frame_rows(UNMARKED_FD),

@@ -1,7 +1,10 @@
 """pcap records and pcapng blocks as layers: a file is a chain of length-prefixed records, in either byte order.
 
-Sources: draft-ietf-opsawg-pcap-04 and draft-ietf-opsawg-pcapng-03; the 24-byte record header of Kuznetzov's pcap
+Layout: draft-ietf-opsawg-pcap-04 and draft-ietf-opsawg-pcapng-03; the 24-byte record header of Kuznetzov's pcap
 ("modified", magic a1b2cd34) as in Wireshark's wiretap/libpcap.h.
+
+Not read: pcapng blocks other than sections, interfaces and packets (name resolution, statistics, decryption secrets), and options
+of packets other than flags.
 """
 
 from __future__ import annotations

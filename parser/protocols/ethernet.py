@@ -1,17 +1,25 @@
 """The layers from Ethernet to TCP and UDP, and the link types that carry them. Most headers are dpkt's own classes.
 
-IEEE 802.3, 802.1Q, 802.1ad; RFC 791, 8200, 768, 9293, 4302; libpcap's link types NULL, LOOP, RAW, LINUX_SLL(2).
+Layout: IEEE 802.3, 802.1Q, 802.1ad; RFC 791, 8200, 768, 9293, 4302; libpcap's link types NULL, LOOP, RAW, LINUX_SLL(2);
+PPI (CACE, PPI Packet Header format 1.0.7).
+
 Fragments are rows of `packets`; ports are read from the first one. The datagram that they make is decoded at its last one.
 A length of 0 means that the network card was to write it (segmentation offload), or that the length does not fit into
 the field (jumbograms of RFC 2675, also in UDP). Then all captured bytes count.
+
+Not read: the fields of PPI, IP and TCP options, checksums, ESP (encrypted), frames of IEEE 802.3 with a length instead of an
+ethertype, tunnels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import dpkt
 
 from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer, Term
-from pcaplake.parser.engine.pieces import LONGEST_DATAGRAM, SECOND, Fragments
+from pcaplake.parser.engine.pieces import LONGEST_DATAGRAM, SECOND, Fragments, Stream
 
 ETHERTYPE = KeySpace("ethertype")
 IP_PROTOCOL = KeySpace("IP protocol", 8)
@@ -21,6 +29,8 @@ IP6_FRAGMENT = KeySpace("IPv6 fragment")
 IP_VERSION = KeySpace("IP version", 4)
 ADDRESS_FAMILY, SLL_PROTOCOL = KeySpace("address family"), KeySpace("SLL protocol")
 UDP_PORT, TCP_PORT = KeySpace("UDP port"), KeySpace("TCP port")
+CARRIED_FRAME = KeySpace("Ethernet frame of a capture module", 1)
+TAGS = (0x8100, 0x88A8, 0x9100)
 # IPv6 extension headers with one layout: next header, then the length in units of 8 bytes after the first 8
 EXTENSIONS = (0, 43, 60, 135, 139, 140)
 
@@ -29,6 +39,11 @@ class Empty(dpkt.Packet):
     """A layer without a header. The declared byte only requires that at least one byte is present."""
 
     __hdr__ = (("first", "B", 0),)
+
+
+def is_never_right(header: Any) -> Any:
+    """The check of an `Empty` layer that is a fault wherever it is found."""
+    return header.first >= 256
 
 
 class Bare(dpkt.Packet):
@@ -68,6 +83,11 @@ class Sll2(dpkt.Packet):
     )
 
 
+class Ppi(dpkt.Packet):
+    __byte_order__ = "<"
+    __hdr__ = (("version", "B", 0), ("flags", "B", 0), ("length", "H", 8), ("link_type", "I", 1))
+
+
 class IPv6(dpkt.Packet):
     __hdr__ = (
         ("word", "I", 0x60000000),
@@ -92,9 +112,25 @@ class Fragment6(dpkt.Packet):
 ETHERNET = Layer(dpkt.ethernet.Ethernet, under=[LINKTYPE[1]], selects=[ETHERTYPE(lambda h: h.type)])
 VLAN = Layer(
     Vlan,
-    under=[ETHERTYPE[0x8100], ETHERTYPE[0x88A8], ETHERTYPE[0x9100]],
+    under=[ETHERTYPE[tag] for tag in TAGS],
     stacks=True,
     selects=[ETHERTYPE(lambda h: h.type)],
+)
+# inside the frame of a capture module; `packets` has the addresses and tags of the outer frame
+CARRIED_ETHERNET = Layer(
+    dpkt.ethernet.Ethernet,
+    name="carried_ethernet",
+    protocol="ethernet",
+    under=[CARRIED_FRAME[0]],
+    new_packet=True,
+    selects=[ETHERTYPE(lambda h: h.type)],
+)
+PPI = Layer(  # fields of the recorder, then a frame of the link type that it names
+    Ppi,
+    under=[LINKTYPE[192]],
+    header=lambda h: h.length,
+    check=lambda h: h.version == 0,
+    selects=[LINKTYPE(lambda h: h.link_type)],
 )
 # pkttype, hatype, halen, address, protocol: ARPHRD_CAN captures carry 0x000C and 0x000D here
 SLL = Layer(
@@ -209,8 +245,10 @@ TCP_FIRST = Layer(
     measured=True,
 )
 LAYERS = (
+    PPI,
     ETHERNET,
     VLAN,
+    CARRIED_ETHERNET,
     SLL,
     SLL2,
     NULL,
@@ -247,6 +285,25 @@ IP_KEY = (VLAN.id, (IPV4.src, Term(IPV6, 8)), (IPV4.dst, Term(IPV6, 24)), Term(I
 TCP_KEY = (*IP_KEY, TCP.sport, TCP.dport)
 SYN, FIN_OR_RST = TCP._off_flags & 2, TCP._off_flags & 5
 TCP_STATED = (IPV4.len, IPV4.hl * -4, TCP.off * -4)  # their sum is the length of the segment
+
+
+def tcp_stream(name: str, segment: Layer, *, frame: Layer, plausible: Callable[[Any], Any], **declared: Any) -> Stream:
+    """The messages `frame` in TCP. segment: the layer of the segments; declared: the other values of `Stream`."""
+    return Stream(
+        name,
+        protocol="tcp",
+        layers=(segment,),
+        key=TCP_KEY,
+        sequence=TCP.seq,
+        starts=SYN,
+        ends=FIN_OR_RST,
+        stated=TCP_STATED,
+        frame=frame,
+        plausible=plausible,
+        **declared,
+    )
+
+
 IPV4_DATAGRAM = Fragments(
     "ip_datagram",
     protocol="ip",

@@ -1,8 +1,12 @@
-"""FlexRay frames and symbols in LINKTYPE_FLEXRAY 210 (tcpdump.org/linktypes; FlexRay Protocol Specification 3.0.1, 4.2).
+"""FlexRay frames and symbols in LINKTYPE_FLEXRAY 210.
+
+Layout: tcpdump.org/linktypes; FlexRay Protocol Specification 3.0.1, 4.2.
 
 A byte with channel and kind and a byte of error flags stand before the 5 bytes of the frame header. The frame CRC is not
 recorded. In the 5 bytes, frame id and header CRC cross the borders of bytes, so two layers that overlap read them. A null frame
 may be recorded without its data, which is all zeros. A symbol has its length in the second byte.
+
+Not read: nothing.
 """
 
 from __future__ import annotations

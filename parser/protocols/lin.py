@@ -1,10 +1,16 @@
-"""LIN frames and events in LINKTYPE_LIN 212 (Wireshark packet-lin.c; LIN specification 2.2A, 2.3).
+"""LIN frames and events in LINKTYPE_LIN 212.
+
+Layout: Wireshark packet-lin.c; LIN specification 2.2A, 2.3.
 
 A header of 8 bytes stands before the data, which the recorder pads to a multiple of 4. Of a frame to which no slave responded,
 the header may be all that is recorded, whatever length it states. An event has a code instead of data.
+
+Not read: what diagnostic frames (identifiers 0x3C and 0x3D) contain.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import dpkt
 
@@ -37,6 +43,14 @@ class Lin(dpkt.Packet):
 class LinEvent(dpkt.Packet):
     __hdr__ = (*_FIELDS, ("event", "I", 0))
     __bit_fields__ = _BITS
+
+
+def error_sums(errors: Mapping[int, int]) -> dict[int, int]:
+    """For each combination of these flags, the sum of their values."""
+    sums = {0: 0}
+    for flag, value in errors.items():
+        sums |= {flags | flag: total + value for flags, total in sums.items()}
+    return sums
 
 
 LIN = Layer(

@@ -1,4 +1,9 @@
-"""The table `packets`: one row per captured packet, whatever it carries. Addresses and ports are the outermost ones."""
+"""The table `packets`: one row per captured packet, whatever it carries. Addresses and ports are the outermost ones.
+
+Layout: that of the protocols from which the columns come.
+
+Not read: nothing; with `raw`, a row has all bytes.
+"""
 
 from __future__ import annotations
 

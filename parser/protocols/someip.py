@@ -1,39 +1,35 @@
 """SOME/IP and SOME/IP-SD over UDP and TCP. One datagram can hold several messages.
 
-AUTOSAR PRS_SOMEIPProtocol (header, TP segments) and PRS_SOMEIPServiceDiscovery (entries, options).
+Layout: AUTOSAR PRS_SOMEIPProtocol (header, TP segments) and PRS_SOMEIPServiceDiscovery (entries, options).
+
 Each TP segment gives a row; the 4 bytes of its TP header are not part of the payload. The message that the segments make is one
 more row. Over TCP messages follow each other in a stream. Magic cookies are messages, so a stream is also found by them.
+A port that an OfferService entry names in an endpoint option has SOME/IP from the next packet on.
+
+Not read: the serialized fields of a payload; options for load balancing, and those that the standard does not define.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
-
 import dpkt
-import numpy as np
 
 from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows, Term
-from pcaplake.parser.engine.pieces import LONGEST_MESSAGE, SECOND, Fragments, Stream
+from pcaplake.parser.engine.learned import Learned
+from pcaplake.parser.engine.pieces import LONGEST_MESSAGE, SECOND, Fragments
 
 from .ethernet import (
-    FIN_OR_RST,
     IP_DST,
     IP_KEY,
     IP_SRC,
-    SYN,
     TCP,
-    TCP_KEY,
     TCP_PORT,
-    TCP_STATED,
     UDP,
     UDP_PORT,
     Bare,
     Empty,
+    tcp_stream,
 )
+from .sd_options import ACK, FIND, OFFER, SUBSCRIBE, offered_ports, referred_option_bytes, resolve_entry_options
 
 TP_SEGMENT = KeySpace("SOME/IP-TP", 1)
 IN_STREAM = KeySpace("SOME/IP in a stream", 1)
@@ -41,7 +37,6 @@ SERVICE_DISCOVERY = KeySpace("SOME/IP-SD message", 1)
 SD_BODY = KeySpace("SOME/IP-SD", 1)
 SD_OPTION_LIST = KeySpace("SOME/IP-SD options", 1)
 SD_MESSAGE_ID = 0xFFFF_8100
-FIND, OFFER, SUBSCRIBE, ACK = 0x00, 0x01, 0x06, 0x07
 
 
 class SomeIp(dpkt.Packet):
@@ -128,25 +123,20 @@ SD_OPTION = Layer(
     repeats=True,
 )
 SOMEIP_TP_SEGMENT = Layer(Empty, name="someip_tp_segment", protocol="someip", under=[TP_SEGMENT[0]], header=lambda h: 0)
-# a TCP segment of a port that has SOME/IP; only a profile names such ports
+# a TCP segment of a port that has SOME/IP, as a profile or service discovery says
 SOMEIP_TCP_SEGMENT = Layer(
     Bare, name="someip_tcp_segment", protocol="tcp", under=[TCP_PORT[0:0]], header=lambda h: 0, bare=True
 )
 LAYERS = (SOMEIP, SD, SD_ENTRY, SD_OPTIONS, SD_OPTION, SOMEIP_TP_SEGMENT, SOMEIP_TCP_SEGMENT)
 
 # -- what is put together ------------------------------------------------------------------------------------------
+PORT_SPACES = {"udp": UDP_PORT, "tcp": TCP_PORT}
 PORTS = dict(src_port=(UDP.sport, TCP.sport), dst_port=(UDP.dport, TCP.dport))
 _TP_HEADER = Term(SOMEIP, SomeIp.__hdr_len__, 32, 0xFFFFFFFF)  # present where the TP flag is set and a body follows
-SOMEIP_STREAM = Stream(
+SOMEIP_STREAM = tcp_stream(
     "someip_stream",
-    protocol="tcp",
-    layers=(SOMEIP_TCP_SEGMENT,),
-    key=TCP_KEY,
+    SOMEIP_TCP_SEGMENT,
     selects=[IN_STREAM(lambda h: 0)],
-    sequence=TCP.seq,
-    starts=SYN,
-    ends=FIN_OR_RST,
-    stated=TCP_STATED,
     frame=SOMEIP,
     # requests, notifications, responses and errors, also of TP, and acknowledgments
     plausible=lambda h: (
@@ -171,131 +161,13 @@ SOMEIP_TP = Fragments(
     timeout_ns=5 * SECOND,
 )
 REASSEMBLIES = (SOMEIP_STREAM, SOMEIP_TP)
-
-# -- options: rare and irregular, and often the same bytes ---------------------------------------------------------
-_ENDPOINTS = {
-    0x04: ("endpoint", socket.AF_INET),
-    0x06: ("endpoint", socket.AF_INET6),
-    0x14: ("multicast", socket.AF_INET),
-    0x16: ("multicast", socket.AF_INET6),
-    0x24: ("sd_endpoint", socket.AF_INET),
-    0x26: ("sd_endpoint", socket.AF_INET6),
-}
-_TRANSPORTS = {6: "tcp", 17: "udp"}
-CONFIGURATION = 0x01
-REMEMBERED = 1024  # bytes; options up to this size are cached for later messages with the same options
-Referred = tuple[list[dict[str, Any]] | None, list[tuple[str, str]] | None]  # endpoints and configuration of an entry
-
-
-def _parse_sd_options(data: bytes) -> tuple[tuple[str, Any], ...]:
-    """("endpoint", {...}), ("configuration", ((key, value), ...)) or ("other", None) for each option, in order."""
-    options: list[tuple[str, Any]] = []
-    at = 0
-    while len(data) - at >= 3:
-        size, kind = struct.unpack_from(">HB", data, at)
-        body, at = data[at + 4 : at + 3 + size], at + 3 + size
-        if at > len(data) or size < 1:
-            break  # the walk has already reported this fault
-        if kind in _ENDPOINTS:
-            options.append(("endpoint", _parse_endpoint_option(kind, body)))
-        elif kind == CONFIGURATION:
-            options.append(("configuration", tuple(_parse_configuration_option(body))))
-        else:
-            options.append(("other", None))
-    return tuple(options)
-
-
-def _parse_endpoint_option(kind: int, body: bytes) -> dict[str, Any] | None:
-    name, family = _ENDPOINTS[kind]
-    size = 4 if family == socket.AF_INET else 16
-    if len(body) < size + 4:
-        return None
-    protocol, port = struct.unpack_from(">xBH", body, size)
-    address = socket.inet_ntop(family, body[:size])
-    return {"kind": name, "address": address, "port": port, "transport": _TRANSPORTS.get(protocol, str(protocol))}
-
-
-def _parse_configuration_option(body: bytes) -> list[tuple[str, str]]:
-    """Length-prefixed `key=value` strings as in DNS-SD (RFC 6763). If a key is repeated, the first one counts."""
-    entries: dict[str, str] = {}
-    at = 0
-    while at < len(body) and body[at]:
-        key, _, value = body[at + 1 : at + 1 + body[at]].decode("utf-8", "replace").partition("=")
-        entries.setdefault(key, value)
-        at += 1 + body[at]
-    return list(entries.items())
-
-
-_options = lru_cache(maxsize=1024)(_parse_sd_options)
-
-
-@lru_cache(maxsize=4096)
-def _parse_referred_options(runs: bytes, options: bytes) -> Referred:
-    return _select_referred_options(runs, _options(options))
-
-
-def _select_referred_options(runs: bytes, known: Sequence[tuple[str, Any]]) -> Referred:
-    """The endpoints and the configuration that an entry refers to. runs: its index1, index2 and counts bytes."""
-    first, second, counts = runs
-    chosen = [*known[first : first + (counts >> 4)], *known[second : second + (counts & 15)]]
-    endpoints = [value for kind, value in chosen if kind == "endpoint" and value is not None]
-    configuration = {key: text for kind, value in reversed(chosen) if kind == "configuration" for key, text in value}
-    return endpoints or None, list(configuration.items()) or None
-
-
-def _option_boundaries(options: bytes) -> tuple[int, ...]:
-    """Item n is the number of bytes before option n; options that give no value count 0. The last item is the sum."""
-    sizes, at = [0], 0
-    while len(options) - at >= 3:
-        size, kind = struct.unpack_from(">HB", options, at)
-        if size < 1 or at + 3 + size > len(options):
-            break
-        sizes.append(sizes[-1] + (3 + size if kind == CONFIGURATION or kind in _ENDPOINTS else 0))
-        at += 3 + size
-    return tuple(sizes)
-
-
-def _referred_option_bytes(data: Any, starts: Any, begin: int, end: int) -> Any:
-    """int64[n]: bytes of the options that the entries at data[starts[i]] refer to; data[begin:end] is the SD payload."""
-    places = np.array(_option_boundaries(_options_of_payload(data, begin, end)), np.int64)
-    counts = data[starts + 3].astype(np.int64)
-    total = np.zeros(len(starts), np.int64)
-    for index, count in ((1, counts >> 4), (2, counts & 15)):
-        first = data[starts + index].astype(np.int64)
-        last = len(places) - 1
-        total += places[np.minimum(first + count, last)] - places[np.minimum(first, last)]
-    return total
-
-
-def _options_of_payload(data: Any, begin: int, end: int) -> bytes:
-    """The options of the SD payload data[begin:end]."""
-    payload: bytes = data[begin:end].tobytes()
-    at = 8 + int.from_bytes(payload[4:8], "big")
-    return payload[at + 4 : at + 4 + int.from_bytes(payload[at : at + 4], "big")]
-
-
-def _resolve_entry_options(data: Any, starts: Any, begins: Any, ends: Any) -> dict[str, list[Any]]:
-    """The columns `endpoints` and `configuration` of the entries at starts[i], with the SD payload data[begins[i]:ends[i]]."""
-    endpoints, configurations = [], []
-    before, options = None, b""
-    known: Sequence[tuple[str, Any]] = ()
-    large: dict[bytes, Referred] = {}
-    for start, begin, end in zip(starts.tolist(), begins.tolist(), ends.tolist(), strict=True):
-        if begin != before:
-            before, options = begin, _options_of_payload(data, begin, end)
-            large = {}
-            known = _parse_sd_options(options) if len(options) > REMEMBERED else ()
-        runs = data[start + 1 : start + 4].tobytes()
-        if len(options) <= REMEMBERED:
-            listed, configured = _parse_referred_options(runs, options)
-        else:
-            if runs not in large:
-                large[runs] = _select_referred_options(runs, known)
-            listed, configured = large[runs]
-        endpoints.append(listed)
-        configurations.append(configured)
-    return {"endpoints": endpoints, "configuration": configurations}
-
+# a port below 1024 is that of a service which everyone knows (RFC 6335), whatever a capture says
+LEARNED_PORTS = Learned(
+    source="service discovery",
+    read=lambda message: [(PORT_SPACES[transport], port) for transport, port in offered_ports(message)],
+    leads={UDP_PORT: SOMEIP, TCP_PORT: SOMEIP_TCP_SEGMENT},
+    least=1024,
+)
 
 _SERVICE = SD_ENTRY.type.between(FIND, OFFER)
 _EVENTGROUP = SD_ENTRY.type.between(SUBSCRIBE, ACK)
@@ -361,8 +233,9 @@ ROWS = (
             counter=SD_ENTRY.counter.where(_EVENTGROUP),
         ),
         within=SOMEIP,
-        finish=_resolve_entry_options,
+        finish=resolve_entry_options,
         made=("endpoints", "configuration"),
-        repeats=_referred_option_bytes,
+        repeats=referred_option_bytes,
+        learned=LEARNED_PORTS,
     ),
 )

@@ -1,25 +1,44 @@
-"""TECMP: capture modules wrap bus frames in Ethernet (ethertype 0x99FE, as PLP 0x2090; Wireshark packet-tecmp.c).
+"""TECMP: capture modules wrap bus frames in Ethernet (ethertype 0x99FE, as PLP 0x2090).
 
-One packet carries a chain of entries of one data type. Zero bytes, or an entry with the length 0, end the chain.
+Layout: Wireshark packet-tecmp.c.
+
+One packet carries a chain of entries of one data type. Zero bytes, or an entry with the length 0, end the chain. Replay data,
+which a module is told to send, has the entries of a logging stream. The length in a remote frame of CAN is the number of bytes
+that it requests; it has no data.
+
+Not read: what analog samples, GPS, serial and other entries and control and status messages contain
+(`capture_module_messages` has their bytes); the CRCs of CAN and FlexRay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import dpkt
+import numpy as np
 
 from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows
 
-from .can import ABOVE_STANDARD, FD_DLC, can_identifier_cases
-from .ethernet import ETHERTYPE
+from .can import ABOVE_STANDARD, CAN_WORD, FD_DLC, WORD, can_identifier_cases
+from .ethernet import CARRIED_FRAME, ETHERTYPE, Empty
+from .lin import error_sums
 
+MODULE = KeySpace("capture module protocol", 8)  # the first byte: a version of ASAM CMP, or of a TECMP device id
+CMP_VERSIONS = slice(1, 16)
 MESSAGE = KeySpace("TECMP message type", 8)
 DATA = KeySpace("TECMP data type")
+REMOTE = KeySpace("TECMP data type of a remote frame")
 LIN_LENGTH = KeySpace("TECMP LIN length", 8)
-LOGGING_STREAM, CAN, CAN_FD, LIN, FLEXRAY = 3, 2, 3, 4, 8
+STATUS_HEADER, BUSES = KeySpace("TECMP bus status", 1), KeySpace("TECMP buses of a bus status", 1)
+BUS_STATUS, LOGGING_STREAM, REPLAY_DATA = 2, 3, 10
+MESSAGE_TYPES = {0: "control", 1: "status", 2: "bus_status", 3: "data", 4: "configuration", 10: "replay", 11: "counter"}
+MESSAGE_TYPES |= {12: "time_sync"}
+CAN, CAN_FD, LIN, FLEXRAY, ETHERNET, ETHERNET_T1S = 2, 3, 4, 8, (0x80, 0x81), 0x82
 # data flags of a LIN entry -> bits of the column `errors`, which are those of link type 212
 _LIN_COLLISION, _LIN_PARITY, _LIN_NO_RESPONSE, _LIN_CHECKSUM = 0x0001, 0x0002, 0x0004, 0x2000
+# data flags that say what was wrong with a CAN or CAN FD frame: error frame, stuffing, CRC and its delimiter, ACK delimiter, EOF
+_CAN_ERRORS, _CAN_FD_ERRORS = 0x20F8, 0x21E8
+_SYMBOLS = 0x28  # data flags of a FlexRay entry: wake-up and collision avoidance symbol
 _LIN_ERRORS = {_LIN_COLLISION: 64, _LIN_PARITY: 4, _LIN_NO_RESPONSE: 1, _LIN_CHECKSUM: 8}
 
 
@@ -65,34 +84,84 @@ class FlexRayEntry(dpkt.Packet):
     __hdr__ = (("cycle", "B", 0), ("frame_id", "H", 0), ("len", "B", 0))
 
 
+class Beacon(dpkt.Packet):
+    """The time of the last beacon on the bus."""
+
+    __hdr__ = (("time", "Q", 0),)
+
+
 class Checksum(dpkt.Packet):
     __hdr__ = (("checksum", "B", 0),)
 
 
-TECMP = Layer(Tecmp, under=[ETHERTYPE[0x99FE], ETHERTYPE[0x2090]], selects=[MESSAGE(lambda h: h.message_type)])
+class Status(dpkt.Packet):
+    __hdr__ = (
+        ("vendor", "B", 0),
+        ("version", "B", 0),
+        ("kind", "B", 0),
+        ("reserved", "B", 0),
+        ("vendor_bytes", "H", 0),  # that follow the counters of each bus
+        ("device", "H", 0),
+        ("serial_number", "I", 0),
+    )
+
+
+class BusCounters(dpkt.Packet):
+    __hdr__ = (("interface", "I", 0), ("messages", "I", 0), ("errors", "I", 0))
+
+
+CAPTURE_MODULE = Layer(
+    Empty,
+    name="capture_module",
+    under=[ETHERTYPE[0x99FE]],
+    header=lambda h: 0,
+    selects=[MODULE(lambda h: h.first)],
+)
+TECMP = Layer(
+    Tecmp,
+    under=[MODULE[: CMP_VERSIONS.start], MODULE[CMP_VERSIONS.stop :], ETHERTYPE[0x2090]],
+    selects=[MESSAGE(lambda h: h.message_type)],
+)
 ENTRY = Layer(
     Entry,
     name="tecmp_entry",
     protocol="tecmp",
-    under=[MESSAGE[LOGGING_STREAM]],
+    under=[MESSAGE[LOGGING_STREAM], MESSAGE[REPLAY_DATA]],
     total=lambda h: h.length + 16,
     repeats="padded",
-    selects=[DATA(lambda h: TECMP.data_type)],
+    bus=lambda h: h.interface,
+    selects=[REMOTE(lambda h: TECMP.data_type, when=lambda h: h.rtr_esi == 1), DATA(lambda h: TECMP.data_type)],
 )
 
 
-def _can_entry_layer(name: str, data_type: int, most: int) -> Layer:
+def _has_identifier(header: Any) -> Any:
+    """Whether the word has an identifier of 11 or 29 bits."""
+    return (header.word & ABOVE_STANDARD == 0) | (header.extended == 1)
+
+
+def _can_entry_layer(name: str, data_type: int, most: int, errors: int) -> Layer:
     return Layer(
         CanEntry,
         name=name,
         under=[DATA[data_type]],
         total=lambda h: h.len + 5,
         check=lambda h: h.len <= most,
-        expect=lambda h: (h.word & ABOVE_STANDARD == 0) | (h.extended == 1),
+        expect=_has_identifier,
+        selects=[CAN_WORD(lambda h: h.word & WORD, when=lambda h: ENTRY.flags & errors == 0)],
     )
 
 
-TECMP_CAN, TECMP_CAN_FD = _can_entry_layer("tecmp_can", CAN, 8), _can_entry_layer("tecmp_canfd", CAN_FD, 64)
+TECMP_CAN = _can_entry_layer("tecmp_can", CAN, 8, _CAN_ERRORS)
+TECMP_CAN_FD = _can_entry_layer("tecmp_canfd", CAN_FD, 64, _CAN_FD_ERRORS)
+TECMP_REMOTE = Layer(
+    CanEntry,
+    name="tecmp_can_remote",
+    protocol="tecmp_can",
+    under=[REMOTE[CAN]],
+    total=lambda h: 5,
+    check=lambda h: h.len <= 8,
+    expect=_has_identifier,
+)
 LIN_CHECKSUM = Layer(Checksum, name="tecmp_lin_checksum")
 LIN_GATE = Layer(
     LinEntry,
@@ -116,42 +185,111 @@ LIN_NO_RESPONSE = Layer(
 )
 # since TECMP 1.6, 2 bytes of header CRC and 3 of frame CRC may follow the data
 TECMP_FLEXRAY = Layer(FlexRayEntry, name="tecmp_flexray", under=[DATA[FLEXRAY]], total=lambda h: h.len + 4)
-LAYERS = (TECMP, ENTRY, TECMP_CAN, TECMP_CAN_FD, LIN_CHECKSUM, LIN_GATE, TECMP_LIN, LIN_NO_RESPONSE, TECMP_FLEXRAY)
-
-_BUS: dict[str, Column] = dict(
-    bus=ENTRY.interface.text("tecmp"), bus_time_ns=ENTRY.time & 0x3FFF_FFFF_FFFF_FFFF, source=ENTRY("tecmp")
+TECMP_ETHERNET = Layer(  # a frame check sequence may end it
+    Empty,
+    name="tecmp_ethernet",
+    protocol="tecmp",
+    under=[DATA[n] for n in ETHERNET],
+    header=lambda h: 0,
+    selects=[CARRIED_FRAME(lambda h: 0)],
 )
+TECMP_ETHERNET_T1S = Layer(
+    Beacon,
+    name="tecmp_ethernet_t1s",
+    protocol="tecmp",
+    under=[DATA[ETHERNET_T1S]],
+    selects=[CARRIED_FRAME(lambda h: 0)],
+)
+OTHER_DATA = Layer(
+    Empty,
+    name="tecmp_data",
+    protocol="tecmp",
+    under=[DATA.where(lambda v: ~np.isin(v, (CAN, CAN_FD, LIN, FLEXRAY, *ETHERNET, ETHERNET_T1S)))],
+    header=lambda h: 0,
+)
+OTHER_ENTRY = Layer(
+    Entry,
+    name="tecmp_message",
+    protocol="tecmp",
+    under=[MESSAGE.where(lambda v: ~np.isin(v, (LOGGING_STREAM, REPLAY_DATA, BUS_STATUS)))],
+    total=lambda h: h.length + 16,
+    repeats="padded",
+)
+STATUS_ENTRY = Layer(
+    Entry,
+    name="tecmp_status_entry",
+    protocol="tecmp",
+    under=[MESSAGE[BUS_STATUS]],
+    total=lambda h: h.length + 16,
+    selects=[STATUS_HEADER(lambda h: 0)],
+)
+STATUS = Layer(
+    Status,
+    name="tecmp_status",
+    protocol="tecmp",
+    under=[STATUS_HEADER[0]],
+    selects=[BUSES(lambda h: 0)],
+)
+BUS_COUNTERS = Layer(
+    BusCounters,
+    name="tecmp_bus_status",
+    protocol="tecmp",
+    under=[BUSES[0]],
+    total=lambda h: STATUS.vendor_bytes + 12,
+    repeats=True,
+)
+LAYERS = (
+    *(CAPTURE_MODULE, TECMP, ENTRY, TECMP_CAN, TECMP_CAN_FD, TECMP_REMOTE, LIN_CHECKSUM, LIN_GATE, TECMP_LIN),
+    *(LIN_NO_RESPONSE, TECMP_FLEXRAY, TECMP_ETHERNET, TECMP_ETHERNET_T1S, OTHER_DATA, OTHER_ENTRY),
+    *(STATUS_ENTRY, STATUS, BUS_COUNTERS),
+)
+
+ENTRY_TIME = ENTRY.time & 0x3FFF_FFFF_FFFF_FFFF
+_BUS: dict[str, Column] = dict(bus=ENTRY.interface.text("tecmp"), bus_time_ns=ENTRY_TIME, source=ENTRY("tecmp"))
 _DIRECTION = ENTRY.transmitted.names({0: "in", 1: "out"})
 
 
-def _error_sums(errors: Mapping[int, int]) -> dict[int, int]:
-    """For each combination of these flags, the sum of their values."""
-    sums = {0: 0}
-    for flag, value in errors.items():
-        sums |= {flags | flag: total + value for flags, total in sums.items()}
-    return sums
+def _module_columns(entry: Layer) -> dict[str, Column]:
+    return dict(
+        bus_time_ns=entry.time & 0x3FFF_FFFF_FFFF_FFFF,
+        source=entry("tecmp"),
+        device_id=TECMP.device,
+        sequence=TECMP.counter,
+        message_type=TECMP.message_type.names(MESSAGE_TYPES),
+        data_type=TECMP.data_type,
+        flags=entry.flags,
+    )
 
 
-_LIN_ERROR_SUMS = _error_sums(_LIN_ERRORS)
+def _has_errors(flags: int) -> Column:
+    return ENTRY(True).where(ENTRY.flags & flags >= 1), ENTRY(False)
+
+
+def _can_rows(layer: Layer) -> Rows:
+    return Rows(
+        "can_frames",
+        layer,
+        dict(
+            **_BUS,
+            can_id=can_identifier_cases(layer),
+            extended=layer.extended,
+            rtr=layer(layer is TECMP_REMOTE),
+            error=_has_errors(_CAN_ERRORS),
+            fd=layer(False),
+            xl=layer(False),
+            dlc=layer.len,
+            data_len=layer.len,
+            direction=_DIRECTION,
+        ),
+    )
+
+
+_LIN_ERROR_SUMS = error_sums(_LIN_ERRORS)
 _LIN_ERROR_COLUMN = (ENTRY.flags & max(_LIN_ERROR_SUMS)).via(_LIN_ERROR_SUMS)
 
 ROWS = (
-    Rows(
-        "can_frames",
-        TECMP_CAN,
-        dict(
-            **_BUS,
-            can_id=can_identifier_cases(TECMP_CAN),
-            extended=TECMP_CAN.extended,
-            rtr=ENTRY.rtr_esi,
-            error=ENTRY.error,
-            fd=TECMP_CAN(False),
-            xl=TECMP_CAN(False),
-            dlc=TECMP_CAN.len,
-            data_len=TECMP_CAN.len,
-            direction=_DIRECTION,
-        ),
-    ),
+    _can_rows(TECMP_CAN),
+    _can_rows(TECMP_REMOTE),
     Rows(
         "can_frames",
         TECMP_CAN_FD,
@@ -159,7 +297,7 @@ ROWS = (
             **_BUS,
             can_id=can_identifier_cases(TECMP_CAN_FD),
             extended=TECMP_CAN_FD.extended,
-            error=ENTRY.error,
+            error=_has_errors(_CAN_FD_ERRORS),
             fd=TECMP_CAN_FD(True),
             xl=TECMP_CAN_FD(False),
             brs=ENTRY.brs,
@@ -190,13 +328,30 @@ ROWS = (
         TECMP_FLEXRAY,
         dict(
             **_BUS,
-            frame_id=TECMP_FLEXRAY.frame_id,
-            cycle=TECMP_FLEXRAY.cycle,
-            payload_preamble=ENTRY.flags >> 4 & 1,
-            null_frame=ENTRY.flags & 1,
-            sync=ENTRY.flags >> 2 & 1,
-            startup=ENTRY.flags >> 1 & 1,
+            **{
+                name: value.where(ENTRY.flags & _SYMBOLS == 0)
+                for name, value in dict(
+                    frame_id=TECMP_FLEXRAY.frame_id,
+                    cycle=TECMP_FLEXRAY.cycle,
+                    payload_preamble=ENTRY.flags >> 4 & 1,
+                    null_frame=ENTRY.flags & 1,
+                    sync=ENTRY.flags >> 2 & 1,
+                    startup=ENTRY.flags >> 1 & 1,
+                ).items()
+            },
             errors=(ENTRY.flags >> 12 & 3) * 8,  # header CRC 8, frame CRC 16, as in link type 210
+        ),
+    ),
+    Rows("capture_module_messages", OTHER_ENTRY, _module_columns(OTHER_ENTRY)),
+    Rows("capture_module_messages", OTHER_DATA, {**_module_columns(ENTRY), "bus": _BUS["bus"]}),
+    Rows(
+        "capture_module_messages",
+        BUS_COUNTERS,
+        dict(
+            **_module_columns(STATUS_ENTRY),
+            bus=BUS_COUNTERS.interface.text("tecmp"),
+            messages=BUS_COUNTERS.messages,
+            errors=BUS_COUNTERS.errors,
         ),
     ),
 )

@@ -45,7 +45,7 @@ _GROUP = "pcaplake backfill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class BackfillOptions:
     """`names`: captures, folders, prefixes; `lists`, `inventories`: files of them. `include`: patterns of file names.
 
     `commit`: the driver commits as well; it always does for a lake whose ledger is on this machine. `ledger`: the folder of
@@ -66,7 +66,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class BackfillReport:
     """The captures that were found, by outcome; a capture that goes to several lakes counts once for each.
 
     `captures`: all that were found. `skipped`: already staged or committed. `staged`: by this run, including quarantined
@@ -108,12 +108,12 @@ class Report:
 def run(
     spark: SparkSession,
     lake: str | None,
-    options: Options,
+    options: BackfillOptions,
     *,
     settings: FleetSettings | None = None,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Report:
+) -> BackfillReport:
     """Stage every capture that its lake does not have yet. `lake` None: the routes of the settings decide.
 
     Raises WrongSetting, and Fatal as lakes and ledgers do. Stages remain, and the next run continues from there.
@@ -154,7 +154,7 @@ def _require_local_name(name: str) -> None:
         raise WrongSetting(f"{name} does not exist: give the path of a capture, a folder or a list")
 
 
-def prepare_work(settings: FleetSettings, options: Options) -> Work:
+def prepare_work(settings: FleetSettings, options: BackfillOptions) -> Work:
     """The work that executors receive. Raises WrongSetting."""
     if not (options.names or options.lists or options.inventories):
         raise WrongSetting("nothing to read: name captures, folders or prefixes, or use --list or --inventory")
@@ -171,7 +171,7 @@ def _stage_wave(
     spark: SparkSession,
     work: Work,
     wave: Wave,
-    options: Options,
+    options: BackfillOptions,
     total: OutcomeCounts,
     say: Callable[[str], None],
     driver: Driver,
@@ -191,7 +191,7 @@ def _stage_wave(
 
 
 def _run_spark_job(
-    context: Any, work: Work, wave: Wave, options: Options, skipped: int, say: Callable[[str], None]
+    context: Any, work: Work, wave: Wave, options: BackfillOptions, skipped: int, say: Callable[[str], None]
 ) -> list[OutcomeCounts]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
@@ -217,11 +217,11 @@ def _run_spark_job(
 
 def _build_report(
     work: Work, total: OutcomeCounts, restaged: OutcomeCounts, committed: bool, seconds_: float
-) -> Report:
+) -> BackfillReport:
     ends, every = total.ends, OutcomeCounts()
     every.add_counts(total)
     every.add_counts(restaged)
-    return Report(
+    return BackfillReport(
         lakes=work.routes.lake_uris,
         captures=ends.total(),
         skipped=ends["known"],
@@ -283,7 +283,7 @@ def command(
         typer.Option(metavar="TIME", parser=parse_seconds, help="Longest time that a window stays open (60s)."),
     ] = None,
     invocation: job.Invocation,
-) -> Report:
+) -> BackfillReport:
     """Load existing captures into lakes, each row exactly once.
 
     A fleet may run at the same time, but is not needed.
@@ -302,7 +302,7 @@ def command(
       pcaplake-spark backfill --inventory s3://lists/raw/2026-09-01/manifest.json
     """
     settings = invocation.load_settings(profile=profile)
-    options = Options(
+    options = BackfillOptions(
         names=tuple(captures.names or ()),
         lists=tuple(captures.list_ or ()),
         inventories=tuple(captures.inventory or ()),

@@ -1,11 +1,12 @@
 """What all jobs share: options, session, progress, report, signals and exit codes.
 
-A job has `Options` and `Report` (frozen dataclasses), `run(spark, lake, options, ...) -> Report`, and
+A job has options and a report (frozen dataclasses, such as `CompactOptions` and `CompactReport`), the function
+`run(spark, lake, options, ...) -> CompactReport`, and
 
     @job.command
-    def command(*, zorder: Annotated[bool, typer.Option(help="...")] = False, invocation: job.Invocation) -> Report:
+    def command(*, zorder: Annotated[bool, typer.Option(help="...")] = False, invocation: job.Invocation) -> CompactReport:
         \"\"\"The text of --help.\"\"\"
-        options = Options(zorder=zorder)  # mistakes are reported before Spark starts
+        options = CompactOptions(zorder=zorder)  # mistakes are reported before Spark starts
         with invocation.open_lake_session("compact") as opened:
             return run(opened.spark, opened.lake, options, say=opened.say)
 
@@ -34,10 +35,12 @@ import typer
 from typer.exceptions import TyperException
 
 from pcaplake.parser import ProfileError
+from pcaplake.signals.errors import DatabaseError
 from pcaplake.worker.command_options import expand_options, explain_usage_error
 from pcaplake.worker.config.environment import is_debug_enabled
-from pcaplake.worker.config.service_settings import FleetSettings, describe_unknown_variables
+from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting, parse_pairs
+from pcaplake.worker.config.unknown_variables import describe_unknown_variables
 from pcaplake.worker.errors import Fatal, PcaplakeError, WrongChoice
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import to_json
@@ -220,7 +223,7 @@ def _run_reporting_errors(app: typer.Typer, arguments: Sequence[str] | None, nam
         except TyperException as error:
             say(f"{explain_usage_error(error.format_message())} See --help.")
             return USAGE
-        except (WrongSetting, ProfileError, WrongChoice) as error:
+        except (WrongSetting, ProfileError, DatabaseError, WrongChoice) as error:
             say(f"error: {error}")
             return USAGE
         except PcaplakeError as error:

@@ -17,11 +17,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pcaplake.parser.schemas import TABLES
+from pcaplake.suggestions import suggest_name
 from pcaplake.worker.errors import Fatal, WrongChoice
 from pcaplake.worker.lake.delta.log_store import PROPERTIES
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import suggest_name
 
 from .event_loop import run_request
 from .sql import delta_table

@@ -24,7 +24,7 @@ from pcaplake.worker.config.settings import WrongSetting, parse_size
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 
-from .plan import Options, Partition, check_options, choose_partitions, partition_predicate, summarize_partitions
+from .plan import CompactOptions, Partition, check_options, choose_partitions, partition_predicate, summarize_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -36,10 +36,19 @@ BY_IDS: Mapping[str, tuple[str, ...]] = {  # common queries ask for one vehicle,
     "flexray_frames": ("vehicle_id", "frame_id", "ts"),
     "someip_messages": ("vehicle_id", "service_id", "method_id", "ts"),
     "someip_sd_entries": ("vehicle_id", "service_id", "ts"),
+    "xcp_messages": ("vehicle_id", "pid", "ts"),
+    "j1939_messages": ("vehicle_id", "pgn", "ts"),
+    "canopen_messages": ("vehicle_id", "node_id", "ts"),
+    "nm_messages": ("vehicle_id", "source_node", "ts"),
+    "doip_messages": ("vehicle_id", "payload_type", "ts"),
+    "uds_messages": ("vehicle_id", "service_id", "ts"),
+    "gptp_messages": ("vehicle_id", "clock_identity", "ts"),
+    "dlt_messages": ("vehicle_id", "ecu_id", "ts"),
+    "macsec_frames": ("vehicle_id", "sci", "ts"),
     "signals": ("vehicle_id", "signal", "ts"),
 }
 _COMMIT_BYTES = 16 << 30  # a larger partition is committed in parts of this size, so that a kill loses only the last
-DEFAULTS = Options()
+DEFAULTS = CompactOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +72,7 @@ class CompactionResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CompactReport:
     """`left`: due partitions that did not fit the budget; `never`: partitions that are larger than the whole budget."""
 
     lake: str
@@ -81,12 +90,12 @@ class Report:
 def run(
     spark: SparkSession,
     lake: str,
-    options: Options,
+    options: CompactOptions,
     *,
     storage: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Report:
+) -> CompactReport:
     """Compact the partitions that are due. `storage`: options of the object store; `say` reports progress.
 
     If another process compacts the same files, the partition is skipped with a `problem`. Raises Fatal for a table that
@@ -127,7 +136,7 @@ def run(
     except KeyboardInterrupt:
         say(f"compacted {counted(len(done), 'partition')}")
         raise
-    return Report(
+    return CompactReport(
         lake=lake,
         dry_run=options.dry_run,
         files_before=sum(result.files_before for result in done),
@@ -141,7 +150,7 @@ def run(
     )
 
 
-def _select_tables(store: Store, options: Options) -> tuple[Options, dict[str, TableSnapshot]]:
+def _select_tables(store: Store, options: CompactOptions) -> tuple[CompactOptions, dict[str, TableSnapshot]]:
     """The tables of this run, and the options checked against them."""
     snapshots = {table.name: table for table in read_snapshots(store, options.tables)}
     if not snapshots:
@@ -168,7 +177,7 @@ def _compact_partition(
     path: str,
     table: TableSnapshot,
     partition: Partition,
-    options: Options,
+    options: CompactOptions,
     clock: Callable[[], float],
 ) -> CompactionResult:
     start = clock()
@@ -273,7 +282,7 @@ def command(
         bool, typer.Option("--dry-run", help="Show what would be compacted, and change nothing.")
     ] = False,
     invocation: job.Invocation,
-) -> Report:
+) -> CompactReport:
     """Compact small files into large ones, within a budget.
 
     Starts with the newest partitions; can sort rows in Z-order.
@@ -288,7 +297,7 @@ def command(
       pcaplake-spark compact --lake s3://lake/drives --max-minutes 30
       pcaplake-spark compact --lake lake/ --zorder can_frames=can_id,ts
     """
-    options = Options(
+    options = CompactOptions(
         tables=tuple(what.table or ()),
         partitions=_parse_partitions(what.partition or ()),
         zorder=_parse_zorder(what.zorder or (), what.table or ()),

@@ -19,7 +19,7 @@ Value = str | int | bool | datetime.date | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class CompactOptions:
     """Sizes in bytes, times in seconds.
 
     `tables`: empty means all. `partitions`: only partitions with one of these values of a column, as text ("" is null).
@@ -120,7 +120,7 @@ def summarize_partitions(table: TableSnapshot, small: int) -> list[Partition]:
     ]
 
 
-def choose_partitions(candidates: Iterable[Partition], options: Options) -> CompactionPlan:
+def choose_partitions(candidates: Iterable[Partition], options: CompactOptions) -> CompactionPlan:
     """Choose the partitions that are due, newest first, until the budget is used up.
 
     A partition that does not fit is skipped, and smaller ones after it may still be chosen.
@@ -146,7 +146,7 @@ def choose_partitions(candidates: Iterable[Partition], options: Options) -> Comp
     return CompactionPlan(chosen=tuple(chosen), left=tuple(left), never=tuple(never))
 
 
-def check_options(options: Options, tables: Mapping[str, TableSnapshot]) -> Options:
+def check_options(options: CompactOptions, tables: Mapping[str, TableSnapshot]) -> CompactOptions:
     """Check the options against the tables. Partition columns are dropped from `zorder`: Delta cannot order by them.
 
     WrongSetting for a table or a column that does not exist, and for an order of a table that is not compacted. A table of

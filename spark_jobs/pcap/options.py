@@ -26,7 +26,7 @@ _NAMES = {word.lower(): word for word in _WORDS.split()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class PcapOptions:
     """The parsed options. Sizes in bytes, times in seconds; None: no limit.
 
     `columns` None: all columns of the table. `storage`: options of the object store, as obstore names them.
@@ -48,7 +48,7 @@ class Options:
     storage: Mapping[str, str]
 
     @classmethod
-    def from_spark_options(cls, spark_options: Mapping[str, str]) -> Options:
+    def from_spark_options(cls, spark_options: Mapping[str, str]) -> PcapOptions:
         """Parse options. The texts of ValueError and ProfileError say what to write instead."""
         known, storage = dict[str, str](), dict[str, str]()
         for key, value in spark_options.items():

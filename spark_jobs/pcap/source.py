@@ -32,7 +32,7 @@ from pcaplake.parser import Profile
 from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
 
 from .filters import split_pushed_filters
-from .options import PERMISSIVE, Options, resolve_profile
+from .options import PERMISSIVE, PcapOptions, resolve_profile
 from .read import ReadPlan, open_in_memory
 from .stream import Offset, captures_of_batch, list_captures, list_captures_so_far, take_within_limits
 from .types import table_spark_schema
@@ -64,22 +64,22 @@ class PcapDataSource(DataSource):
         return "pcap"
 
     def schema(self) -> StructType:
-        options = Options.from_spark_options(self.options)
+        options = PcapOptions.from_spark_options(self.options)
         return table_spark_schema(options.table, options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = Options.from_spark_options(self.options)
+        options = PcapOptions.from_spark_options(self.options)
         return (PushdownReader if options.pushdown else CapturesReader)(options, _create_plan(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = Options.from_spark_options(self.options)
+        options = PcapOptions.from_spark_options(self.options)
         return CaptureStreamReader(options, _create_plan(options, schema))
 
 
 class CapturesReader(DataSourceReader):
     """Reads all captures that exist when the query is planned."""
 
-    def __init__(self, options: Options, plan: ReadPlan) -> None:
+    def __init__(self, options: PcapOptions, plan: ReadPlan) -> None:
         self.options, self.plan = options, plan
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -107,7 +107,7 @@ class PushdownReader(CapturesReader):
 class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads captures that appeared after the offset: each one once, whatever its time and name are."""
 
-    def __init__(self, options: Options, plan: ReadPlan) -> None:
+    def __init__(self, options: PcapOptions, plan: ReadPlan) -> None:
         self.options, self.plan = options, plan
         self._until: list[ObjectRef] | None = None
 
@@ -141,7 +141,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.plan.read_captures(partition.refs)
 
 
-def _create_plan(options: Options, schema: StructType) -> ReadPlan:
+def _create_plan(options: PcapOptions, schema: StructType) -> ReadPlan:
     return ReadPlan.for_schema(
         options.table,
         schema,

@@ -22,13 +22,13 @@ from pcaplake.worker.captures.discovery import NotThere, find_captures
 from pcaplake.worker.captures.reference import ObjectRef, is_remote_uri
 from pcaplake.worker.captures.source import Sources
 
-from .options import Options
+from .options import PcapOptions
 
 _MARK = struct.Struct(">12sI")  # of a capture: hash, time
 _MAGIC = frozenset("*?[")
 
 
-def list_captures(options: Options) -> list[ObjectRef]:
+def list_captures(options: PcapOptions) -> list[ObjectRef]:
     """List all captures. Raises NotThere for a path that matches nothing."""
     if not options.paths:
         raise ValueError("nothing to read: name captures, folders or s3:// prefixes in load(...)")
@@ -36,7 +36,7 @@ def list_captures(options: Options) -> list[ObjectRef]:
     return [ref for ref in refs if fnmatchcase(ref.uri.rpartition("/")[2], options.name_filter)]
 
 
-def list_captures_so_far(options: Options) -> list[ObjectRef]:
+def list_captures_so_far(options: PcapOptions) -> list[ObjectRef]:
     """Like `list_captures`, but a prefix or a pattern may match nothing yet; a folder must exist."""
     refs_by_uri: dict[str, ObjectRef] = {}
     for path in options.paths or ("",):

@@ -38,7 +38,7 @@ _DETAIL = 300  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class QualityOptions:
     """Captures of the UTC days `since` to `until`, inclusive; None: open end. Captures without a day are included only if
     both are None. `late_hours`: later captures are listed. `most`: captures listed in each section."""
 
@@ -61,7 +61,7 @@ class Options:
 class Findings:
     """The chosen captures, and their row counts by table and day."""
 
-    def __init__(self, spark: SparkSession, lake: str, options: Options) -> None:
+    def __init__(self, spark: SparkSession, lake: str, options: QualityOptions) -> None:
         from pyspark.sql import functions as f
 
         self.options, self.f = options, f

@@ -23,9 +23,9 @@ from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
 
-from .findings import Findings, Options
+from .findings import Findings, QualityOptions
 from .page import render_page
-from .report import SCHEMA, SECTIONS, QualityFinding, Report, has_no_alarms
+from .report import SCHEMA, SECTIONS, QualityFinding, QualityReport, has_no_alarms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,12 +36,12 @@ TABLE = "quality"
 def run(
     spark: SparkSession,
     lake: str,
-    options: Options,
+    options: QualityOptions,
     *,
     now: datetime.datetime,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Report:
+) -> QualityReport:
     """Make the report. `now`: its time. A missing table counts as empty; raises `Fatal` without the table `captures`."""
     start = clock()
     if not table_exists(spark, lake, "captures"):
@@ -52,7 +52,7 @@ def run(
             say(f"{number}/{len(look.sections)} {SECTIONS[section]}")
             findings = list(find())
             rows += findings
-    return Report(
+    return QualityReport(
         lake=lake,
         made_at=now,
         since=options.since,
@@ -65,17 +65,17 @@ def run(
     )
 
 
-def save_to_table(spark: SparkSession, report: Report, lake: str) -> None:
+def save_to_table(spark: SparkSession, report: QualityReport, lake: str) -> None:
     """Append the findings to the lake's table `quality`, with the lake's log store."""
     _findings_frame(spark, report).coalesce(1).write.format("delta").mode("append").save(table_path(lake, TABLE))
 
 
-def save_to_parquet(spark: SparkSession, report: Report, folder: str) -> None:
+def save_to_parquet(spark: SparkSession, report: QualityReport, folder: str) -> None:
     """Write the findings as one Parquet file to a folder that must not exist yet."""
     _findings_frame(spark, report).coalesce(1).write.parquet(folder)
 
 
-def _findings_frame(spark: SparkSession, report: Report) -> DataFrame:
+def _findings_frame(spark: SparkSession, report: QualityReport) -> DataFrame:
     rows = [tuple(row[name] for name in SCHEMA.names) for row in report.to_arrow_table().to_pylist()]
     return spark.createDataFrame(rows, to_spark_schema(SCHEMA))
 
@@ -115,7 +115,7 @@ def command(
         int, typer.Option(metavar="N", help="List at most N captures in each section; all are counted.")
     ] = 100,
     invocation: job.Invocation,
-) -> Report:
+) -> QualityReport:
     """Report missing, duplicate, damaged and late data.
 
     For example captures without rows, gaps in packet numbers, duplicate rows and faults.
@@ -129,7 +129,7 @@ def command(
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise WrongSetting(f"--html: there is no folder {html.absolute().parent}")
-    options = Options(since=since, until=until, late_hours=late_hours, most=most)
+    options = QualityOptions(since=since, until=until, late_hours=late_hours, most=most)
     now = datetime.datetime.now(datetime.UTC)
     with invocation.open_lake_session("quality") as opened:
         with report_tasks(opened.spark.sparkContext, opened.say):

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from pcaplake.worker.plain_text import visible
 
 from .plots import SERIES, plot_horizontal_bars, plot_stacked_columns
-from .report import ALARMING, SECTIONS, QualityFinding, Report
+from .report import ALARMING, SECTIONS, QualityFinding, QualityReport
 
 TEXTS = {
     "tables": "Rows of these captures in each table.",
@@ -51,7 +51,7 @@ class Section:
     more: int
 
 
-def render_page(report: Report) -> str:
+def render_page(report: QualityReport) -> str:
     """The report as one self-contained HTML page."""
     environment = Environment(
         loader=PackageLoader("pcaplake.spark_jobs.quality"),
@@ -71,7 +71,7 @@ def _make_visible(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _build_section(report: Report, name: str) -> Section:
+def _build_section(report: QualityReport, name: str) -> Section:
     plot, caption = _plot_section(report, name)
     head, numbers, lines = _table_lines(report, name)
     count = report.total_count(name)
@@ -90,7 +90,7 @@ def _build_section(report: Report, name: str) -> Section:
     )
 
 
-def _plot_section(report: Report, name: str) -> tuple[Markup | None, str]:
+def _plot_section(report: QualityReport, name: str) -> tuple[Markup | None, str]:
     rows = report.of(name)
     if not any(row.count for row in rows):
         return None, ""
@@ -130,7 +130,7 @@ def _plot_days(rows: Sequence[QualityFinding]) -> tuple[Markup, str]:
     return plot_stacked_columns(days, series, caption, name="days"), caption
 
 
-def _table_lines(report: Report, name: str) -> tuple[tuple[str, ...], frozenset[int], list[tuple[str, ...]]]:
+def _table_lines(report: QualityReport, name: str) -> tuple[tuple[str, ...], frozenset[int], list[tuple[str, ...]]]:
     """The header, the indices of numeric columns, and the cells."""
     rows = report.of(name)
     lines: list[tuple[str, ...]]

@@ -51,7 +51,7 @@ class QualityFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class QualityReport:
     """The findings for the captures of some days (None: open end). `most`: captures named in each section."""
 
     lake: str

@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from pcaplake.signals.database import Databases
+from pcaplake.signals.errors import DatabaseError
 from pcaplake.spark_jobs.backfill.driver import open_driver
 from pcaplake.spark_jobs.backfill.executor import Work
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.interruptible import run_interruptible
-from pcaplake.spark_jobs.signals.database import Databases
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
@@ -64,7 +65,7 @@ AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ReplaceOptions:
     """`names`: URIs or ids of captures; `where`: an SQL condition on the table `captures` that selects more of them.
 
     `signals` None: the lake has no table `signals`, or its rows stay unchanged (`leave_signals`). `force`: also captures
@@ -83,7 +84,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ReplaceReport:
     """`done`: up to date before this run. `waiting`: not committed to every table yet; run it again later. `unknown`: names
     that match no capture. `failed`: could not be read, and keep their old rows. `rows`: new rows by table."""
 
@@ -105,13 +106,13 @@ class Report:
 def run(
     spark: SparkSession,
     lake: str,
-    options: Options,
+    options: ReplaceOptions,
     *,
     settings: FleetSettings,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
     step: Callable[[str], None] = lambda name: None,
-) -> Report:
+) -> ReplaceReport:
     """Replace the rows of all chosen captures. `settings`: routes and profiles to decode with.
 
     Raises WrongSetting if a profile is missing; Fatal if the URI is not a lake, a table is missing, or signals cannot
@@ -172,7 +173,7 @@ def run(
             notes = run_request(lambda: settle_notes(store, notes, ids))  # noqa: B023
         run_request(lambda: delete_run_folder(store, folder))  # noqa: B023
         say(f"{replaced:,} of {counted(len(chosen.wanted), 'capture')} replaced")
-    return Report(
+    return ReplaceReport(
         lake=lake,
         replaced=replaced,
         done=chosen.done,
@@ -186,7 +187,7 @@ def run(
 
 
 def _create_signal_replacer(
-    spark: SparkSession, lake: str, options: Options, work: Work, say: Callable[[str], None]
+    spark: SparkSession, lake: str, options: ReplaceOptions, work: Work, say: Callable[[str], None]
 ) -> SignalReplacer | None:
     if options.leave_signals or not has_signals(spark, lake):
         return None
@@ -263,7 +264,7 @@ def command(
         Path | None, typer.Option("--ledger", metavar="FOLDER", help="Folder of the ledger, for a lake on one machine.")
     ] = None,
     invocation: job.Invocation,
-) -> Report:
+) -> ReplaceReport:
     """Decode captures of a lake again, and replace their rows.
 
     Uses this version's decoder and the current profile. Each table changes in one transaction, and a fleet may run at the
@@ -296,10 +297,10 @@ def command(
     if signals.databases is not None:
         try:
             databases = Databases.from_file(signals.databases)
-        except Fatal as error:
+        except DatabaseError as error:
             raise WrongSetting(f"--databases: {error}") from error
         follow = SignalReplacerConfig(databases=databases, wait=signals.wait_for_signals)
-    options = Options(
+    options = ReplaceOptions(
         names=names,
         where=captures.where,
         signals=follow,

@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pcaplake.signals.database import Databases
+from pcaplake.signals.definitions import DefinitionState
+from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.model import Kind
+from pcaplake.signals.tables import SIGNALS, SOURCES, wide_table_name
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
-from pcaplake.spark_jobs.signals.database import Databases
-from pcaplake.spark_jobs.signals.history import DefinitionState, StateFolder
-from pcaplake.spark_jobs.signals.model import Kind
-from pcaplake.spark_jobs.signals.pipeline import KINDS, Options, run, validate_databases
-from pcaplake.spark_jobs.signals.tables import SIGNALS, SOURCES, wide_table_name
+from pcaplake.spark_jobs.signals.history import StateFolder
+from pcaplake.spark_jobs.signals.pipeline import KINDS, SignalOptions, require_usable_databases, run, union_frames
 from pcaplake.spark_jobs.signals.writing import WRITING, SignalRows
 from pcaplake.worker.errors import Fatal, Retryable
 
@@ -53,8 +55,8 @@ class SignalReplacer:
         state = memory.load_state()
         self._wide = tuple(state.wide) if state is not None else ()
         try:
-            validate_databases(Options(databases=follow.databases, wide=self._wide))
-        except Fatal as error:
+            require_usable_databases(follow.databases, self._wide)
+        except DatabaseError as error:
             raise Fatal(
                 f"these databases differ from those of the signals job ({error}): give the same databases"
             ) from error
@@ -72,17 +74,19 @@ class SignalReplacer:
         """Replace the signals of all frames that match `where`."""
         if self._follow.wait is None:
             self._say("decoding frames that the signals job has not read yet")
-            options = Options(databases=self._follow.databases, wide=self._wide)
+            options = SignalOptions(databases=self._follow.databases, wide=self._wide)
             run(self._spark, self._lake, options, storage=self._storage, say=self._say)
         else:
             self._wait_for_signals_job(self._follow.wait)
         rows = SignalRows(self._spark, self._follow.databases)
         with session_settings(self._spark, WRITING):
-            parts = [
-                rows.decode_signals(kind, read_table(self._spark, self._lake, SOURCES[kind]).where(where))
-                for kind in KINDS
-            ]
-            new = parts[0].unionByName(parts[1])
+            new = union_frames(
+                [
+                    rows.decode_signals(kind, read_table(self._spark, self._lake, SOURCES[kind]).where(where))
+                    for kind in KINDS
+                ]
+            )
+            assert new is not None
             replace_rows(new, self._lake, SIGNALS, where)
             for name in self._wide:
                 kind = rows.kind_of_message(name)

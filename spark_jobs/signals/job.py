@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from pcaplake.signals.database import Databases
+from pcaplake.signals.errors import DatabaseError
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.settings import WrongSetting, parse_size
-from pcaplake.worker.errors import Fatal
 
-from .database import Databases
-from .pipeline import Options, Report, run, validate_databases
+from .pipeline import SignalOptions, SignalReport, require_usable_databases, run
 
 
 @job.command
@@ -53,13 +53,13 @@ def command(
         ),
     ] = 2 << 30,
     invocation: job.Invocation,
-) -> Report:
-    """Decode CAN and LIN frames to physical values.
+) -> SignalReport:
+    """Decode CAN, LIN and FlexRay frames, and PDUs, to physical values.
 
     Writes the tables `signals` and `signal_catalog`. Reads only frames that are not decoded yet. When a database changes,
     the changed messages are decoded again for all frames. You can stop or kill the job at any time. It may run together
-    with workers, compaction and vacuum; only one signals job may run on a lake. Formats: DBC, KCD, SYM, ARXML (CAN) and
-    LDF (LIN).
+    with workers, compaction and vacuum; only one signals job may run on a lake. Formats: DBC, KCD, SYM (CAN), LDF
+    (LIN), FIBEX (FlexRay) and ARXML (CAN, FlexRay, PDUs). SOME/IP messages are decoded by `pcaplake signals`.
 
     Examples:
 
@@ -73,15 +73,15 @@ def command(
       buses: {CAN1: engine, "7": doors}
     """
     try:
-        options = Options(
+        options = SignalOptions(
             databases=Databases.from_file(databases),
             wide=tuple(wide or ()),
             interval=every,
             files=files,
             size=f"{size}b",
         )
-        validate_databases(options)
-    except Fatal as error:
+        require_usable_databases(options.databases, options.wide)
+    except DatabaseError as error:
         raise WrongSetting(f"--databases: {error}") from error
     with invocation.open_lake_session("signals") as opened, report_tasks(opened.spark.sparkContext, opened.say):
         return run(opened.spark, opened.lake, options, storage=opened.storage_options, say=opened.say)

@@ -14,34 +14,37 @@ replace every row of the changed ids.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pcaplake.signals.database import Databases
+from pcaplake.signals.definitions import DefinitionChanges, DefinitionState
+from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.model import Kind
+from pcaplake.signals.tables import FRAME_IDS, ROW_IDS, SIGNALS, SIGNALS_SCHEMA, SOURCES, wide_table_name
+from pcaplake.signals.wide import require_wide_messages
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.plain_text import counted
+from pcaplake.worker.signals.unmatched import UnmatchedFrames, explain_unmatched
 
-from .database import Databases
-from .frames import messages_named
-from .history import DefinitionChanges, DefinitionState, StateFolder
-from .model import Kind
+from .frame_counts import count_frames
+from .history import StateFolder, build_sql_condition
 from .stream import BatchLimits, SignalStream, drain_streams
-from .tables import SIGNALS, SIGNALS_SCHEMA, SOURCES, wide_table_name
-from .unmatched import UnmatchedFrames, count_frames, explain_unmatched
 from .writing import WRITING, SignalRows, create_signal_tables, is_catalog_current, write_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KINDS: tuple[Kind, ...] = ("can", "lin")
+KINDS: tuple[Kind, ...] = tuple(SOURCES)
 GENERATION_SECONDS = 60.0
 _POLL = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SignalOptions:
     """`wide`: messages with a table of their own. `interval`: seconds between batches of a run that continues until it is
     stopped; None: decode existing frames, then end. `files`, `size`: limits of a batch."""
 
@@ -53,11 +56,11 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SignalReport:
     """`rows`: written to `signals`, including replacements. `decoded_again`: ids whose definition changed. `skipped`: reason
     -> number of messages that are not decoded. `unreadable`: `Message.Signal`, or a line of a file -> why it cannot be
-    decoded. `missing`: source tables that do not exist. `unmatched`: why the table `signals` is empty although there are
-    frames."""
+    decoded. `missing`: source tables that the databases describe and that do not exist. `unmatched`: why the table `signals`
+    is empty although there are frames."""
 
     lake: str
     seconds: float
@@ -76,17 +79,18 @@ class Report:
 def run(
     spark: SparkSession,
     lake: str,
-    options: Options,
+    options: SignalOptions,
     *,
     storage: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda text: None,
     stopped: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
     step: Callable[[str], None] = lambda name: None,
-) -> Report:
+) -> SignalReport:
     """Decode new frames. `storage`: options of the object store. `stopped` ends a continuous run.
 
-    Raises `Fatal` for definitions that contradict each other, and `Retryable` if Spark fails: run it again, no rows are lost.
+    Raises `DatabaseError` for definitions that contradict each other, and `Retryable` if Spark fails: run it again, no rows
+    are lost.
     """
     job = _SignalsJob(spark, lake, options, storage, say, clock, step)
     return job.run(stopped)
@@ -97,7 +101,7 @@ class _SignalsJob:
         self,
         spark: SparkSession,
         lake: str,
-        options: Options,
+        options: SignalOptions,
         storage: Mapping[str, str] | None,
         say: Callable[[str], None],
         clock: Callable[[], float],
@@ -105,10 +109,11 @@ class _SignalsJob:
     ) -> None:
         self._spark, self._lake, self._options, self._storage = spark, lake, options, storage
         self._say, self._clock, self._step = say, clock, step
-        self._rows = SignalRows(spark, validate_databases(options))
+        require_usable_databases(options.databases, options.wide)
+        self._rows = SignalRows(spark, options.databases)
         self._batches = self._catalog_rows = self._ids_decoded_again = 0
 
-    def run(self, stopped: Callable[[], bool]) -> Report:
+    def run(self, stopped: Callable[[], bool]) -> SignalReport:
         started = self._clock()
         if unreadable := self._options.databases.unreadable_declarations:
             name, reason = next(iter(unreadable.items()))
@@ -132,7 +137,7 @@ class _SignalsJob:
             self._say("the lake was overwritten: decoding all frames again")
         last = _signals_version(self._spark, self._lake)
         rows = _count_rows_written(self._spark, self._lake, first, last)
-        return Report(
+        return SignalReport(
             lake=self._lake,
             seconds=round(self._clock() - started, 3),
             batches=self._batches,
@@ -143,7 +148,11 @@ class _SignalsJob:
             wide=tuple(wide_table_name(name) for name in self._options.wide),
             skipped=dict(self._options.databases.skipped),
             unreadable=self._options.databases.unreadable_declarations,
-            missing=tuple(table for table in SOURCES.values() if not table_exists(self._spark, self._lake, table)),
+            missing=tuple(
+                SOURCES[kind]
+                for kind in KINDS
+                if kind in self._options.databases.kinds and not table_exists(self._spark, self._lake, SOURCES[kind])
+            ),
             unmatched=None if rows else self._explain_no_rows(),
         )
 
@@ -198,14 +207,14 @@ class _SignalsJob:
     ) -> None:
         history = {kind: frames for kind in begun_kinds if (frames := self._read_history(memory, kind)) is not None}
         with session_settings(self._spark, WRITING):
-            where = changes.to_sql_condition(begun_kinds)
+            where = build_sql_condition(changes, begun_kinds, ROW_IDS)
             if where is not None:
                 parts = [
                     self._rows.decode_signals(kind, frames.where(only))
                     for kind, frames in history.items()
-                    if (only := changes.to_sql_condition([kind])) is not None
+                    if (only := build_sql_condition(changes, [kind], FRAME_IDS)) is not None
                 ]
-                rows = _union_frames(parts)
+                rows = union_frames(parts)
                 if rows is None:
                     rows = read_table(self._spark, self._lake, SIGNALS, schema=SIGNALS_SCHEMA).limit(0)
                 replace_rows(rows, self._lake, SIGNALS, where)
@@ -279,21 +288,17 @@ class _SignalsJob:
             self._batches += sum(stream.batches for stream in streams)
 
 
-def validate_databases(options: Options) -> Databases:
-    """The databases of the options. Raises `Fatal` if they do not fit the wide messages."""
-    for name in options.wide:
-        messages = messages_named(options.databases, name)
-        if not messages:
-            raise Fatal(f"no database has a message {name!r}: remove it from --wide")
-        if len({message.kind for message in messages}) > 1:
-            raise Fatal(f"{name!r} is both a CAN and a LIN message, which cannot share a table: remove it from --wide")
-    tables = {wide_table_name(name) for name in options.wide}
-    if len(tables) < len(options.wide) or SIGNALS in tables:
-        raise Fatal("two of the wide messages would have the same table: remove one of them")
-    return options.databases
+def require_usable_databases(databases: Databases, wide: Collection[str]) -> None:
+    """Raise `DatabaseError` for databases that this job cannot use, and for messages that cannot have a table of their own."""
+    if databases.services.messages:
+        raise DatabaseError(
+            "they describe SOME/IP messages, which this job does not decode: leave the tables out, or use `pcaplake signals`"
+        )
+    require_wide_messages(databases, wide)
 
 
-def _union_frames(parts: list[DataFrame]) -> DataFrame | None:
+def union_frames(parts: Sequence[DataFrame]) -> DataFrame | None:
+    """All rows of these; None if there are none."""
     if not parts:
         return None
     whole = parts[0]

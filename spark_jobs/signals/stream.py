@@ -1,4 +1,4 @@
-"""The streams from frames to signals: one for CAN and one for LIN, each with a checkpoint, each row written once.
+"""The streams from frames to signals: one for each kind, each with a checkpoint, each row written once.
 
 A batch is one transaction in every table it writes, with txn(<stream>, <batch>): when a batch is repeated after a crash, Delta
 finds that txn and skips the write. The first batch of a checkpoint replaces all rows of its kind, so deleting a checkpoint
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pcaplake.signals.model import Kind
+from pcaplake.signals.tables import INPUT, ROW_IDS, SIGNALS, SOURCES, wide_table_name
 from pcaplake.spark_jobs.common.delta_writes import retry_on_conflict, session_settings
 from pcaplake.spark_jobs.common.lake_tables import table_exists, table_path
 from pcaplake.spark_jobs.common.spark_errors import summarize_error
 from pcaplake.worker.errors import Retryable
 
 from .history import StateFolder
-from .model import Kind
-from .tables import INPUT, SIGNALS, SOURCES, wide_table_name
 from .writing import WRITING, SignalRows
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class SignalStream:
 
     def _write_batch(self, batch: DataFrame, number: int) -> None:
         app = f"pcaplake-signals-{self.kind}-{self._memory.read_query_id(self.kind)}"
-        every = f"{next(kind for kind in SOURCES if kind != self.kind)}_id IS NULL"
+        every = f"{ROW_IDS[self.kind]} IS NOT NULL"
         if self._wide:
             batch = batch.persist()
         try:

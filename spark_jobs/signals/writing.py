@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pcaplake.signals.catalog import build_catalog, holds_catalog
+from pcaplake.signals.database import Databases
+from pcaplake.signals.frames import decode_batches, messages_named
+from pcaplake.signals.j1939 import masked_identifier
+from pcaplake.signals.model import Kind, Message
+from pcaplake.signals.tables import (
+    CATALOG,
+    CATALOG_SCHEMA,
+    FRAME_IDS,
+    INPUT,
+    SIGNALS,
+    SIGNALS_SCHEMA,
+    wide_schema,
+    wide_table_name,
+)
 from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, make_nullable
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path, to_spark_schema
 from pcaplake.worker.lake.delta.log_store import PROPERTIES
-
-from .database import OTHERS, Databases
-from .frames import decode_batches, messages_named
-from .model import Kind, Message, Signal
-from .tables import CATALOG, CATALOG_SCHEMA, INPUT, SIGNALS, SIGNALS_SCHEMA, wide_schema, wide_table_name
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -37,13 +47,14 @@ class SignalRows:
 
     def decode_signals(self, kind: Kind, frames: DataFrame) -> DataFrame:
         """Rows of `signals`."""
+        if kind not in self.databases.kinds:
+            frames = frames.where("false")  # they are not read
         return self._decode_frames(kind, frames, None, SIGNALS_SCHEMA)
 
     def decode_wide_rows(self, kind: Kind, name: str, frames: DataFrame) -> DataFrame:
         """Rows of `signals_<name>`."""
         messages = messages_named(self.databases, name)
-        ids = sorted({message.id for message in messages})
-        frames = frames.where(f"{kind}_id IN ({', '.join(map(str, ids))})")
+        frames = frames.where(" OR ".join(sorted({_frames_of(message) for message in messages})))
         return self._decode_frames(kind, frames, name, wide_schema(messages))
 
     def kind_of_message(self, name: str) -> Kind:
@@ -57,6 +68,14 @@ class SignalRows:
             return decode_batches(shared.value, kind, batches, wide)
 
         return frames.select(*INPUT[kind]).mapInArrow(decode_partition, to_spark_schema(schema))
+
+
+def _frames_of(message: Message) -> str:
+    """An SQL condition: the frames that a message may have."""
+    if message.j1939:
+        mask, bits = masked_identifier(message.keys[0][1])
+        return f"(can_id & {mask}) = {bits}"
+    return f"{FRAME_IDS[message.kind]} = {message.id}"
 
 
 def create_table(spark: SparkSession, lake: str, table: str, schema: pa.Schema, *, partition: bool = True) -> None:
@@ -93,70 +112,4 @@ def is_catalog_current(spark: SparkSession, lake: str, databases: Databases) -> 
     current = read_table(spark, lake, CATALOG)
     if current.columns != CATALOG_SCHEMA.names:
         return False
-    expected_rows = [{**row, "choices": dict(row["choices"])} for row in build_catalog(databases)]
-    current_rows = [row.asDict() for row in current.collect()]
-    return _comparable_texts(current_rows) == _comparable_texts(expected_rows)
-
-
-def _comparable_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Rows as texts, because NaN is not equal to itself."""
-    return sorted(repr([row[name] for name in CATALOG_SCHEMA.names]) for row in rows)
-
-
-def build_catalog(databases: Databases) -> list[dict[str, Any]]:
-    """A row for each bus (null: all other buses), message and signal; unreadable signals carry the reason."""
-    hashes: dict[str, str] = {}
-    rows = []
-    for bus, message in databases:
-        if message.database not in hashes:
-            hashes[message.database] = databases.hash_of_database(message.database)
-        where = {"bus": None if bus == OTHERS else bus}
-        signals: list[tuple[Signal, str | None]] = [(signal, None) for signal in message.signals]
-        signals += [(unreadable.signal, unreadable.reason) for unreadable in message.unreadable]
-        rows += [{**where, **_catalog_row(message, signal, why, hashes[message.database])} for signal, why in signals]
-    return rows
-
-
-def _catalog_row(message: Message, signal: Signal, unreadable: str | None, database_hash: str) -> dict[str, Any]:
-    scale = signal.scales[0]
-    parents = [f"{message.signals[parent.signal].name} = {_format_ranges(parent.ids)}" for parent in signal.parents]
-    return {
-        "database": message.database,
-        "database_hash": database_hash,
-        "message": message.name,
-        "signal": signal.name,
-        "message_hash": message.definition_hash,
-        "can_id": message.id if message.kind == "can" else None,
-        "lin_id": message.id if message.kind == "lin" else None,
-        "extended": message.extended if message.kind == "can" else None,
-        "message_bytes": _int32_or_none(message.length),
-        "start_bit": _int32_or_none(signal.start),
-        "length": _int32_or_none(signal.length),
-        "byte_order": "big_endian" if signal.big_endian else "little_endian",
-        "coding": signal.coding,
-        "signed": signal.signed,
-        "factor": float(scale.factor),
-        "offset": float(scale.offset),
-        "minimum": signal.minimum,
-        "maximum": signal.maximum,
-        "unit": scale.unit,
-        "choices": [(raw, label) for raw, label in signal.choices if -(1 << 63) <= raw < 1 << 63],
-        "multiplexer": " and ".join(parents) or None,
-        "unreadable": unreadable,
-    }
-
-
-def _int32_or_none(number: int) -> int | None:
-    """None for a number beyond int32, which a broken declaration may have."""
-    return number if abs(number) < 1 << 31 else None
-
-
-def _format_ranges(ids: frozenset[int]) -> str:
-    """1, 3-5"""
-    runs: list[list[int]] = []
-    for number in sorted(ids):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return holds_catalog((row.asDict() for row in current.collect()), databases)

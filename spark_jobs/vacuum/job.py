@@ -60,7 +60,7 @@ _LISTERS = 4  # times the cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class VacuumOptions:
     """`tables`: empty means all. `retention_ms`: files are kept at least this long; WrongSetting below a week."""
 
     tables: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class VacuumResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VacuumReport:
     """`waiting`: stages that are not in every table yet; `oldest_waiting_hours`: by the store's clock."""
 
     lake: str
@@ -99,7 +99,9 @@ class Report:
     tables: tuple[VacuumResult, ...]
 
 
-def retention_hours(options: Options, properties: Mapping[str, str], waiting: PendingStages, spark_now: int) -> int:
+def retention_hours(
+    options: VacuumOptions, properties: Mapping[str, str], waiting: PendingStages, spark_now: int
+) -> int:
     """Hours for which VACUUM keeps a table's files. `spark_now`: its driver's clock, epoch ms. Raises as `_table_retention`."""
     keep = max(LEAST_MS, options.retention_ms, _table_retention(properties))
     if waiting.oldest is not None:
@@ -119,13 +121,13 @@ def _table_retention(properties: Mapping[str, str]) -> int:
 def run(
     spark: SparkSession,
     lake: str,
-    options: Options,
+    options: VacuumOptions,
     *,
     waiting: PendingStages,
     storage: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Report:
+) -> VacuumReport:
     """Delete files that are old enough, table by table. `waiting`: from `find_pending_stages`, called just before.
 
     A stage that begins later is younger than any file that is deleted. Raises Fatal for a table that cannot be read or does not
@@ -157,7 +159,7 @@ def run(
         raise Fatal(
             f"skipped for the reasons above: {', '.join(skipped)}; vacuumed {counted(len(done), 'other table')}"
         )
-    return Report(
+    return VacuumReport(
         lake=lake,
         dry_run=options.dry_run,
         files=sum(result.files for result in done),
@@ -227,7 +229,7 @@ def command(
     ledger: job.LedgerFolder = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
     invocation: job.Invocation,
-) -> Report:
+) -> VacuumReport:
     """Delete files that neither a version nor a stage needs.
 
     These are files of old versions, and files that killed workers left behind.
@@ -241,7 +243,7 @@ def command(
       pcaplake-spark vacuum --lake s3://lake/drives --dry-run
       pcaplake-spark vacuum --lake lake/ --retention-days 30
     """
-    options = Options(tables=tuple(table or ()), retention_ms=round(retention_days * DAY_MS), dry_run=dry_run)
+    options = VacuumOptions(tables=tuple(table or ()), retention_ms=round(retention_days * DAY_MS), dry_run=dry_run)
     with invocation.open_lake_session("vacuum", options.tables) as opened:
         subject = Subject(settings=opened.settings, lake=opened.lake, ledger=ledger)
         waiting = run_request(lambda: find_pending_stages(subject, opened.lake))

@@ -4,9 +4,9 @@ from pcaplake import open_capture
 with open_capture("drive.pcapng", "can_frames") as capture:
     table = capture.read()
 
-`open_capture`, `Profile` and `ReadOptions` read captures, without a lake. `Lake` opens a lake to stage rows in.
-`Store`, `LogStore`, `AddFile` and `Txn` commit Parquet files to any Delta table. Names are imported on first use, so that
-reading captures loads nothing of a lake.
+`open_capture`, `Profile` and `ReadOptions` read captures, and `read_signals` their signals, without a lake. `Lake` opens a lake
+to stage rows in. `Store`, `LogStore`, `AddFile` and `Txn` commit Parquet files to any Delta table. Names are imported on first
+use, so that reading captures loads nothing of a lake.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .parser import Profile as Profile
     from .parser import ReadOptions as ReadOptions
     from .parser import open_capture as open_capture
+    from .signals import read_signals as read_signals
     from .worker.lake.delta import AddFile as AddFile
     from .worker.lake.delta import LogStore as LogStore
     from .worker.lake.delta import Txn as Txn
@@ -34,8 +35,9 @@ _MODULES = {
     "Store": "worker.lake.store.store",
     "Txn": "worker.lake.delta",
     "open_capture": "parser",
+    "read_signals": "signals",
 }
-__all__ = ["AddFile", "Lake", "LogStore", "Profile", "ReadOptions", "Store", "Txn", "open_capture"]
+__all__ = ["AddFile", "Lake", "LogStore", "Profile", "ReadOptions", "Store", "Txn", "open_capture", "read_signals"]
 
 __getattr__ = import_on_use(__name__, _MODULES)
 

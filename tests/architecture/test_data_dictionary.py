@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 
 from pcaplake.parser import descriptions
 from pcaplake.parser.schemas import TABLES
+from pcaplake.signals import descriptions as signal_descriptions
+from pcaplake.signals.tables import CATALOG_SCHEMA, SIGNALS_SCHEMA
 from pcaplake.spark_jobs.common.lake_tables import to_spark_schema
-from pcaplake.spark_jobs.signals import descriptions as signal_descriptions
-from pcaplake.spark_jobs.signals.tables import CATALOG_SCHEMA, SIGNALS_SCHEMA
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
 from tools import data_dictionary

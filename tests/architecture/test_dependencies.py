@@ -22,6 +22,8 @@ ENTRIES = {
     "": (
         "pcaplake.parser",
         "pcaplake.parser.can_errors",
+        "pcaplake.signals",
+        "pcaplake.signals.read",
         "pcaplake.worker.__main__",
         "pcaplake.worker.warm",
         "pcaplake.worker.lake.lake",
@@ -38,6 +40,8 @@ ENTRIES = {
 }
 # Functions of these modules need other extras, and tell which one is missing.
 EXTRAS_OF_FUNCTIONS = {
+    "pcaplake.signals.arxml.document": "signals",
+    "pcaplake.signals.files": "signals",
     "pcaplake.worker.admin.aws_clients": "aws",
     "pcaplake.worker.admin.setup.setup": "aws",
     "pcaplake.worker.captures.objects_signed": "aws",
@@ -68,9 +72,12 @@ def find_imports(package: str, node: ast.AST, *, in_function: bool = False) -> I
         yield from find_imports(package, child, in_function=in_function or is_function)
 
 
-def read_modules() -> dict[str, tuple[Import, ...]]:
+@cache
+def modules() -> dict[str, tuple[Import, ...]]:
     found = {}
-    for path in (path for folder in ("parser", "worker", "spark_jobs") for path in (ROOT / folder).rglob("*.py")):
+    for path in (
+        path for folder in ("parser", "signals", "worker", "spark_jobs") for path in (ROOT / folder).rglob("*.py")
+    ):
         parts = ["pcaplake", *path.relative_to(ROOT).with_suffix("").parts]
         is_package = parts[-1] == "__init__"
         module = ".".join(parts[:-1] if is_package else parts)
@@ -79,12 +86,9 @@ def read_modules() -> dict[str, tuple[Import, ...]]:
     return found
 
 
-MODULES = read_modules()
-
-
 def entries(extras: str) -> set[str]:
     return (
-        {module for module in MODULES if module.startswith(ENTRIES[extras])}
+        {module for module in modules() if module.startswith(ENTRIES[extras])}
         if extras == "spark"
         else {*ENTRIES[extras]}
     )
@@ -97,9 +101,9 @@ def reach(extras: str) -> set[str]:
     while todo:
         module = todo.pop()
         found.add(module)
-        for name, in_function in MODULES[module]:
+        for name, in_function in modules()[module]:
             parts = name.split(".")
-            above = {".".join(parts[:length]) for length in range(1, len(parts) + 1)} & MODULES.keys()
+            above = {".".join(parts[:length]) for length in range(1, len(parts) + 1)} & modules().keys()
             todo |= above - found - (others if in_function else set())
     return found
 
@@ -122,7 +126,7 @@ def distribution(name: str) -> str | None:
 
 def imported(module: str, *, in_function: bool) -> set[str]:
     """The distributions from which this module imports something."""
-    names = [one.name for one in MODULES[module] if one.in_function == in_function]
+    names = [one.name for one in modules()[module] if one.in_function == in_function]
     return {found for name in names if (found := distribution(name)) is not None}
 
 
@@ -138,7 +142,7 @@ def test_extras_require_all_that_their_modules_import(extras: str) -> None:
 
 
 def test_every_module_is_below_an_entry() -> None:
-    assert set().union(*map(reach, ENTRIES)) == MODULES.keys()
+    assert set().union(*map(reach, ENTRIES)) == modules().keys()
 
 
 def test_each_requirement_is_imported() -> None:
@@ -146,7 +150,10 @@ def test_each_requirement_is_imported() -> None:
     optional = [one for extra, names in project["optional-dependencies"].items() if extra != "dev" for one in names]
     declared = {re.split(r"[^\w.-]", one)[0].lower() for one in [*project["dependencies"], *optional]}
     used = {
-        one for module in MODULES for in_function in (True, False) for one in imported(module, in_function=in_function)
+        one
+        for module in modules()
+        for in_function in (True, False)
+        for one in imported(module, in_function=in_function)
     }
     assert declared - used == {"pandas"}, "see the next test"
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def strangers(tmp_path: Path) -> Path:
     """A folder with modules of a user that have the names of our folders."""
     (tmp_path / "parser.py").write_text("raise ImportError('a parser of somebody else')\n")
-    for name in ("worker", "spark_jobs"):
+    for name in ("signals", "worker", "spark_jobs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(f"raise ImportError('a {name} of somebody else')\n")
     return tmp_path
@@ -51,12 +51,13 @@ def test_modules_of_a_user_do_no_harm(program: str, by_path: bool, strangers: Pa
 def test_names_of_the_package_are_what_they_say() -> None:
     import pcaplake
     from pcaplake.parser import Profile, ReadOptions, open_capture
+    from pcaplake.signals import read_signals
     from pcaplake.worker.lake.delta import AddFile, LogStore, Txn
     from pcaplake.worker.lake.lake import Lake
     from pcaplake.worker.lake.store.store import Store
 
     offered = [getattr(pcaplake, name) for name in pcaplake.__all__]
-    assert offered == [AddFile, Lake, LogStore, Profile, ReadOptions, Store, Txn, open_capture]
+    assert offered == [AddFile, Lake, LogStore, Profile, ReadOptions, Store, Txn, open_capture, read_signals]
     assert set(pcaplake.__all__) <= set(dir(pcaplake))
     with pytest.raises(AttributeError, match="no attribute 'Worker'"):
         _ = pcaplake.Worker
@@ -75,6 +76,6 @@ def test_the_wheel_installs_one_name(tmp_path: Path) -> None:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names} == {"pcaplake", f"pcaplake-{VERSION}.dist-info"}
     tracked = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    folders = ("parser/", "worker/", "spark_jobs/")
+    folders = ("parser/", "signals/", "worker/", "spark_jobs/")
     assert {f"pcaplake/{name}" for name in tracked.split() if name.startswith(folders)} <= set(names)
     assert "pcaplake/py.typed" in names

@@ -42,7 +42,7 @@ QUOTED = {
 def strings() -> dict[str, list[str]]:
     """File -> all string constants of the product in it, without docstrings and the values of f-strings."""
     names = subprocess.run(
-        ["git", "ls-files", "--", "parser/*.py", "worker/*.py", "spark_jobs/*.py"],
+        ["git", "ls-files", "--", "parser/*.py", "signals/*.py", "worker/*.py", "spark_jobs/*.py"],
         cwd=ROOT,
         capture_output=True,
         text=True,

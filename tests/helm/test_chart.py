@@ -52,6 +52,7 @@ def test_kubernetes_takes_it(name: str) -> None:
     assert len(builtin.VERSIONS) >= 9
 
 
+@pytest.mark.slow
 def test_the_cases_have_every_kind_and_the_schemas_refuse() -> None:
     objects = [one for name in CASES for one in manifests(case(name))]
     kinds = {one["kind"] for one in objects}
@@ -114,6 +115,7 @@ def test_objects_belong_together(name: str) -> None:
         assert [number] == [n for n, selector in enumerate(selectors) if selector.items() <= labels.items()]
 
 
+@pytest.mark.slow
 def test_the_grace_period_is_longer_than_the_drain() -> None:
     for drain, grace in [(None, 90), (90, 120), ("90s", 120), ("1.5m", 120), ("2h", 7230), ("20500ms", 51), (30.5, 61)]:
         objects = manifests(with_values(settings__drain_timeout=drain))

@@ -23,7 +23,7 @@ from .rendered import CASES, ROOT, case, manifests, pods
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 DOCKER = ROOT / "deploy" / "docker"
-EXTRAS = {"worker.txt": ("aws", "otel", "cluster"), "spark.txt": ("aws", "otel", "cluster", "spark")}
+EXTRAS = {"worker.txt": ("aws", "otel", "cluster", "signals"), "spark.txt": ("aws", "otel", "cluster", "spark")}
 CPU = "x86-64-v3"
 
 

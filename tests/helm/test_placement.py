@@ -64,6 +64,7 @@ def check(name: str, metadata: dict[str, Any], spec: dict[str, Any], *of: str) -
         assert spread["labelSelector"]["matchLabels"].items() <= metadata["labels"].items(), name
 
 
+@pytest.mark.slow
 def test_every_pod_takes_what_is_said_of_it_and_of_all() -> None:
     seen = set()
     for values in ways():
@@ -85,6 +86,7 @@ def test_every_pod_takes_what_is_said_of_it_and_of_all() -> None:
     assert {own for own, _ in seen} == set(COMPONENTS) - {"spark"}
 
 
+@pytest.mark.slow
 def test_what_is_said_of_all_reaches_every_pod_alone() -> None:
     """Without anything of their own, but for the spread and the priority that some have by default."""
     for values in ways():

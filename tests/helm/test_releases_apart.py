@@ -139,6 +139,7 @@ def test_the_monitors_have_the_labels_that_rules_ask_for() -> None:
         assert "app.kubernetes.io/instance" in monitor["podTargetLabels"]
 
 
+@pytest.mark.slow
 def test_dashboards_of_releases_do_not_meet() -> None:
     """By nothing that Grafana or its sidecar knows one by: the file, the uid, the title."""
     boards = [shown(objects_of(release)) for release in RELEASES]

@@ -25,6 +25,7 @@ def test_pods_may_do_as_little_as_can_be(name: str) -> None:
             assert any(mount["mountPath"] == "/tmp" for mount in container["volumeMounts"]), called
 
 
+@pytest.mark.slow
 def test_who_may_ask_the_api_server_for_what() -> None:
     """Workers patch pods where they write their deletion cost, a driver of Spark has its executors; nobody else."""
     for name in CASES:

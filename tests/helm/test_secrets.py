@@ -128,6 +128,7 @@ def test_nor_may_a_variable_have_it_in_plain_text(name: str, value: str) -> None
     assert "hunter2" not in said
 
 
+@pytest.mark.slow
 def test_a_variable_may_come_from_a_secret() -> None:
     reference = {"secretKeyRef": {"name": "store", "key": "secret"}}
     for one in (

@@ -11,12 +11,14 @@ import functools
 import json
 import multiprocessing
 import os
-import resource
 import signal
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcaplake.worker.__main__ import HiddenPackage
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.cli import app as cli
 from pcaplake.worker.config.service_settings import FleetSettings
@@ -29,7 +31,6 @@ from .proxied import Proxied
 from .stages import PATIENCE, Stage
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PEAK = "peak"
 PROCESSES.set_forkserver_preload(["tests.integration.warmed", "tests.integration.processes"])
 
 
@@ -51,30 +52,36 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str, bodi
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
     os.environ.update(environment)
+    sys.meta_path.insert(0, HiddenPackage("pandas"))  # as the command does; a copy may have it already
     steps: dict[str, Callable[[str], Callable[[str], None]]] = {"kill": crash_at_step, "stop": stop_at}
     if kind:
         serve.Runtime = functools.partial(Runtime, step=steps[kind](where))  # type: ignore[attr-defined,assignment]
     if bodies:
         serve.Sources = lambda options: Sources(lambda uri: {**options(uri), "aws_endpoint": bodies})  # type: ignore
-    before = peak()
     try:
         code = asyncio.run(serve.run_service(FleetSettings.load()))
     except PcaplakeError as error:
         print(f"error: {error!r}", flush=True)
         code = cli.FATAL
-    print(json.dumps({PEAK: [before, peak()]}), flush=True)
     os._exit(code)
 
 
-def peak() -> int:
-    """The most bytes this process has had in memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What of a process is in memory, in bytes, as proc(5) has it.
+
+    `own` (RssAnon) leaves out pages of program files, which the system can drop at any time. `peak` (VmHWM) is all, at most.
+    """
+
+    own: int
+    peak: int
 
 
-def peaks(stage: Stage) -> list[int]:
-    """How much each process that has ended had at most, above what it had before it began."""
-    found = [json.loads(line)[PEAK] for line in stage.logs().splitlines() if line.startswith(f'{{"{PEAK}"')]
-    return [after - before for before, after in found]
+def memory(pid: int) -> Memory:
+    """Of a process that runs `apart`: a copy begins with what the process has that it is copied from."""
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    found = {line[0]: int(line[1]) * 1024 for line in lines if line and line[0] in ("RssAnon:", "VmHWM:")}
+    return Memory(found["RssAnon:"], found["VmHWM:"])
 
 
 def start(
@@ -85,11 +92,13 @@ def start(
     stop: str = "",
     behind: Proxied | None = None,
     bodies: str = "",
+    apart: bool = False,
     **settings: Any,
 ) -> Any:
     """A worker that has begun. `kill`, `stop`: the step at which it dies, or stands still; `settings` by name.
 
     `behind`: its requests go through these proxies. `bodies`: the server that has the captures, and nothing else.
+    `apart`: it is no copy, so that its memory is its own.
     """
     given = {f"PCAPLAKE_{setting.upper()}": str(value) for setting, value in settings.items()}
     if behind is not None:
@@ -97,7 +106,8 @@ def start(
         given["PCAPLAKE_STORAGE_OPTION"] = json.dumps({"allow_http": "true", "aws_endpoint": behind.s3.url})
     kind = "kill" if kill else "stop" if stop else ""
     arguments = (stage.settings | given, str(stage.folder / f"{name}.log"), kind, kill or stop, bodies)
-    process = PROCESSES.Process(target=_serve, args=arguments)
+    context = multiprocessing.get_context("spawn") if apart else PROCESSES
+    process: Any = context.Process(target=_serve, args=arguments)
     process.start()
     stage.ends.callback(process.join)
     stage.ends.callback(process.kill)

@@ -325,7 +325,7 @@ async def test_a_committer_frozen_within_a_step_while_another_goes_on(
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["the same transactions", "their own"])
-def test_writers_at_once_leave_no_gap_and_add_every_file_once(ground: Ground, shared: bool) -> None:
+async def test_writers_at_once_leave_no_gap_and_add_every_file_once(ground: Ground, shared: bool) -> None:
     writers, commits = 4, 5
 
     async def write(writer: int) -> None:
@@ -335,14 +335,11 @@ def test_writers_at_once_leave_no_gap_and_add_every_file_once(ground: Ground, sh
                 name = f"{app}-{number}"
                 await log.commit("t", [add(name)], txn=Txn(app_id=app, version=number), schema=SCHEMA)
 
-    async def run() -> None:
-        await asyncio.gather(*map(write, range(writers)))
-        apps = ["shared"] if shared else [f"writer-{writer}" for writer in range(writers)]
-        assert ground.added() == whole(*(f"{app}-{number}" for app in apps for number in range(commits)))
-        assert len(ground.items()) == 1 + len(apps) * commits
-        await ground.settled()
-
-    asyncio.run(run())
+    await asyncio.gather(*map(write, range(writers)))
+    apps = ["shared"] if shared else [f"writer-{writer}" for writer in range(writers)]
+    assert ground.added() == whole(*(f"{app}-{number}" for app in apps for number in range(commits)))
+    assert len(ground.items()) == 1 + len(apps) * commits
+    await ground.settled()
 
 
 # The start

@@ -489,7 +489,7 @@ def test_who_leads_is_seen(fleet: Fleet, capsys: Capsys) -> None:
     assert lake["leader"] == {"owner": "", "moves": False}, "it was given back"
 
 
-def test_the_age_of_the_queue_is_cloudwatchs(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_age_of_the_queue_is_cloudwatchs(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [
         {"Datapoints": [{"Timestamp": 1, "Maximum": 5.0}, {"Timestamp": 2, "Maximum": 65.0}]},
         {"Datapoints": []},
@@ -504,8 +504,8 @@ def test_the_age_of_the_queue_is_cloudwatchs(fleet: Fleet, monkeypatch: pytest.M
     fleet.aws.client("sqs").send_message(QueueUrl=fleet.url, MessageBody="{}")
     queues = QueueClients()
     try:
-        assert asyncio.run(queues.read_queue_facts(fleet.queue)).oldest_age == 65.0
-        assert asyncio.run(queues.read_queue_facts(fleet.queue)).oldest_age is None
+        assert (await queues.read_queue_facts(fleet.queue)).oldest_age == 65.0
+        assert (await queues.read_queue_facts(fleet.queue)).oldest_age is None
     finally:
         queues.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import struct
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,8 @@ THREADS = 2
 OF_A_THREAD = 128 * MIB  # what it decodes into, a window that is filled and one that is staged
 OF_THE_PROCESS = 192 * MIB  # clients, and what its allocators keep: 110 MB after a large capture, whatever comes next
 ALLOWED = INFLIGHT + THREADS * OF_A_THREAD + OF_THE_PROCESS
+KEPT = 100 * MIB  # when the queue is empty again
+WAITING = 4_000
 LARGE = "large.pcap"
 
 
@@ -68,7 +71,7 @@ class Load:
         return [*keys[: self.count // 4], LARGE, *keys[self.count // 4 :]]
 
     def announce(self, stage: Stage) -> None:
-        """A message for each, in batches of ten."""
+        """A message for each, in batches of ten; no more than WAITING wait, as a local queue takes long for many."""
         refs = [
             ObjectRef(uri=f"s3://{stage.raw}/{key}", size=self.content(key).size, explicit=True, etag=ETAG)
             for key in self.keys
@@ -81,7 +84,11 @@ class Load:
             assert not answer.get("Failed")
 
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(send, [refs[at : at + 10] for at in range(0, len(refs), 10)]))
+            for start in range(0, len(refs), WAITING // 2):
+                while stage.left() > WAITING // 2:
+                    time.sleep(0.5)
+                portion = refs[start : start + WAITING // 2]
+                list(pool.map(send, [portion[at : at + 10] for at in range(0, len(portion), 10)]))
 
 
 @pytest.mark.slow
@@ -91,12 +98,12 @@ async def test_a_full_queue_is_drained_in_bounded_memory(aws: Aws, tmp_path: Pat
     assert load.large > ALLOWED, "it would fit as a whole"
 
     with staged(aws, tmp_path, visibility=600, announces=False) as stage:
-        await asyncio.to_thread(load.announce, stage)
         async with FileServer(load.content, etag=ETAG) as server:
             worker = processes.start(
                 stage,
                 "worker",
                 bodies=server.url,
+                apart=True,
                 threads=THREADS,
                 max_inflight=400,
                 max_inflight_bytes=INFLIGHT,
@@ -104,14 +111,31 @@ async def test_a_full_queue_is_drained_in_bounded_memory(aws: Aws, tmp_path: Pat
                 max_batch_age=2,
                 drain_timeout=PATIENCE,
             )
-            while await asyncio.to_thread(stage.left):
+            async with asyncio.timeout(PATIENCE):
+                while not processes.began(stage, "worker"):
+                    await asyncio.sleep(0.1)
+            before = processes.memory(worker.pid)
+            announced = asyncio.create_task(asyncio.to_thread(load.announce, stage))
+            while not announced.done() or await asyncio.to_thread(stage.left):
                 assert worker.is_alive(), stage.logs()
                 await asyncio.sleep(0.5)
+            await announced
+            peak = processes.memory(worker.pid).peak
+            kept = await idle_memory(worker.pid)
             os.kill(worker.pid, signal.SIGTERM)
             assert await processes.ended(worker, stage) == 0
         check(stage, load)
-        (peak,) = processes.peaks(stage)
-        assert peak < ALLOWED, f"{peak / MIB:.0f} MB"
+        assert peak - before.peak < ALLOWED, f"{(peak - before.peak) / MIB:.0f} MB"
+        assert kept - before.own < KEPT, f"{(kept - before.own) / MIB:.0f} MB"
+
+
+async def idle_memory(pid: int) -> int:
+    """The least that a process has to itself while it has nothing to do, within a quarter of a minute, in bytes."""
+    found = []
+    for _ in range(15):
+        await asyncio.sleep(1)
+        found.append(processes.memory(pid).own)
+    return min(found)
 
 
 def check(stage: Stage, load: Load) -> None:

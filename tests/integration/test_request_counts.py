@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +31,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BenchSite]:
 
 
 @pytest.mark.slow
-def test_requests_of_small_captures(site: BenchSite, tmp_path: Path) -> None:
-    counts, stages = asyncio.run(count_requests(site, tmp_path))
+async def test_requests_of_small_captures(site: BenchSite, tmp_path: Path) -> None:
+    counts, stages = await count_requests(site, tmp_path)
     told = f"{dict(counts)}, {stages} stages"
     assert counts["S3 GetObject of captures"] == CAPTURES, told  # the notification has size and eTag
     assert counts["SQS ReceiveMessage"] + counts["SQS DeleteMessageBatch"] <= 0.3 * CAPTURES, told

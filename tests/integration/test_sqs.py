@@ -77,11 +77,11 @@ def test_a_queue_is_found_by_its_name_or_refused(aws: Aws) -> None:
     with_queue(aws, main, VisibilityTimeout="45")
 
 
-def test_without_a_region(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_region(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     with pytest.raises(Fatal, match="AWS_REGION"):
-        asyncio.run(SqsQueue.open("captures"))
+        await SqsQueue.open("captures")
 
 
 def test_a_queue_that_is_deleted_under_our_feet(aws: Aws) -> None:
@@ -241,12 +241,12 @@ async def test_keys_with_control_characters(aws: Aws) -> None:
         assert await read(Sources(HTTP), ref, fetch_config=FetchConfig(chunk_bytes=700)) == DATA[: 1000 * number]
 
 
-def test_removed_and_wrapped_by_sns(aws: Aws) -> None:
+async def test_removed_and_wrapped_by_sns(aws: Aws) -> None:
     bucket = aws.bucket()
     url = notified(aws, bucket, "s3:ObjectCreated:*", "s3:ObjectRemoved:*")
     aws.client("s3").put_object(Bucket=bucket, Key="a", Body=b"x")
     aws.client("s3").delete_object(Bucket=bucket, Key="a")
-    found = asyncio.run(notifications(url, 2))
+    found = await notifications(url, 2)
     assert sorted(len(one.objects) for one in found) == [0, 1]
     assert {"ObjectRemoved:Delete": 1} in [one.ignored for one in found]
 
@@ -262,16 +262,16 @@ def test_removed_and_wrapped_by_sns(aws: Aws) -> None:
             Attributes={"RawMessageDelivery": raw},
         )
         sns.publish(TopicArn=topic, Message=body)
-        (one,) = asyncio.run(notifications(wrapped, 1))
+        (one,) = await notifications(wrapped, 1)
         assert one.ignored == {"ObjectRemoved:Delete": 1}
 
 
-def test_versioned_overwritten_and_vanished(aws: Aws) -> None:
+async def test_versioned_overwritten_and_vanished(aws: Aws) -> None:
     bucket, s3 = aws.bucket(), aws.client("s3")
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     url = notified(aws, bucket, "s3:ObjectCreated:*")
     s3.put_object(Bucket=bucket, Key="a", Body=DATA)
-    (one,) = asyncio.run(notifications(url, 1))
+    (one,) = await notifications(url, 1)
     (ref,) = one.objects
     assert ref.version_id
     s3.put_object(Bucket=bucket, Key="a", Body=DATA[::-1])
@@ -299,7 +299,7 @@ def test_versioned_overwritten_and_vanished(aws: Aws) -> None:
         with pytest.raises(Retryable, match="does not say that the object is missing"):
             await read(sources, nowhere, fetch_config=FetchConfig(attempts=1))
 
-    asyncio.run(main())
+    await main()
 
 
 async def test_cut_lost_and_refused_answers_of_the_bucket(aws: Aws) -> None:

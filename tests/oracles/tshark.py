@@ -27,7 +27,8 @@ PREFERENCES = (
 )
 PROTOCOLS = (
     r"frame|pkt_comment|eth|ethertype|vlan|ieee8021ad|arp|ptp|sll|null|raw|ip|ipv6(\..*)?|ah|udp|tcp|someip|someipsd"
-    r"|icmp|icmpv6|igmp|dhcp|macsec|caneth|can|canfd|lin|flexray|tecmp(\..*)?|data|data-text-lines|_ws\..*"
+    r"|icmp|icmpv6|igmp|dhcp|dhcpv6|lldp|eapol|mrp-mvrp|mrp-msrp|homeplug-av|ieee8021cb|rtps|mqtt|ppi(\..*)?|pcap_pktdata"
+    r"|macsec|caneth|can|canfd|lin|flexray|tecmp(\..*)?|ieee1722|ntscf|tscf|acf(-.*)?|pdu_transport|data|data-text-lines|_ws\..*"
 )
 SOMEIP = tuple(f"udp.port=={port},someip" for port in (30490, 30501, 30502))
 _DIRECTIONS = {1: "in", 2: "out"}
@@ -208,6 +209,7 @@ def _someip(protos: list[tuple[str, ET.Element]]) -> tuple[list[Packet], list[Pa
     messages: list[Packet] = []
     entries: list[Packet] = []
     carried = _carried(protos)
+    in_segments = any(f.attrib.get("name") == "tcp.segments" for _, proto in protos for f in proto.iter("field"))
     for name, proto in protos:
         fields = _fields(proto)
         if name == "someip" and "someip.returncode" in fields:
@@ -225,6 +227,8 @@ def _someip(protos: list[tuple[str, ET.Element]]) -> tuple[list[Packet], list[Pa
                 at = int(proto.attrib["pos"]) - begin
                 header = 20 if (message["message_type"] or 0) & 0x20 else 16
                 message["payload"] = data[at + header : at + 8 + (message["length"] or 0)]
+                if in_segments:
+                    message["payload"] = bytes.fromhex(fields["someip.payload"].attrib["value"])
             messages.append(message)
         elif name == "someipsd":
             entries += _sd_entries(proto, messages[-1]["session_id"])
@@ -313,6 +317,8 @@ def _bus_frames(protos: list[tuple[str, ET.Element]]) -> dict[str, list[Packet]]
             continue
         if last is not None:
             found[kind].append(last)
+            if name == "tecmp.payload" and last.get("rtr"):
+                last = None  # tshark takes what follows a remote frame, as its CRC, for its data
     return found
 
 
@@ -361,6 +367,16 @@ def _can(f: dict[str, ET.Element], *, fd: bool) -> Packet:
     }
 
 
+TECMP_CAN_ERRORS = (
+    "error_frame",
+    "bit_stuff_error",
+    "crc_error",
+    "crc_del_error",
+    "ack_del_error",
+    "eof_error",
+)
+
+
 def _tecmp(f: dict[str, ET.Element]) -> tuple[str, Packet | None]:
     """A CAN, CAN FD, LIN or FlexRay entry of a capture module, and its kind; None for other data."""
     common = {
@@ -379,21 +395,22 @@ def _tecmp(f: dict[str, ET.Element]) -> tuple[str, Packet | None]:
         }
     if "tecmp.payload.data.cycle" in f:
         flags = ("header_crc_error", 8), ("frame_crc_error", 16)
+        symbol = _number(f, flag + "wakeup_symbol") or _number(f, flag + "collision_avoidance_symbol")
         return "flexray", common | {
             "channel": None,
-            "frame_id": _number(f, "tecmp.payload.data.frame_id"),
-            "cycle": _number(f, "tecmp.payload.data.cycle"),
-            "payload_preamble": bool(_number(f, flag + "payload_preamble_indicator")),
-            "null_frame": bool(_number(f, flag + "null_frame")),
-            "sync": bool(_number(f, flag + "sync_frame")),
-            "startup": bool(_number(f, flag + "startup_frame")),
+            "frame_id": None if symbol else _number(f, "tecmp.payload.data.frame_id"),
+            "cycle": None if symbol else _number(f, "tecmp.payload.data.cycle"),
+            "payload_preamble": None if symbol else bool(_number(f, flag + "payload_preamble_indicator")),
+            "null_frame": None if symbol else bool(_number(f, flag + "null_frame")),
+            "sync": None if symbol else bool(_number(f, flag + "sync_frame")),
+            "startup": None if symbol else bool(_number(f, flag + "startup_frame")),
             "errors": sum(bit for name, bit in flags if _number(f, flag + name)),
         }
     if "tecmp.payload.data.can_id_field" not in f:
         return "", None
     fd, extended = flag + "bit_rate_switch" in f, bool(_number(f, "tecmp.payload.data.can_id_type"))
     return "can", common | {
-        "error": bool(_number(f, flag + "error_frame")),
+        "error": any(_number(f, flag + name) for name in TECMP_CAN_ERRORS),
         "can_id": _number(f, "tecmp.payload.data.can_id_29" if extended else "tecmp.payload.data.can_id_11"),
         "error_class": None,
         "extended": extended,

@@ -17,6 +17,7 @@ from pcaplake.parser.engine.decoder import ScratchBuffers
 from pcaplake.parser.engine.kernel import Helper
 from pcaplake.parser.engine.kernels import (
     block_search,
+    carried,
     cases,
     clock,
     columns,
@@ -45,6 +46,7 @@ MODULES = (
     text_codes,
     key_columns,
     payloads,
+    carried,
     block_search,
 )
 _MASK = (1 << 64) - 1

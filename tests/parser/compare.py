@@ -14,8 +14,24 @@ from pcaplake.parser.capture.reader import DEFAULT_OPTIONS
 
 Rows = Mapping[str, list[dict[str, Any]]]
 PROFILE = Profile.parse(
-    "ports: {udp: {30501: someip}, tcp: {30501: someip}}\n"
-    "buses: {interfaces: {can0: powertrain, '2': body}, tecmp: {7: seven, 0xFFFFFFFF: last}}"
+    "ports: {udp: {30501: someip, 13401: doip, 7650: rtps, 60000: pdu, 60001: pdu_short,"
+    " 30510: nm, 30511: nm_node_first, 30512: nm_no_node, 30513: nm_no_control, 5555: xcp},"
+    " tcp: {30501: someip, 6801: hsfz, 60000: pdu, 60001: pdu_short, 55555: v2gtp, 1884: mqtt, 5555: xcp}}\n"
+    "can: {isotp: [{request: 0x7E0, response: 0x7E8}, {request: 0x7DF}, {addressing: normal_fixed, tester: 0xF1},"
+    " {request: 0x6F1, response: 0x612, addressing: extended}, {request: 0x18CE10F1, addressing: mixed}],\n"
+    "  protocols: {0x510-0x51F: nm, 0x511: nm_node_first, 0x512: nm_no_node, 0x513: nm_no_control,\n"
+    "    0x18FFAA00-0x18FFAAFF: nm, 0x7F4: xcp_master, 0x7F5: xcp_slave,\n"
+    "    0xDC0000-0xFEFFFF: j1939, 0x9F80000-0xDFFFFFF: j1939, 0x18E80000-0x18FFFFFF: j1939,\n"
+    "    0x1A012200-0x1A0122FF: j1939, 0x1CEB0000-0x1CECFFFF: j1939,\n"
+    "    0x0: canopen, 0x80-0x81: canopen, 0xFF-0x100: canopen, 0x181: canopen, 0x1A1: canopen, 0x27F: canopen,\n"
+    "    0x281: canopen, 0x37F: canopen, 0x381: canopen, 0x47F: canopen, 0x481: canopen, 0x57F: canopen,\n"
+    "    0x582: canopen, 0x602: canopen, 0x702: canopen, 0x77F: canopen, 0x7E4-0x7E5: canopen}}\n"
+    "buses:\n"
+    "  interfaces: {can0: powertrain, '2': body}\n"
+    "  tecmp: {7: seven, 0xFFFFFFFF: last}\n"
+    "  cmp: {7: seventh, 8: eighth}\n"
+    "  acf: {7: seventh bus}\n"
+    "pdus: {7: Speed, 0xFFFFFFFF: Last}\n"
 )
 
 

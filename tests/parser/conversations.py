@@ -136,3 +136,8 @@ def timed(r: Random, frames: Flow) -> bytes:
         kept = frame if r.random() > 0.02 else frame[: r.randrange(14, len(frame) + 1)]
         data += pcap_record(kept, seconds, i, original=len(frame))
     return data
+
+
+def tcp_packet(port: int, sequence: int, body: bytes, *, flags: int = 0x18, host: int = 1) -> bytes:
+    segment = struct.pack(">HHIIHHHH", 40_000, port, sequence & 0xFFFFFFFF, 1, 5 << 12 | flags, 0xFFFF, 0, 0) + body
+    return ipv4(segment, 6, host=host)

@@ -9,26 +9,17 @@ import struct
 from collections.abc import Callable
 from random import Random
 
-LENGTHS = (0, 1, 7, 8, 9, 11, 12, 15, 16, 20, 63, 64, 65, 72, 127, 128, 129, 255)
-WORDS = (*LENGTHS, 256, 1500, 0x7FFF, 0x8000, 0x8100, 0xFFFF)
-LONGS = (*WORDS, 1 << 16, 262_144, 2**31 - 1, 2**31, 2**32 - 1)
-CAN_LENGTHS = (0, 1, 7, 8)
-FD_LENGTHS = (0, 1, 7, 8, 12, 16, 20, 24, 32, 48, 64)
+from tests.parser import can_contents, fieldbus_frames, middleware_frames, module_frames
+from tests.parser import diagnostic_frames as diagnostics
+from tests.parser.random_values import CAN_LENGTHS, FD_LENGTHS, some
+
 UDP_PORTS = (30490, 30501, 30501, 11898, 67, 5353, 0, 65535)  # SD, SOME/IP by the tests' profile, and others
-
-
-def some(r: Random, bits: int) -> int:
-    """A value of so many bits, often one at a boundary."""
-    values = LENGTHS if bits <= 8 else WORDS if bits <= 16 else LONGS
-    return r.choice(values) & (1 << bits) - 1 if r.random() < 0.3 else r.getrandbits(bits)
 
 
 # -- bus frames -----------------------------------------------------------------------------------------------------
 def can_id(r: Random) -> int:
     """With its flags; one in ten standard ones has bits above the 11 of its identifier."""
-    extended = r.random() < 0.3
-    bits = 29 if extended or r.random() < 0.1 else 11
-    return (extended << 31) | (r.random() < 0.1) << 30 | some(r, bits)
+    return can_contents.word(r) | (r.random() < 0.1) << 30
 
 
 def socketcan(r: Random, order: str = ">", *, fd_type: bool = False) -> bytes:
@@ -36,14 +27,17 @@ def socketcan(r: Random, order: str = ">", *, fd_type: bool = False) -> bytes:
     kind = "fd" if fd_type else r.choice(("classic", "classic", "padded", "fd", "fd72", "unmarked", "error"))
     if kind in ("classic", "padded"):
         n = r.choice(CAN_LENGTHS)
-        data = r.randbytes(n).ljust(8 if kind == "padded" else n, b"\0")
+        data = (diagnostics.isotp(r, n) if r.random() < 0.4 else r.randbytes(n)).ljust(
+            8 if kind == "padded" else n, b"\0"
+        )
         return struct.pack(order + "I4B", can_id(r), n, 0, 0, r.choice((0, 9, 15, 16))) + data
     if kind == "error":
         return struct.pack(order + "I4B", 1 << 29 | some(r, 29), 8, 0, 0, 0) + r.randbytes(8)
     n = r.choice(FD_LENGTHS[5:] if kind == "unmarked" else FD_LENGTHS)
     flags = r.choice((0, 1, 2, 3)) | (4 if kind == "fd" else 0)
     word = can_id(r) & ~(1 << 30)
-    return struct.pack(order + "I4B", word, n, flags, 0, 0) + r.randbytes(n).ljust(64 if kind == "fd72" else n, b"\0")
+    data = diagnostics.isotp(r, n) if r.random() < 0.4 else r.randbytes(n)
+    return struct.pack(order + "I4B", word, n, flags, 0, 0) + data.ljust(64 if kind == "fd72" else n, b"\0")
 
 
 def canxl(r: Random, order: str = ">") -> bytes:
@@ -133,10 +127,11 @@ def udp(r: Random, payload: bytes, dport: int | None = None) -> bytes:
 def caneth(r: Random) -> bytes:
     count = r.choice((0, 1, 2, 16, 17))
     made = [
-        struct.pack(
-            "<IB8sBB", some(r, r.choice((11, 11, 29, 32))), r.choice((0, 1, 7, 8, 8, 9)), r.randbytes(8), *flags
+        struct.pack("<IB8sBB", word & 0x7FFF_FFFF, r.choice((0, 1, 7, 8, 8, 9)), can_contents.data(r, 8), *flags)
+        for word, flags in (
+            (word, ((word >> 31) * r.choice((1, 1, 0x10)), r.choice((0, 0, 0, 0, 1, 2))))
+            for word in (can_contents.word(r) for _ in range(count))
         )
-        for flags in ((r.choice((0, 0, 1, 0x10)), r.choice((0, 0, 1))) for _ in range(count))
     ]
     return (
         struct.pack(">8sBB", b"ISO11898", r.choice((1, 1, 1, 2)), count)
@@ -145,20 +140,47 @@ def caneth(r: Random) -> bytes:
     )
 
 
-def tcp(r: Random, payload: bytes) -> bytes:
+def v2gtp(r: Random) -> bytes:
+    """SDP and other messages."""
+    kinds = ((0x9000, 2), (0x9001, 20), (0x9001, 19), (0x8001, 40))
+    chosen = [r.choice(kinds) for _ in range(r.choice((1, 1, 2)))]
+    return b"".join(
+        struct.pack(">HHI", r.choice((0x01FE, 0x01FE, 0x02FD)), *one) + r.randbytes(one[1]) for one in chosen
+    )
+
+
+def mqtt(r: Random) -> bytes:
+    sizes = [r.choice((0, 2, 127, 130)) for _ in range(r.choice((1, 2)))]
+    heads = (bytes((r.choice((0x30, 0xC0, 0x0F)), n & 127 | (n > 127) << 7, *((1,) if n > 127 else ()))) for n in sizes)
+    return b"".join(head + r.randbytes(n) for head, n in zip(heads, sizes, strict=True))
+
+
+def tcp(r: Random, payload: bytes, port: int | None = None) -> bytes:
     options = r.randbytes(4 * r.choice((0, 0, 3, 10)))
     flags = (5 + len(options) // 4) << 12 | r.getrandbits(12)
-    ports = some(r, 16), r.choice((30501, 80))
+    ports = some(r, 16), r.choice((30501, 80, 60000)) if port is None else port
     return struct.pack(">HHIIHHHH", *ports, some(r, 32), some(r, 32), flags, some(r, 16), 0, 0) + options + payload
 
 
 def transport(r: Random) -> tuple[int, bytes]:
     choice = r.random()
-    if choice < 0.5:
+    if choice < 0.4:
         return 17, udp(r, someip_datagram(r))
+    if choice < 0.5:
+        return 17, udp(r, diagnostics.doip_messages(r), r.choice((13400, 13401)))
     if choice < 0.6:
-        return 17, udp(r, *r.choice(((caneth(r), 11898), (r.randbytes(r.choice((240, 244, 30))), 67))))
+        dhcp = r.randbytes(r.choice((240, 244, 30, 3))), r.choice((67, 546))
+        others = fieldbus_frames.datagram(r), (caneth(r), 11898), dhcp, module_frames.avtp_datagram(r)
+        named = (b"RTPS" + r.randbytes(r.choice((16, 16, 3))), r.choice((7400, 7650))), (v2gtp(r), 15118)
+        return 17, udp(
+            r, *r.choice((*others, *named, *module_frames.pdu_datagrams(r), *middleware_frames.datagrams(r)))
+        )
     if choice < 0.85:
+        if r.random() < 0.3:
+            streams = (diagnostics.doip_messages(r), 13400), (diagnostics.hsfz_messages(r), 6801)
+            streams = *streams, (v2gtp(r), 55555), (mqtt(r), 1883), (fieldbus_frames.xcp(r), 5555)
+            streams = *streams, *module_frames.pdu_datagrams(r)
+            return 6, tcp(r, *r.choice((*streams, (middleware_frames.dlt_messages(r), 3490))))
         return 6, tcp(r, r.randbytes(some(r, 8)) if r.random() < 0.5 else someip_datagram(r))
     return r.choice((1, 2, 58, 50, 89)), r.randbytes(r.choice((0, 1, 40)))
 
@@ -194,38 +216,10 @@ def ip(r: Random) -> tuple[int, bytes]:
 
 def macsec(r: Random) -> bytes:
     tci, (kind, body) = r.choice((0, 0x20, 0x20, 0x60, 0x2C, 0x24, 0x08, 0x80)), ip(r)
-    head = struct.pack(">BBI", tci, 0, some(r, 32)) + (r.randbytes(8) if tci & 0x20 else b"")
-    return head + struct.pack(">H", kind) + body + r.randbytes(r.choice((16, 16, 16, 3)))
-
-
-# -- TECMP ----------------------------------------------------------------------------------------------------------
-def tecmp_entry(r: Random, kind: int) -> bytes:
-    if kind == 4:
-        n = r.choice((0, 1, 8))
-        data = struct.pack(">BB", some(r, 8), n) + (r.randbytes(n + 1) if n else b"")
-    elif kind == 8:
-        n = r.choice((0, 2, 16, 254))
-        data = struct.pack(">BHB", some(r, 6), some(r, 11), n) + r.randbytes(n + r.choice((0, 5)))
-    else:
-        n = r.choice(FD_LENGTHS if kind == 3 else CAN_LENGTHS)
-        data = struct.pack(">IB", r.getrandbits(1) << 31 | some(r, 29), n) + r.randbytes(n + r.choice((0, 0, 2, 3)))
-    time = some(r, 32) << 32 | r.getrandbits(32)
-    return (
-        struct.pack(">IQHH", some(r, 32), time, len(data), r.choice((0, 1, 2, 3, 8, 0x12, 0x4001, 0x3016, 0xE01F)))
-        + data
+    head = struct.pack(">BBI", tci, r.choice((0, 0, 0, 47, some(r, 8))), some(r, 32)) + (
+        r.randbytes(8) if tci & 0x20 else b""
     )
-
-
-def tecmp(r: Random) -> bytes:
-    kind = r.choice((2, 2, 3, 3, 4, 4, 8, 8, 0x80))
-    entries = [tecmp_entry(r, kind) for _ in range(r.choice((0, 1, 1, 2, 5)))]
-    padding = bytes(r.choice((0, 0, 1, 15, 16, 17, 40)))
-    head = struct.pack(">HHBBHHH", some(r, 16), some(r, 16), 3, r.choice((3, 3, 3, 3, 1)), kind, 0, some(r, 16))
-    return head + b"".join(entries) + padding
-
-
-def tecmp_frame(r: Random) -> bytes:
-    return r.randbytes(12) + b"\x99\xfe" + tecmp(r)
+    return head + struct.pack(">H", kind) + body + r.randbytes(r.choice((16, 16, 16, 3)))
 
 
 # -- link types -----------------------------------------------------------------------------------------------------
@@ -235,10 +229,15 @@ def network(r: Random) -> tuple[int, bytes]:
     if choice < 0.7:
         return ip(r)
     if choice < 0.9:
-        return r.choice((0x99FE, 0x2090)), tecmp(r)
+        return module_frames.module(r, ethernet)
     if choice < 0.93:
         return 0x88E5, macsec(r)
-    return r.choice((0x0806, 0x88F7, 0x05FF, 0x0600, 0, 0xFFFF)), r.randbytes(r.choice((0, 1, 46)))
+    if choice < 0.95:
+        kind, body = ip(r)
+        return 0xF1C1, struct.pack(">HHH", 0, some(r, 16), kind) + body
+    if choice < 0.97:
+        return 0x88F7, middleware_frames.ptp(r)
+    return r.choice((0x0806, 0x88CC, 0x05FF, 0x0600, 0, 0xFFFF)), r.randbytes(r.choice((0, 1, 46)))
 
 
 def ethernet(r: Random) -> bytes:
@@ -282,6 +281,7 @@ MAKERS: dict[int, Callable[[Random], bytes]] = {
     101: lambda r: ip(r)[1],
     12: lambda r: ip(r)[1],
     14: lambda r: ip(r)[1],
+    192: lambda r: struct.pack("<BBHI4x", 0, 0, 12, 1) + ethernet(r),
     228: ipv4,
     229: ipv6,
 }

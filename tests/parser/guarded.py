@@ -19,6 +19,7 @@ import numpy as np
 import pcaplake.parser.capture.reader
 import pcaplake.parser.engine.batch
 import pcaplake.parser.engine.decoder
+import pcaplake.parser.engine.layout
 from pcaplake.parser.engine.kernels import block_search
 from tests.parser import captures, frames
 from tests.parser.compare import read
@@ -71,7 +72,8 @@ class Guarded:
 
 
 def decode() -> None:
-    for module in (pcaplake.parser.engine.batch, pcaplake.parser.capture.reader, pcaplake.parser.engine.decoder):
+    engine = pcaplake.parser.engine
+    for module in (engine.batch, engine.layout, engine.decoder, pcaplake.parser.capture.reader):
         module.np = Guarded()  # type: ignore[attr-defined]
     r = Random(6)
     for link_type, make in frames.MAKERS.items():

@@ -11,6 +11,7 @@ import numpy as np
 
 from pcaplake.parser.engine.kernels import (
     block_search,
+    carried,
     cases,
     clock,
     columns,
@@ -24,6 +25,7 @@ from pcaplake.parser.engine.kernels import (
 from tests.mutants import ALWAYS, DROP, NEVER, Argument, Becomes, Mutant, Operation, Through
 
 HUGE = 2**62
+HIDDEN = "a packet inside the packet has none of the layers before it, but the bus that it came from"
 
 
 def _false(left: Any, right: Any) -> bool:
@@ -133,6 +135,17 @@ MUTANTS: Mapping[str, Mutant] = {
     "an entry without a body does not end a padded chain": Mutant(
         layers.enter_layer, "an entry without a body ends a padded chain", NEVER
     ),
+    "a packet inside the packet has layers of the one before it": Mutant(layers.enter_packet, HIDDEN, NEVER),
+    "a packet inside the packet does not know its bus": Mutant(layers.enter_packet, HIDDEN, ALWAYS),
+    "what follows a packet inside the packet has its layers": Mutant(
+        layers.leave_packet, "what follows a packet inside the packet has the layers before it", DROP
+    ),
+    "the packet has the tags of a packet inside it": Mutant(
+        walk.walk_records, "stacked headers of a packet inside the packet are not those of the packet", Becomes(0)
+    ),
+    "a sibling has the carrier inside the one before it": Mutant(
+        walk.walk_records, "a sibling has the carrier of its chain, not the one inside the sibling before it", DROP
+    ),
     "a sibling has layers of the one before it": Mutant(
         walk.walk_records, "a sibling has none of the layers below the one before it", NEVER
     ),
@@ -141,9 +154,32 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a sibling is as deep as the last layer before it": Mutant(walk.walk_records, "siblings have the same depth", DROP),
     # keys
-    "the last key counts": Mutant(layers.enter_layer, "the first key that leads to a layer counts", ALWAYS),
+    "the last key counts": Mutant(layers.enter_layer, "the first key that leads to a layer counts", DROP),
+    "a key counts whatever its condition": Mutant(
+        layers.enter_layer, "a key counts only where its condition holds", DROP
+    ),
     "a negative key is looked up": Mutant(
         layers.enter_layer, "a key lies within its key space", Operation(_true, ast.LtE)
+    ),
+    "the first value of a range of a sparse key space is not in it": Mutant(
+        header_values.find_sparse_key,
+        "the ranges of a sparse key space are sorted, and each begins with its first value",
+        Operation(lt, ast.LtE),
+    ),
+    "the search of a sparse key space goes the other way": Mutant(
+        header_values.find_sparse_key,
+        "the ranges of a sparse key space are sorted, and each begins with its first value",
+        Operation(gt, ast.LtE),
+    ),
+    "a value below all ranges of a sparse key space is looked up": Mutant(
+        header_values.find_sparse_key,
+        "a value belongs to the last range that begins before it",
+        Operation(_true, ast.Gt),
+    ),
+    "a layer that began elsewhere gives a key": Mutant(
+        layers.enter_layer,
+        "a field of another layer is a key only if that layer begins at the same byte",
+        Operation(lambda start, at: start < 0, ast.NotEq),
     ),
     "the length of a span is one too small": Mutant(
         layers.enter_layer, "a key may be the length of the span", Through(lambda length: length - 1)
@@ -342,6 +378,15 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a row has the text of the first": Mutant(
         text_codes.fill_text_codes, "a row has the code of its own value", Argument(lambda code: 0, 2)
+    ),
+    # messages
+    "a message has no headers above it": Mutant(
+        carried.adopt_rows, "a header that the message lacks is the one above its last piece", DROP
+    ),
+    "a packet inside a message has the headers outside of it": Mutant(
+        carried.adopt_rows,
+        "a packet inside the message has no header that is outside of it",
+        Operation(lambda start, absent: start < 0, ast.Eq),
     ),
     # payloads and lists
     "the last byte of a payload is not copied": Mutant(

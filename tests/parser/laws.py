@@ -44,6 +44,17 @@ def obey(data: bytes, **options: Any) -> bool:
             if table != "faults":
                 assert row["ts_ns"] == packets[row["packet_no"] - 1]["ts_ns"]
         assert last <= summary.packets
+    for row in rows.get("can_frames", []):
+        assert row["fd"] or row["xl"] or row["data_len"] <= 8, "longer than a classic frame"
+    for row in rows.get("flexray_frames", []):
+        of_frame = ("frame_id", "cycle", "payload_preamble", "null_frame", "sync", "startup")
+        assert len({row[column] is None for column in of_frame}) == 1, "a symbol has nothing of a frame"
+    for row in (*rows.get("uds_messages", []), *rows.get("gptp_messages", [])):
+        request, latency = row["request_packet_no"], row["latency_us"]
+        is_response = row["is_response"] if "is_response" in row else row["message_type"] in (3, 8, 9, 10)
+        assert request is None or (is_response and 1 <= request <= row["packet_no"])
+        assert latency is None or latency >= 0
+        assert request is not None or latency is None
     for fault in rows.get("faults", []):
         assert fault["offset"] is None or 0 <= fault["offset"] <= (len(data) if summary.compression is None else MOST)
     assert len([f for f in rows.get("faults", []) if f["layer"] == "capture" and f["reason"] == "truncated"]) <= 1

@@ -23,18 +23,20 @@ def _left(left: Any, right: Any) -> Any:
 MUTANTS: Mapping[str, Mutant] = {
     # rows
     "rows of messages come last": Mutant(
-        found_rows.FoundRows.merge_rows,
+        found_rows.FoundRows.merge_table,
         "rows are in the order of their packets",
         Through(lambda order: np.arange(order.size)),
     ),
     "rows of messages are numbered from 0": Mutant(
-        found_rows.FoundRows.merge_rows, "plain rows and rows of messages are numbered together", DROP
+        found_rows.FoundRows.merge_table, "plain rows and rows of messages are numbered together", DROP
     ),
     "a packet keeps the name of its piece": Mutant(
         messages.MessageDecoder._decode, "a packet is named after the innermost layer of its messages", DROP
     ),
-    "a message has no headers above it": Mutant(
-        messages.MessageDecoder._adopt, "a header that the message lacks is the one above its last piece", DROP
+    "pieces of two buses belong together": Mutant(
+        messages.MessageDecoder._read_pieces,
+        "pieces of two buses have nothing in common",
+        Through(lambda names: [name for name in names if not name.startswith("bus.")]),
     ),
     # memory
     "memory is not bounded": Mutant(
@@ -92,12 +94,36 @@ MUTANTS: Mapping[str, Mutant] = {
         SEGMENTS.add_piece, "a message without its first segment is lost", DROP
     ),
     "a segment may be missing": Mutant(SEGMENTS.add_piece, "a missing segment ends the message", NEVER),
+    "segments with places come in order": Mutant(
+        SEGMENTS.add_piece, "a segment with a place may come later, and again", NEVER
+    ),
+    "segments take places that they do not have": Mutant(SEGMENTS._lacks, "a number beyond the places is none", NEVER),
+    "the last place is none": Mutant(
+        SEGMENTS._lacks, "a number beyond the places is none", Operation(lambda a, b: a + 1 >= b, ast.GtE)
+    ),
+    "a message with places may have an empty one": Mutant(
+        SEGMENTS._is_whole, "a message with places has no empty one", DROP
+    ),
+    "a segment that comes after its message begins another": Mutant(
+        SEGMENTS.add_piece, "segments of a whole message may come again", NEVER
+    ),
+    "a whole message goes on": Mutant(SEGMENTS.add_piece, "nothing else belongs to a whole message", NEVER),
+    "a first segment repeats the last one of a whole message": Mutant(
+        SEGMENTS.add_piece, "a first segment is none of the message before it", DROP
+    ),
+    "an end without its message ends another": Mutant(
+        SEGMENTS.add_piece, "a message is ended by its own value", ALWAYS
+    ),
+    "a message has no end": Mutant(SEGMENTS.add_piece, "a message is ended by its own value", NEVER),
     "a message of segments may be as long as it says": Mutant(SEGMENTS.add_piece, "no length is trusted", NEVER),
     "a message of segments lacks its last one": Mutant(
         SEGMENTS.add_piece, "the total, or the last segment, ends a message", ALWAYS
     ),
     "numbers of segments do not wrap": Mutant(SEGMENTS._next_number, "numbers wrap", Becomes(-1)),
     # streams
+    "messages of a stream have no value": Mutant(
+        STREAMS.add_piece, "what a stream tells of its messages is what its pieces say", DROP
+    ),
     "a stream ends where its numbers wrap": Mutant(
         STREAMS.add_piece, "sequence numbers wrap", Operation(_left, ast.BitAnd)
     ),
@@ -129,9 +155,26 @@ MUTANTS: Mapping[str, Mutant] = {
     "a message is given before it is whole": Mutant(
         STREAMS._decode, "a message is given when it is whole", Argument(lambda left: left + 100, 1)
     ),
+    "messages that do not repeat are decoded together": Mutant(
+        STREAMS._decode, "messages that do not repeat are decoded one by one", DROP
+    ),
     "a message that is too long is no fault": Mutant(STREAMS._decode, "no length is trusted", DROP),
     "a bad header is no fault": Mutant(
         STREAMS._decode, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
+    ),
+    "messages without a mark are found anywhere": Mutant(
+        framing.Framing.find, "without a mark, no message is found among other bytes", ALWAYS
+    ),
+    "a stream of messages without a mark has no first segment": Mutant(
+        STREAMS.add_piece,
+        "messages without a mark begin with the stream, or fill the first segment that was captured",
+        NEVER,
+    ),
+    "a segment behind a hole begins with a message": Mutant(
+        STREAMS._add_bytes, "without a mark, bytes behind a hole are believed to be nothing", DROP
+    ),
+    "a message without a mark follows one that was cut": Mutant(
+        STREAMS._end_island, "without a mark, nothing follows a message that was cut", DROP
     ),
     "anything follows a message": Mutant(
         framing.Framing.is_start, "another header follows a message that was found", Becomes(True)

@@ -17,16 +17,20 @@ import numpy as np
 import pyarrow as pa
 
 from pcaplake.parser import protocols
+from pcaplake.parser.capture.claims import profile_claims
 from pcaplake.parser.engine.layer import (
     BODY,
+    HERE,
     LATEST,
     PACKET,
     RUN_END,
     SPAN,
     Case,
     Claim,
+    FixedBytes,
     KeySpace,
     Layer,
+    Range,
     Rows,
     Run,
     Term,
@@ -34,19 +38,23 @@ from pcaplake.parser.engine.layer import (
 )
 from pcaplake.parser.engine.pieces import Reassembly
 from pcaplake.parser.profile import Profile
-from pcaplake.parser.protocols import containers
+from pcaplake.parser.protocols import containers, someip, v2g
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.parser.schemas import TABLES
 from tests.parser.reference_messages import plain_assembler
+from tests.parser.reference_pairing import PlainRequests
+from tests.parser.reference_ports import MOST_LEARNED, port_of_station, ports_in_offers
 from tests.parser.reference_values import (
     Met,
     Packet,
     Reading,
     Row,
     Wire,
+    buses,
     number,
     options,
     piece_value,
+    read_bytes,
     term_value,
     variable,
     wrap,
@@ -66,14 +74,11 @@ class Reference:
         reassemblies: Sequence[Reassembly] = protocols.REASSEMBLIES,
     ) -> None:
         self.profile = profile or Profile.default()
-        ports = (
-            (UDP_PORT, self.profile.udp_ports, protocols.UDP_PROTOCOLS),
-            (TCP_PORT, self.profile.tcp_ports, protocols.TCP_PROTOCOLS),
-        )
-        claims = [*claims, *((space[p], found[n]) for space, m, found in ports for p, n in m.items())]
-        claims += protocols.CAN_IDENTIFIERS[self.profile.can_identifiers]
+        from_profile, self.partners = profile_claims(self.profile)
+        claims = [*claims, *from_profile]
         under = [(claim, layer) for layer in layers for claim in layer.under]
-        self.children = {(keys, v): layer for (keys, values), layer in [*under, *claims] for v in values}
+        self.claims = [(keys, values, layer) for (keys, values), layer in reversed([*under, *claims])]
+        self.claimed: dict[tuple[KeySpace, int], Layer | None] = {}
         self.by_layer = {r.layer: r for r in rows if r.layer is not None}
         self.reassemblies = reassemblies
         self.pieces = {layer: kind for kind in reassemblies for layer in kind.layers}
@@ -84,8 +89,13 @@ class Reference:
     def read(self, data: bytes) -> Reading:
         """All rows of a capture by table, keys and faults included; every column of a table, absent ones as None."""
         self.reading, self.dates, self.lost_dates = Reading(), [], False
+        self.learned: dict[tuple[KeySpace, int], Layer] = {}
+        self.overflowed = False
         self.reading.rows = {name: [] for name in TABLES if name not in ("captures", "quarantine")}
         self.assemblers = {kind: plain_assembler(kind, len(self.reassemblies)) for kind in self.reassemblies}
+        self.requests = {
+            rows.pairing: PlainRequests(rows.pairing, self.partners) for rows in self.by_layer.values() if rows.pairing
+        }
         self._pcapng(data) if data[:4] == b"\n\r\r\n" else self._pcap(data)
         for kind, assembler in self.assemblers.items():
             for gap in assembler.finish():
@@ -167,6 +177,11 @@ class Reference:
         self.data, self.offset, self.packet = data, offset, None
         self.last_piece: int | None = None  # its offset in the capture, while a message is walked
         self.met: list[Met] = []
+        self.before = 0  # headers before the last packet inside the packet
+        self.inside, self.here = (
+            0,
+            0,
+        )  # so many packets inside the packet; where the last header is: in the packet (0) or in one of these
         self.given: list[tuple[Rows, dict[Layer, Met], Met]] = []
         self.origins: dict[int, int] = {}  # id of a message -> offset of its last piece
         self.found: list[tuple[dict[Layer, Met], Met, int]] = []  # pieces and their offsets
@@ -174,6 +189,7 @@ class Reference:
         packet: Packet | None = self.packet
         if packet is None:
             return
+        named = self._named_ports()
         self._put_together(packet)
         self.nothing = self._too_much_repeated()
         day = self._date(packet)
@@ -186,10 +202,37 @@ class Reference:
             self._row(rows, packet, sub, path, here)
         if self.by_packet is not None:
             self._row(self.by_packet, packet, 0, {}, None)
+        self._learn(packet, named)
+
+    def _named_ports(self) -> list[tuple[str, int]]:
+        """The ports that the packet offers or announces; `given` and `met` have nothing of messages that are put together yet."""
+        if not self.profile.service_discovery:
+            return []
+        stations = (port_of_station(self.data[m.at : m.end]) for m in self.met if m.layer is v2g.SDP_RESPONSE)
+        announced = [("v2g", port) for port in stations if port is not None]
+        bodies = {
+            path[someip.SOMEIP].body: self.data[path[someip.SOMEIP].body : path[someip.SOMEIP].end]
+            for rows, path, _ in self.given
+            if rows.table == "someip_sd_entries"
+        }
+        return [*(port for body in bodies.values() for port in ports_in_offers(body)), *announced]
+
+    def _learn(self, packet: Packet, named: list[tuple[str, int]]) -> None:
+        for transport, port in named:
+            key = UDP_PORT if transport == "udp" else TCP_PORT, port
+            known = self._claimant(*key) or key in self.learned
+            if port < (49152 if transport == "v2g" else 1024) or known or self.overflowed:
+                continue
+            if len(self.learned) == MOST_LEARNED:
+                self.overflowed = True
+                self._fault(None, "capture", "too_many_ports", None, MOST_LEARNED, MOST_LEARNED + 1)
+                continue
+            leads = {"udp": someip.SOMEIP, "tcp": someip.SOMEIP_TCP_SEGMENT, "v2g": v2g.TCP_SEGMENT}
+            self.learned[key] = leads[transport]
 
     def _put_together(self, packet: Packet) -> None:
         """Give the packet's pieces to their assemblers, and walk each message that is whole, one kind after the other."""
-        met, data = self.met, self.data
+        met, data, last = self.met, self.data, self.here
         for kind in self.reassemblies:
             pieces = [found for found in self.found if self.pieces[found[1].layer] is kind]
             whole: list[tuple[bytes, int, int, dict[Layer, Met], int]] = []
@@ -197,7 +240,7 @@ class Reference:
                 values = {
                     name: piece_value(v, path) if not isinstance(v, int) else v for name, v in kind.values().items()
                 }
-                key = packet.wire, *(piece_value(v, path) for v in kind.key)
+                key = packet.wire, buses(path), *(piece_value(v, path) for v in kind.key)
                 messages, gaps = self.assemblers[kind].add(
                     key, packet.time, here.data[here.body : here.end], offset, values
                 )
@@ -205,16 +248,17 @@ class Reference:
                 for gap in gaps:
                     self._fault(packet, kind.name, *gap)
             for body, count, value, path, offset in whole:
-                self.met, self.last_piece = [], offset
+                self.met, self.last_piece, self.here = [], offset, 0
                 self.data = struct.pack(">IIII", len(body), value & 0xFFFFFFFF, count, 0) + body
                 self.origins[id(self.data)] = offset
                 self._enter(kind.message, 0, len(self.data), dict(path), 0)
-        self.met, self.data, self.last_piece = met, data, None
+        self.met, self.data, self.last_piece, self.here = met, data, None, last
 
     def _enter(self, layer: Layer, at: int, limit: int, path: dict[Layer, Met], level: int) -> None:
         """The layer at data[at:limit] and all that follows it there. `path`: the last header of each kind above it."""
-        above = path
+        above, home = path, self.here
         while True:
+            self.here = home
             have, padded = limit - at, layer.repeats == "padded"
             if have < layer.least:
                 if not padded:
@@ -225,14 +269,17 @@ class Reference:
             h = layer.packet.__new__(layer.packet)
             dpkt.Packet.unpack(h, self.data[at : at + layer.least])  # never the subclass: it would go on into the body
             here = Met(layer, at, h, data=self.data)
-            path = {**above, layer: here}
+            outside = {
+                carrier: met for carrier, met in above.items() if not layer.new_packet or carrier.bus is not None
+            }
+            path = {**outside, layer: here}
 
             def value(of: Any, path: dict[Layer, Met] = path) -> int:
                 return int(term_value(of, path[of.layer])) if isinstance(of, Term) else int(of)
 
             head, total, trailer = value(layer.header(h)), value(layer.total(h)), value(layer.trailer(h))
             total = have if total == layer.unsized else total
-            good = layer.check is None or layer.check(h)
+            good = layer.check is None or self._holds(layer.check(h), path)
             if not good:
                 return self._fault_at(layer, "bad_value", at, total, have)
             if total < head + trailer or head < (layer.least if variable(layer) else 0):
@@ -244,10 +291,14 @@ class Reference:
             wrong = self._record(here, limit, over) if layer.record is not None and self.last_piece is None else []
             if over:
                 self._fault_at(layer, "overrun", at, total, have)
-            elif layer.expect is not None and not layer.expect(h):
+            elif layer.expect is not None and not self._holds(layer.expect(h), path):
                 self._fault_at(layer, "bad_value", at, total, have)
             for reason, *sizes in wrong:
                 self._fault_at(layer, reason, at, *sizes)
+            if layer.new_packet:
+                self.before, self.inside = len(self.met), self.inside + 1
+                self.here = self.inside
+            here.home = self.here
             self.met.append(here)
             if layer.tail is not None and not over and trailer >= layer.tail.least:
                 behind = layer.tail.packet.__new__(layer.tail.packet)
@@ -260,8 +311,10 @@ class Reference:
             if layer in self.pieces:
                 offset = self.offset + here.body if self.last_piece is None else self.last_piece
                 self.found.append((dict(path), here, offset))
-            for keys, expression in layer.selects:
-                key = limit - at if expression is SPAN else value(expression(h))
+            for keys, expression, when in layer.selects:
+                if when is not None and not self._holds(when(h), path):
+                    continue
+                key = limit - at if expression is SPAN else self._key(expression(h), path, here)
                 child = self._child(keys, key)
                 if child is not None:
                     if here.body < here.end or child.bare:
@@ -275,10 +328,37 @@ class Reference:
             if not layer.repeats:
                 return None
 
+    @staticmethod
+    def _holds(condition: Any, path: Mapping[Layer, Met]) -> bool:
+        """A condition over the layer's own header is a bool, else the bytes of the headers above say it."""
+        if not isinstance(condition, Range):
+            return bool(condition)
+        terms = iter(condition.terms)
+        groups = [[next(terms) for _ in range(count)] for count in condition.alternatives]
+        return all(any(least <= read_bytes(t, path[t.layer]) <= most for t, least, most in group) for group in groups)  # type: ignore[index]
+
+    @staticmethod
+    def _key(of: Any, path: Mapping[Layer, Met], here: Met) -> int:
+        """-1 if it is a field of a layer that does not begin where the selecting one does."""
+        if not isinstance(of, Term):
+            return int(of)
+        met = path.get(of.layer)  # type: ignore[arg-type]
+        if of.place == HERE and (met is None or met.at != here.at):
+            return -1
+        assert met is not None
+        return int(term_value(of, met))
+
     def _child(self, keys: KeySpace, key: int) -> Layer | None:
         if keys.stands_for is not None:
             keys, key = keys.stands_for, self.wires[key].link_type if key < len(self.wires) else -1
-        return self.children.get((keys, key))
+        return self._claimant(keys, key) or self.learned.get((keys, key))
+
+    def _claimant(self, keys: KeySpace, key: int) -> Layer | None:
+        """The layer that claims this value; the last claim counts."""
+        if (keys, key) not in self.claimed:
+            found = (layer for space, values, layer in self.claims if space is keys and key in values)
+            self.claimed[keys, key] = next(found, None)
+        return self.claimed[keys, key]
 
     def _record(self, here: Met, limit: int, over: bool) -> list[tuple[str, int, int]]:
         """A captured packet begins; what is wrong with its record: reason, need, have."""
@@ -342,6 +422,9 @@ class Reference:
         row |= self._keys(packet, packet.no, sub)
         for name, column in rows.columns.items():
             kind = schema.field(name).type
+            if isinstance(column, FixedBytes):
+                row[name] = self._fixed_bytes(column, kind, here)
+                continue
             row[name] = (
                 self._run(column)
                 if isinstance(column, Run)
@@ -349,8 +432,10 @@ class Reference:
             )
         if here is None:
             row["raw"] = packet.whole
-        elif "payload" in row:
-            row["payload"] = here.data[here.body : here.end]
+        else:
+            row |= {name: here.data[here.body : here.end] for name in ("payload", "data") if name in row}
+        if rows.pairing is not None:
+            row |= self.requests[rows.pairing].columns(path, packet)
         if rows.finish is not None and rows.within is not None and here is not None:
             outer = path[rows.within]
             span = (here.at, here.at) if (id(here.data), here.at) in self.nothing else (outer.body, outer.end)
@@ -380,8 +465,17 @@ class Reference:
                 self._fault(self.packet, first.layer.name, "too_much_repeated", offset, total, 32 * (end - begin))
         return nothing
 
+    @staticmethod
+    def _fixed_bytes(column: FixedBytes, kind: pa.DataType, here: Met | None) -> Any:
+        assert here is not None
+        value = here.data[here.at + column.offset :][: column.size]
+        if column.read is not None:
+            number, known = column.read(np.frombuffer(value, np.uint8)[None])
+            return number[0].item() if np.all(known) else None
+        return value.split(b"\0")[0].decode("utf-8", "replace") if pa.types.is_string(kind) else value
+
     def _run(self, run: Run) -> list[int] | None:
-        stacked = [m for m in self.met if m.layer is run.term.layer]
+        stacked = [m for m in self.met if m.layer is run.term.layer and not m.home]
         first = [m for i, m in enumerate(stacked) if i == 0 or m.at == stacked[0].at + i * m.layer.least]
         return [int(term_value(run.term, m)) for m in first] or None
 
@@ -421,9 +515,11 @@ class Reference:
         if here is not None:
             met = path.get(term.layer)  # type: ignore[arg-type]
         else:  # of a whole packet: the first such header, or the last one
-            every = [m for m in self.met if m.layer is term.layer]
+            every = [m for m in self.met if m.layer is term.layer and not (m.layer.stacks and m.home)]
             run = [m for i, m in enumerate(every) if i == 0 or m.at == every[0].at + i * m.layer.least]
-            chosen = every if term.place in (LATEST, BODY) else run if term.place == RUN_END else every[:1]
+            bodies = [m for m in self.met[self.before :] if m.layer is term.layer]
+            latest = [m for m in self.met if m.layer is term.layer and m.home == self.here]
+            chosen = {LATEST: latest, BODY: bodies, RUN_END: run}.get(term.place, every[:1])
             met = chosen[-1] if chosen else None
         if met is None:
             return None
@@ -434,8 +530,10 @@ class Reference:
             return dpkt.utils.mac_to_str(value)
         if kind in ("ipv4", "ipv6"):
             return dpkt.utils.inet_to_str(value)
+        if kind == "characters":
+            return bytes(value >> bits & 255 for bits in (24, 16, 8, 0)).split(b"\0")[0].decode("utf-8", "replace")
         if kind == "interface":
             assert packet.wire is not None
             assert packet.wire.bus is not None
             return packet.wire.bus
-        return self.profile.tecmp_buses.get(value, str(value)) if kind == "tecmp" else str(value)
+        return self.profile.names_by_id.get(kind, {}).get(value, str(value))

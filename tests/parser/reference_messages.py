@@ -13,7 +13,7 @@ import dpkt
 
 from pcaplake.parser.engine.pieces import Fragments, Reassembly, Segments, Stream
 
-MEMORY = 32 << 20
+MEMORY = 64 << 20
 Messages = list[tuple[bytes, int, int]]
 Gaps = list[tuple[str, int, int, int]]
 
@@ -106,57 +106,87 @@ class PlainFragments:
 
 @dataclass
 class Counted:
-    bodies: list[bytes]
+    bodies: dict[int, bytes]  # by place
     number: int
     total: int
-    value: int
-    time: int | None
+    places: int
     offset: int
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.bodies.values()))
 
 
 class PlainSegments:
     def __init__(self, kind: Segments, longest: int) -> None:
         self.kind, self.longest = kind, longest
-        self.open: dict[Hashable, Counted | None] = {}  # None: lost, until a first segment comes
+        self.open: dict[Hashable, Counted | None] = {}  # None: lost, until a first segment comes; or whole
         self.times: dict[Hashable, int | None] = {}
+        self.named: dict[Hashable, int] = {}  # the values of the messages in `open`
+        # the last pieces of messages that are whole and have no places, until another piece comes: number, body, time
+        self.ended: dict[Hashable, tuple[int, bytes, int | None]] = {}
 
     def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
         gaps: Gaps = []
-        known, now = key in self.open, self.open.get(key)
-        if known and late(self.kind, time, self.times[key]):
+        number = values["number"]
+        if key in self.open and late(self.kind, time, self.times[key]):
             gaps += self._gap(self.open.pop(key))
-            known, now = False, None
-        if now is not None and now.number == values["number"] and now.bodies[-1] == body:
+        known, now = key in self.open, self.open.get(key)
+        if values["ends"]:
+            if known and self.named[key] == values["value"]:
+                gaps += self._gap(self.open.pop(key))
             return [], gaps
-        self.times[key] = time
-        if values["first"]:
+        if now is not None and now.number == number and now.bodies[max(now.bodies)] == body:
+            return [], gaps
+        ended = self.ended.pop(key, None)
+        if (
+            ended is not None
+            and not values["first"]
+            and ended[:2] == (number, body)
+            and not late(self.kind, time, ended[2])
+        ):
+            self.ended[key] = ended
+            return [], gaps
+        if now is not None and now.places and not values["first"]:
+            if number in now.bodies or number not in range(1, now.places):
+                return [], gaps
+        elif values["first"]:
             gaps += self._gap(now)
-            now = Counted([], values["number"], values["total"], values["value"], time, offset)
+            self.open.pop(key, None)  # a new message comes after those that are open
+            now = Counted({}, number, values["total"], values["places"], offset)
+            self.named[key] = values["value"]
         elif not known:
             gaps.append(("gap", offset, 0, len(body)))
+            self.named[key] = 0
         elif now is not None:
             follows = self.kind.wraps_to if now.number + 1 >= self.kind.modulus else now.number + 1
-            if values["number"] != follows:
+            if number != follows:
                 gaps += self._gap(now)
                 now = None
+        self.times[key] = time
         self.open[key] = now
         if now is None:
             return [], gaps
-        now.bodies.append(body)
-        now.number, now.offset = values["number"], offset
-        size = sum(map(len, now.bodies))
-        if (now.total or size) > self.longest:
+        now.bodies[number if now.places else len(now.bodies)] = body
+        now.number, now.offset = number, offset
+        if (now.total or now.size) > self.longest:
             self.open[key] = None
-            return [], [*gaps, ("too_long", offset, now.total or size, self.longest)]
-        if (size >= now.total) if now.total else values["last"]:
-            del self.open[key]
-            whole = b"".join(now.bodies)
-            return [(whole[: now.total] if now.total else whole, len(now.bodies), now.value)], gaps
+            return [], [*gaps, ("too_long", offset, now.total or now.size, self.longest)]
+        in_order = [now.bodies[place] for place in sorted(now.bodies)]
+        whole = len(in_order) == max(now.bodies) + 1 and now.size >= now.total
+        if whole if now.total else values["last"]:
+            if now.places:
+                self.open[key] = None
+            else:
+                del self.open[key]
+                self.ended[key] = number, body, time
+            joined = b"".join(in_order)
+            return [(joined[: now.total] if now.total else joined, len(in_order), self.named[key])], gaps
         return [], gaps
 
     @staticmethod
     def _gap(now: Counted | None) -> Gaps:
-        return [] if now is None else [("gap", now.offset, now.total, sum(map(len, now.bodies)))]
+        return [] if now is None else [("gap", now.offset, now.total, now.size)]
 
     def finish(self) -> Gaps:
         return [gap for now in self.open.values() for gap in self._gap(now)]
@@ -210,19 +240,31 @@ class PlainStream:
         header, frame = self._header(d, at, end), self.kind.frame
         if header is None:
             return None
-        total, least = int(frame.total(header)), max(frame.least, int(frame.header(header)))
+        if self.kind.length is not None:
+            total = self.kind.length(bytes(d.known[i] for i in range(at, end)), 0)
+        else:
+            total = int(frame.total(header))
+        least = max(frame.least, int(frame.header(header)))
         return total if (frame.check is None or frame.check(header)) and total >= least else 0
 
     def _begins(self, d: Direction, at: int, end: int) -> bool:
         size = self._length(d, at, end)
-        if not size or size > self.longest or not self.kind.plausible(self._header(d, at, end)):
+        if not self.kind.marked or not size or size > self.longest or not self.kind.plausible(self._header(d, at, end)):
             return False
         return self._length(d, at + size, end) != 0
+
+    def _is_filled(self, body: bytes) -> bool:
+        """Whether the bytes are whole messages, the first of which is plausible."""
+        d, at, end = Direction(None, 0, None, dict(enumerate(body))), 0, len(body)
+        while (size := self._length(d, at, end)) and size <= self.longest and at + size <= end:
+            at += size
+        return at == end > 0 and bool(self.kind.plausible(self._header(d, 0, end)))
 
     # -- pieces -----------------------------------------------------------------------------------------------------
     def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
         self.messages: Messages = []
         self.gaps: Gaps = []
+        self.value: int = values["value"]
         if not body and not values["starts"] and not values["ends"]:
             return [], []
         d, at = self.open.get(key), values["sequence"]
@@ -239,7 +281,7 @@ class PlainStream:
             d = None
         if d is None:
             d = Direction(time, at, at if values["starts"] else None)
-            if values["starts"]:
+            if values["starts"] or (not self.kind.marked and self._is_filled(body)):
                 d.runs.append(Run(at, at, at, at, found=True, joined=True, sure=True))
         self.open.pop(key, None)
         self.open[key] = d
@@ -271,7 +313,7 @@ class PlainStream:
             d.runs.append(left)
             d.runs.sort(key=lambda run: run.start)
         size = self._length(d, start, end)
-        if not left.sure and size and size <= end - start:
+        if self.kind.marked and not left.sure and size and size <= end - start:
             left.end = start
             self._leave(d, left)
             left.next, left.found = start, True
@@ -315,12 +357,15 @@ class PlainStream:
             at = run.next
             while (size := self._length(d, at, run.end)) and at + size <= run.end and size <= self.longest:
                 at += size
+                if not self.kind.frame.repeats:
+                    self.messages.append((bytes(d.known[i] for i in range(at - size, at)), 1, 0))
+                    run.sure, run.next = True, at
             bad = size is not None and not 0 < size <= self.longest
             if bad and size:
                 self.gaps.append(("too_long", d.offset, size, self.longest))
             stop = at + least if bad and not size else at
             if stop > run.next:
-                self.messages.append((bytes(d.known[i] for i in range(run.next, stop)), 1, 0))
+                self.messages.append((bytes(d.known[i] for i in range(run.next, stop)), 1, self.value))
             run.sure = run.sure or at > run.next
             run.next = at
             if not bad:
@@ -331,11 +376,12 @@ class PlainStream:
         for run in d.runs:
             if run.end == end and run.found and run.next < end:
                 if clipped and self._length(d, run.next, end):
-                    self.messages.append((bytes(d.known[i] for i in range(run.next, end)), 1, 0))
+                    self.messages.append((bytes(d.known[i] for i in range(run.next, end)), 1, self.value))
                     run.next, run.sure = end, True
                 elif run.sure:
                     self._note_gap(d, end - run.next)
                     run.next = end
+                run.found = self.kind.marked
 
     def _lost(self, d: Direction) -> Gaps:
         lost = sum(run.pending for run in d.runs)

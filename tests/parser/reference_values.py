@@ -45,7 +45,7 @@ class Wire:
 
 @dataclass(slots=True, eq=False)
 class Met:
-    """A header that was met: where it began, what dpkt made of it, its body."""
+    """A header that was met: where it began, what dpkt made of it, its body; in which packet inside the packet it is."""
 
     layer: Layer
     at: int
@@ -53,6 +53,7 @@ class Met:
     body: int = 0
     end: int = 0
     data: bytes = b""
+    home: int = 0
 
 
 @dataclass(slots=True)
@@ -100,16 +101,31 @@ def term_value(term: Term, met: Met) -> Any:
     return (whole >> low & term.mask) * term.mul + term.add
 
 
+def read_bytes(term: Term, met: Met) -> int:
+    """The term from the bytes of the header, and of what follows it."""
+    word = met.data[met.at + term.offset :][:8].ljust(8, b"\0")
+    number = int.from_bytes(word, "big" if term.big else "little")
+    return (number >> term.shift & term.mask) * term.mul + term.add
+
+
 def piece_value(column: Any, path: Mapping[Layer, Met]) -> int:
-    """A value that a declaration reads of a piece, from the bytes of the headers above it; 0 if there is none."""
+    """The first case whose header is there, whose condition holds, and whose table has the value; 0 if there is none."""
     for case in column_cases(column):
-        met = path.get(case.term.layer)
-        if met is None:
+        if case.term.layer not in path:
             continue
-        word = met.data[met.at + case.term.offset :][:8].ljust(8, b"\0")
-        number = int.from_bytes(word, "big" if case.term.big else "little")
-        return (number >> case.term.shift & case.term.mask) * case.term.mul + case.term.add
+        if case.when is not None:
+            ((guard, least, most),) = case.when.terms
+            if guard.layer not in path or not least <= read_bytes(guard, path[guard.layer]) <= most:
+                continue
+        value = read_bytes(case.term, path[case.term.layer])
+        if case.table is None or value in case.table:
+            return value if case.table is None else case.table[value]
     return 0
+
+
+def buses(path: Mapping[Layer, Met]) -> frozenset[tuple[Layer, int]]:
+    """The buses of capture modules from which what is below these headers comes."""
+    return frozenset((layer, int(term_value(layer.bus(layer), met))) for layer, met in path.items() if layer.bus)
 
 
 def variable(layer: Layer) -> bool:

@@ -144,7 +144,7 @@ def test_the_keys_of_a_capture(folder: Path) -> None:
 
 
 def test_small_batches_are_the_same_rows() -> None:
-    data = pcap([struct.pack(">I4BI", i % 2048, 4, 0, 0, 0, i) for i in range(20_000)], 227)
+    data = pcap([struct.pack(">I4BI", i % 2048, 4, 0, 0, 0, i) for i in range(80_000)], 227)
     with open_capture(io.BytesIO(data), "can_frames") as capture:
         whole = capture.read()
     with open_capture(io.BytesIO(data), "can_frames", options=ReadOptions(batch_rows=1)) as capture:

@@ -40,6 +40,7 @@ def test_spoilt_captures_with_every_access_checked(data: bytes) -> None:
         obey(data, tight=True)
 
 
+@pytest.mark.slow
 @settings(FEW, max_examples=100)
 @given(strategies.seeds)
 def test_good_captures_have_packets(seed: int) -> None:
@@ -54,7 +55,7 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_the_fuzzer_runs() -> None:
     """For some seconds here; `make fuzz` runs it for minutes."""
-    done = fuzz("--seconds", "8")
+    done = fuzz("--seconds", "20")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Done " in done.stderr
     assert "NEW" in done.stderr, "coverage did not guide it anywhere"

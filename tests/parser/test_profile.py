@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcaplake.parser.errors import ProfileError
-from pcaplake.parser.profile import Profile
+from pcaplake.parser.profile import CanIdentifiers, IsoTpChannel, Profile
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -19,13 +19,34 @@ def documented() -> str:
 
 def test_the_documented_example_is_read() -> None:
     profile = Profile.parse(documented())
-    assert profile.udp_ports == {30501: "someip", 30502: "someip"}
-    assert profile.tcp_ports == {}
+    assert profile.udp_ports == {30501: "someip", 30502: "someip", 30510: "nm", 5555: "xcp", 60000: "pdu"}
+    assert [(ids.first, ids.extended, ids.protocol) for ids in profile.can_protocols] == [
+        (0x510, False, "nm"),
+        (0x7F4, False, "xcp_master"),
+        (0x7F5, False, "xcp_slave"),
+        (0x18FFAA00, True, "nm"),
+        (0x18E00000, True, "j1939"),
+        (0x1CE00000, True, "j1939"),
+        (0x582, False, "canopen"),
+        (0x602, False, "canopen"),
+    ]
+    assert profile.service_discovery
+    assert profile.tcp_ports == {5555: "xcp", 6801: "hsfz", 55555: "v2gtp"}
+    assert [channel.request for channel in profile.isotp] == [0x7E0, 0x7DF, 0x6F1, -1]
     assert profile.interface_buses == {"can0": "powertrain", "can1": "chassis", "0": "body"}
     assert profile.tecmp_buses == {16: "powertrain", 17: "chassis"}
+    assert (profile.cmp_buses, profile.acf_buses) == ({1: "powertrain"}, {1: "powertrain"})
+    assert profile.pdu_names == {0x1234: "Speed"}
     assert profile.can_identifiers == "little-endian"
     assert profile.vehicle_id_of("file:///data/fleet/WDB-0042/2026-09-21-1.pcapng") == "WDB-0042"
     assert profile.vehicle_id_of("nothing") is None
+
+
+def test_service_discovery_can_be_turned_off() -> None:
+    """The hash of a profile that does not say so is that of earlier versions."""
+    off = Profile.parse("ports: {service_discovery: off}")
+    assert not off.service_discovery
+    assert off.hash != Profile.default().hash == Profile.parse("ports: {service_discovery: on}").hash
 
 
 @pytest.mark.parametrize(
@@ -45,12 +66,15 @@ def test_the_file_gives_the_name(tmp_path: Path) -> None:
 
 WRONG = [
     ("port: {}", 1, ["no key 'port'", "did you mean 'ports'"]),
-    ("ports:\n  udp:\n    30501: someip\nspeed: 3", 4, ["no key 'speed'", "buses, can, ports, vehicle_id"]),
+    ("ports:\n  udp:\n    30501: someip\nspeed: 3", 4, ["no key 'speed'", "buses, can, pdus, ports, vehicle_id"]),
     ("can:\n  identifiers: little", 2, ["can.identifiers is 'little'", "did you mean 'little-endian'"]),
     ("can:\n  identifiers: 1", 2, ["can.identifiers must be a string"]),
     ("can: little-endian", 1, ["can must be a map"]),
     ("can:\n  byte_order: x", 2, ["can has no key 'byte_order'", "identifiers"]),
-    ("ports:\n  sctp: {}", 2, ["no key 'sctp'", "tcp, udp"]),
+    ("ports:\n  sctp: {}", 2, ["no key 'sctp'", "service_discovery, tcp, udp"]),
+    ("ports:\n  service_discovery: 1", 2, ["ports.service_discovery must be true or false", "a number (1)"]),
+    ("ports:\n  udp:\n    1883: mqtt", 3, ["unknown protocol 'mqtt'"]),
+    ("ports:\n  tcp:\n    7400: rtps", 3, ["unknown protocol 'rtps'"]),
     ("ports:\n  udp:\n    30501: sumip", 3, ["unknown protocol 'sumip'", "did you mean 'someip'"]),
     ("ports:\n  udp:\n    30501: 7", 3, ["must be a string", "a number (7)", "quotes"]),
     ("ports:\n  udp:\n    65536: someip", 3, ["65536 is too high for a key of ports.udp", "0 to 65535"]),
@@ -64,6 +88,39 @@ WRONG = [
     ("ports:\n  udp:\n    30501: someip\n    0x7725: someip", 4, ["0x7725 twice", "line 3"]),
     ("ports: {}\n\nports: {}", 3, ["ports twice", "line 1"]),
     ("ports:\n  udp:\n    [1, 2]: someip", 3, ["plain word or number", "a list"]),
+    ("can:\n  isotp: 0x7E0", 2, ["can.isotp must be a list", "a number (0x7E0)"]),
+    ("can:\n  isotp:\n  - 0x7E0", 3, ["an entry of can.isotp must be a map"]),
+    ("can:\n  isotp:\n  - response: 0x7E8", 3, ["normal addressing needs `request`"]),
+    ("can:\n  isotp:\n  - {request: 1, tester: 1}", 3, ["normal addressing has no tester"]),
+    ("can:\n  isotp:\n  - {addressing: normal_fixed}", 3, ["normal_fixed addressing needs `tester`"]),
+    (
+        "can:\n  isotp:\n  - {addressing: mixed_fixed, tester: 1, request: 2}",
+        3,
+        ["mixed_fixed addressing has no request"],
+    ),
+    (
+        "can:\n  isotp:\n  - {addressing: normal_fixed, tester: 256}",
+        3,
+        ["256 is too high for can.isotp.tester: 0 to 255"],
+    ),
+    ("can:\n  isotp:\n  - {request: 0x20000000}", 3, ["too high for can.isotp.request"]),
+    (
+        "can:\n  isotp:\n  - {request: 1, addressing: extend}",
+        3,
+        ["unknown addressing 'extend'", "did you mean 'extended'"],
+    ),
+    ("can:\n  isotp:\n  - {request: 1, bus: can0}", 3, ["an entry of can.isotp has no key 'bus'"]),
+    ("can:\n  protocols: nm", 2, ["can.protocols must be a map"]),
+    ("can:\n  protocols:\n    0x500: nmm", 3, ["unknown protocol 'nmm'", "did you mean 'nm'"]),
+    ("can:\n  protocols:\n    0x500: someip", 3, ["unknown protocol 'someip'"]),
+    ("can:\n  protocols:\n    0x20000000: nm", 3, ["too high for a key of can.protocols"]),
+    ("can:\n  protocols:\n    all: nm", 3, ["must be an identifier, a range such as 0x500-0x57F", "(all)"]),
+    ("can:\n  protocols:\n    0x500-: nm", 3, ["must be an identifier, a range"]),
+    ("can:\n  protocols:\n    0x57F-0x500: nm", 3, ["0x57F-0x500 in can.protocols is not a range"]),
+    ("can:\n  protocols:\n    0x7FF-0x800: nm", 3, ["of 11 bits (up to 0x7FF) or of 29"]),
+    ("can:\n  protocols:\n    0x500: nm\n    1280: nm", 4, ["1280 twice"]),
+    ("can:\n  protocols:\n    0x500: nm\n    0x500-0x500: nm", 4, ["0x500-0x500 twice (first in line 3)"]),
+    ("can:\n  protocols:\n    0x500-0x57F: nm\n    0x570-0x5FF: nm", 4, ["two ranges may overlap only if"]),
     ("- ports", 1, ["the profile must be a map", "a list"]),
     ("buses:\n  interfaces:\n    can0:", 3, ["buses.interfaces.can0 must be a string", "nothing"]),
     ("buses:\n  interfaces:\n    can0: on", 3, ["boolean", "'on'"]),
@@ -112,6 +169,31 @@ def test_the_hash_is_of_the_meaning() -> None:
     assert re.fullmatch("[0-9a-f]{12}", one.hash)
 
 
+def test_identifiers_of_isotp() -> None:
+    text = "can: {isotp: [{request: 0x7E0, response: 2024}, {request: 0x7DF}, {addressing: mixed_fixed, tester: 0xF1}]}"
+    profile = Profile.parse(text)
+    assert profile.isotp == (
+        IsoTpChannel(request=0x7E0, response=0x7E8),
+        IsoTpChannel(request=0x7DF),
+        IsoTpChannel(addressing="mixed_fixed", tester=0xF1),
+    )
+    order = "can: {isotp: [{request: 0x7DF}, {addressing: mixed_fixed, tester: 241}, {request: 2016, response: 2024}]}"
+    assert Profile.parse(order).hash == profile.hash != Profile.default().hash
+
+
+def test_identifiers_of_protocols() -> None:
+    text = "can: {protocols: {0x500-0x57F: nm, 1296: nm_no_node, 0x800-0x8ff: nm, extended: nm_node_first}}"
+    profile = Profile.parse(text)
+    assert profile.can_protocols == (
+        CanIdentifiers(first=0x500, last=0x57F, extended=False, protocol="nm"),
+        CanIdentifiers(first=0x510, last=0x510, extended=False, protocol="nm_no_node"),
+        CanIdentifiers(first=0x800, last=0x8FF, extended=True, protocol="nm"),
+        CanIdentifiers(first=0, last=0x1FFFFFFF, extended=True, protocol="nm_node_first"),
+    )
+    order = "can: {protocols: {extended: nm_node_first, 0x800-0x8ff: nm, 0x510: nm_no_node, 0x500-0x57F: nm}}"
+    assert Profile.parse(order).hash == profile.hash != Profile.default().hash
+
+
 def test_an_empty_vehicle_id_is_none() -> None:
     assert Profile.parse("vehicle_id: 'x(?P<vehicle_id>[0-9]*)'").vehicle_id_of("x") is None
     assert Profile.parse("vehicle_id: '(?P<vehicle_id>[0-9]+)?x'").vehicle_id_of("x") is None
@@ -145,6 +227,11 @@ def test_the_content_decides_whether_a_capture_was_read_with_a_profile() -> None
     assert profile.is_recorded_as(str(same))
     assert not profile.is_recorded_as(str(other))
     assert not profile.is_recorded_as(None)
+
+
+def test_names_of_modules_and_pdus_change_the_hash() -> None:
+    texts = ("{}", "buses: {tecmp: {1: a}}", "buses: {cmp: {1: a}}", "buses: {acf: {1: a}}", "pdus: {1: a}")
+    assert len({Profile.parse(text).hash for text in texts}) == len(texts)
 
 
 def test_only_no_profile_at_all_loses_a_recorded_one() -> None:

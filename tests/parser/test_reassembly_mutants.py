@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -15,8 +15,10 @@ from pcaplake.parser.engine.pieces import SECOND, Fragments, Segments, Stream
 from pcaplake.parser.engine.reassembly import Assembler, PieceRows, assembler_of
 from pcaplake.parser.engine.reassembly.fragments import FragmentAssembler
 from pcaplake.parser.engine.reassembly.streams import StreamAssembler
+from pcaplake.parser.protocols import mqtt, pdu_transport
+from pcaplake.parser.protocols.pdu_transport import PDU_SHORT
 from pcaplake.parser.protocols.someip import SOMEIP, SOMEIP_STREAM, SOMEIP_TP
-from tests.parser import captures, conversations
+from tests.parser import can_carriers, captures, conversations
 from tests.parser.compare import read
 from tests.parser.conversations import COOKIE, ipv4, someip, tcp, udp
 from tests.parser.reassembly_mutants import MUTANTS
@@ -63,6 +65,8 @@ def segments(r: Random) -> list[Piece]:
                 "last": last,
                 "number": (i - 1) % 3 + 1 if i else 0,
                 "total": total,
+                "places": 0,
+                "ends": 0,
             }
             piece = (key, 0, body[start:end] + (b"pad" if end == size == total else b""), values)
             pieces += [piece] * r.choice((0, *(1,) * 8, 2))
@@ -73,9 +77,31 @@ def segments(r: Random) -> list[Piece]:
     return timed_pieces
 
 
+def placed(r: Random) -> list[Piece]:
+    """Messages whose receivers ask for segments again, and end them; segments are lost, come twice, and unasked."""
+    pieces: list[Piece] = []
+    for _ in range(40):
+        key, value, places = r.randrange(2), r.randrange(2), r.randrange(1, 6)
+        bodies = [r.randbytes(r.choice((1, 4))) for _ in range(places)]
+        total = max(sum(map(len, bodies)) - r.randrange(3), 1)
+        order = [0]
+        while len(order) < 3 * places and r.random() < 0.95:  # asked for the next one, one before it, or one behind it
+            order.append((order[-1] + 1 if r.random() < 0.8 else r.randrange(-1, places + 2)) % 7)
+        for number in order:
+            values = {"first": int(number == 0), "number": number, "total": total, "places": places}
+            body = bodies[number] if number < places else b"none"
+            piece = (key, 0, body, {"value": value, "last": 0, "ends": 0, **values})
+            pieces += [piece] * r.choice((0, *(1,) * 8, 2))
+        named = {"value": r.choice((value, value, 1 - value)), "ends": int(r.random() < 0.7)}
+        if named["ends"]:
+            pieces.append((key, 0, b"end", {"first": 0, "number": 0, "total": 0, "places": 0, "last": 0, **named}))
+    return pieces
+
+
+@pytest.mark.parametrize("make", [segments, placed])
 @pytest.mark.parametrize("seed", range(30))
-def test_numbered_segments_equal_the_reference(seed: int) -> None:
-    pieces = segments(Random(seed))
+def test_numbered_segments_equal_the_reference(seed: int, make: Callable[[Random], list[Piece]]) -> None:
+    pieces = make(Random(seed))
     reference = plain_assembler(NUMBERED, 1)
     wanted: list[Any] = []
     for offset, (key, time, body, values) in enumerate(pieces):
@@ -86,13 +112,35 @@ def test_numbered_segments_equal_the_reference(seed: int) -> None:
     assert [tuple(gap[1:]) for gap in rest] == reference.finish()
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_segments_that_come_twice_change_nothing(seed: int) -> None:
+    r, pieces, sent = Random(seed), list[Piece](), list[bytes]()
+    for _ in range(20):
+        body = r.randbytes(r.randrange(2, 60))
+        parts = conversations.cuts(r, len(body), 20, 1)
+        sent.append(body)
+        for i, (start, end) in enumerate(parts):
+            values = {
+                "value": 0,
+                "first": int(i == 0),
+                "last": 0,
+                "number": (i - 1) % 3 + 1 if i else 0,
+                "total": len(body),
+            }
+            piece = (1, 0, body[start:end], {**values, "places": 0, "ends": 0})
+            pieces += [piece] * (r.choice((1, 2, 3)) if len(parts) > 1 else 1)
+    (messages, gaps, _), rest = fed(assembler_of(NUMBERED, 32 << 20), pieces)
+    assert [message.body for message in messages] == sent
+    assert not gaps + rest
+
+
 # -- the corpus -------------------------------------------------------------------------------------------------------
 def fragment(start: int, body: bytes, *, more: int = 1, unique: int = 1, key: int = 1, time: int = 0) -> Piece:
     return key, time, body, {"key": key, "value": start + 5, "start": start, "more": more, "unique": unique}
 
 
 def of_stream(sequence: int, body: bytes, **values: int) -> Piece:
-    return 1, 0, body, {"value": 0, "sequence": sequence, "starts": 0, "ends": 0, **values}
+    return 1, 0, body, {"value": sequence & 0xFF, "sequence": sequence, "starts": 0, "ends": 0, **values}
 
 
 def assembled() -> Iterator[Any]:
@@ -125,8 +173,31 @@ def assembled() -> Iterator[Any]:
     long = [of_stream(i * len(whole), whole) for i in range(20)]
     yield fed(StreamAssembler(stream, 64 << 20), [*long, of_stream(0, whole[:100]), long[0], long[-1], long[-2]])
     yield fed(StreamAssembler(stream, 1 << 20), [of_stream(i * 100, bytes(20)) for i in range(70)])
+    unmarked = Stream(
+        "u", protocol="u", layers=(LEAF,), key=(), sequence=0, frame=PDU_SHORT, stated=(0,), marked=False,
+        plausible=pdu_transport.SHORT_STREAM.plausible,
+    )  # fmt: skip
+    pdu, begins = b"\0\0\1\4abcd", of_stream(0, b"", starts=1, stated0=0)
+    for made in (
+        [
+            begins,
+            of_stream(1, pdu, stated0=0),
+            of_stream(17, pdu + pdu[:5], stated0=0),
+            of_stream(30, b"bcd" + pdu, stated0=0),
+        ],
+        [of_stream(1, pdu + pdu, stated0=0), of_stream(17, pdu[:5], stated0=0), of_stream(22, pdu[5:], stated0=0)],
+        [of_stream(1, pdu + pdu[:6], stated0=0), of_stream(15, pdu, stated0=0)],
+        [begins, of_stream(1, pdu + pdu[:6], stated0=16), of_stream(15, pdu, stated0=0)],
+    ):
+        yield fed(StreamAssembler(unmarked, 1 << 20), made)
+    single = Stream(
+        "m", protocol="m", layers=(LEAF,), key=(), sequence=0, frame=mqtt.MQTT, length=mqtt.message_bytes,
+        plausible=mqtt.STREAM.plausible,
+    )  # fmt: skip
+    yield fed(StreamAssembler(single, 1 << 20), [of_stream(0, b"\xc0\0\xe0\0\0\0", starts=1)])
     for seed in range(8):
         yield fed(assembler_of(NUMBERED, 32 << 20), segments(Random(seed)))
+        yield fed(assembler_of(NUMBERED, 32 << 20), placed(Random(seed)))
 
 
 def recorded() -> Iterator[bytes]:
@@ -151,6 +222,10 @@ def recorded() -> Iterator[bytes]:
     ])  # fmt: skip
     found = struct.pack(">IIHHBBBB", 1, 10, 1, 1, 1, 1, 0x1F, 0)  # passes the check, but not the strict one
     yield captures.pcap([ipv4(tcp(1, b"x" + found + b"ab" + found + b"ab" + someip(bytes(8))), 6)])
+    parts = [can_carriers.fragments(can_carriers.someip(body * 20)) for body in (b"a", b"b")]
+    yield captures.pcap([
+        can_carriers.tecmp_ethernet(parts[bus][i], bus) for i in (0, 1) for bus in (0, 1)
+    ])  # fmt: skip
     alone = someip(b"")  # no header follows it
     yield captures.pcap([ipv4(tcp(1, b"x" + alone + bytes(20) + someip(bytes(8))), 6)])
     # a guess at a shifted header, then whole messages

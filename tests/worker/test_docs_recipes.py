@@ -16,7 +16,7 @@ import pytest
 from deltalake import write_deltalake
 
 from pcaplake.parser import open_capture
-from pcaplake.spark_jobs.signals.tables import SIGNALS_SCHEMA
+from pcaplake.signals.tables import SIGNALS_SCHEMA
 from pcaplake.worker.cli import app as cli
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
@@ -56,7 +56,7 @@ def test_recipes_print_what_the_page_shows(namespace: dict[str, Any], tmp_path: 
             exec(compile(code, str(PAGE), "exec"), namespace)
         assert out.getvalue() == printed, code
     namespace["db"].close()
-    assert len(EXAMPLES) == 7
+    assert len(EXAMPLES) == 8
     editcap = shutil.which("editcap")
     assert editcap is not None, "it comes with tshark, which `make test` installs"
     command = [editcap, "-r", namespace["capture"], "one.pcapng", str(namespace["packet_no"])]

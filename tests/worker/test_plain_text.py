@@ -27,7 +27,7 @@ from structlog.contextvars import bound_contextvars
 
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.dead_letters import DeadLetter
-from pcaplake.worker.admin.doctor.doctor import Report
+from pcaplake.worker.admin.doctor.doctor import DoctorReport
 from pcaplake.worker.admin.doctor.findings import Finding
 from pcaplake.worker.admin.status import LakeStatus, Leader, QueueFacts, Status, TableStatus
 from pcaplake.worker.captures.reference import ObjectRef
@@ -172,7 +172,7 @@ def dead_letters(folder: Path, capsys: Any) -> str:
 
 def findings(folder: Path, capsys: Any) -> str:
     finding = Finding(level="error", what=HOSTILE, do=HOSTILE, table=HOSTILE, check="files", lake=HOSTILE)
-    doctor._show_report(Report(findings=[finding], offered=[HOSTILE], done=[HOSTILE]), offer=True)
+    doctor._show_report(DoctorReport(findings=[finding], offered=[HOSTILE], done=[HOSTILE]), offer=True)
     return str(capsys.readouterr().out)
 
 
@@ -235,8 +235,7 @@ def quality_page(folder: Path, capsys: Any) -> str:
     from datetime import UTC, datetime
 
     from pcaplake.spark_jobs.quality.page import render_page
-    from pcaplake.spark_jobs.quality.report import SECTIONS, TOTAL, QualityFinding
-    from pcaplake.spark_jobs.quality.report import Report as Quality
+    from pcaplake.spark_jobs.quality.report import SECTIONS, TOTAL, QualityFinding, QualityReport
 
     named = dict(vehicle_id=HOSTILE, capture_id=HOSTILE, detail=HOSTILE, table=HOSTILE)
     rows = tuple(
@@ -245,7 +244,7 @@ def quality_page(folder: Path, capsys: Any) -> str:
     rows += tuple(QualityFinding(section=one, kind=HOSTILE, count=2, vehicle_id=HOSTILE) for one in SECTIONS)
     made = datetime(2026, 1, 1, tzinfo=UTC)
     told: dict[str, Any] = dict(since=None, until=None, late_hours=24, most=5, seconds=1.0, healthy=False)
-    return render_page(Quality(lake=HOSTILE, made_at=made, rows=rows, **told))
+    return render_page(QualityReport(lake=HOSTILE, made_at=made, rows=rows, **told))
 
 
 def spark_job(folder: Path, capsys: Any) -> str:
@@ -277,8 +276,8 @@ def signal_database(folder: Path, capsys: Any) -> str:
     """Names of files and networks; a message's and a signal's are C identifiers in every format but KCD and ARXML."""
     import typer
 
+    from pcaplake.signals import Databases
     from pcaplake.spark_jobs.common import job
-    from pcaplake.spark_jobs.signals import Databases
 
     app = typer.Typer(add_completion=False)
 

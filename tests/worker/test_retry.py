@@ -57,31 +57,31 @@ def policy(stop: retry.Rule, failed: Callable[[RetryCallState], None] = lambda s
     return retry.Policy(stop=stop, first=1.0, longest=4.0, uniform=retry.no_jitter, failed=failed)
 
 
-def test_what_passes_is_tried_again() -> None:
+async def test_what_passes_is_tried_again() -> None:
     told: list[int] = []
     request = Request(Retryable("busy"), OutcomeUnknown("no answer"), Retryable("busy"), Retryable("busy"))
     run = policy(after_attempts(5), lambda state: told.append(state.attempt_number)).run(request, request.sleep)
-    assert asyncio.run(run) == "done"
+    assert await run == "done"
     assert request.slept == [1.0, 2.0, 4.0, 4.0]
     assert told == [1, 2, 3, 4]
 
 
-def test_the_last_error_is_raised() -> None:
+async def test_the_last_error_is_raised() -> None:
     request = Request(Retryable("first"), Retryable("second"), Retryable("third"))
     with pytest.raises(Retryable, match="second"):
-        asyncio.run(policy(after_attempts(2)).run(request, request.sleep))
+        await policy(after_attempts(2)).run(request, request.sleep)
     assert (request.attempts, len(request.slept)) == (2, 1)
 
 
 @pytest.mark.parametrize("error", [Fatal("no"), ValueError("no"), asyncio.CancelledError()])
-def test_nothing_else_is_tried_again(error: BaseException) -> None:
+async def test_nothing_else_is_tried_again(error: BaseException) -> None:
     request = Request(error)
     with pytest.raises(type(error)):
-        asyncio.run(policy(after_attempts(5)).run(request, request.sleep))
+        await policy(after_attempts(5)).run(request, request.sleep)
     assert (request.attempts, request.slept) == (1, [])
 
 
-def test_time_ends_it_however_few_the_attempts_are() -> None:
+async def test_time_ends_it_however_few_the_attempts_are() -> None:
     clock = 100.0
     request = Request(*(Retryable(str(number)) for number in range(9)))
 
@@ -90,11 +90,11 @@ def test_time_ends_it_however_few_the_attempts_are() -> None:
         clock += seconds
 
     with pytest.raises(Retryable, match="3"):
-        asyncio.run(policy(after_seconds(6.5, lambda: clock)).run(request, sleep))
+        await policy(after_seconds(6.5, lambda: clock)).run(request, sleep)
     assert clock == 107.0
 
 
-def test_a_result_may_be_a_failure_and_the_last_one_is_returned() -> None:
+async def test_a_result_may_be_a_failure_and_the_last_one_is_returned() -> None:
     async def none_left() -> str | None:
         return left.pop(0)
 
@@ -102,9 +102,9 @@ def test_a_result_may_be_a_failure_and_the_last_one_is_returned() -> None:
     waits = retry.Policy(
         stop=after_attempts(3), first=0.0, longest=0.0, on=retry_if_result(lambda one: one is not None)
     )
-    assert asyncio.run(waits.run(none_left)) is None
+    assert await waits.run(none_left) is None
     left = ["some", "fewer", "still"]
-    assert asyncio.run(waits.run(none_left)) == "still"
+    assert await waits.run(none_left) == "still"
 
 
 def test_a_thread_may_wait_too() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from pcaplake.worker.aws_requests import CREDENTIAL_ERRORS
 from pcaplake.worker.errors import Fatal, NotAllowed, Retryable
 from pcaplake.worker.lake.store.credentials import botocore_client_arguments
 
@@ -17,18 +18,6 @@ _CONFIG: dict[str, Any] = {
     "read_timeout": 30,
     "retries": {"mode": "standard", "total_max_attempts": 5},
 }
-_CREDENTIALS = frozenset(
-    {
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "InvalidAccessKeyId",
-        "InvalidClientTokenId",
-        "InvalidSignatureException",
-        "RequestTimeTooSkewed",
-        "SignatureDoesNotMatch",
-        "UnrecognizedClientException",
-    }
-)
 
 
 class Clients:
@@ -129,7 +118,7 @@ def _translate_client_error(where: str, error: Any) -> Exception:
         return Retryable(f"{text}; run this again")
     if name == "NoSuchBucket":
         return Fatal(f"{text}. Create the bucket first, or correct the bucket, region or endpoint")
-    if name in _CREDENTIALS:
+    if name in CREDENTIAL_ERRORS:
         return Fatal(f"{text}. Provide valid credentials in one of the ways that boto3 supports, and check the clock")
     if status == 403 or name.startswith("AccessDenied"):
         return NotAllowed(

@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from pcaplake.parser.errors import ProfileError
+from pcaplake.signals.errors import DatabaseError
 from pcaplake.worker import VERSION
 from pcaplake.worker.command_options import (
     PlainCommand,
@@ -41,7 +42,9 @@ Get started:
 SUMMARIES = {
     "ingest": "Read captures into a lake, each row exactly once.",
     "inspect": "Show what captures contain, without a lake.",
+    "profile": "Propose a profile for captures, or show what one changes.",
     "tables": "Show rows, files, bytes and version of a lake's tables.",
+    "signals": "Decode frames of a lake to physical values, with signal databases.",
     "sample": "Generate sample captures and a profile for them.",
     "maintain": "Compact small files, and delete files that no table version needs.",
     "doctor": "Report problems of a lake or a fleet, and how to fix them.",
@@ -120,7 +123,7 @@ def show_version_or_help(
         typer.echo(f"pcaplake {VERSION}")
         raise typer.Exit
     if context.invoked_subcommand != "run" and list_variables():
-        from pcaplake.worker.config.service_settings import describe_unknown_variables
+        from pcaplake.worker.config.unknown_variables import describe_unknown_variables
 
         if (line := describe_unknown_variables()) is not None:  # the service logs it
             _say(line)
@@ -136,7 +139,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     except TyperException as error:
         _say(f"{explain_usage_error(error.format_message())} See pcaplake --help, or --help of the command.")
         return USAGE
-    except (WrongUsage, ProfileError, WrongChoice) as error:
+    except (WrongUsage, ProfileError, DatabaseError, WrongChoice) as error:
         _say_error(error, str(error))
         return USAGE
     except PcaplakeError as error:

@@ -13,7 +13,7 @@ import typer
 
 from pcaplake.worker import console as screen
 from pcaplake.worker.admin.doctor.accept_loss import RETURNED
-from pcaplake.worker.admin.doctor.doctor import Report, examine_and_repair
+from pcaplake.worker.admin.doctor.doctor import DoctorReport, examine_and_repair
 from pcaplake.worker.admin.doctor.findings import Finding
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.config.service_settings import FleetSettings
@@ -143,7 +143,7 @@ def _show_progress() -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(screen.shown(what))
 
 
-def report_as_dict(report: Report) -> dict[str, Any]:
+def report_as_dict(report: DoctorReport) -> dict[str, Any]:
     """The object that `--json` prints."""
     return {
         "healthy": report.healthy,
@@ -166,7 +166,7 @@ def report_as_dict(report: Report) -> dict[str, Any]:
     }
 
 
-def _show_report(report: Report, *, offer: bool) -> None:
+def _show_report(report: DoctorReport, *, offer: bool) -> None:
     lakes = dict.fromkeys(finding.lake for finding in report.findings)
     for lake in lakes:
         screen.out.print(f"[bold]{screen.shown(lake or 'fleet')}[/]")

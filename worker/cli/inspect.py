@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pcaplake.parser import CaptureError
+from pcaplake.signals.database import Databases
 from pcaplake.worker import console as screen
 from pcaplake.worker.captures.discovery import counts_by_name, find_captures, require_captures
 from pcaplake.worker.captures.reference import ObjectRef
@@ -34,13 +35,18 @@ def inspect(
         typer.Argument(metavar="CAPTURES...", help="Files, folders, globs, s3:// gs:// az:// URIs, - for stdin."),
     ],
     profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
+    databases: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Signal databases, as for `signals`: also show which messages they know."),
+    ] = None,
     storage_option: Pair = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on one line for each capture.")] = False,
 ) -> None:
     """Show what is in captures: format, origin, interfaces, times, rates, protocols, faults, and what is not decoded.
 
     Needs no lake. Captures may be compressed with gzip, zstd or lz4. It also shows which UDP ports look like SOME/IP
-    although the profile does not name them. In a folder, files that are not captures are ignored, as in ingest.
+    although the profile does not name them. With --databases it also shows which messages they know, how many frames nobody
+    knows, and cycle times beside those in the database. In a folder, files that are not captures are ignored, as in ingest.
 
     Exit codes: 0 all captures are described, 1 some files are not captures, 2 wrong usage or settings, or no
     capture, 3 some captures could not be read, 130 Ctrl-C. The others are described. With --json, an object for a
@@ -50,6 +56,8 @@ def inspect(
 
       pcaplake inspect drive.pcapng --profile vehicle.yaml
 
+      pcaplake inspect drive.pcapng --databases car.dbc
+
       pcaplake inspect drives/ s3://fleet/drives/today/ --json
 
       zcat drive.pcap.gz | pcaplake inspect -
@@ -57,12 +65,18 @@ def inspect(
     # inspect needs no lake: this one is not opened
     settings = Settings.load(lake=os.curdir, profile=profile, storage_option=storage_option)
     screen.logs()
-    inspector = Inspector(sources=Sources(settings.storage_options_for), profile=settings.load_vehicle_profile())
-    raise typer.Exit(asyncio.run(_Run(inspector, as_json=json).inspect_all(names)))
+    inspector = Inspector(
+        sources=Sources(settings.storage_options_for),
+        profile=settings.load_vehicle_profile(),
+        databases=None if databases is None else Databases.from_file(databases),
+    )
+    raise typer.Exit(asyncio.run(InspectionRun(inspector, as_json=json).inspect_all(names)))
 
 
-class _Run:
-    """One run: every capture is described as soon as it is read."""
+class InspectionRun:
+    """One run: every capture is described as soon as it is read. `profile` inspects, too, and shows something else."""
+
+    readings = 1  # how often each capture is read
 
     def __init__(self, inspector: Inspector, *, as_json: bool) -> None:
         self.inspector, self.as_json, self.totals = inspector, as_json, Totals()
@@ -84,21 +98,20 @@ class _Run:
         compile_missing(screen.say, screen.share)
 
         def progress() -> tuple[float, float, str]:
-            return self.inspector.read_bytes, size, f"{done:,}/{counted(captures, 'capture')}"
+            return self.inspector.read_bytes, self.readings * size, f"{done:,}/{counted(captures, 'capture')}"
 
         async with screen.running(progress, "inspect") as pause:
             for ref in refs:
-                description = await self._inspect(ref)
+                description = await self.inspect(ref)
                 if description is not None:
                     done += 1
                     captures += ref is not None and not counts_by_name(ref)
                 with pause():
-                    self._show(description)
-        if totals.are_worth_showing and not self.as_json:
-            screen.out.print(describe_totals(totals), markup=False)
+                    self._count(description)
+        self.show_totals()
         return NOT_READ if totals.not_read else NOT_A_CAPTURE if totals.not_captures else 0
 
-    async def _inspect(self, ref: ObjectRef | None) -> dict[str, Any] | None:
+    async def inspect(self, ref: ObjectRef | None) -> dict[str, Any] | None:
         """A description, or an object with `error` and `detail`; None if the file is ignored."""
         uri = ref.uri if ref else STDIN
         try:
@@ -115,7 +128,7 @@ class _Run:
             self.inspector.stop.set()  # otherwise the thread would read to the end of the capture
             raise
 
-    def _show(self, found: dict[str, Any] | None) -> None:
+    def _count(self, found: dict[str, Any] | None) -> None:
         if found is None:
             self.totals.ignored += 1
             return
@@ -127,7 +140,16 @@ class _Run:
                 screen.say(f"pcaplake: {name} is not a capture ({found['error']}): {why}")
         else:
             self.totals.add(found)
+        self.show(found)
+
+    def show(self, found: dict[str, Any]) -> None:
+        """Show what was found in a capture, or with --json the error."""
         if self.as_json:
             screen.as_json(found)
         elif "error" not in found:
             describe_capture(found)
+
+    def show_totals(self) -> None:
+        """Show what all captures have in common, at the end."""
+        if self.totals.are_worth_showing and not self.as_json:
+            screen.out.print(describe_totals(self.totals), markup=False)

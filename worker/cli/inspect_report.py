@@ -12,9 +12,10 @@ from pcaplake.worker import console as screen
 from pcaplake.worker.plain_text import counted, visible
 
 WIDTH, LABEL = 80, 13
-MOST_INTERFACES, MOST_REASONS = 20, 12  # lines of a table; --json has all
+MOST_INTERFACES, MOST_REASONS, MOST_MESSAGES = 20, 12, 40  # lines of a table; --json has all
+_DIGITS = {"can": 3, "lin": 2, "pdu": 8}  # of an id in hexadecimal
 _UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))  # ns
-_NAME, _ENCAPSULATION, _REASON = 15, 12, 54  # characters of a cell
+_NAME, _ENCAPSULATION, _REASON, _MESSAGE = 15, 12, 54, 22  # characters of a cell
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,6 +105,10 @@ def describe_capture(found: Mapping[str, Any]) -> None:
     )
     _describe_ports(found["someip_ports"])
     _describe_identifiers(found["can_identifiers"])
+    _describe_can_protocols(found["can_protocols"])
+    _describe_v2g_ports(found["v2gtp_ports"])
+    if found["signal_databases"] is not None:
+        _describe_messages(found["signal_databases"])
     screen.line("")
 
 
@@ -181,6 +186,76 @@ def _describe_identifiers(identifiers: Mapping[str, Any]) -> None:
         frames = counted(identifiers["frames"], "frame")
         screen.line(f"CAN identifiers that are little-endian: {count:,} of {frames} cannot be big-endian")
         _propose(identifiers["profile"])
+
+
+def _describe_can_protocols(protocols: Mapping[str, Any]) -> None:
+    names = {"j1939": "J1939", "canopen": "CANopen"}
+    rows = [(names[one], count) for one, count in protocols["frames"].items() if count]
+    _table("CAN identifiers that look like a protocol, but have none", ["protocol", "frames"], rows)
+    _propose(protocols["profile"])
+
+
+def _describe_v2g_ports(ports: Mapping[str, Any]) -> None:
+    if ports["profile"]:
+        screen.line("")
+        screen.line(f"{counted(len(ports['ports']), 'TCP port')} of V2GTP that charging stations announce")
+        _propose(ports["profile"])
+
+
+def _describe_messages(known: Mapping[str, Any]) -> None:
+    screen.line("")
+    frames = known["known_frames"] + known["unknown_frames"]
+    screen.line(
+        f"signal databases: they know {known['known_frames']:,} of {counted(frames, 'frame')}, "
+        f"{counted(len(known['messages']), 'message')}"
+    )
+    messages = [
+        (
+            _shorten(one["message"], _MESSAGE),
+            _bus(one),
+            _id(one),
+            one["frames"],
+            *(_milliseconds(one[name]) for name in ("cycle_ms", "longest_gap_ms", "database_cycle_ms")),
+        )
+        for one in known["messages"]
+    ]
+    _table(
+        "messages: cycle and longest gap in ms",
+        ["message", "bus", "id", "frames", "cycle", "gap", "database"],
+        messages[:MOST_MESSAGES],
+        _more(len(messages) - MOST_MESSAGES, "message", "in the order of buses and ids"),
+    )
+    unknown = [(_bus(one), _id(one), one["frames"]) for one in known["unknown_ids"]]
+    _table(
+        f"ids that no database of their bus names: {counted(known['unknown_frames'], 'frame')}",
+        ["bus", "id", "frames"],
+        unknown[:MOST_REASONS],
+        _more(len(unknown) - MOST_REASONS, "id", "with fewer frames"),
+    )
+    if known["not_sent"]:
+        names = ", ".join(known["not_sent"][:MOST_REASONS])
+        more = f", and {len(known['not_sent']) - MOST_REASONS:,} more" if len(known["not_sent"]) > MOST_REASONS else ""
+        screen.line("")
+        for line in textwrap.wrap(visible(f"messages of the databases without a frame: {names}{more}"), WIDTH):
+            screen.line(line)
+
+
+def _bus(one: Mapping[str, Any]) -> str:
+    return _shorten(one["bus"] or "-", _ENCAPSULATION)
+
+
+def _id(one: Mapping[str, Any]) -> str:
+    """As tools of each bus write it: of SOME/IP the service id and the method id."""
+    kind, number = one["kind"], one["id"]
+    if kind == "flexray":
+        return f"slot {number}"
+    if kind == "someip":
+        return f"0x{number >> 16:04x}.0x{number & 0xFFFF:04x}"
+    return f"0x{number:0{8 if one['extended'] else _DIGITS[kind]}x}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
 
 
 def _propose(profile: str | None) -> None:

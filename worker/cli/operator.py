@@ -104,7 +104,7 @@ def operator(
     settings = FleetSettings.load(config)
     try:
         from pcaplake.worker.kubernetes.election import Timing  # needs the extras `aws` and `cluster`
-        from pcaplake.worker.kubernetes.operate import Options, operate
+        from pcaplake.worker.kubernetes.operate import OperatorOptions, operate
         from pcaplake.worker.kubernetes.plan import Plan
     except ImportError as error:
         raise Fatal(
@@ -126,7 +126,7 @@ def operator(
         raise WrongSetting(
             "--retry must be at least 1, --renew more than 1.2 times --retry, and --lease more than --renew"
         )
-    options = Options(
+    options = OperatorOptions(
         plan=plan,
         namespace=where,
         name=name,

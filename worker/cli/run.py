@@ -12,7 +12,8 @@ import typer
 
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.environment import PREFIX
-from pcaplake.worker.config.service_settings import FleetSettings, list_settings
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.setting_texts import list_settings
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.warm import compile_missing
 

@@ -11,8 +11,9 @@ import typer
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import Settings, WrongSetting
 from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.signal_tables import list_signal_tables
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.lake.tables import count_tables
+from pcaplake.worker.lake.tables import SCHEMAS, TableCounts, count_tables
 
 from .lake_options import LakeUri, Pair
 
@@ -22,16 +23,21 @@ def tables(
     storage_option: Pair = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show rows, files, bytes and version of every table of a lake, from its Delta logs.
+    """Show rows, files, bytes and version of every table of a lake, also those of signals, from its Delta logs.
 
     Example:  pcaplake tables --lake lake/ --json
     """
-    counts = asyncio.run(count_tables(open_lake_store(lake, storage_option)))
+    store = open_lake_store(lake, storage_option)
+    counts = asyncio.run(_count_all_tables(store))
     if json:
         screen.as_json({name: asdict(count) for name, count in counts.items()})
         return
     rows = [(name, count.rows, count.files, count.bytes, count.version) for name, count in counts.items()]
     screen.table(None, ["table", "rows", "files", "bytes", "version"], rows)
+
+
+async def _count_all_tables(store: Store) -> dict[str, TableCounts]:
+    return await count_tables(store, [*SCHEMAS, *await list_signal_tables(store)])
 
 
 def open_lake_store(lake: str | None, storage_option: list[str] | None) -> Store:

@@ -16,9 +16,9 @@ from typing import Any, Self
 import yaml
 
 from pcaplake.parser import Profile, ProfileError
+from pcaplake.suggestions import suggest_name
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.plain_text import suggest_name
 
 from .settings import WrongSetting
 

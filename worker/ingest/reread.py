@@ -47,7 +47,7 @@ from .rebuild_files import read_same_content
 from .restage import is_lake_failure
 
 _AT_ONCE = 500  # captures whose rows are swapped in one transaction of a table
-_SIGNALS = "signals"  # the table of Spark's signals job
+_SIGNALS = "signals"
 
 
 async def reason_not_to_reread(
@@ -59,7 +59,8 @@ async def reason_not_to_reread(
     """
     if await lake.log.read_version(_SIGNALS) >= 0:
         return (
-            "the lake has signals, which would no longer match the frames: `pcaplake-spark replace` replaces them too"
+            "the lake has signals, which would no longer match the frames: `pcaplake-spark replace` replaces them too, if the "
+            "Spark job has written them"
         )
     if accept_loss:
         return ""

@@ -11,15 +11,21 @@ import pyarrow as pa
 
 from pcaplake.parser import Capture, Profile, ReadOptions, Summary, open_capture
 from pcaplake.parser.protocols.ethernet import UDP_PORT
+from pcaplake.signals.database import Databases
 from pcaplake.worker.ingest.pipeline import describe_interfaces
 
+from .can_candidates import CanCandidates, identifier_text
 from .can_identifiers import CanIdentifiers
 from .content import HashedFile
+from .evidence import Evidence
+from .known_messages import KINDS, KnownMessages
+from .likely_ports import PROTOCOL_NAMES, LikelyPorts
 from .names import encapsulation, link_type_name
 from .packet_bytes import PacketBytes, flags, numbers
 from .someip_ports import SomeIpPorts
 from .traffic import NO_INTERFACE, NS, Interfaces, Protocols, TimeOrder, rates
 from .undecoded import UndecodedBytes
+from .v2g_ports import V2gPorts
 
 
 class _Inspection:
@@ -28,6 +34,8 @@ class _Inspection:
     def __init__(self, capture: Capture) -> None:
         self.interfaces, self.protocols, self.order = Interfaces(), Protocols(), TimeOrder()
         self.undecoded, self.ports, self.identifiers = UndecodedBytes(capture), SomeIpPorts(), CanIdentifiers()
+        self.v2g_ports, self.likely_ports = V2gPorts(), LikelyPorts()
+        self.can = CanCandidates()
         self.cut = 0  # packets of which not all bytes were captured
 
     def add_packets(self, batch: pa.RecordBatch) -> None:
@@ -38,6 +46,7 @@ class _Inspection:
         self.undecoded.add_packets(batch, packet_bytes)
         self._add_datagrams(batch, packet_bytes)
         self.identifiers.add(batch, packet_bytes)
+        self.v2g_ports.add(batch, packet_bytes)
         self.cut += int((numbers(batch, "captured_len") < numbers(batch, "original_len")).sum())
 
     def _add_datagrams(self, batch: pa.RecordBatch, packet_bytes: PacketBytes) -> None:
@@ -56,25 +65,52 @@ class _Inspection:
         located = (at >= 0) & (at + have <= packet_bytes.ends[rows])
         self.ports.left_out += int((~located).sum())
         at, stated, have = at[located], stated[located], have[located]
-        self.ports.add(packet_bytes.data, at, stated, have, (ports[0][located], ports[1][located]))
+        fits = self.ports.add(packet_bytes.data, at, stated, have, (ports[0][located], ports[1][located]))
+        senders = batch.column("ip_src").take(pa.array(rows[located][~fits])).to_pylist()
+        self.likely_ports.add(packet_bytes.data, at[~fits], have[~fits], ports[1][located][~fits], senders)
 
 
-def inspect_capture(file: HashedFile, uri: str, profile: Profile) -> dict[str, Any]:
-    """Describe a capture. Raises CaptureError if it is none, and what `file` raises."""
+def inspect_capture(
+    file: HashedFile,
+    uri: str,
+    profile: Profile,
+    databases: Databases | None = None,
+    evidence: Evidence | None = None,
+) -> dict[str, Any]:
+    """Describe a capture. `databases`: which of its messages do they know? `evidence` collects what it tells of a profile.
+    Raises CaptureError if it is none, and what `file` raises."""
+    known = None if databases is None else KnownMessages(databases)
     options = ReadOptions(uri=uri, number_interfaces=True)
     with open_capture(cast(BinaryIO, file), profile=profile, raw=True, options=options) as capture:
         inspection = _Inspection(capture)
+        if evidence is not None:
+            inspection.can = evidence.can  # which has the same frames
         for table, batch in capture.batches():
             if table == "packets":
                 inspection.add_packets(batch)
             elif table == "faults":
                 inspection.undecoded.add_faults(batch)
+            elif known is not None and table in KINDS:
+                known.add(KINDS[table], batch)
+            if evidence is not None:
+                evidence.add(table, batch)
+            elif table == "can_frames":
+                inspection.can.add(batch)
             del batch  # the next batch may use its memory
         file.read_rest()
         assert capture.summary is not None
-        inspection.undecoded.add_unreadable_rest(capture.summary, file.size)
+        inspection.undecoded.add_rest(capture.summary, file.size)
+        inspection.undecoded.explain_ports(
+            {one.port: PROTOCOL_NAMES[one.protocol] for one in inspection.likely_ports.find()}
+            | {one.port: PROTOCOL_NAMES["someip"] for one in inspection.ports.find()}
+        )
+        if evidence is not None:
+            evidence.ports = inspection.likely_ports
         return _describe(inspection, capture.summary, file) | {
-            "can_identifiers": _describe_identifiers(inspection.identifiers, profile.can_identifiers)
+            "can_identifiers": _describe_identifiers(inspection.identifiers, profile.can_identifiers),
+            "can_protocols": _describe_can_protocols(inspection.can, profile),
+            "v2gtp_ports": _describe_v2g_ports(inspection.v2g_ports, profile),
+            "signal_databases": None if known is None else known.describe(),
         }
 
 
@@ -156,12 +192,38 @@ def _describe_ports(ports: SomeIpPorts) -> dict[str, Any]:
     }
 
 
+def _describe_v2g_ports(ports: V2gPorts, profile: Profile) -> dict[str, Any]:
+    found = ports.find()
+    lines = [f"    {port}: v2gtp" for port in sorted(found.keys() - profile.tcp_ports.keys())]
+    return {
+        "ports": [{"port": port, "responses": count} for port, count in found.items()],
+        "profile": "\n".join(["ports:", "  tcp:", *lines]) if lines else None,
+    }
+
+
 def _describe_identifiers(identifiers: CanIdentifiers, byte_order: str) -> dict[str, Any]:
     is_wrong = identifiers.are_little_endian and byte_order == "big-endian"
     return {
         "frames": identifiers.frames,
         "impossible": dict(identifiers.impossible),
         "profile": "can:\n  identifiers: little-endian" if is_wrong else None,
+    }
+
+
+def _describe_can_protocols(can: CanCandidates, profile: Profile) -> dict[str, Any]:
+    """J1939 and CANopen on identifiers of which the profile says nothing."""
+    found, named = can.find_fieldbus(), profile.can_protocols
+    j1939 = 0 if any(one.protocol == "j1939" for one in named) else found.j1939
+    nodes = {
+        identifier: count  # of 11 bits
+        for (identifier, _), count in sorted(found.protocols.items())
+        if not any(one.first <= identifier <= one.last for one in named if not one.extended)
+    }
+    lines = ["    extended: j1939"] if j1939 else []
+    lines += [f"    {identifier_text(identifier)}: canopen" for identifier in nodes]
+    return {
+        "frames": {"j1939": j1939, "canopen": sum(nodes.values())},
+        "profile": "\n".join(["can:", "  protocols:", *lines]) if lines else None,
     }
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 LINK_HEADERS = {0: 4, 1: 14, 12: 0, 14: 0, 101: 0, 108: 4, 113: 16, 228: 0, 229: 0, 276: 20}  # bytes by link type
-_IPV6_HEADER, _UDP_HEADER, _VLAN_TAG = 40, 8, 4
+_ETHERNET, _PPI, _REDUNDANCY_TAG = 1, 192, 0xF1C1  # link types, ethertype
+_IPV6_HEADER, _UDP_HEADER, _VLAN_TAG, _REDUNDANCY_TAG_BYTES = 40, 8, 4, 6
 NOT_THERE = -1
 _HEADER_OF = np.full(1 << 16, NOT_THERE, np.int64)
 _HEADER_OF[list(LINK_HEADERS)] = list(LINK_HEADERS.values())
@@ -34,7 +35,7 @@ class PacketBytes:
 
     data            uint8, the bytes of all packets
     starts, ends    of each packet
-    network         position after the link header and its VLAN tags; NOT_THERE for another link type
+    network         position after the link header, its VLAN tags and its redundancy tag; NOT_THERE for another link type
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -43,9 +44,20 @@ class PacketBytes:
         bounds = np.frombuffer(offsets, np.int32)[raw.offset : raw.offset + len(raw) + 1].astype(np.int64)
         self.data = np.frombuffer(values, np.uint8) if values else np.empty(0, np.uint8)
         self.starts, self.ends = bounds[:-1], bounds[1:]
-        header = _HEADER_OF[numbers(batch, "link_type") & 0xFFFF]
+        link_type = numbers(batch, "link_type")
+        every, header = np.arange(len(raw)), _HEADER_OF[link_type & 0xFFFF]
+        if (is_ppi := link_type == _PPI).any():  # its header has a length, and the link type of what follows
+            inner = self.read(every, self.starts + 4, 4, little=True)
+            link_type = np.where(is_ppi, inner, link_type)
+            after = _HEADER_OF[inner & 0xFFFF]
+            inside = (after >= 0) & (inner >= 0) & (inner <= 0xFFFF)
+            before = self.read(every, self.starts + 2, 2, little=True)
+            header = np.where(is_ppi, np.where(inside, before + after, NOT_THERE), header)
         tags = pc.fill_null(pc.list_value_length(batch.column("vlan_ids")), 0).to_numpy(zero_copy_only=False)
         self.network = np.where(header >= 0, self.starts + header + _VLAN_TAG * tags, NOT_THERE)
+        kind = self.read(every, self.network - 2, 2)
+        is_tag = (link_type == _ETHERNET) & (kind == _REDUNDANCY_TAG)
+        self.network = np.where(is_tag, self.network + _REDUNDANCY_TAG_BYTES, self.network)
 
     def read(self, rows: Any, positions: Any, size: int, *, little: bool = False) -> Any:
         """The unsigned integer of `size` bytes at a position in each of these rows; NOT_THERE if the packet ends before."""

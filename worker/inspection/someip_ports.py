@@ -53,8 +53,11 @@ class SomeIpPorts:
     def examined(self) -> int:
         return self._examined.total()
 
-    def add(self, data: Any, at: Any, stated: Any, have: Any, ports: tuple[Any, Any]) -> None:
-        """Examine datagrams: their payloads are at data[at:at + have]; `stated` is the length in the UDP header."""
+    def add(self, data: Any, at: Any, stated: Any, have: Any, ports: tuple[Any, Any]) -> Any:
+        """Examine datagrams: their payloads are at data[at:at + have]; `stated` is the length in the UDP header.
+
+        Returns which of them fit.
+        """
         pairs = ports[0] << 16 | ports[1]
         fits = find_fitting(data, at, stated, have)
         for pair, count in _count_values(pairs):
@@ -67,6 +70,7 @@ class SomeIpPorts:
         for key, count in _count_values(pairs[fits] << _VERSION_BITS | version):
             if key in self._fitting or len(self._fitting) < MOST_KEYS:
                 self._fitting[key] += count
+        return fits
 
     def find(self) -> list[SomeIpPort]:
         """As few ports as possible that cover the datagrams that fit, the most used one first."""

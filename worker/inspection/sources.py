@@ -9,11 +9,13 @@ from typing import Any, BinaryIO, cast
 
 from pcaplake.parser import Profile
 from pcaplake.parser.capture.recognition import should_be_capture
+from pcaplake.signals.database import Databases
 from pcaplake.worker.captures.reference import ObjectRef
 from pcaplake.worker.captures.source import LocalFile, Sources
 from pcaplake.worker.lake.identity import compute_capture_id
 
 from .content import HashedFile, StandardInput
+from .evidence import Evidence
 from .inspection import inspect_capture
 
 STDIN = "-"
@@ -21,10 +23,13 @@ STDIN = "-"
 
 @dataclass(kw_only=True)
 class Inspector:
-    """Inspects captures one after the other. `read_bytes`: of all captures so far; `stop` ends the current capture."""
+    """Inspects captures one after the other. `read_bytes`: of all captures so far; `stop` ends the current capture; `evidence`
+    collects what the next capture tells of a profile."""
 
     sources: Sources
     profile: Profile
+    databases: Databases | None = None
+    evidence: Evidence | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     read_bytes: int = 0
 
@@ -51,7 +56,8 @@ class Inspector:
         return {"uri": STDIN, "capture_id": None, "etag": None, **found}
 
     def _inspect(self, file: Any, uri: str) -> dict[str, Any]:
-        return inspect_capture(HashedFile(file, self.stop, self._count_bytes), uri, self.profile)
+        hashed = HashedFile(file, self.stop, self._count_bytes)
+        return inspect_capture(hashed, uri, self.profile, self.databases, self.evidence)
 
     def _count_bytes(self, count: int) -> None:
         self.read_bytes += count

@@ -27,7 +27,7 @@ HANGS = 300.0  # seconds since the leader last listed the Jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class OperatorOptions:
     """`name` is the name of the Lease and the first part of the Jobs' names. `identity` names this candidate, as the pod does.
 
     `every` is the time in seconds between two listings of the Jobs.
@@ -43,7 +43,7 @@ class Options:
     settings: FleetSettings
 
 
-async def operate(options: Options) -> int:
+async def operate(options: OperatorOptions) -> int:
     """Runs until a signal and returns the exit code. Raises Fatal."""
     registry = CollectorRegistry()
     settings, meter = options.settings, PrometheusMeter(registry)

@@ -19,23 +19,13 @@ from typing import Any, Self
 
 from tenacity import RetryCallState
 
-from pcaplake.worker import VERSION, retry
+from pcaplake.worker import retry
+from pcaplake.worker.aws_requests import botocore_config
 from pcaplake.worker.batched import Batched
 from pcaplake.worker.errors import Fatal, NotAllowed, OutcomeUnknown, PcaplakeError, Retryable
 from pcaplake.worker.meter import SILENT, Meter
 
 _ATTEMPTS = 3  # of one call
-_CONFIG: dict[str, Any] = {
-    "connect_timeout": 2,
-    "read_timeout": 10,
-    "max_pool_connections": 32,
-    "tcp_keepalive": True,
-    "retries": {"mode": "standard", "total_max_attempts": 1},
-    # of the CPU time of a request, botocore's own text takes 8 %, built each time, and its checks of parameters 5 % and
-    # more; the service checks them, too
-    "user_agent": f"pcaplake/{VERSION}",
-    "parameter_validation": False,
-}
 _READS = ("Get", "Query", "Scan", "BatchGet", "TransactGet", "Describe", "List")
 _THROTTLED = frozenset(
     {
@@ -105,7 +95,9 @@ class DynamoClient:
         stack = AsyncExitStack()
         try:
             client = await stack.enter_async_context(
-                get_session().create_client("dynamodb", region_name=region, config=AioConfig(**_CONFIG))
+                get_session().create_client(
+                    "dynamodb", region_name=region, config=AioConfig(**botocore_config(attempts=1))
+                )
             )
             if not client.meta.region_name:  # with an endpoint, botocore accepts an empty variable as a region
                 await stack.aclose()

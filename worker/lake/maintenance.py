@@ -22,6 +22,7 @@ from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.store.store import Store, is_nameable
 
 from .config import LakeConfig
+from .signal_tables import list_signal_tables
 
 LEAST_RETENTION_DAYS = 7
 _DELETES_AT_ONCE = 64
@@ -59,7 +60,7 @@ def maintain_each_table(
     """
     if retention_days < LEAST_RETENTION_DAYS:
         raise ValueError(f"files are kept for at least {LEAST_RETENTION_DAYS} days, not {retention_days}")
-    for name in TABLES:
+    for name in (*TABLES, *asyncio.run(list_signal_tables(store))):
         if name in left_alone:
             yield name, Fatal(f"{name} was skipped: {left_alone[name]}")
             continue

@@ -33,8 +33,8 @@ class TableCounts:
     version: int
 
 
-async def count_tables(store: Store) -> dict[str, TableCounts]:
-    """The counts of each table that exists."""
+async def count_tables(store: Store, names: Sequence[str] = tuple(TABLES)) -> dict[str, TableCounts]:
+    """The counts of each of these tables that exists."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -52,7 +52,6 @@ async def count_tables(store: Store) -> dict[str, TableCounts]:
             version=table.version(),
         )
 
-    names = list(SCHEMAS)
     counts = await asyncio.gather(*(asyncio.to_thread(count_table, name) for name in names))
     return {name: counted for name, counted in zip(names, counts, strict=True) if counted is not None}
 

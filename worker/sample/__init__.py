@@ -1,6 +1,7 @@
 """Generates captures: benchmark mixes, noise and a realistic drive. The same arguments give the same bytes.
 
 OUT/profile.yaml                                   the ports and buses to read them with
+OUT/vehicle.dbc                                    what CAN messages of a drive mean
 OUT/vehicle-001/2026-09-21-b.pcap                  a mix (a, b or c)
 OUT/vehicle-001/2026-09-21-noise-b.pcap            noise: a capture in the shape of each mix
 OUT/vehicle-001/2026-09-21-1.pcapng                a drive: the first recording
@@ -22,8 +23,8 @@ from typing import BinaryIO, cast
 
 import zstandard
 
-from . import damage, drive, files, mixes, noise
-from .sources import BUSES, EVENT_PORT, INTERFACES, SECOND, SOMEIP_PORT, TECMP_BUSES
+from . import damage, diagnosis, drive, files, mixes, modules, motion, noise, truck
+from .sources import BUSES, EVENT_PORT, INTERFACES, SECOND, SOMEIP_PORT, STREAM_PORT, TECMP_BUSES
 
 MIXES = (*mixes.MIXES, "noise", "drive")
 MIX_START_NS = 1_790_000_000 * SECOND  # 2026-09-21 14:13:20 UTC
@@ -64,6 +65,8 @@ def write_sample_captures(
             paths += _write_drive(out / vehicle, seconds, seed, report_progress, first=index == 0)
         else:
             paths += _write_mix(out / vehicle, mix, seconds, seed, report_progress)
+    if mix == "drive":
+        motion.write_databases(out)
     (out / "profile.yaml").write_text(_profile_text(mix), encoding="utf-8")
     return [*paths, out / "profile.yaml"]
 
@@ -144,7 +147,31 @@ def _open_compressed(path: Path) -> Iterator[BinaryIO]:
 def _profile_text(mix: str) -> str:
     lines = ["# How to read these captures.", "ports:", "  udp:", f"    {SOMEIP_PORT}: someip"]
     if mix == "drive":
-        lines += [f"    {EVENT_PORT}: someip", "buses:", "  interfaces:"]
+        lines += [
+            f"    {EVENT_PORT}: someip",
+            f"    {modules.PDU_PORT}: pdu",
+            f"    {modules.NM_PORT}: nm",
+            f"    {modules.XCP_PORT}: xcp",
+            "  tcp:",
+            f"    {STREAM_PORT}: someip",
+            "buses:",
+            "  interfaces:",
+        ]
         lines += [f"    {name}: {bus}" for name, bus in BUSES.items()]
         lines += ["  tecmp:", *(f"    {interface}: {bus}" for interface, bus in TECMP_BUSES.items())]
+        lines += ["  cmp:", f"    {modules.CMP_INTERFACE}: seats", f"    {modules.LIN_INTERFACE}: climate"]
+        lines += ["  acf:", f"    {modules.ACF_BUS}: cameras"]
+        lines += ["pdus:", *(f"  {number:#x}: {name}" for number, name in modules.PDU_NAMES.items())]
+        request, response, group = diagnosis.CAN_REQUEST, diagnosis.CAN_RESPONSE, diagnosis.CAN_GROUP
+        ids = modules.NM_CAN_IDS
+        lines += [
+            "can:",
+            "  protocols:",
+            f"    {ids[0]:#x}-{ids[-1]:#x}: nm",
+            *(f"    {first:#x}-{last:#x}: j1939" for first, last in truck.J1939_IDS),
+            *(f"    {can_id:#x}: canopen" for can_id in truck.CANOPEN_IDS),
+            "  isotp:",
+            f"    - {{request: {request:#x}, response: {response:#x}}}",
+        ]
+        lines += [f"    - {{request: {group:#x}}}"]
     return "\n".join([*lines, "vehicle_id: '/(?P<vehicle_id>vehicle-[0-9]+)/[^/]+$'", ""])

@@ -9,7 +9,7 @@ import heapq
 import random
 from collections.abc import Callable, Iterable, Iterator
 
-from . import backbone, frames
+from . import backbone, diagnosis, frames, modules, motion, truck
 from .files import INBOUND, OUTBOUND, Packet
 from .payloads import payload_source
 from .sources import BODY, CHASSIS, POWERTRAIN, Source, cyclic_timestamps
@@ -24,7 +24,14 @@ def generate_drive_packets(vehicle: str, seed: int, start_ns: int, extra: Iterab
     `extra`: packets to merge in, in time order."""
     everything = [
         source(random.Random(f"{seed}/{vehicle}/{source.__name__}/{part}"), start_ns, part)
-        for source, part in (*_can_sources(), *backbone.backbone_sources())
+        for source, part in (
+            *_can_sources(),
+            *backbone.backbone_sources(),
+            *diagnosis.diagnosis_sources(),
+            *modules.module_sources(),
+            *truck.truck_sources(),
+            *motion.motion_sources(),
+        )
     ]
     return heapq.merge(*everything, extra, key=lambda packet: packet.time_ns)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ETHERNET, CAN_SOCKETCAN = 1, 227
+ETHERNET, LINKTYPE_FLEXRAY, CAN_SOCKETCAN = 1, 210, 227
 SNAPLEN = 262_144
 INBOUND, OUTBOUND = 1, 2
 

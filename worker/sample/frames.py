@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 VLAN, SERVICE_VLAN = 0x8100, 0x88A8  # IEEE 802.1Q customer and service tags
-ARP, IPV4, IPV6, GPTP, TECMP = 0x0806, 0x0800, 0x86DD, 0x88F7, 0x99FE
+ARP, IPV4, IPV6, MACSEC, GPTP, TECMP = 0x0806, 0x0800, 0x86DD, 0x88E5, 0x88F7, 0x99FE
 TCP, UDP, IPV6_FRAGMENT = 6, 17, 44
 
 REQUEST, REQUEST_NO_RETURN, NOTIFICATION, RESPONSE, ERROR, TP = 0x00, 0x01, 0x02, 0x80, 0x81, 0x20
@@ -30,6 +30,11 @@ def build_ethernet_frame(
 def build_arp_request(sender_mac: bytes, sender: bytes, target: bytes) -> bytes:
     """RFC 826, padded to the 46 bytes that Ethernet requires."""
     return struct.pack(">HHBBH6s4s6s4s18x", 1, IPV4, 6, 4, 1, sender_mac, sender, bytes(6), target)
+
+
+def build_macsec_data(sender_mac: bytes, packet_number: int, eth_type: int, data: bytes, icv: bytes) -> bytes:
+    """IEEE 802.1AE: a tag with an SCI, at least 46 bytes of clear data, and the ICV of 16 bytes."""
+    return struct.pack(">BBI6sHH", 0x20, 0, packet_number, sender_mac, 1, eth_type) + data + icv
 
 
 def build_gptp_sync(sequence: int, clock: int) -> bytes:

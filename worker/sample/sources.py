@@ -6,20 +6,22 @@ import random
 from collections.abc import Iterator
 from itertools import count
 
-from .files import CAN_SOCKETCAN, ETHERNET, Interface, Packet
+from .files import CAN_SOCKETCAN, ETHERNET, LINKTYPE_FLEXRAY, Interface, Packet
 
 SECOND = 10**9
-POWERTRAIN, CHASSIS, BODY, BACKBONE, LOGGER = range(5)
+POWERTRAIN, CHASSIS, BODY, BACKBONE, LOGGER, FLEXRAY, TRUCK = range(7)
 INTERFACES = (
     Interface(name="can0", link_type=CAN_SOCKETCAN),
     Interface(name="can1", link_type=CAN_SOCKETCAN),
     Interface(name="can2", link_type=CAN_SOCKETCAN),
     Interface(name="eth0", link_type=ETHERNET, resolution=6),
     Interface(name="tecmp0", link_type=ETHERNET),
+    Interface(name="flexray0", link_type=LINKTYPE_FLEXRAY),
+    Interface(name="can3", link_type=CAN_SOCKETCAN),
 )
-BUSES = {"can0": "powertrain", "can1": "chassis", "can2": "body"}
+BUSES = {"can0": "powertrain", "can1": "chassis", "can2": "body", "can3": "truck", "flexray0": "backbone"}
 TECMP_BUSES = {16: "drive-module", 17: "chassis-module", 18: "doors"}
-SOMEIP_PORT, SD_PORT, EVENT_PORT = 30501, 30490, 30502
+SOMEIP_PORT, SD_PORT, EVENT_PORT, STREAM_PORT = 30501, 30490, 30502, 30510
 
 Source = Iterator[Packet]
 

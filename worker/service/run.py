@@ -20,8 +20,10 @@ from pcaplake.worker.background import run_in_background
 from pcaplake.worker.captures.range_reader import Budget, FetchConfig
 from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.environment import read_pod_identity
-from pcaplake.worker.config.service_settings import FleetSettings, list_unknown_variables
+from pcaplake.worker.config.service_settings import FleetSettings
+from pcaplake.worker.config.unknown_variables import list_unknown_variables
 from pcaplake.worker.errors import Fatal
+from pcaplake.worker.ingest.idle_memory import limit_arenas
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.lake.commit.lease import LONGEST_LOOK
 from pcaplake.worker.lake.lake import Lake
@@ -102,6 +104,7 @@ def build_service_config(settings: FleetSettings, fetch_config: FetchConfig) -> 
 
 async def run_service(settings: FleetSettings) -> int:
     """The whole run; returns the exit code."""
+    limit_arenas()
     registry = CollectorRegistry()
     meter, server = PrometheusMeter(registry), Server(registry, host=settings.http_host, ports=settings.http_ports)
     meter.begin(table=TABLES)

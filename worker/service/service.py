@@ -19,6 +19,7 @@ from pcaplake.worker.batched import Batched
 from pcaplake.worker.captures.objects import Refused
 from pcaplake.worker.captures.range_reader import FetchConfig
 from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.worker.ingest.idle_memory import release_idle_memory
 from pcaplake.worker.ingest.stager import StagerConfig
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.retry import backoff
@@ -108,6 +109,7 @@ class Service:
         self._stopping = asyncio.Event()
         self._polled = asyncio.Event()  # the last poll has ended
         self._failures = 0  # failed messages in a row
+        self._has_worked = False  # since memory was released
         self._fatal: Fatal | None = None
 
     def stop(self) -> None:
@@ -185,6 +187,7 @@ class Service:
                 suspect, luck = self._suspects.classify_delivery(delivery)
                 message = _Message(delivery=delivery, suspect=suspect, luck=luck)
                 self._messages.add(message)
+                self._has_worked = True
                 self._heartbeats.watch_delivery(delivery, self._note_receipt_expired)
                 message.task = asyncio.create_task(self._process_message(message))
             self._room.set()  # this poll may have asked for more than it got
@@ -329,9 +332,12 @@ class Service:
         return not (await asyncio.wait(tasks, timeout=seconds))[1]
 
     async def _watch_lakes(self) -> None:
-        """Raises Fatal when a committer has stopped with it; publishes the gauges of the queue."""
+        """Raises Fatal when a committer has stopped with it; publishes the gauges of the queue; frees memory when idle."""
         while True:
             await self._sleep(5.0)
+            if self._has_worked and not self._messages:
+                self._has_worked = False
+                release_idle_memory()
             for lake in self._lakes.values():
                 lake.raise_if_stopped()
             if self._oldest is not None:

@@ -11,23 +11,26 @@ import numpy as np
 # -- a term of the walk; a constant has the factor 0 ------------------------------------------------------------------
 T_READ, T_MASK, T_MUL, T_ADD = range(4)
 TERM = 4
-# T_READ: offset in bits 0-15, shift in 16-23, two flags, from bit 32 on the carrier layer whose field is read
-R_BIG, R_CARRIER, R_SHIFT, R_PLACE = 1 << 24, 1 << 25, 16, 32
+# T_READ: offset in bits 0-15, shift in 16-23, three flags, from bit 32 on the carrier layer whose field is read
+R_BIG, R_CARRIER, R_HERE, R_SHIFT, R_PLACE = 1 << 24, 1 << 25, 1 << 26, 16, 32  # R_HERE: only if it begins here
 
 # -- `program`: one row for each layer, what is read most often first ---------------------------------------------------
 LEAST, FLAGS, SOURCE, N_KEYS, N_CHECKS, ALIGN, THEN, TAIL = range(8)  # LEAST: bytes of the declared header
 HEAD, TOTAL, TRAILER = 8, 12, 16  # terms: bytes of the header, of the whole layer, behind the body
-MAX_KEYS, MAX_CHECKS = 5, 4
-KEY, KEY_WIDTH = 20, 6  # a term, then base and size of the key space's part of `lut`
-CHECK, CHECK_WIDTH = 50, 7  # a term, least and greatest good value, then a mode:
+MAX_KEYS, MAX_CHECKS = 5, 5
+# a term, then base and size of the key space's part of `lut`, or place in `sparse` and SPARSE; from KEY_IF on a term, and
+# the least and greatest value of it for which the key counts
+KEY, KEY_WIDTH, KEY_IF = 20, 12, 6
+CHECK, CHECK_WIDTH = 80, 7  # a term, least and greatest good value, then a mode:
 # for a bad value whether it is a fault and whether that ends the path (neither: the next alternative may hold instead),
 # from bit CHECK_SKIPS on for a good value how many of the next checks, its alternatives, are skipped
 IS_FAULT, ENDS_PATH, CHECK_SKIPS = 1, 2, 2
-RECORD = 78  # five terms: high and low word of the time, interface, captured length, original length
-CLEARS, MAX_CLEARS = 98, 8  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
-UNSIZED = 106  # the value of the total that stands for all that the carrier holds
-N_USES = 107  # places that a row of the layer keeps
-WIDTH = 108
+RECORD = 115  # five terms: high and low word of the time, interface, captured length, original length
+CLEARS, MAX_CLEARS = 135, 48  # indices into `where` that a chain sets to -1 before its next sibling; -1 ends the list
+UNSIZED = 183  # the value of the total that stands for all that the carrier holds
+N_USES = 184  # places that a row of the layer keeps
+KEEPS = 185  # index into `where` that a chain sets back before its next sibling
+WIDTH = 186
 # FLAGS: what a layer has beside its declared header
 (
     F_HEAD,  # the header, the total, the trailer is a term and not a constant
@@ -45,15 +48,19 @@ WIDTH = 108
     F_UNTIMED,  # the record has no time
     F_TAIL,  # the trailer holds a header
     F_BIG,  # its fields are big-endian
-    F_CLEARS,  # CLEARS is not empty
+    F_CLEARS,  # CLEARS is not empty, or KEEPS is another layer
     F_BARE,  # entered even where its carrier has no body
-) = (1 << i for i in range(17))
+    F_NEW_PACKET,  # no header outside of it is seen inside
+    F_BUS,  # but this one is: it names the bus of what it carries
+) = (1 << i for i in range(19))
 F_CHAIN = F_REPEATS | F_THEN
 F_RARE = F_RECORD | F_STACKS | F_MEASURED | F_TAIL
 SPAN_KEY = -1  # as the T_READ of a key: the length of the span
+SPARSE = -1  # as the size of a key space: its claimed ranges are in `sparse`
 
 # -- `where`: positions in the data, at place * layers + layer ----------------------------------------------------------
 PLACES = 5  # latest start, first start in the packet, last of the first run of stacked headers, body, end of the body
+ABSENT, HIDDEN = -1, -2  # no such layer; there is one, but outside of the packet inside the packet
 
 # -- what `walk_records` returns ---------------------------------------------------------------------------------------------
 DONE, MORE, FULL, PAUSED, BROKEN = range(5)
@@ -89,12 +96,15 @@ MOST_SECONDS = (2**63 - 1) // BILLION  # more do not fit into an int64 of nanose
 END_OF_TIME = 7_258_118_400  # 2200-01-01 in seconds: a later time means a broken clock
 
 DEPTH = 32  # layers inside each other
-STACK_WIDTH = 5  # a sibling that waits: layer, start, limit, depth, starts to clear
+# a sibling that waits: layer, start, limit, depth, starts to clear, start to set back, packets that it is inside of
+STACK_WIDTH = 7
+# `where` is so long, in layers: behind the places, the starts outside of each packet inside the packet
+WHERE_WIDTH = PLACES + DEPTH + 1
 # bytes of a packet: Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD (wiretap/wtap.h), libpcap's MAXIMUM_SNAPLEN
 LONGEST_PACKET = 262_144
 SECTION_HEADER, SECTION_LEAST, BYTE_ORDER_MAGIC = 0x0A0D0D0A, 28, 0x1A2B3C4D  # draft-ietf-opsawg-pcapng, 4.1
 LONGEST_BLOCK = 2 * LONGEST_PACKET  # bytes of a pcapng block that is read: a packet, its header and options
-# rows and faults that one record may give: elements of chains that give rows have at least 8 bytes
+# rows and faults that one record may give: each row has a header of its own of at least 4 bytes
 RESERVE = LONGEST_PACKET // 4
 
 # -- columns: one row per column that a source fills ----------------------------------------------------------------
@@ -108,4 +118,4 @@ CASE_WIDTH = 19
 BYTES_OF, LENGTH_OF, PACKET_OF, WIDE = range(4)  # Q_KIND; WIDE: 16 bytes, of which the term reads the first 8
 NO_SLOT = -(2**31)
 NULL = -(2**15)  # in a table of `via` or `names`
-TEXT_KINDS = ("mac", "ipv4", "ipv6", "decimal", "interface", "tecmp")
+TEXT_KINDS = ("mac", "ipv4", "ipv6", "decimal", "interface", "tecmp", "cmp", "acf", "pdu", "characters")

@@ -25,6 +25,21 @@ def read_term_value(data, where, at, P, k):
 
 
 @helper
+def find_sparse_key(N, space, key):
+    """The layer that the key leads to in the sparse key space whose bounds are at N[space], or -1."""
+    low, high = get(N, space), get(N, space + 1)
+    while low < high:
+        middle = (low + high) >> 1
+        # rule: the ranges of a sparse key space are sorted, and each begins with its first value
+        if get(N, 2 * middle) <= key:
+            low = middle + 1
+        else:
+            high = middle
+    # rule: a value belongs to the last range that begins before it
+    return get(N, 2 * low - 1) if low > get(N, space) else np.int64(-1)
+
+
+@helper
 def read_epb_flags(data, at, limit, big):
     """The value of the option epb_flags among the pcapng options in data[at:limit], or 0 (draft-ietf-opsawg-pcapng, 4.3)."""
     while limit - at >= 4:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from . import helper
 from .encoding import *
-from .header_values import read_term_value
+from .header_values import find_sparse_key, read_term_value
 from .raw_memory import get, put
 
 
 @helper
-def enter_layer(data, where, lut, P, layer, at, limit, level):
+def enter_layer(data, where, lut, N, P, layer, at, limit, level):
     """Enter a layer at data[at:limit]: the only place where a bound is checked.
 
     Returns what is wrong (0: nothing; a soft fault ends nothing), bytes that the layer needs, bytes of its trailer, the bounds
@@ -84,16 +84,26 @@ def enter_layer(data, where, lut, P, layer, at, limit, level):
     child = -1
     if fault == 0 or fault == OVERRUN:
         for n in range(get(P, L + N_KEYS)):
-            # rule: the first key that leads to a layer counts
-            if child < 0:
-                place = L + KEY + n * KEY_WIDTH
+            place = L + KEY + n * KEY_WIDTH
+            least, most = get(P, place + KEY_IF + TERM), get(P, place + KEY_IF + TERM + 1)
+            if (
+                # rule: the first key that leads to a layer counts
+                child < 0
+                # rule: a key counts only where its condition holds
+                and least <= read_term_value(data, where, at, P, place + KEY_IF) <= most
+            ):
                 if get(P, place) == SPAN_KEY:
                     # rule: a key may be the length of the span
                     key = limit - at
+                # rule: a field of another layer is a key only if that layer begins at the same byte
+                elif get(P, place) & R_HERE and get(where, get(P, place) >> R_PLACE) != at:
+                    key = -1
                 else:
                     key = read_term_value(data, where, at, P, place)
+                if get(P, place + TERM + 1) == SPARSE:
+                    child = find_sparse_key(N, get(P, place + TERM), key)
                 # rule: a key lies within its key space
-                if 0 <= key < get(P, place + TERM + 1):
+                elif 0 <= key < get(P, place + TERM + 1):
                     child = get(lut, get(P, place + TERM) + key)
     return fault, soft, need, trailer, body, body_end, child
 
@@ -118,4 +128,24 @@ def keep_starts(S, r, room, where, record, P, U, slots, layer):
     for n in range(get(P, layer * WIDTH + N_USES)):
         start = get(where, get(U, source * slots + n))
         # rule: a layer that starts in an earlier record is absent
-        put(S, r + n * room, start if start >= record else -1)
+        put(S, r + n * room, start if start >= record else min(start, ABSENT))
+
+
+@helper
+def enter_packet(where, P, n_layers, inside):
+    """A packet inside the packet begins: keep the starts of the layers outside, and hide them."""
+    kept = (PLACES + inside) * n_layers
+    for i in range(n_layers):
+        put(where, kept + i, get(where, i))
+        # rule: a packet inside the packet has none of the layers before it, but the bus that it came from
+        if not get(P, i * WIDTH + FLAGS) & F_BUS:
+            put(where, i, HIDDEN)
+        put(where, 3 * n_layers + i, HIDDEN)
+
+
+@helper
+def leave_packet(where, n_layers, inside):
+    """A packet inside the packet is over: the layers outside have the starts that they had."""
+    for i in range(n_layers):
+        # rule: what follows a packet inside the packet has the layers before it
+        put(where, i, get(where, (PLACES + inside) * n_layers + i))

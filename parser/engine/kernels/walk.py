@@ -3,6 +3,7 @@
 The names of the arrays, here and in the other kernels, which see each as one flat array of int64 or int32:
 
     P  program    what is known of each layer (`encoding.LEAST` and on)
+    N  sparse     the claimed ranges of sparse key spaces
     U  uses       the places that a row of each source keeps
     T  tables     rows found, by table: ordinal of the packet, sub_no, body
     S  sources    rows found, by source: row in its table, then one start per place
@@ -22,7 +23,7 @@ from . import kernel
 from .clock import timestamp_nanoseconds
 from .encoding import *
 from .header_values import read_epb_flags, read_term_value
-from .layers import enter_layer, keep_starts, read_record
+from .layers import enter_layer, enter_packet, keep_starts, leave_packet, read_record
 from .raw_memory import get, load, put, swap
 from .rows import write_fault_row
 
@@ -35,9 +36,11 @@ def walk_records(
     late,
     program,
     lut,
+    sparse,
     uses,
     late_slots,
     owner,
+    first_slots,
     clocks,
     state,
     tables,
@@ -59,29 +62,33 @@ def walk_records(
     late          the source of the one row per packet, or -1
     program       int64[layers, WIDTH]
     lut           int16: for each value of each key space the layer that it leads to, or -1
+    sparse        int64: for each sparse key space the first of its pairs and the one behind the last, then the pairs: first value
+                  of a range and the layer that its values lead to, or -1, in the order of the values of a space
     uses          int64[sources, slots] indices into `where`; -1 ends a row
     late_slots    int64[layers, 2 * PLACES + 2] pairs (slot, index into `where`) for rows of `late`; 0 ends them
     owner         int64[sources] the table of each source
+    first_slots   int64[sources] the first row of `sources` that belongs to each source
     clocks        int64[interfaces, CLOCK_WIDTH]
     state         int64[STATE_FIELDS] `encoding.POSITION` and on, read at the start and written at the end
     tables        int32[tables, TABLE_FIELDS, room] written; table_rows: int64[tables] rows so far
-    sources       int32[sources, STARTS + slots, room] written; source_rows: int64[sources] rows so far
+    sources       int32[all slots, room] written, for each source STARTS rows and one for each of its places; source_rows:
+                  int64[sources] rows so far
     packets       int64[PACKET_FIELDS, packets] written
     faults        int64[6, room] written
-    where, stack  working memory: int64[PLACES * layers], int64[STACK_WIDTH * (DEPTH + 1)]
+    where, stack  working memory: int64[WHERE_WIDTH * layers], int64[STACK_WIDTH * (DEPTH + 1)]
     last, subs, touched  working memory: int64[tables], int64[tables], int64[layers]
 
     Returns DONE; MORE: the last record is not whole; FULL: the caller must empty the tables; PAUSED: the record at
     POSITION is not a packet, the capture reader reads it; BROKEN: the length at POSITION cannot be true.
     """
     n_layers = program.shape[0]
-    P, U, T, S, K = program, uses, tables, sources, packets
+    P, N, U, T, S, K = program, sparse, uses, tables, sources, packets
     C, X = clocks, faults
-    room_t, room_s, room_k, room_x = tables.shape[2], sources.shape[2], packets.shape[1], faults.shape[1]
+    room_t, room_s, room_k, room_x = tables.shape[2], sources.shape[1], packets.shape[1], faults.shape[1]
     slots = uses.shape[1]
     # `where` outlives a record: a start below `record` is one of an earlier record and counts as absent
-    for i in range(where.size):
-        put(where, i, -1)
+    for i in range(PLACES * n_layers):
+        put(where, i, ABSENT)
     # last, subs: the packet of a table's last row, and its number in that packet
     for i in range(last.size):
         put(last, i, -1)
@@ -116,13 +123,14 @@ def walk_records(
             break
         record, ordinal, depth, level, captured_row = pos, -1 - n_packets, 0, 0, -1
         late_body, late_end, n_touched = pos, pos, 0  # touched: the layers of the packet, each once
+        inside = 0  # of how many packets inside the packet
         layer, at, limit, deepest = root, pos, pos + total, root
         while True:
             # -- 1. enter `layer` at data[at:limit]
             L = layer * WIDTH
             flags = get(P, L + FLAGS)
             fault, soft, need, trailer, body, body_end, child = enter_layer(
-                data, where, lut, P, layer, at, limit, level
+                data, where, lut, N, P, layer, at, limit, level
             )
             # -- 2. note what is wrong; a soft fault is noted and ends nothing
             if fault or soft:
@@ -136,16 +144,21 @@ def walk_records(
                     n_faults = write_fault_row(X, room_x, n_faults, here, layer, reason, at, need, limit - at)
             if fault == 0 or fault == OVERRUN:
                 # -- 3. remember where the layer starts, for columns of the layers below it and of the packet
+                if flags & F_NEW_PACKET:
+                    enter_packet(where, P, n_layers, inside)
+                    inside += 1
                 put(where, layer, at)
+                # rule: stacked headers of a packet inside the packet are not those of the packet
+                stacked = inside and flags & F_STACKS
                 # rule: the packet's row has the first occurrence of a layer
-                if get(where, n_layers + layer) < record:
+                if get(where, n_layers + layer) < record and not stacked:
                     put(where, n_layers + layer, at)
                     put(touched, n_touched, layer)
                     n_touched += 1
                 # rule: a packet is named after its innermost layer
                 deepest = layer
                 if flags & F_RARE:
-                    if flags & F_STACKS:  # the last header of the first run
+                    if flags & F_STACKS and not stacked:  # the last header of the first run
                         run = 2 * n_layers + layer
                         # rule: headers without a gap are one run
                         if get(where, run) < record or get(where, run) + get(P, L + LEAST) == at:
@@ -229,7 +242,7 @@ def walk_records(
                         put(T, t + room_t, sub)
                         put(T, t + 2 * room_t, body)
                         put(T, t + 3 * room_t, body_end)
-                        r = source * (slots + STARTS) * room_s + j
+                        r = get(first_slots, source) * room_s + j
                         put(S, r, i)
                         keep_starts(S, r + STARTS * room_s, room_s, where, record, P, U, slots, layer)
                         put(table_rows, table, i + 1)
@@ -251,6 +264,9 @@ def walk_records(
                         put(stack, d + 2, limit)
                         put(stack, d + 3, level)
                         put(stack, d + 4, L if flags & F_CLEARS else -1)
+                        if flags & F_CLEARS:
+                            put(stack, d + 5, get(where, get(P, L + KEEPS)))
+                        put(stack, d + 6, inside)
                         depth += 1
                 # -- 7. descend: the body is the span of the child
                 # rule: only a body that has bytes is entered, unless the child needs none
@@ -269,8 +285,13 @@ def walk_records(
             layer, at, limit, clears = get(stack, d), get(stack, d + 1), get(stack, d + 2), get(stack, d + 4)
             # rule: siblings have the same depth
             level = get(stack, d + 3)
+            if get(stack, d + 6) < inside:
+                inside = get(stack, d + 6)
+                leave_packet(where, n_layers, inside)
             # rule: a sibling has none of the layers below the one before it
             if clears >= 0:
+                # rule: a sibling has the carrier of its chain, not the one inside the sibling before it
+                put(where, get(P, clears + KEEPS), get(stack, d + 5))
                 c = clears + CLEARS
                 while get(P, c) >= 0:
                     put(where, get(P, c), -1)
@@ -289,7 +310,7 @@ def walk_records(
                 put(T, t + room_t, 0)
                 put(T, t + 2 * room_t, late_body)
                 put(T, t + 3 * room_t, late_end)
-                r = late * (slots + STARTS) * room_s + j
+                r = get(first_slots, late) * room_s + j
                 put(S, r, i)
                 # `columns.clear_row_slots` makes the rows of a morsel absent again, so each is cleared once
                 if j >= late_clean:
@@ -306,6 +327,8 @@ def walk_records(
                 put(table_rows, late_table, i + 1)
                 put(source_rows, late, j + 1)
                 rows += 1
+        if inside:
+            leave_packet(where, n_layers, 0)
     state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS] = pos, n_packets, n_faults, rows
     state[LATE_CLEAN] = late_clean
     return status

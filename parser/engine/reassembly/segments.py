@@ -11,12 +11,20 @@ from .assembler import ENTRY_BYTES, GAP, PIECE_BYTES, TOO_LONG, Assembler, Gap, 
 
 @dataclass(slots=True)
 class Numbered:
-    """A message of numbered segments. `lost`: a segment is missing, so all up to the next first segment are useless."""
+    """A message of numbered segments.
+
+    lost     a segment is missing, so all up to the next first segment are useless; or a message with places is whole, and its
+             segments come again
+    whole    a message without places is; only its last segment may come again
+    parts    of a message with places, b"" stands for a segment that is missing; of a whole one, the last segment
+    """
 
     number: int = 0  # of the last segment
     total: int = 0  # bytes, 0 if the last segment tells the end
     value: int = 0
+    places: int = 0
     lost: bool = False
+    whole: bool = False
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
     time: int = 0
@@ -24,7 +32,11 @@ class Numbered:
     cost: int = 0
 
     def gap(self, piece: int) -> Gap | None:
-        return None if self.lost else Gap(piece, GAP, self.offset, self.total, self.size)
+        return None if self.lost or self.whole else Gap(piece, GAP, self.offset, self.total, self.size)
+
+    def ends_with(self, number: int, body: memoryview) -> bool:
+        """Whether this is the last segment that came."""
+        return bool(self.parts) and number == self.number and self.parts[-1] == body
 
 
 class SegmentAssembler(Assembler[Numbered]):
@@ -37,18 +49,36 @@ class SegmentAssembler(Assembler[Numbered]):
         if entry is not None and self.is_late(time, entry.time):
             self.drop(key, piece)
             entry = None
-        # rule: a segment that comes twice counts once
-        if entry is not None and not entry.lost and number == entry.number and entry.parts[-1] == body:
+        if values["ends"][piece]:
+            # rule: a message is ended by its own value
+            if entry is not None and entry.value == values["value"][piece]:
+                self.drop(key, piece)
             return
+        # rule: a segment that comes twice counts once
+        if (
+            entry is not None
+            and entry.ends_with(number, body)
+            # rule: a first segment is none of the message before it
+            and not (entry.whole and values["first"][piece])
+        ):
+            return
+        # rule: nothing else belongs to a whole message
+        if entry is not None and entry.whole:
+            self.forget(key)
+            entry = None
         if values["first"][piece]:
             # rule: a first segment begins a new message
             if entry is not None:
                 self.drop(key, piece)
-            entry = Numbered(number, values["total"][piece], values["value"][piece])
+            entry = Numbered(number, values["total"][piece], values["value"][piece], values["places"][piece])
         elif entry is None:
             # rule: a message without its first segment is lost
             self.gaps.append(Gap(piece, GAP, rows.offsets[piece], 0, len(body)))
             entry = Numbered(lost=True)
+        elif not entry.lost and entry.places:
+            # rule: a segment with a place may come later, and again
+            if not self._lacks(entry, number):
+                return
         # rule: a missing segment ends the message
         elif not entry.lost and number != self._next_number(entry.number):
             self.gaps.append(Gap(piece, GAP, entry.offset, entry.total, entry.size))
@@ -57,25 +87,45 @@ class SegmentAssembler(Assembler[Numbered]):
         entry.time = time
         if not entry.lost:
             entry.number, entry.offset = number, rows.offsets[piece]
-            entry.parts.append(bytes(body))
+            place = number if entry.places else len(entry.parts)
+            entry.parts += [b""] * (place + 1 - len(entry.parts))
+            entry.parts[place] = bytes(body)
             entry.size += len(body)
             # rule: no length is trusted
             if (entry.total or entry.size) > self.longest:
                 self.gaps.append(Gap(piece, TOO_LONG, entry.offset, entry.total or entry.size, self.longest))
                 self._lose(entry)
             # rule: the total, or the last segment, ends a message
-            elif entry.size >= entry.total if entry.total else values["last"][piece]:
+            elif self._is_whole(entry) if entry.total else values["last"][piece]:
                 message = b"".join(entry.parts)[: entry.total or None]
                 self.messages.append(Message(piece, message, len(entry.parts), entry.value))
-                if before:
-                    self.forget(key)
-                return
+                # rule: segments of a whole message may come again
+                if entry.places:
+                    self._lose(entry)
+                else:
+                    entry.whole, entry.parts, entry.size = True, entry.parts[-1:], len(body)
         entry.cost = ENTRY_BYTES + PIECE_BYTES * len(entry.parts) + entry.size
         self.keep(key, entry, before)
 
     @staticmethod
     def _lose(entry: Numbered) -> None:
         entry.lost, entry.parts, entry.size = True, [], 0
+
+    @staticmethod
+    def _lacks(entry: Numbered, number: int) -> bool:
+        """Whether the segment has a place, and this is empty."""
+        # rule: a number beyond the places is none
+        if number >= entry.places:
+            return False
+        return number >= len(entry.parts) or not entry.parts[number]
+
+    @staticmethod
+    def _is_whole(entry: Numbered) -> bool:
+        return (
+            entry.size >= entry.total
+            # rule: a message with places has no empty one
+            and (not entry.places or all(entry.parts))
+        )
 
     def _next_number(self, number: int) -> int:
         # rule: numbers wrap

@@ -2,7 +2,8 @@
 
 What is known of a stream are *islands*: spans without a hole. A segment behind a hole begins a new island. If a message
 begins with it, or a plausible one inside it, the island is decoded at once, so nothing waits for a segment that the capture
-may lack. When the hole is filled, the message that ends in the island on its right is whole.
+may lack. When the hole is filled, the message that ends in the island on its right is whole. Of messages without a mark, all
+islands but the first one wait until the hole on their left is filled.
 """
 
 from __future__ import annotations
@@ -67,12 +68,15 @@ class StreamAssembler(Assembler[Flow]):
 
     def __init__(self, declaration: Stream, room: int) -> None:
         super().__init__(declaration, room)
-        self.framing = Framing(declaration.frame, declaration.plausible, self.longest)
+        self.framing = Framing(declaration, self.longest)
+        self.value = 0  # of the piece that is added now
         self.stated = [name for name in declaration.values() if name.startswith("stated")]
 
     def add_piece(self, piece: int, rows: PieceRows) -> None:
         key, time, body, values = rows.keys[piece], rows.times[piece], rows.bodies[piece], rows.values
         starts, sequence = values["starts"][piece], values["sequence"][piece]
+        # rule: what a stream tells of its messages is what its pieces say
+        self.value = values["value"][piece]
         flow = self.entries.get(key)
         if not len(body) and not starts and not values["ends"][piece]:
             return
@@ -91,7 +95,8 @@ class StreamAssembler(Assembler[Flow]):
             flow = None
         if flow is None:
             flow = Flow(time, at, at if starts else None)
-            if starts:
+            # rule: messages without a mark begin with the stream, or fill the first segment that was captured
+            if starts or (not self.declaration.marked and self.framing.is_filled(bytes(body))):
                 flow.islands.append(Island(at, at, synced=True, sure=True, joined=True))
         before = flow.cost
         flow.time = time
@@ -130,7 +135,12 @@ class StreamAssembler(Assembler[Flow]):
                 i += 1
             left.end = stop
             # rule: a message that is whole in its segment is believed more than a guess
-            if not left.sure and 0 < self._length(part) <= len(part):
+            if (
+                not left.sure
+                # rule: without a mark, bytes behind a hole are believed to be nothing
+                and self.declaration.marked
+                and 0 < self._length(part) <= len(part)
+            ):
                 self._leave_data(flow, left, piece)
                 left.synced = True
             left.data += part
@@ -189,7 +199,11 @@ class StreamAssembler(Assembler[Flow]):
                 if not 0 < length <= min(framing.longest, len(data) - at):
                     break
                 at += length
-                if at - first > LONGEST_PACKET:
+                if (
+                    at - first > LONGEST_PACKET
+                    # rule: messages that do not repeat are decoded one by one
+                    or not self.declaration.frame.repeats
+                ):
                     self._give(piece, data[first:at])
                     first = at
             bad = len(data) - at >= framing.least and not 0 < length <= framing.longest
@@ -207,17 +221,19 @@ class StreamAssembler(Assembler[Flow]):
 
     def _give(self, piece: int, run: bytearray) -> None:
         if run:
-            self.messages.append(Message(piece, bytes(run), 1, 0))
+            self.messages.append(Message(piece, bytes(run), 1, self.value))
 
     def _end_island(self, flow: Flow, end: int, piece: int, *, clipped: bool) -> None:
         """Nothing continues the message that is incomplete at `end`."""
         for island in flow.islands:
-            if island.end == end and island.synced:
+            if island.end == end and island.synced and island.data:
                 if clipped and self._length(island.data):
                     self._give(piece, island.data)
                     island.data, island.sure = bytearray(), True
                 elif island.sure:
                     self._leave_data(flow, island, piece)
+                # rule: without a mark, nothing follows a message that was cut
+                island.synced = self.declaration.marked
 
     def _note_gap(self, flow: Flow, lost: int, piece: int) -> None:
         if lost:

@@ -16,7 +16,8 @@ import dpkt
 import pytest
 
 from pcaplake.parser import CaptureError, Profile, open_capture
-from pcaplake.parser.engine.batch import Layout
+from pcaplake.parser.capture.programs import WARM_PROGRAMS, release_memory
+from pcaplake.parser.engine.layout import Layout
 from tests.parser import frames
 from tests.parser.captures import MAGICS, T0, pcap, pcap_header, pcap_record
 from tests.parser.compare import difference, read
@@ -277,7 +278,38 @@ def test_kept_rows_of_a_small_capture_do_not_keep_an_arena(few: bool, frames: in
     profile = replace(Profile.default(), udp_ports={frames: "someip"})  # a program and arenas of this test's own
     with open_capture(io.BytesIO(pcap([CAN] * frames, 227)), profile=profile) as capture:
         kept = list(capture.batches())
-    layouts = [one for one in capture.decoder.program.layouts.values() if isinstance(one, Layout)]
+    layouts = [one for one in capture.decoder.program.kept.values() if isinstance(one, Layout)]
     references = [sys.getrefcount(layout.spare[0]) for layout in layouts if layout.spare]
     assert len(kept) == len(references) == 2
     assert all((count == 2) == few for count in references)  # the list's and the argument's
+
+
+def test_released_memory_is_allocated_again() -> None:
+    capture = pcap([CAN] * 100, 227)
+    profile = replace(Profile.default(), udp_ports={1: "someip"})  # a program of this test's own
+    counts = []
+    for _ in range(2):
+        with open_capture(io.BytesIO(capture), profile=profile) as opened:
+            counts.append(sum(batch.num_rows for _, batch in opened.batches()))
+        assert opened.decoder.program.kept
+        release_memory()
+        assert not opened.decoder.program.kept
+    assert counts == [200, 200]
+
+
+def test_only_a_few_programs_keep_working_memory() -> None:
+    """A process that reads captures with many profiles keeps the memory of those that it used last."""
+    capture = pcap([CAN], 227)
+    programs = []
+    for port in [*range(40_000, 40_000 + 2 * WARM_PROGRAMS), 40_000]:
+        with open_capture(
+            io.BytesIO(capture), profile=replace(Profile.default(), udp_ports={port: "someip"})
+        ) as opened:
+            list(opened.batches())
+            programs.append(opened.decoder.program)
+    assert programs[-1] is programs[0]
+    assert [bool(program.kept) for program in programs[1:-1]] == [
+        *[False] * WARM_PROGRAMS,
+        *[True] * (WARM_PROGRAMS - 1),
+    ]
+    assert programs[0].kept

@@ -365,6 +365,7 @@ def test_a_captured_length_beyond_its_block() -> None:
     assert [row["captured_len"] for row in rows["packets"]] == [12, 12, 12]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", "<>")
 def test_every_cut_of_a_small_file(order: str) -> None:
     s = Section(order)
@@ -443,7 +444,8 @@ def test_the_reading_buffer_does_not_matter() -> None:
             )
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3, 5, 7, 8])  # of which each has all kinds of damage
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 3, 5, 7, 10, 13])  # of which each has all kinds of damage
 def test_the_reading_buffer_does_not_matter_to_garbage(seed: int) -> None:
     """Real chunks: garbage, wrong lengths, long blocks and large packets on their borders."""
     data = mixed(Random(seed), 2_500_000, spoilt=True)

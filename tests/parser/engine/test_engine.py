@@ -39,6 +39,7 @@ def agree(data: bytes) -> dict[str, int]:
     return dict(summary.faults)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link_type", frames.MAKERS)
 def test_the_engine_equals_the_reference(link_type: int) -> None:
     r = Random(link_type)
@@ -249,6 +250,7 @@ def test_the_largest_block_and_one_word_more(order: str) -> None:
         assert [(x.offset, x.length) for x in summary.regions] == ([(len(start + small), 524_292)] if excess else [])
 
 
+@pytest.mark.slow
 def test_more_rows_than_a_morsel_and_a_batch() -> None:
     """Numbers, times and dense sub_no go on over the borders of morsels and batches."""
     r = Random(9)

@@ -68,6 +68,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     kernel_cache.warn.cache_clear()
 
 
+@pytest.mark.slow
 def test_the_first_folder_that_can_be_written_keeps_the_kernels(
     places: Places, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_disk_that_is_full_costs_only_the_cache(places: Places, caplog: pytest
     assert "each process compiles kernels again" in caplog.messages[0]
 
 
+@pytest.mark.slow
 def test_a_warning_is_one_line_on_stderr_and_no_import_fails(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "parser", tmp_path / "pcaplake" / "parser", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("__init__.py", "lazy_names.py"):

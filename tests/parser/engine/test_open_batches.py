@@ -69,6 +69,7 @@ def some_captures(r: Random) -> list[bytes]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_shared_batches_have_the_same_rows(seed: int) -> None:
     made, shared = some_captures(Random(seed)), OpenBatches()

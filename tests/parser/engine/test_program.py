@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import and_
 from random import Random
 from typing import Any
 
@@ -12,12 +14,15 @@ import dpkt
 import pytest
 
 from pcaplake.parser import CannotCompile, protocols
+from pcaplake.parser.engine.kernel_cache import KernelCache
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer, Rows
+from pcaplake.parser.engine.layer import LINKTYPE, Claim, KeySpace, Layer, Rows
 from pcaplake.parser.engine.program import Program
+from pcaplake.parser.engine.specialize import specialized_walk
 from tests.parser import captures, nested
 from tests.parser.compare import difference, read
-from tests.parser.nested import KIND, LEAF, NEXT, USER0, box, entry, inner, leaf
+from tests.parser.nested import IDENTIFIER, KIND, LEAF, NEXT, USER0, box, entry, inner, leaf
+from tests.parser.nested import frame as identified
 from tests.parser.reference import Reference
 
 
@@ -147,10 +152,10 @@ def test_a_cycle_of_layers_without_headers() -> None:
 
 
 def test_a_chain_of_small_elements_gives_no_rows() -> None:
-    """The rooms of the walk are measured by it: a record of 262,144 bytes gives at most 32,768 rows of a chain."""
-    small = Layer(nested.Inner, name="small", under=[LINKTYPE[USER0]], repeats=True)
+    """The rooms of the walk are measured by it: a record of 262,144 bytes gives at most 65,536 rows."""
+    small = Layer(nested.Leaf, name="small", under=[LINKTYPE[USER0]], repeats=True)
     build(small)
-    with pytest.raises(CannotCompile, match="8 bytes"):
+    with pytest.raises(CannotCompile, match="4 bytes"):
         build(small, rows=[frame_rows(small)])
 
 
@@ -164,7 +169,7 @@ def test_too_many_keys_and_checks() -> None:
     with pytest.raises(CannotCompile, match="key spaces"):
         build(head(selects=[KeySpace(f"k{i}", 4)(lambda h: h.length) for i in range(encoding.MAX_KEYS + 1)]))
     with pytest.raises(CannotCompile, match="checks"):
-        build(head(check=lambda h: (h.pad >= 0) & (h.pad >= 1) & (h.pad >= 2) & (h.pad >= 3) & (h.pad >= 4)))
+        build(head(check=lambda h: reduce(and_, [h.pad >= n for n in range(encoding.MAX_CHECKS + 1)])))
 
 
 def test_alternatives_come_before_what_must_hold_beside_them() -> None:
@@ -236,6 +241,14 @@ def test_a_field_hides_no_fact_of_its_layer(name: str) -> None:
         Layer(hidden)
 
 
+def test_bytes_are_no_number() -> None:
+    source = head()
+    with pytest.raises(CannotCompile, match=r"can_frames\.can_id takes bytes of the layer that gives its rows"):
+        build(source, rows=[frame_rows(source, can_id=source.fixed_bytes("pad"))])
+    with pytest.raises(AttributeError, match="declares no field 'size'"):
+        source.fixed_bytes("size")
+
+
 def test_a_payload_is_no_number() -> None:
     class Long(dpkt.Packet):
         __hdr__ = (("blob", "9s", bytes(9)),)
@@ -249,12 +262,14 @@ def entries(r: Random) -> bytes:
     made = b""
     for _ in range(r.choice((1, 2, 3, 5))):
         body = leaf(r.getrandbits(16)) + bytes(r.choice((0, 3)))
-        kind = r.choice((1, 1, 2, 2, 3))
+        kind = r.choice((1, 1, 2, 2, 3, 8, 9))
         if kind == 3:
             body = box(r.choice((4, 6, 7, 3, 2, 0, 9)), 2, body + b"zz")
         elif kind == 1:
             for depth in range(r.choice((1, 1, 2, 40))):
                 body = inner(r.getrandbits(16), 1 if depth else r.choice((2, 2, 2, 9)), body)
+        elif kind >= 8:
+            body = identified(r.choice((3, 5, 5, 7, 8, 15, 16, 31, 32, 0x9FFFFFFF, 0xFFFFFFFF)), body, r.choice("><"))
         made += entry(r.choice((1, 2, 3, 7)) if r.random() < 0.2 else kind, body)
     return made
 
@@ -283,6 +298,53 @@ def test_nested_declarations_equal_the_reference(monkeypatch: pytest.MonkeyPatch
     assert {"too_deep", "short_header", "overrun", "bad_length"} <= set(summary.faults)
 
 
+@pytest.mark.slow
+def test_a_specialized_walk_of_sparse_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = nested.use(monkeypatch)
+    r = Random(5)
+    data = captures.pcap([entries(r)[: r.choice((None, r.randrange(60)))] for _ in range(400)], USER0)
+    rows, _ = read(data)
+    monkeypatch.setattr(KernelCache, "save_overload", lambda *_: None)  # it would replace that of the usual program
+    program.specialized = specialized_walk(program)
+    assert (unlike := difference(rows, read(data)[0])) is None, unlike
+
+
+def test_values_of_sparse_key_spaces_change_no_table() -> None:
+    """Identifiers of a profile are data, so programs with and without them share a specialized walk."""
+    one, two = (Program(nested.LAYERS, nested.ROWS, claims=[(IDENTIFIER[n], LEAF)]) for n in (5, 0x12345678))
+    assert (one.program == two.program).all()
+    assert one.sparse.size < two.sparse.size
+
+
+def test_a_layer_that_is_not_listed_gives_no_key() -> None:
+    other = Layer(Head, name="other")
+    with pytest.raises(CannotCompile, match="head reads other, which is not in the list of layers"):
+        build(head(selects=[OTHER(lambda h: other.length.here)]))
+
+
+def test_the_last_claim_of_a_value_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim of all values of a sparse key space costs no more than that of one; a later one may take some of them."""
+    claims = [(IDENTIFIER[:], LEAF), (IDENTIFIER[100:200], nested.BOX), (IDENTIFIER[150], LEAF)]
+    program = nested.use(monkeypatch, claims=claims)
+    identifiers = (0, 6, 99, 100, 149, 150, 151, 199, 200, 0xFFFFFFFF)
+    read_as = [
+        name
+        for n in identifiers
+        for name in {
+            row["protocol"]
+            for row in read(captures.pcap([entry(8, identified(n, box(6, 9, bytes(4))))], USER0))[0]["packets"]
+        }
+    ]
+    assert read_as == [*["leaf"] * 3, "box", "box", "leaf", "box", "box", "leaf", "leaf"]
+    assert program.sparse.size < 50
+
+
+@pytest.mark.parametrize("claim", [IDENTIFIER[5], IDENTIFIER[31:40], IDENTIFIER[:17]])
+def test_a_value_of_a_sparse_key_space_is_claimed_once(claim: Claim) -> None:
+    with pytest.raises(CannotCompile, match="other claims values of identifier that leaf has claimed"):
+        Program((*nested.LAYERS, Layer(Head, name="other", under=[claim])), ())
+
+
 def test_too_deep_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """32 layers inside a record are read, the 33rd is a fault; its siblings are read all the same."""
     nested.use(monkeypatch)
@@ -305,6 +367,7 @@ def test_too_deep_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [row["can_id"] for row in rows["can_frames"]] == ([9] if faults else [1, 9])
 
 
+@pytest.mark.slow
 def test_a_chain_of_the_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record of the greatest length, full of the smallest elements: no row is lost."""
     nested.use(

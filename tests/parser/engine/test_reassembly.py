@@ -155,9 +155,10 @@ def test_no_length_is_trusted() -> None:
     assert [r["payload"] for r in rows["someip_messages"] if r["transport"] == "tcp"] == [b"good", b"good"]
 
 
+@pytest.mark.slow
 def test_rows_for_which_there_is_no_room_are_a_fault() -> None:
-    """A message of service discovery with 80,000 entries: more than any that is sent, and more than one walk has room for."""
-    entries = 80_000
+    """A message of service discovery with 120,000 entries: more than any that is sent, and more than one walk has room for."""
+    entries = 120_000
     find = struct.pack(">BBBBHHII", 0, 0, 0, 0, 1, 1, 1 << 24 | 3, 0)
     body = struct.pack(">II", 0xC0000000, 16 * entries) + find * entries + bytes(4)
     message = struct.pack(">IIHHBBBB", 0xFFFF8100, len(body) + 8, 0, 1, 1, 1, 2, 0) + body
@@ -212,6 +213,7 @@ def test_memory_is_bounded() -> None:
     assert opened.summary.faults == {"gap": 6000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ip", "tp", "islands", "search"])
 def test_time_is_linear(kind: str) -> None:
     """What costs most: pieces in reverse order, islands that never join, bytes in which nothing is found."""

@@ -11,7 +11,12 @@ from pcaplake.parser import Profile, Summary
 from tests.parser.captures import pcap
 from tests.parser.compare import read
 
-GOLDEN = yaml.safe_load((Path(__file__).parent / "golden.yaml").read_text(encoding="utf-8"))
+_FILES = [
+    yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(Path(__file__).parent.glob("golden*.yaml"))
+]
+GOLDEN: dict[str, list[dict[str, Any]]] = {
+    kind: [case for file in _FILES for case in file[kind]] for kind in ("good", "faulty")
+}
 
 
 def read_golden(golden: dict[str, Any], *before: bytes) -> tuple[dict[str, list[dict[str, Any]]], Summary]:

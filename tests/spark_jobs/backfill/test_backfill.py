@@ -33,7 +33,7 @@ from pcaplake.spark_jobs.backfill import job as backfill
 from pcaplake.spark_jobs.backfill.driver import Driver, ReturnedCaptures, balance_by_size, open_driver
 from pcaplake.spark_jobs.backfill.executor import OutcomeCounts, Work, stage_captures
 from pcaplake.spark_jobs.backfill.inventory import ListedObject, read_inventory
-from pcaplake.spark_jobs.backfill.job import Options, prepare_work, run
+from pcaplake.spark_jobs.backfill.job import BackfillOptions, prepare_work, run
 from pcaplake.spark_jobs.backfill.sources import list_capture_pages
 from pcaplake.worker.captures.reference import ObjectRef, local_reference
 from pcaplake.worker.captures.source import LocalFile, Sources
@@ -51,7 +51,7 @@ from tests.worker.fleets import can_capture
 
 
 def work_of(lake: object, *names: object, **given_: Any) -> Work:
-    return prepare_work(FleetSettings.load(lake=str(lake), **given_), Options(names=tuple(map(str, names))))
+    return prepare_work(FleetSettings.load(lake=str(lake), **given_), BackfillOptions(names=tuple(map(str, names))))
 
 
 def make(folder: Path, count: int, frames: int = 20) -> list[ObjectRef]:
@@ -138,7 +138,7 @@ def test_processes_on_one_machine_share_a_ledger(tmp_path: Path) -> None:
 
 
 def test_a_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
-    work = prepare_work(FleetSettings.load(lake="memory:///nothing"), Options(names=("x",), ledger=tmp_path))
+    work = prepare_work(FleetSettings.load(lake="memory:///nothing"), BackfillOptions(names=("x",), ledger=tmp_path))
     assert "tables are missing" in str(stage_captures(work, ()).fatal)
 
 
@@ -194,7 +194,7 @@ def test_what_a_committer_gives_back_is_read_again(tmp_path: Path) -> None:
             driver.run_coroutine(lake.source.rebuild_files("can_frames", captures))
 
 
-def test_the_message_of_what_a_committer_gives_back_names_the_lake() -> None:
+async def test_the_message_of_what_a_committer_gives_back_names_the_lake() -> None:
     sent: list[str] = []
 
     class Sends:
@@ -204,7 +204,7 @@ def test_the_message_of_what_a_committer_gives_back_names_the_lake() -> None:
     again = ReturnedCaptures(work_of("memory:///lake", "s3://raw/a.pcap"))
     again._queue = Sends()  # type: ignore[assignment]
     one = Capture(capture_id="1", uri="s3://raw/a.pcap", etag="e", size=1)
-    asyncio.run(again.create_capture_source("memory:///lake").replay_captures([one]))
+    await again.create_capture_source("memory:///lake").replay_captures([one])
     (body,) = sent
     assert [ref.owed_to for ref in parse_notification(body).objects] == ["memory:///lake"]
 
@@ -219,7 +219,7 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(WrongSetting, match="nothing to read"):
         work_of(tmp_path)
     with pytest.raises(WrongSetting, match="no lake"):
-        prepare_work(FleetSettings.load(), Options(names=("x",)))
+        prepare_work(FleetSettings.load(), BackfillOptions(names=("x",)))
     assert work_of(tmp_path, "x").lake_config.flush_interval == 60
     assert work_of(tmp_path, "x", flush_interval=3.0).lake_config.flush_interval == 3
 
@@ -341,7 +341,7 @@ def test_a_local_lake(spark: Any, tmp_path: Path) -> None:
     refs = make(tmp_path / "in", 9)
     (tmp_path / "in" / "notes.txt").write_text("no capture")
     lake = str(tmp_path / "lake")
-    options = Options(names=(str(tmp_path / "in"),), wave=4)
+    options = BackfillOptions(names=(str(tmp_path / "in"),), wave=4)
     said: list[str] = []
     done = run(spark, lake, options, say=said.append)
     assert (done.captures, done.staged, done.ignored, done.committed) == (10, 9, 1, True)
@@ -370,7 +370,7 @@ def test_a_capture_that_comes_back_is_counted_once(spark: Any, tmp_path: Path, m
         drain(driver)
 
     monkeypatch.setattr(Driver, "drain_lakes", lost)
-    done = run(spark, str(tmp_path / "lake"), Options(names=(str(tmp_path / "in"),)))
+    done = run(spark, str(tmp_path / "lake"), BackfillOptions(names=(str(tmp_path / "in"),)))
     assert (done.captures, done.staged, done.skipped, done.returned) == (3, 3, 0, {"known": 2})
     assert rows(tmp_path / "lake")["captures"] == 3
 
@@ -404,7 +404,7 @@ def test_ended_in_the_middle_it_goes_on(spark: Any, tmp_path: Path, ended: signa
         process.wait(PATIENCE)
     before = _staged_in(lake)
     assert 0 < before < 60, "it was ended in the middle"
-    done = run(spark, str(lake), Options(names=(str(tmp_path / "in"),)))
+    done = run(spark, str(lake), BackfillOptions(names=(str(tmp_path / "in"),)))
     assert (done.skipped + done.staged, done.failed) == (60, 0)
     assert done.skipped >= before
     assert rows(lake) == {"captures": 60, "packets": 120_000, "can_frames": 120_000}
@@ -429,7 +429,7 @@ def test_a_ledger_of_one_machine_needs_one_machine(tmp_path: Path) -> None:
             master = "spark://elsewhere:7077"
 
     with pytest.raises(Fatal, match="on one machine only"):
-        run(Cluster(), str(tmp_path / "lake"), Options(names=("x",)))  # type: ignore[arg-type]
+        run(Cluster(), str(tmp_path / "lake"), BackfillOptions(names=("x",)))  # type: ignore[arg-type]
 
 
 def test_help_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -457,7 +457,7 @@ def test_the_fleet_and_a_backfill_given_the_same_captures(spark: Any, site: Any,
         )
         stage_.start()
         stage_.upload(range(30))
-        options = Options(names=(f"s3://{stage_.raw}/in/",), wave=20, flush_interval=1.0)
+        options = BackfillOptions(names=(f"s3://{stage_.raw}/in/",), wave=20, flush_interval=1.0)
         first = run(spark, None, options, settings=settings)
         stage_.upload(range(30, 60))
         stage_.start("--role", "worker")
@@ -486,14 +486,14 @@ def test_a_prefix_with_foreign_objects_committed_here(spark: Any, site: Any, tmp
         stage_.upload(range(4))
         for key in ("in/readme.txt", "in/bad.pcap", "out/other.pcap", "in/folder/"):
             stage_.put(key, b"" if key.endswith("/") else b"no capture")
-        names = Options(names=(f"s3://{stage_.raw}/",), commit=True)
+        names = BackfillOptions(names=(f"s3://{stage_.raw}/",), commit=True)
         done = run(spark, None, names, settings=settings)
         assert (done.captures, done.staged, done.ignored, done.no_route, done.committed) == (7, 5, 1, 1, True)
         assert (done.quarantined, [*done.bad]) == (1, [f"s3://{stage_.raw}/in/bad.pcap"])
         assert done.ignored_files == (f"s3://{stage_.raw}/in/readme.txt",)
         listed = tmp_path / "list"
         listed.write_text(f"s3://{stage_.raw}/in/readme.txt\ns3://{stage_.raw}/in/gone.pcap\n")
-        again = run(spark, None, Options(lists=(str(listed),), commit=True), settings=settings)
+        again = run(spark, None, BackfillOptions(lists=(str(listed),), commit=True), settings=settings)
         assert (again.quarantined, again.gone, [*again.bad]) == (1, 1, [f"s3://{stage_.raw}/in/readme.txt"])
         bad = {f"s3://{stage_.raw}/in/{name}" for name in ("bad.pcap", "readme.txt")}
         assert stage_.captures() == Counter({*stage_.uris(range(4)), *bad})

@@ -27,7 +27,7 @@ from pcaplake.spark_jobs.common.maintenance import CLEAN_UP, read_snapshot
 from pcaplake.spark_jobs.compact import job as compact
 from pcaplake.spark_jobs.compact.job import run
 from pcaplake.spark_jobs.compact.plan import (
-    Options,
+    CompactOptions,
     Partition,
     choose_partitions,
     partition_predicate,
@@ -61,29 +61,29 @@ def partition(
 
 class TestPlan:
     def test_newest_first(self) -> None:
-        found = choose_partitions([partition(1), partition(3), partition(2)], Options())
+        found = choose_partitions([partition(1), partition(3), partition(2)], CompactOptions())
         assert [one.newest for one in found.chosen] == [3, 2, 1]
 
     def test_only_what_has_gathered_enough(self) -> None:
-        assert choose_partitions([partition(1, small=9), partition(2, small=10)], Options(min_files=10)).chosen == (
-            partition(2, small=10),
-        )
+        assert choose_partitions(
+            [partition(1, small=9), partition(2, small=10)], CompactOptions(min_files=10)
+        ).chosen == (partition(2, small=10),)
 
     def test_a_budget_passes_over_what_is_too_large_for_it(self) -> None:
         large, middle, small = partition(9, files=60), partition(8, files=100), partition(7, files=30)
-        found = choose_partitions([small, large, middle, partition(6, files=300)], Options(max_files=100))
+        found = choose_partitions([small, large, middle, partition(6, files=300)], CompactOptions(max_files=100))
         assert found.chosen == (large, small)
         assert found.left == (middle,)
         assert [one.files for one in found.never] == [300]
 
     def test_a_zorder_costs_the_whole_partition(self) -> None:
         one = partition(1, files=40, small=10)
-        assert choose_partitions([one], Options(max_files=10)).chosen == (one,)
-        assert choose_partitions([one], Options(max_files=10, zorder={"t": ("x",)})).never == (one,)
+        assert choose_partitions([one], CompactOptions(max_files=10)).chosen == (one,)
+        assert choose_partitions([one], CompactOptions(max_files=10, zorder={"t": ("x",)})).never == (one,)
 
     def test_only_partitions_that_were_named(self) -> None:
         wanted = {"date": ("2026-09-22", "2026-09-24")}
-        found = choose_partitions([partition(1), partition(2), partition(3)], Options(partitions=wanted))
+        found = choose_partitions([partition(1), partition(2), partition(3)], CompactOptions(partitions=wanted))
         assert [one.newest for one in found.chosen] == [3, 1]
 
     @given(
@@ -102,7 +102,7 @@ class TestPlan:
     def test_everything_due_is_somewhere_and_the_budget_is_kept(
         self, found: list[Partition], files: int | None, size: int | None
     ) -> None:
-        made = choose_partitions(found, Options(max_files=files, max_bytes=size))
+        made = choose_partitions(found, CompactOptions(max_files=files, max_bytes=size))
         due = [one for one in found if one.small_files >= 10]
         assert sorted((*made.chosen, *made.left, *made.never), key=repr) == sorted(due, key=repr)
         assert files is None or sum(one.small_files for one in made.chosen) <= files
@@ -116,7 +116,7 @@ class TestPlan:
     )
     def test_what_can_do_no_good_is_refused(self, wrong: dict[str, int]) -> None:
         with pytest.raises(ValueError, match="--" + next(iter(wrong)).replace("_", "-")):
-            Options(**wrong)  # type: ignore[arg-type]
+            CompactOptions(**wrong)  # type: ignore[arg-type]
 
     def test_a_type_without_a_literal_is_refused(self) -> None:
         with pytest.raises(Fatal, match="bytes"):
@@ -157,7 +157,7 @@ def test_few_files_with_the_same_rows(spark: Any, lake: str) -> None:
     before, batch = rows(lake, "can_frames"), txn(lake, "can_frames")
     asked = spark.conf.get("spark.sql.parquet.compression.codec")
     told: list[str] = []
-    report = run(spark, lake, Options(tables=("can_frames",), min_files=4), say=told.append)
+    report = run(spark, lake, CompactOptions(tables=("can_frames",), min_files=4), say=told.append)
     assert [(one.partition, one.files_before, one.files_after) for one in report.partitions] == [
         ("date=2026-09-22", 4, 1),
         ("date=2026-09-21", 4, 1),
@@ -178,31 +178,31 @@ def test_few_files_with_the_same_rows(spark: Any, lake: str) -> None:
     # the ledger knows what is in: nothing comes twice, new ones come
     fill(lake, [*drives(8), Drive(number=91)])
     assert len(rows(lake, "can_frames")) == len(before) + 20
-    assert run(spark, lake, Options(tables=("can_frames",), min_files=4)).partitions == ()
+    assert run(spark, lake, CompactOptions(tables=("can_frames",), min_files=4)).partitions == ()
 
 
 def test_a_dry_run_and_budgets(spark: Any, lake: str) -> None:
     fill(lake, drives(6, days=3))
     version = DeltaTable(f"{lake}/packets").version()
-    dry = run(spark, lake, Options(tables=("packets",), min_files=2, dry_run=True))
+    dry = run(spark, lake, CompactOptions(tables=("packets",), min_files=2, dry_run=True))
     assert (dry.dry_run, len(dry.partitions), dry.files_before, dry.files_after) == (True, 3, 6, 6)
     assert DeltaTable(f"{lake}/packets").version() == version
-    late = run(spark, lake, Options(tables=("packets",), min_files=2, max_seconds=0.0))
+    late = run(spark, lake, CompactOptions(tables=("packets",), min_files=2, max_seconds=0.0))
     assert (late.partitions, late.left) == ((), 3)
-    one = run(spark, lake, Options(tables=("packets",), min_files=2, max_files=2))
+    one = run(spark, lake, CompactOptions(tables=("packets",), min_files=2, max_files=2))
     assert ([each.partition for each in one.partitions], one.left) == (["date=2026-09-23"], 2)
-    named = run(spark, lake, Options(tables=("packets",), min_files=2, partitions={"date": ("2026-09-21",)}))
+    named = run(spark, lake, CompactOptions(tables=("packets",), min_files=2, partitions={"date": ("2026-09-21",)}))
     assert [each.partition for each in named.partitions] == ["date=2026-09-21"]
     assert counted(lake, "packets") == {"2026-09-21": 1, "2026-09-22": 2, "2026-09-23": 1}
     with pytest.raises(Fatal, match="no table colours"):
-        run(spark, lake, Options(tables=("colours",)))
+        run(spark, lake, CompactOptions(tables=("colours",)))
 
 
 def test_partitions_of_another_kind(spark: Any, lake: str) -> None:
     names = ["o'brien\\", None]
     fill(lake, [Drive(number=no, vehicle=names[no % 2]) for no in range(4)], partition_columns=("vehicle_id", "date"))
     before = rows(lake, "can_frames")
-    report = run(spark, lake, Options(tables=("can_frames",), min_files=2))
+    report = run(spark, lake, CompactOptions(tables=("can_frames",), min_files=2))
     assert sorted((one.partition, one.files_after) for one in report.partitions) == [
         ("vehicle_id=/date=2026-09-21", 1),
         ("vehicle_id=o'brien\\/date=2026-09-21", 1),
@@ -215,7 +215,7 @@ def test_a_zorder_leaves_out_the_columns_of_the_partitions(spark: Any, lake: str
     before = rows(lake, "can_frames")
     tables = ("can_frames", "packets")
     zorder = compact._parse_zorder(["ids", "packets=vehicle_id,date"], tables)
-    options = Options(tables=tables, min_files=2, zorder=zorder)
+    options = CompactOptions(tables=tables, min_files=2, zorder=zorder)
     assert {one.files_after for one in run(spark, lake, options).partitions} == {1}
     last = {name: DeltaTable(f"{lake}/{name}").history(1)[0]["operationParameters"] for name in options.tables}
     assert last["can_frames"]["zOrderBy"] == '["can_id","ts"]'
@@ -244,17 +244,17 @@ def test_a_zorder_leaves_out_the_columns_of_the_partitions(spark: Any, lake: str
 def test_names_that_no_table_has_are_refused(lake: str, wrong: dict[str, Any], said: str) -> None:
     fill(lake, [Drive(number=1)])
     with pytest.raises(WrongSetting, match=said):
-        run(None, lake, Options(min_files=2, **wrong))
+        run(None, lake, CompactOptions(min_files=2, **wrong))
 
 
 def test_a_known_table_that_has_not_come_yet_is_no_mistake(lake: str) -> None:
     fill(lake, [Drive(number=1)])
-    assert run(None, lake, Options(zorder=compact.BY_IDS)).partitions == ()
+    assert run(None, lake, CompactOptions(zorder=compact.BY_IDS)).partitions == ()
 
 
 def test_a_mistyped_lake_is_refused(lake: str) -> None:
     with pytest.raises(Fatal, match="is not a lake: it has no tables; name a lake that workers have written"):
-        run(None, lake, Options())
+        run(None, lake, CompactOptions())
 
 
 @pytest.mark.parametrize("option", ["--target-file-size", "--small-file", "--max-bytes"])
@@ -279,7 +279,7 @@ def test_who_compacts_the_same_files_is_told(spark: Any, lake: str, monkeypatch:
         return real(*given)
 
     monkeypatch.setattr(compact, "_optimize_partition", optimize)
-    report = run(spark, lake, Options(tables=("can_frames",), min_files=2))
+    report = run(spark, lake, CompactOptions(tables=("can_frames",), min_files=2))
     first, second = report.partitions
     assert first.problem is not None
     assert "a file" in first.problem
@@ -297,7 +297,7 @@ def test_an_interrupt_says_what_was_done(spark: Any, lake: str, monkeypatch: pyt
 
     monkeypatch.setattr(compact, "_optimize_partition", optimize)
     with pytest.raises(KeyboardInterrupt):
-        run(spark, lake, Options(tables=("can_frames",), min_files=2), say=told.append)
+        run(spark, lake, CompactOptions(tables=("can_frames",), min_files=2), say=told.append)
     assert told[-1] == "compacted 1 partition"
     assert counted(lake, "can_frames") == {"2026-09-21": 2, "2026-09-22": 1}
 
@@ -332,7 +332,7 @@ def test_sigterm_ends_it_and_the_next_run_goes_on(spark: Any, lake: str, tmp_pat
     assert any("compacted " in line and "partition" in line for line in told)
     assert out == ""
     assert rows(lake, "can_frames") == before
-    run(spark, lake, Options(tables=("can_frames",), min_files=2))
+    run(spark, lake, CompactOptions(tables=("can_frames",), min_files=2))
     assert set(counted(lake, "can_frames").values()) == {1}
     assert rows(lake, "can_frames") == before
 
@@ -354,7 +354,7 @@ def test_spark_leaves_the_log_to_the_committer(spark: Any, lake: str) -> None:
     for path in Path(lake).glob("*/_delta_log/*.json"):
         os.utime(path, (long_ago, long_ago))
     before = {table: versions(table) for table in ("can_frames", "packets")}
-    run(spark, lake, Options(tables=("can_frames",), min_files=2))
+    run(spark, lake, CompactOptions(tables=("can_frames",), min_files=2))
     assert before["can_frames"] < versions("can_frames")
     assert list((Path(lake) / "can_frames" / "_delta_log").glob("*.checkpoint.parquet")), "so this proves nothing"
     assert DeltaTable(f"{lake}/can_frames").metadata().configuration[CLEAN_UP] == "false"
@@ -379,7 +379,7 @@ def test_a_zorder_lets_a_query_of_one_vehicle_and_one_id_read_few_files(spark: A
     assert files_read(query(lake, by_id)) == 24
     expected = sorted(bytes(row[0]) for row in query(lake, one).collect())
 
-    options = Options(tables=("can_frames",), min_files=2, target_file_size=192 * KB, small_file=192 * KB)
+    options = CompactOptions(tables=("can_frames",), min_files=2, target_file_size=192 * KB, small_file=192 * KB)
     plain = run(spark, str(copy), options)
     ordered = run(spark, lake, replace(options, zorder={"can_frames": ("vehicle_id", "can_id")}))
     assert 6 <= ordered.files_after <= plain.files_after * 1.5
@@ -398,7 +398,7 @@ def test_on_s3_under_the_lock_table(spark: Any, site: Site) -> None:
     before = sorted(
         tuple(row) for row in read_table(spark, lake, "can_frames").select("capture_id", "packet_no").collect()
     )
-    report = run(spark, lake, Options(tables=("can_frames", "packets"), min_files=4), storage=storage)
+    report = run(spark, lake, CompactOptions(tables=("can_frames", "packets"), min_files=4), storage=storage)
     assert [(one.table, one.files_before, one.files_after) for one in report.partitions] == [
         ("can_frames", 6, 1),
         ("packets", 6, 1),

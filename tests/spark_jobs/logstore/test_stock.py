@@ -60,7 +60,7 @@ async def over_tls(url: str, folder: Path) -> AsyncIterator[str]:
 
 
 @pytest.mark.slow
-def test_the_stock_class_in_turns_with_ours(site: Site, tmp_path: Path) -> None:
+async def test_the_stock_class_in_turns_with_ours(site: Site, tmp_path: Path) -> None:
     try:
         jars.ensure_jars(stock=True)
     except Fatal as error:
@@ -94,5 +94,5 @@ def test_the_stock_class_in_turns_with_ours(site: Site, tmp_path: Path) -> None:
             finally:
                 await spark.kill()
 
-    asyncio.run(main())
+    await main()
     table.versions()

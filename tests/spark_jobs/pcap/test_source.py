@@ -22,7 +22,7 @@ from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, IsNo
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.pcap.filters import filter_batch, split_pushed_filters
-from pcaplake.spark_jobs.pcap.options import Options
+from pcaplake.spark_jobs.pcap.options import PcapOptions
 from pcaplake.spark_jobs.pcap.source import PUSHDOWN, balance_partitions, decode, register
 from pcaplake.spark_jobs.pcap.stream import Offset, captures_of_batch, list_captures_so_far, take_within_limits
 from pcaplake.spark_jobs.pcap.types import table_spark_schema
@@ -394,13 +394,13 @@ def test_limits_let_one_pass() -> None:
 
 
 def test_a_folder_must_be_there_and_a_pattern_need_not(tmp_path: Path) -> None:
-    given_ = Options.from_spark_options({"path": str(tmp_path / "*.pcap")})
+    given_ = PcapOptions.from_spark_options({"path": str(tmp_path / "*.pcap")})
     assert list_captures_so_far(given_) == []
     with pytest.raises(ValueError, match="does not exist"):
-        list_captures_so_far(Options.from_spark_options({"path": str(tmp_path / "gone")}))
+        list_captures_so_far(PcapOptions.from_spark_options({"path": str(tmp_path / "gone")}))
     (tmp_path / "a.pcap").write_bytes(captures.pcap_header(1))
     (tmp_path / "b.txt").write_bytes(b"")
-    found = list_captures_so_far(Options.from_spark_options({"path": str(tmp_path), "pathGlobFilter": "*.pcap"}))
+    found = list_captures_so_far(PcapOptions.from_spark_options({"path": str(tmp_path), "pathGlobFilter": "*.pcap"}))
     assert [one.uri for one in found] == [f"file://{tmp_path / 'a.pcap'}"]
 
 

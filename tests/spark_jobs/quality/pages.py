@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 
-from pcaplake.spark_jobs.quality.report import QualityFinding, Report, has_no_alarms
+from pcaplake.spark_jobs.quality.report import QualityFinding, QualityReport, has_no_alarms
 
 NOW = datetime.datetime(2026, 9, 30, tzinfo=datetime.UTC)
 
 
-def made(rows: list[QualityFinding], lake: str = "lake") -> Report:
-    return Report(
+def made(rows: list[QualityFinding], lake: str = "lake") -> QualityReport:
+    return QualityReport(
         lake=lake,
         made_at=NOW,
         since=None,

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.__main__ import build_command_line
 from pcaplake.spark_jobs.common import job
-from pcaplake.spark_jobs.quality.findings import Options
+from pcaplake.spark_jobs.quality.findings import QualityOptions
 from pcaplake.spark_jobs.quality.job import TABLE, run, save_to_parquet, save_to_table
 from pcaplake.spark_jobs.quality.page import render_page
 from pcaplake.spark_jobs.quality.plots import SERIES, plot_horizontal_bars, plot_stacked_columns
-from pcaplake.spark_jobs.quality.report import ALARMING, SECTIONS, TOTAL, QualityFinding, Report
+from pcaplake.spark_jobs.quality.report import ALARMING, SECTIONS, TOTAL, QualityFinding, QualityReport
 from pcaplake.worker.cli import ingest
 from pcaplake.worker.config.settings import Settings
 from pcaplake.worker.errors import Fatal
@@ -49,11 +49,11 @@ SICK = [
 ]
 
 
-def find(spark: Any, lake: str, **options: Any) -> Report:
-    return run(spark, lake, Options(**options), now=NOW)
+def find(spark: Any, lake: str, **options: Any) -> QualityReport:
+    return run(spark, lake, QualityOptions(**options), now=NOW)
 
 
-def of(report: Report, section: str) -> list[tuple[str, int, str | None]]:
+def of(report: QualityReport, section: str) -> list[tuple[str, int, str | None]]:
     return [(row.kind, row.count, row.detail) for row in report.of(section)]
 
 
@@ -81,12 +81,12 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def report(spark: Any, sick: str) -> Report:
+def report(spark: Any, sick: str) -> QualityReport:
     return find(spark, sick)
 
 
 class TestWhatIsWrong:
-    def test_gaps(self, report: Report) -> None:
+    def test_gaps(self, report: QualityReport) -> None:
         assert of(report, "gaps") == [
             ("packets missing", 20, "s3://raw/v1/12.pcap: 1-20"),
             ("packets missing", 14, "s3://raw/v1/11.pcap: 2, 4, 6, 8, 10, ..."),
@@ -95,10 +95,10 @@ class TestWhatIsWrong:
         ]
         assert report.total_count("gaps") == 3
 
-    def test_without_rows(self, report: Report) -> None:
+    def test_without_rows(self, report: QualityReport) -> None:
         assert of(report, "without_rows") == [("capture", 0, "s3://raw/v1/12.pcap: 1,000 bytes, 20 packets")]
 
-    def test_announced(self, report: Report) -> None:
+    def test_announced(self, report: QualityReport) -> None:
         found = {(row.table, row.detail) for row in report.of("announced")}
         assert found == {
             ("can_frames", "s3://raw/v1/10.pcap: 20 announced, 15 found"),
@@ -109,14 +109,14 @@ class TestWhatIsWrong:
         }
         assert report.total_count("announced") == 5
 
-    def test_duplicates(self, report: Report) -> None:
+    def test_duplicates(self, report: QualityReport) -> None:
         assert [(row.table, row.count) for row in report.of("duplicates")] == [("captures", 1), ("can_frames", 20)]
         assert report.total_count("duplicates") == 21
 
-    def test_faults(self, report: Report) -> None:
+    def test_faults(self, report: QualityReport) -> None:
         assert of(report, "faults") == [("can: short_header", 3, "in 1 capture"), ("can: overrun", 1, "in 1 capture")]
 
-    def test_late(self, report: Report) -> None:
+    def test_late(self, report: QualityReport) -> None:
         counts = {kind: count for kind, count, detail in of(report, "late") if detail is None}
         assert {kind: count for kind, count in counts.items() if count} == {
             "before the last packet": 1,
@@ -125,13 +125,13 @@ class TestWhatIsWrong:
         }
         assert [detail for _, _, detail in of(report, "late") if detail] == ["s3://raw/v1/14.pcap: 30.0 hours"]
 
-    def test_quarantined(self, report: Report) -> None:
+    def test_quarantined(self, report: QualityReport) -> None:
         assert of(report, "quarantined") == [
             ("NotACapture", 1, None),
             ("NotACapture", 1, "s3://raw/v1/16.pcap: its first bytes <b>are</b> 'no' magic"),
         ]
 
-    def test_it_is_not_well(self, report: Report) -> None:
+    def test_it_is_not_well(self, report: QualityReport) -> None:
         assert not report.healthy
         assert [name for name in ALARMING if report.total_count(name)] == list(ALARMING)
 
@@ -163,9 +163,9 @@ def test_a_lake_without_captures_is_empty(spark: Any, lake: str) -> None:
 
 def test_days_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="before the first"):
-        Options(since=NEXT, until=DAY)
+        QualityOptions(since=NEXT, until=DAY)
     with pytest.raises(ValueError, match="most"):
-        Options(most=-1)
+        QualityOptions(most=-1)
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_what_the_decoder_makes_of_broken_captures_is_well(spark: Any, lake: str
         assert rows == next(row.count for row in report.of("tables") if row.table == name)
 
 
-def test_findings_as_tables(spark: Any, sick: str, report: Report, tmp_path: Path) -> None:
+def test_findings_as_tables(spark: Any, sick: str, report: QualityReport, tmp_path: Path) -> None:
     lake = shutil.copytree(sick, tmp_path / "copy")
     save_to_table(spark, report, str(lake))
     save_to_table(spark, report, str(lake))

@@ -18,19 +18,19 @@ from deltalake import DeltaTable, write_deltalake
 
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
+from pcaplake.signals import Databases
 from pcaplake.spark_jobs.replace import job as replace
 from pcaplake.spark_jobs.replace import signals as replace_signals
 from pcaplake.spark_jobs.replace import swap as replace_swap
-from pcaplake.spark_jobs.replace.job import Options, Report, run
+from pcaplake.spark_jobs.replace.job import ReplaceOptions, ReplaceReport, run
 from pcaplake.spark_jobs.replace.signals import SignalReplacerConfig
-from pcaplake.spark_jobs.signals import Databases
-from pcaplake.spark_jobs.signals import Options as SignalOptions
+from pcaplake.spark_jobs.signals import SignalOptions
 from pcaplake.spark_jobs.signals import run as decode_signals
 from pcaplake.worker import sample
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
-from tests.spark_jobs.signal_lakes import SignalLake
+from tests.signals.lakes import SignalLake
 from tests.worker import lakes
 
 DATED_NOW = ("ingested_at", "first_seen")
@@ -89,10 +89,10 @@ class Place:
         step: Callable[[str], None] = lambda name: None,
         profile: Path | None = None,
         **given: Any,
-    ) -> Report:
+    ) -> ReplaceReport:
         settings = FleetSettings.load(lake=str(self.lake), profile=profile or self.drives.other)
         uris = tuple(f"file://{path.resolve()}" for path in names)
-        return run(self.spark, str(self.lake), Options(names=uris, **given), settings=settings, step=step)
+        return run(self.spark, str(self.lake), ReplaceOptions(names=uris, **given), settings=settings, step=step)
 
     def decode(self) -> None:
         decode_signals(self.spark, str(self.lake), SignalOptions(databases=self.drives.databases))
@@ -423,13 +423,15 @@ def test_a_profile_is_not_lost_by_mistake(place: Place) -> None:
     uris = tuple(f"file://{path.resolve()}" for path in names)
     said = r"2 of these captures were read with a profile \(profile@[0-9a-f]{12}\), .* --without-profile"
     with pytest.raises(WrongSetting, match=said):
-        run(place.spark, str(place.lake), Options(names=uris), settings=settings)
+        run(place.spark, str(place.lake), ReplaceOptions(names=uris), settings=settings)
     assert {name: place.table(name) for name in TABLES} == before
-    wanted = Options(names=uris, without_profile=True)
+    wanted = ReplaceOptions(names=uris, without_profile=True)
     assert run(place.spark, str(place.lake), wanted, settings=settings).replaced == 2
     found = DeltaTable(str(place.lake / "captures")).to_pyarrow_table().to_pylist()
     assert {row["profile"] for row in found if row["uri"] in uris} == {str(Profile.default())}
-    assert run(place.spark, str(place.lake), Options(names=uris), settings=settings).done == 2, "nothing is lost now"
+    assert run(place.spark, str(place.lake), ReplaceOptions(names=uris), settings=settings).done == 2, (
+        "nothing is lost now"
+    )
 
 
 def test_what_is_refused(place: Place, tmp_path: Path) -> None:
@@ -447,4 +449,4 @@ def test_what_is_refused(place: Place, tmp_path: Path) -> None:
         place.replace([], leave_signals=True)
     settings = FleetSettings.load(lake=str(tmp_path / "other"), profile=place.drives.other)
     with pytest.raises(Fatal, match="is not a lake"):
-        run(place.spark, str(tmp_path / "other"), Options(names=("x",)), settings=settings)
+        run(place.spark, str(tmp_path / "other"), ReplaceOptions(names=("x",)), settings=settings)

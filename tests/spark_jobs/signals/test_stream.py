@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pcaplake.spark_jobs.signals import Databases, Options, Report, run
+from pcaplake.signals import Databases
+from pcaplake.spark_jobs.signals import SignalOptions, SignalReport, run
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.delta.log_store import PROPERTIES
-from tests.spark_jobs.signal_lakes import SignalLake
-from tests.spark_jobs.signals.databases import TWO_BUSES, databases
+from tests.signals.databases import TWO_BUSES, databases
+from tests.signals.lakes import SignalLake
 
 SECONDS = 240
 
@@ -45,10 +46,10 @@ class Stopper:
         return self._done()
 
 
-def follow(spark: Any, lake: SignalLake, known: Databases, **given: Any) -> Report:
+def follow(spark: Any, lake: SignalLake, known: Databases, **given: Any) -> SignalReport:
     """One run that takes what is there, a file in a batch."""
     keywords = {name: given.pop(name) for name in ("step", "stopped") if name in given}
-    return run(spark, str(lake.folder), Options(databases=known, files=1, **given), **keywords)
+    return run(spark, str(lake.folder), SignalOptions(databases=known, files=1, **given), **keywords)
 
 
 def test_what_is_new_is_decoded_once(spark: Any, lake: SignalLake, known: Databases) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from pcaplake.spark_jobs.signals import Databases, Options, run
-from pcaplake.spark_jobs.signals.unmatched import FrameCount, UnmatchedFrames, explain_unmatched
-from tests.spark_jobs.signal_lakes import SignalLake
+from pcaplake.signals import Databases
+from pcaplake.spark_jobs.signals import SignalOptions, run
+from pcaplake.worker.signals.unmatched import FrameCount, UnmatchedFrames, explain_unmatched
+from tests.signals.lakes import SignalLake
 
 HEADER = 'VERSION ""\nBU_: A\n'
 SIGNAL = ' SG_ x : 0|8@1+ (1,0) [0|255] "" A\n'
@@ -95,12 +96,12 @@ def test_the_report_of_a_run_that_decodes_nothing(spark: Any, tmp_path: Path) ->
     lake.can(30)
     lake.lin(7)
     said: list[str] = []
-    options = Options(databases=described(tmp_path, others=dbc(0x1)))  # the frames have the id 0x100
+    options = SignalOptions(databases=described(tmp_path, others=dbc(0x1)))  # the frames have the id 0x100
     report = run(spark, str(lake.folder), options, say=said.append)
     assert report.rows == 0
     assert report.unmatched is not None
-    assert report.unmatched.frames == {"can_frames": {"1": 30}, "lin_frames": {"1": 7}}
+    assert report.unmatched.frames == {"can_frames": {"1": 30}, "lin_frames": {"doors": 7}}
     assert report.unmatched.unknown_ids == 2
     assert said[-1].startswith("hint: 1 id found with the bytes in the other order")
-    right = Options(databases=described(tmp_path, others=dbc(0x100)))
+    right = SignalOptions(databases=described(tmp_path, others=dbc(0x100)))
     assert run(spark, str(lake.folder), right).unmatched is None

@@ -8,19 +8,24 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from pcaplake.signals import Databases
+from pcaplake.signals.definitions import DefinitionChanges, DefinitionState
+from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.tables import ROW_IDS
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.spark_jobs.compact import job as compact
 from pcaplake.spark_jobs.compact import plan as compact_plan
-from pcaplake.spark_jobs.signals import Databases, Options, Report, run
-from pcaplake.spark_jobs.signals.history import DefinitionChanges, DefinitionState
+from pcaplake.spark_jobs.signals import SignalOptions, SignalReport, run
+from pcaplake.spark_jobs.signals.history import StateFolder, build_sql_condition
 from pcaplake.worker.errors import Fatal
-from tests.spark_jobs.signal_lakes import SignalLake
-from tests.spark_jobs.signals.databases import A_DBC, TWO_BUSES, databases
+from pcaplake.worker.lake.store.store import Store
+from tests.signals.databases import A_DBC, TWO_BUSES, databases
+from tests.signals.lakes import SignalLake
 
 
-def follow(spark: Any, lake: SignalLake, known: Databases, **given: Any) -> Report:
+def follow(spark: Any, lake: SignalLake, known: Databases, **given: Any) -> SignalReport:
     step = given.pop("step", lambda name: None)
-    return run(spark, str(lake.folder), Options(databases=known, files=1, **given), step=step)
+    return run(spark, str(lake.folder), SignalOptions(databases=known, files=1, **given), step=step)
 
 
 def changed(folder: Path, said: str = TWO_BUSES) -> Databases:
@@ -134,7 +139,7 @@ def test_wide_tables_follow(spark: Any, tmp_path: Path) -> None:
     assert len(wide) == 11
     assert wide["Later"].null_count == 0
     assert "Late" not in wide.column_names
-    with pytest.raises(Fatal, match="no database has a message 'Nothing'"):
+    with pytest.raises(DatabaseError, match="no database has a message 'Nothing'"):
         follow(spark, lake, known, wide=("Nothing",))
 
 
@@ -146,7 +151,7 @@ def test_wide_tables_are_compacted(spark: Any, tmp_path: Path) -> None:
     follow(spark, lake, known, wide=("Speed",))  # a file in a batch
     before = lake.table("signals_Speed").sort_by([("capture_id", "ascending"), ("packet_no", "ascending")])
     assert (len(before), len(files(lake))) == (10, 4)
-    options = compact_plan.Options(min_files=2, zorder={"signals_Speed": ("Wheel", "ts")})
+    options = compact_plan.CompactOptions(min_files=2, zorder={"signals_Speed": ("Wheel", "ts")})
     report = compact.run(spark, str(lake.folder), options)
     assert [one.files_after for one in report.partitions if one.table == "signals_Speed"] == [1, 1], "two days"
     assert len(files(lake)) == 2
@@ -174,11 +179,14 @@ def test_changes_and_their_predicate() -> None:
     }
     assert changes.wide == ("M", "N")
     others = "(bus IS NULL OR bus NOT IN ('B', 'it\\'s'))"
-    assert changes.to_sql_condition(["can"]) == (
+    assert build_sql_condition(changes, ["can"], ROW_IDS) == (
         f"({others} AND can_id IN (2)) OR (bus = 'B' AND can_id IN (1)) OR (bus = 'it\\'s' AND can_id IN (1, 2))"
     )
-    assert changes.to_sql_condition(["lin"]) == f"({others} AND lin_id IN (1)) OR (bus = 'B' AND lin_id IN (1))"
-    assert DefinitionChanges(named=(), ids={"*": [("can", 1)]}, wide=()).to_sql_condition(["lin"]) is None
+    assert (
+        build_sql_condition(changes, ["lin"], ROW_IDS)
+        == f"({others} AND lin_id IN (1)) OR (bus = 'B' AND lin_id IN (1))"
+    )
+    assert build_sql_condition(DefinitionChanges(named=(), ids={"*": [("can", 1)]}, wide=()), ["lin"], ROW_IDS) is None
     marked = old.with_pending_changes(changes)
     for one in (old, new):
         assert marked.find_changes(one).ids.keys() >= changes.ids.keys()
@@ -186,5 +194,13 @@ def test_changes_and_their_predicate() -> None:
     assert not new.find_changes(new)
     assert text_literal("${x}") == "'\\u0024{x}'", "Spark would take it for a variable"
     assert text_literal("a\\'") == "'a\\\\\\''"
-    with pytest.raises(Fatal, match="cannot be read"):
+    with pytest.raises(ValueError, match="format"):
         DefinitionState.from_json(b"{}")
+
+
+def test_a_state_that_cannot_be_read_tells_what_to_delete(tmp_path: Path) -> None:
+    memory = StateFolder(Store.open(str(tmp_path)), 0)
+    (tmp_path / memory.folder).mkdir(parents=True)
+    (tmp_path / memory.folder / "state.json").write_text("{}")
+    with pytest.raises(Fatal, match=r"cannot be read.*delete the folder"):
+        memory.load_state()

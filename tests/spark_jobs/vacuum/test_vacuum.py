@@ -21,7 +21,15 @@ from hypothesis import strategies as st
 from pcaplake.spark_jobs.__main__ import build_command_line
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.lake_tables import read_table
-from pcaplake.spark_jobs.vacuum.job import DAY_MS, LEAST_MS, MARGIN_MS, RETENTION_MS, Options, retention_hours, run
+from pcaplake.spark_jobs.vacuum.job import (
+    DAY_MS,
+    LEAST_MS,
+    MARGIN_MS,
+    RETENTION_MS,
+    VacuumOptions,
+    retention_hours,
+    run,
+)
 from pcaplake.spark_jobs.vacuum.pending_stages import CLOCK, PendingStages, find_pending_stages
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.config.service_settings import FleetSettings
@@ -40,26 +48,26 @@ NOBODY = PendingStages(stages=0, oldest=None, now=NOW)
 
 class TestHowLongFilesAreKept:
     def test_ten_days(self) -> None:
-        assert retention_hours(Options(), {}, NOBODY, NOW) == 240
+        assert retention_hours(VacuumOptions(), {}, NOBODY, NOW) == 240
 
     def test_never_less_than_a_week(self) -> None:
         with pytest.raises(ValueError, match="retention-days: must be at least 7"):
-            Options(retention_ms=LEAST_MS - 1)
-        assert retention_hours(Options(retention_ms=LEAST_MS), {}, NOBODY, NOW) == 7 * 24
+            VacuumOptions(retention_ms=LEAST_MS - 1)
+        assert retention_hours(VacuumOptions(retention_ms=LEAST_MS), {}, NOBODY, NOW) == 7 * 24
 
     def test_as_the_table_says(self) -> None:
         kept = {"delta.deletedFileRetentionDuration": "interval 30 days"}
-        assert retention_hours(Options(), kept, NOBODY, NOW) == 30 * 24
+        assert retention_hours(VacuumOptions(), kept, NOBODY, NOW) == 30 * 24
         with pytest.raises(Fatal, match="1 month"):
-            retention_hours(Options(), {"delta.deletedFileRetentionDuration": "interval 1 month"}, NOBODY, NOW)
+            retention_hours(VacuumOptions(), {"delta.deletedFileRetentionDuration": "interval 1 month"}, NOBODY, NOW)
 
     def test_longer_than_anything_waits(self) -> None:
         waiting = PendingStages(stages=1, oldest=NOW - 20 * DAY_MS, now=NOW)
-        assert retention_hours(Options(), {}, waiting, NOW) == 21 * 24
+        assert retention_hours(VacuumOptions(), {}, waiting, NOW) == 21 * 24
 
     def test_a_clock_that_is_ahead_does_not_make_files_older(self) -> None:
-        assert retention_hours(Options(), {}, NOBODY, NOW + 3 * DAY_MS) == 13 * 24
-        assert retention_hours(Options(), {}, NOBODY, NOW - 3 * DAY_MS) == 10 * 24
+        assert retention_hours(VacuumOptions(), {}, NOBODY, NOW + 3 * DAY_MS) == 13 * 24
+        assert retention_hours(VacuumOptions(), {}, NOBODY, NOW - 3 * DAY_MS) == 10 * 24
 
     @given(
         st.integers(LEAST_MS, 100 * DAY_MS),
@@ -72,7 +80,7 @@ class TestHowLongFilesAreKept:
     ) -> None:
         waiting = PendingStages(stages=0 if age is None else 1, oldest=None if age is None else NOW - age, now=NOW)
         properties = {} if kept is None else {"delta.deletedFileRetentionDuration": f"interval {kept} days"}
-        hours = retention_hours(Options(retention_ms=asked), properties, waiting, NOW + ahead)
+        hours = retention_hours(VacuumOptions(retention_ms=asked), properties, waiting, NOW + ahead)
         cutoff = NOW + ahead - hours * HOUR_MS  # by the store's clock: files that are older go
         assert cutoff <= NOW - max(LEAST_MS, asked)
         assert age is None or cutoff <= NOW - age - MARGIN_MS
@@ -114,7 +122,7 @@ class TestWhatWaits:
         assert list(waiting.behind) == ["packets"]
         nowhere: Any = None  # Spark is not asked
         with pytest.raises(Fatal, match="skipped for the reasons above: packets"):
-            run(nowhere, lake, Options(tables=("packets",)), waiting=waiting)
+            run(nowhere, lake, VacuumOptions(tables=("packets",)), waiting=waiting)
 
     def test_nothing(self, lake: str) -> None:
         fill(lake, [Drive(number=1)])
@@ -199,7 +207,7 @@ def test_only_what_nobody_can_want(spark: Any, lake: str) -> None:
     log = sorted((folder / "_delta_log").glob("*.json"))
 
     waiting, told = ask(lake), list[str]()
-    options = Options(tables=("can_frames",))
+    options = VacuumOptions(tables=("can_frames",))
     dry = run(spark, lake, replace(options, dry_run=True), waiting=waiting, say=told.append)
     assert (dry.files, dry.bytes, dry.waiting, round(dry.oldest_waiting_hours)) == (1, 1000, 1, 480)
     assert told[0] == "can_frames: looking for files older than 21.0 days"
@@ -226,7 +234,7 @@ def test_only_what_nobody_can_want(spark: Any, lake: str) -> None:
 def test_a_table_that_is_not_there(spark: Any, lake: str) -> None:
     fill(lake, [Drive(number=1)])
     with pytest.raises(Fatal, match="no table colours"):
-        run(spark, lake, Options(tables=("colours",)), waiting=NOBODY)
+        run(spark, lake, VacuumOptions(tables=("colours",)), waiting=NOBODY)
 
 
 @pytest.fixture

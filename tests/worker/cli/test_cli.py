@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from numba import njit
 
 from pcaplake.parser.engine import kernel_image
@@ -362,8 +363,12 @@ def test_maintain_where_nothing_may_be_written(
     assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake)[0] == 0
     locked = str(lake / "packets" / "_delta_log")
     monkeypatch.setattr(os, "access", lambda path, mode: str(path) != locked)
-    monkeypatch.setattr("pcaplake.worker.lake.maintenance._maintain_table", None)
-    monkeypatch.setattr("pcaplake.worker.lake.maintenance.TABLES", ["packets"])
+
+    def maintain_table(store: object, name: str, *rest: object) -> None:
+        assert name != "packets"
+        raise TableNotFoundError
+
+    monkeypatch.setattr("pcaplake.worker.lake.maintenance._maintain_table", maintain_table)
     code, _, err = lakes.run(capsys, "maintain", "--lake", lake)
     assert (code, err.splitlines()[-1]) == (
         3,

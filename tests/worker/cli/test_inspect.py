@@ -77,11 +77,19 @@ def test_one_capture(drive: Drive, capsys: Capsys) -> None:
     assert facts["size"] == packed.stat().st_size
     assert sum(one["packets"] for one in facts["protocols"].values()) == facts["packets"] > 0
     assert sum(one["bytes"] for one in facts["protocols"].values()) == facts["bytes"]
-    assert [one["name"] for one in facts["interfaces"]] == ["can0", "can1", "can2", "eth0", "tecmp0"]
+    assert [one["name"] for one in facts["interfaces"]] == [
+        "can0",
+        "can1",
+        "can2",
+        "eth0",
+        "tecmp0",
+        "flexray0",
+        "can3",
+    ]
     assert sum(one["packets"] for one in facts["interfaces"]) == facts["packets"]
     assert sum(one["bytes"] for one in facts["interfaces"]) == facts["bytes"]
     assert facts["interfaces"][0]["link_type_name"] == "LINKTYPE_CAN_SOCKETCAN"
-    assert (facts["link_types"], facts["encapsulations"]) == ([1, 227], ["Ethernet", "SocketCAN"])
+    assert (facts["link_types"], facts["encapsulations"]) == ([1, 210, 227], ["Ethernet", "FlexRay", "SocketCAN"])
     assert facts["first_ts"] < facts["last_ts"]
     assert facts["first_ts"].endswith("Z")
     assert facts["seconds"] == pytest.approx((facts["last_ts_ns"] - facts["first_ts_ns"]) / 1e9)
@@ -91,6 +99,24 @@ def test_one_capture(drive: Drive, capsys: Capsys) -> None:
     for text in ("pcapng, gzip", "can0", "SocketCAN", "someip", "short_header", f"{facts['packets']:,} packets"):
         assert text in out
     assert f"undecoded: {facts['undecoded']['bytes']:,} bytes" in out
+
+
+def test_messages_that_the_databases_know(drive: Drive, capsys: Capsys) -> None:
+    options = ("--profile", drive.profile, "--databases", drive.folder / "vehicle.dbc")
+    capture = drive.captures[0]
+    code, out, _ = lakes.run(capsys, "inspect", capture, *options, "--json")
+    found = objects(out)[0]["signal_databases"]
+    assert code == 0
+    assert found["known_frames"] == sum(one["frames"] for one in found["messages"]) > 10
+    assert {one["kind"] for one in (*found["messages"], *found["unknown_ids"])} == {"can"}  # a DBC describes no others
+    code, out, _ = lakes.run(capsys, "inspect", capture, *options)
+    assert code == 0
+    frames = found["known_frames"] + found["unknown_frames"]
+    assert f"signal databases: they know {found['known_frames']:,} of {frames:,} frames" in out
+    for one in found["messages"]:
+        digits = 8 if one["extended"] else 3
+        row = rf"{one['message']} +{one['bus']} +0x{one['id']:0{digits}x} +{one['frames']:,} "
+        assert re.search(row, out), row
 
 
 def test_a_file_that_is_not_a_capture(drive: Drive, capsys: Capsys) -> None:

@@ -13,7 +13,7 @@ import pytest
 from typer.core import TyperCommand
 from typer.main import get_command
 
-from docs.examples import query
+from docs.examples import plot_signal, query
 from pcaplake.spark_jobs.__main__ import build_command_line
 from pcaplake.worker.cli import app as cli
 from tests.worker import lakes
@@ -24,6 +24,7 @@ PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((RO
 COMMAND = r" *(?:(?:[A-Z_]+=\S+ +)*|kubectl .* -- |.* \| )(pcaplake|pcaplake-spark)(?= |$)(.*)"
 MEASURED = (  # times and rates; a slow machine commits in several batches, so files and versions differ
     (r"in [\d.]+ s \([\d.]+ s of CPU\): [\d,]+ rows/s", "in SECONDS: RATE"),
+    (r"in \d+ batch(es)?, [\d.]+ s; version \d+", "in BATCHES, SECONDS; VERSION"),
     (r"^(\w+ [\d,]+) [1-9]\d* [\d,]+ [1-9]\d*$", r"\1 FILES BYTES VERSION"),
 )
 
@@ -76,7 +77,7 @@ def test_the_demo_prints_what_readme_shows(
     recipe = re.search(r"^demo:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
     commands = re.findall(r"\$\(BIN\)/pcaplake (.*)", recipe[1].replace("$(DEMO_SECONDS)", "60"))
-    assert [command.split()[0] for command in commands] == ["sample", "ingest", "tables"]
+    assert [command.split()[0] for command in commands] == ["sample", "ingest", "signals", "tables"]
     printed = []
     for command in commands:
         code, out, err = lakes.run(capsys, *command.split())
@@ -84,6 +85,8 @@ def test_the_demo_prints_what_readme_shows(
         printed += [] if command.startswith("sample") else mask(err) + mask(out)
     query.main("demo/lake")
     printed += [line for line in mask(capsys.readouterr().out) if line[0] in "┌│├└"]
+    plot_signal.main("demo/lake", "VehicleSpeed")
+    printed += mask(capsys.readouterr().out)
     assert mask(block_after("`make demo` prints")) == printed
 
     Path("lake").symlink_to("demo/lake")

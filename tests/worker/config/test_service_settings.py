@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
@@ -19,16 +18,13 @@ from pcaplake.worker.cli import app as cli
 from pcaplake.worker.config import service_settings as fleet_settings
 from pcaplake.worker.config.environment import PREFIX
 from pcaplake.worker.config.s3_prefixes import find_watched_places, parse_place
-from pcaplake.worker.config.service_settings import (
-    FleetSettings,
-    describe_unknown_variables,
-    list_settings,
-    read_memory_limit,
-    render_markdown,
-)
+from pcaplake.worker.config.service_settings import FleetSettings, read_memory_limit
+from pcaplake.worker.config.setting_texts import list_settings
 from pcaplake.worker.config.settings import Settings, WrongSetting
+from pcaplake.worker.config.unknown_variables import describe_unknown_variables
 from pcaplake.worker.meter import SILENT
 from pcaplake.worker.service import run as serve
+from tools import settings_page
 from tools.local.engines import LOOPBACK
 
 ROOT = Path(__file__).parents[3]
@@ -44,9 +40,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_of_settings_is_true() -> None:
-    assert (ROOT / "docs/settings.md").read_text() == render_markdown(), (
-        "python -m pcaplake.worker.config.service_settings > docs/settings.md"
-    )
+    assert (ROOT / "docs/settings.md").read_text() == settings_page.render_markdown(), "make docs"
 
 
 def test_every_setting_is_explained_on_the_page_and_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +230,7 @@ def test_a_region_of_the_store_goes_before_that_of_the_settings() -> None:
     assert dict(plain.open_store("gs://raw/a")[0].options) == {}
 
 
-def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {}
 
     class Part:
@@ -266,7 +260,7 @@ def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(serve, "SqsQueue", Part)
     monkeypatch.setattr(serve, "Services", Part)
     monkeypatch.setattr(serve, "Lake", OpenedLake)
-    asyncio.run(main())
+    await main()
     assert given == {place: {"aws_region": "eu-west-1"} for place in ("s3://lake/a", "raw")}
 
 

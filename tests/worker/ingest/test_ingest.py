@@ -151,25 +151,20 @@ def test_a_path_that_is_not_utf8_costs_itself_only(
 
 @pytest.mark.parametrize("odd", ["drives//b.pcap", "drives/b\x01.pcap"])
 @pytest.mark.parametrize("kind", ["gs", "az"])
-def test_a_key_that_cannot_be_named_beside_others_outside_s3(kind: str, odd: str) -> None:
+async def test_a_key_that_cannot_be_named_beside_others_outside_s3(kind: str, odd: str) -> None:
     """These two stores cannot be listed beside it; the message says which key it is, and what is beside it can be named."""
     with serving(kind) as (bucket, store):
         root = store.uri.rpartition("/")[2]
 
-        async def main() -> None:
-            await store.put("drives/a.pcap", b"0123")
-            await store.put("drives/z/c.pcap", b"0123")
-            bucket.put(f"{root}/{odd}", b"0123", {})
-            sources = Sources(store.options)
-            with pytest.raises(
-                Fatal, match="rename or delete that object, or name the other folders and objects"
-            ) as why:
-                await find_captures([f"{store.uri}/drives/"], sources)
-            assert f"{root}/{odd}" in str(why.value)
-            found = await find_captures([f"{store.uri}/drives/a.pcap", f"{store.uri}/drives/z/"], sources)
-            assert [one.uri.removeprefix(store.uri) for one in found] == ["/drives/a.pcap", "/drives/z/c.pcap"]
-
-        asyncio.run(main())
+        await store.put("drives/a.pcap", b"0123")
+        await store.put("drives/z/c.pcap", b"0123")
+        bucket.put(f"{root}/{odd}", b"0123", {})
+        sources = Sources(store.options)
+        with pytest.raises(Fatal, match="rename or delete that object, or name the other folders and objects") as why:
+            await find_captures([f"{store.uri}/drives/"], sources)
+        assert f"{root}/{odd}" in str(why.value)
+        found = await find_captures([f"{store.uri}/drives/a.pcap", f"{store.uri}/drives/z/"], sources)
+        assert [one.uri.removeprefix(store.uri) for one in found] == ["/drives/a.pcap", "/drives/z/c.pcap"]
 
 
 @pytest.mark.slow
@@ -459,13 +454,13 @@ def test_links_to_folders_are_followed_once(tmp_path: Path, monkeypatch: pytest.
     assert skipped == [f"file://{drives}/self"]
 
 
-def test_an_empty_object_is_found_if_it_is_named_like_a_capture() -> None:
+async def test_an_empty_object_is_found_if_it_is_named_like_a_capture() -> None:
     store = Store.open("memory:///emptied")
     assert isinstance(store, ObjectStore)
     for name in ("in/a.pcap", "in/notes.txt"):
         put(store._inner, name, b"")
     skipped: list[str] = []
-    refs = asyncio.run(find_captures(["memory:///emptied/in"], Sources(), skipped=skipped.append))
+    refs = await find_captures(["memory:///emptied/in"], Sources(), skipped=skipped.append)
     assert [ref.uri for ref in refs] == ["memory:///emptied/in/a.pcap"]
     assert skipped == ["memory:///emptied/in/notes.txt"]
 

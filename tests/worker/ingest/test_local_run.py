@@ -79,6 +79,7 @@ async def test_rows_count_when_they_are_decoded_and_ignored_files_do_not(tmp_pat
     assert work.tally.ignored == [refs[0].uri]
 
 
+@pytest.mark.slow
 async def test_captures_lost_with_a_window_share_the_next_one(tmp_path: Path) -> None:
     refs = captures(tmp_path / "in", 30)
     path = Path(refs[15].uri.removeprefix("file://"))
@@ -99,6 +100,7 @@ async def test_captures_lost_with_a_window_share_the_next_one(tmp_path: Path) ->
     assert work.tally.read_bytes == work.tally.total_bytes
 
 
+@pytest.mark.slow
 async def test_a_capture_that_must_be_read_again_goes_first(tmp_path: Path) -> None:
     read: list[str] = []
     refs = captures(tmp_path / "in", 120)

@@ -59,7 +59,7 @@ async def test_what_an_answer_means(tmp_path: Path, fault: clusters.Fault, error
         assert type(raised.value) is error
 
 
-def test_outside_of_a_cluster_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outside_of_a_cluster_says_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     wrong = tmp_path / "wrong"
     wrong.write_text("clusters: 3\n")
@@ -70,7 +70,7 @@ def test_outside_of_a_cluster_says_what_to_give(tmp_path: Path, monkeypatch: pyt
                 pass
 
     for file in (None, wrong, tmp_path / "nothing"):
-        asyncio.run(story(file))
+        await story(file)
 
 
 # -- the deletion cost ------------------------------------------------------------------------------------------------
@@ -127,12 +127,12 @@ async def run(pod: Pod, work: dict[float, int], *, until: float, meter: Any = SI
         await cost.run()
 
 
-def test_written_when_the_level_changes_and_not_often(counts: Counts) -> None:
+async def test_written_when_the_level_changes_and_not_often(counts: Counts) -> None:
     """Half an hour of messages that come and go every few seconds."""
     clock = Clock()
     pod, start = Pod(clock), clock.time()
     work = {start + at: (at * 7 // 3) % 5 for at in range(0, 1800, 3)}
-    asyncio.run(run(pod, work, until=start + 1800, meter=counts))
+    await run(pod, work, until=start + 1800, meter=counts)
     gaps = [b - a for (a, _), (b, _) in zip(pod.writes, pod.writes[1:], strict=False)]
     assert min(gaps) >= 30
     assert all(a != b for (_, a), (_, b) in zip(pod.writes, pod.writes[1:], strict=False))
@@ -140,20 +140,20 @@ def test_written_when_the_level_changes_and_not_often(counts: Counts) -> None:
     assert counts("deletion_cost_updates_total", outcome="written") == len(pod.writes)
 
 
-def test_work_that_stays_is_written_once_and_its_end_too() -> None:
+async def test_work_that_stays_is_written_once_and_its_end_too() -> None:
     clock = Clock()
     pod, start = Pod(clock), clock.time()
-    asyncio.run(run(pod, {start: 0, start + 100: 5, start + 105: 7, start + 500: 0}, until=start + 1000))
+    await run(pod, {start: 0, start + 100: 5, start + 105: 7, start + 500: 0}, until=start + 1000)
     assert [(at - start, cost) for at, cost in pod.writes] == [(0, 0), (100, 3), (500, 0)]
 
 
-def test_failures_are_harmless_counted_told_once_and_rarer_each_time(
+async def test_failures_are_harmless_counted_told_once_and_rarer_each_time(
     counts: Counts, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
     pod, start = Pod(clock, refusals=8), clock.time()
     with caplog.at_level("WARNING"):
-        asyncio.run(run(pod, {0: 1}, until=start + 3000, meter=counts))
+        await run(pod, {0: 1}, until=start + 3000, meter=counts)
     gaps = [round(b - a) for a, b in zip(pod.tries, pod.tries[1:], strict=False)]
     assert gaps == [30, 60, 120, 240, 480, 480, 480, 480]
     assert [cost for _, cost in pod.writes] == [1]
@@ -199,18 +199,15 @@ async def test_where_there_is_no_cluster_the_service_runs_all_the_same(
 
 
 # -- the service ------------------------------------------------------------------------------------------------------
-def test_the_service_asks_for_the_package_only_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_service_asks_for_the_package_only_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         sys.modules, "pcaplake.worker.kubernetes.deletion_cost", None
     )  # as where the extra is not installed
     nobody: Any = None
 
-    async def story() -> None:
-        for settings in (FleetSettings.load(), FleetSettings.load(deletion_cost=True, role="committer")):
-            async with serve._follow_deletion_cost(settings, nobody, SILENT):
-                pass
-
-    asyncio.run(story())
+    for settings in (FleetSettings.load(), FleetSettings.load(deletion_cost=True, role="committer")):
+        async with serve._follow_deletion_cost(settings, nobody, SILENT):
+            pass
     with pytest.raises(Fatal, match="pcaplake\\[cluster\\]"):
         serve._follow_deletion_cost(FleetSettings.load(deletion_cost=True), nobody, SILENT)
 

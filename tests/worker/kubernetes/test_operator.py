@@ -160,6 +160,7 @@ def test_what_is_too_late_or_suspended_is_left_out(tmp_path: Path) -> None:
     assert decide(plan_of(tmp_path, jobs={"c": {"schedule": "0 * * * *", "suspend": True}}), [], NOON) == []
 
 
+@pytest.mark.slow
 @given(
     states=st.lists(st.sampled_from(["active", "succeeded", "failed"]), max_size=12),
     succeeded=st.integers(1, 3),
@@ -237,6 +238,7 @@ class Days:
         asyncio.run(all_of())
 
 
+@pytest.mark.slow
 def test_a_day_of_hourly_jobs_by_two_who_both_believe_to_lead(tmp_path: Path, counts: Counts) -> None:
     days = Days(plan_of(tmp_path), counts, leaders=2)
     for _ in range(24 * 60):
@@ -301,7 +303,7 @@ def test_a_job_that_cannot_be_is_told_once_each_time_and_keeps_nobody_waiting(tm
     assert counts("operator_jobs_total", job="bad", outcome="refused") == 2
 
 
-def test_a_job_that_a_quota_forbids_is_tried_again_and_keeps_nobody_waiting(
+async def test_a_job_that_a_quota_forbids_is_tried_again_and_keeps_nobody_waiting(
     tmp_path: Path, counts: Counts, caplog: pytest.LogCaptureFixture
 ) -> None:
     """403 is also what ResourceQuota and admission webhooks answer: it stops neither the others nor the process."""
@@ -338,7 +340,7 @@ def test_a_job_that_a_quota_forbids_is_tried_again_and_keeps_nobody_waiting(
         now=lambda: now, clock=lambda: now.timestamp(), sleep=sleep,
     )  # fmt: skip
     with pytest.raises(Enough):
-        asyncio.run(operator.run())
+        await operator.run()
     assert {name.split("-")[1]: made for name, made in jobs.launched.items()} == {"good": 1, "bad": 1}
     assert counts("operator_jobs_total", job="bad", outcome="refused") == 1
     assert caplog.text.count("exceeded quota") == 1
@@ -346,7 +348,7 @@ def test_a_job_that_a_quota_forbids_is_tried_again_and_keeps_nobody_waiting(
     assert caplog.text.count("cannot delete old-2, which has succeeded") == 1
 
 
-def test_a_role_that_may_make_no_job_is_final(tmp_path: Path, counts: Counts) -> None:
+async def test_a_role_that_may_make_no_job_is_final(tmp_path: Path, counts: Counts) -> None:
     jobs, now = MemoryJobs(), NOON
     file = {
         "a": {"schedule": "0 * * * *"},
@@ -367,11 +369,11 @@ def test_a_role_that_may_make_no_job_is_final(tmp_path: Path, counts: Counts) ->
         now=lambda: now, clock=lambda: now.timestamp(), sleep=sleep,
     )  # fmt: skip
     with pytest.raises(Fatal, match="the Role"):
-        asyncio.run(operator.run())
+        await operator.run()
     assert NOON + timedelta(seconds=60) <= now <= NOON + timedelta(seconds=90), "b was due, and half a minute"
 
 
-def test_a_leader_goes_on_after_failures(tmp_path: Path, counts: Counts) -> None:
+async def test_a_leader_goes_on_after_failures(tmp_path: Path, counts: Counts) -> None:
     class Enough(Exception):
         pass
 
@@ -386,12 +388,12 @@ def test_a_leader_goes_on_after_failures(tmp_path: Path, counts: Counts) -> None
 
     operator = Operator(plan_of(tmp_path), jobs, name="op", meter=counts, now=lambda: NOON, sleep=sleep)
     with pytest.raises(Enough):
-        asyncio.run(operator.run())
+        await operator.run()
     assert len(jobs.launched) == 1
     assert operator.seconds_since_listing == 0, "it does not lead"
 
 
-def test_a_refusal_is_final_when_it_lasts(tmp_path: Path, counts: Counts) -> None:
+async def test_a_refusal_is_final_when_it_lasts(tmp_path: Path, counts: Counts) -> None:
     """A server that has just begun forbids everything for some seconds."""
     jobs, now = MemoryJobs(), 0.0
 
@@ -402,7 +404,7 @@ def test_a_refusal_is_final_when_it_lasts(tmp_path: Path, counts: Counts) -> Non
     jobs.fail = [Forbidden("no"), Forbidden("no"), Retryable("away")] + [Forbidden("the Role")] * 9
     given: dict[str, Any] = {"meter": counts, "now": lambda: NOON, "clock": lambda: now, "sleep": sleep}
     with pytest.raises(Fatal, match="the Role"):
-        asyncio.run(Operator(plan_of(tmp_path), jobs, name="op", every=5.0, **given).run())
+        await Operator(plan_of(tmp_path), jobs, name="op", every=5.0, **given).run()
     assert now >= 30
 
 

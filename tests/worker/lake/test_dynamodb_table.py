@@ -226,7 +226,7 @@ def test_a_canceled_transaction_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
     assert str(raised) == "transaction canceled: ConditionalCheckFailed, TransactionConflict"
 
 
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(request: tuple[str, dict[str, Any]]) -> None:
         client = await DynamoClient.open("books", region="eu-west-1")
         try:
@@ -237,10 +237,10 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://{LOOPBACK}:9")
     with pytest.raises(Retryable) as raised:
-        asyncio.run(story(GET))
+        await story(GET)
     assert type(raised.value) is Retryable
     with pytest.raises(OutcomeUnknown):
-        asyncio.run(story(PUT))
+        await story(PUT)
 
 
 def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,17 +263,17 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         {"AWS_PROFILE": "nobody"},
     ],
 )
-def test_settings_that_make_no_client(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+async def test_settings_that_make_no_client(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Fatal, match=r"books.*AWS_DEFAULT_REGION"):
-        asyncio.run(DynamoClient.open("books"))
+        await DynamoClient.open("books")
 
 
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiobotocore.session", None)
     with pytest.raises(Fatal, match=r"pcaplake\[aws\]"):
-        asyncio.run(DynamoClient.open("books"))
+        await DynamoClient.open("books")
 
 
 NAMES = st.text(max_size=4)
@@ -284,6 +284,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(NAMES, PLAIN, max_size=4))
 def test_values_come_back_as_they_were(whole: dict[str, Any]) -> None:
     assert from_attribute_values(to_attribute_values(whole)) == {

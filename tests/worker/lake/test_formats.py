@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
@@ -40,7 +39,7 @@ def grown_stage(given: Stage) -> dict[str, Any]:
     return raw  # type: ignore[no-any-return]
 
 
-def test_a_stage_keeps_what_a_newer_version_wrote_on_its_way_into_a_manifest(tmp_path: Path) -> None:
+async def test_a_stage_keeps_what_a_newer_version_wrote_on_its_way_into_a_manifest(tmp_path: Path) -> None:
     given = grown_stage(stage("s1", "a", "b"))
     read = Stage.from_json(json.dumps(given).encode())
     assert read == stage("s1", "a", "b")
@@ -54,7 +53,7 @@ def test_a_stage_keeps_what_a_newer_version_wrote_on_its_way_into_a_manifest(tmp
         await ledger.close()
         return found
 
-    found = asyncio.run(story())
+    found = await story()
     assert found is not None
     assert found.to_dict() == given
     (written,) = json.loads(manifest(0, found, returned=(found,)).to_json())["stages"]
@@ -119,7 +118,7 @@ def test_an_item_of_a_capture_may_have_grown() -> None:
     assert not parse_capture_item(item).capture.unknown, "the keys of an item are no part of a capture"
 
 
-def test_a_ledger_file_may_have_grown(tmp_path: Path) -> None:
+async def test_a_ledger_file_may_have_grown(tmp_path: Path) -> None:
     """Each statement names its columns: a newer version may add some, and this one goes on."""
     path = tmp_path / "ledger.sqlite"
 
@@ -143,15 +142,15 @@ def test_a_ledger_file_may_have_grown(tmp_path: Path) -> None:
         assert await ledger.advance_head(0)
         assert {one.state for one in (await ledger.get_capture_items(0, ["a", "b"])).values()} == {"COMMITTED"}
 
-    asyncio.run(story(first))
+    await story(first)
     with sqlite3.connect(path) as newer:
         for table in ("facts", "captures", "stages", "pending", "held"):
             newer.execute(f"ALTER TABLE {table} ADD COLUMN colour TEXT DEFAULT 'green'")
     newer.close()
-    asyncio.run(story(second))
+    await story(second)
 
 
-def test_a_newer_ledger_file_is_refused_and_not_touched(tmp_path: Path) -> None:
+async def test_a_newer_ledger_file_is_refused_and_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version=2")
@@ -159,5 +158,5 @@ def test_a_newer_ledger_file_is_refused_and_not_touched(tmp_path: Path) -> None:
     newer.close()
     before = path.read_bytes()
     with pytest.raises(Fatal, match=NEWER):
-        asyncio.run(SqliteLedger.open(path))
+        await SqliteLedger.open(path)
     assert path.read_bytes() == before

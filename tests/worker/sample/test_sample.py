@@ -19,6 +19,7 @@ import pytest
 import zstandard
 
 import pcaplake
+from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.profile import Profile
 from pcaplake.worker import sample
 from pcaplake.worker.sample import damage, frames, noise
@@ -73,7 +74,7 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, mix: str) -> Non
     first, second, third = (contents(tmp_path / name) for name in ("one", "two", "three"))
     assert first == second
     assert first.keys() == third.keys()
-    captures = [name for name in first if name != "profile.yaml"]
+    captures = [name for name in first if name not in ("profile.yaml", "vehicle.dbc")]
     assert all(first[name] != third[name] for name in captures)
     assert [str(path.relative_to(tmp_path / "one")) for path in made[0]] == [
         *captures_in_order(captures),
@@ -89,9 +90,8 @@ def captures_in_order(names: list[str]) -> list[str]:
 def test_vehicles_differ(tmp_path: Path, mix: str, vehicles: int) -> None:
     sample.write_sample_captures(tmp_path, mix, 0.05, vehicles=vehicles)
     found = contents(tmp_path)
-    assert {name.split("/")[0] for name in found} == {f"vehicle-{n:03d}" for n in range(1, vehicles + 1)} | {
-        "profile.yaml"
-    }
+    others = {"profile.yaml"} | ({"vehicle.dbc"} if mix == "drive" else set())
+    assert {name.split("/")[0] for name in found} == {f"vehicle-{n:03d}" for n in range(1, vehicles + 1)} | others
     assert len(set(found.values())) == len(found)
 
 
@@ -346,6 +346,7 @@ def test_the_table_of_known_payloads() -> None:
 
 # -- the drive ----------------------------------------------------------------------------------------------------
 SECONDS = 3.0
+EVERYBODY = "ff:ff:ff:ff:ff:ff"
 
 
 @pytest.fixture(scope="module")
@@ -376,6 +377,21 @@ def test_the_files_of_a_drive(drive: list[Path]) -> None:
     assert gzip.decompress(drive[2].read_bytes())[:4] == b"\x0a\x0d\x0d\x0a"
 
 
+def test_every_table_has_rows_of_a_drive(tmp_path: Path) -> None:
+    *captures, path = sample.write_sample_captures(tmp_path, "drive", 2.0, vehicles=1)
+    rows: Counter[str] = Counter()
+    sources: set[tuple[str, str]] = set()
+    for capture in captures:
+        with open_capture(capture, profile=Profile.load(path)) as opened:
+            for name, batch in opened.batches():
+                rows[name] += batch.num_rows
+                if "source" in batch.schema.names:
+                    sources |= {(name, source) for source in batch["source"].to_pylist()}
+    assert set(TABLES) - set(rows) == {"captures", "quarantine"}
+    assert {source for name, source in sources if name == "can_frames"} == {"socketcan", "tecmp", "cmp", "acf"}
+    assert {source for name, source in sources if name == "lin_frames"} == {"tecmp", "cmp"}
+
+
 @pytest.mark.parametrize("mix", ["a", "drive"])
 def test_the_profile_reads_them(tmp_path: Path, mix: str) -> None:
     *captures, path = sample.write_sample_captures(tmp_path, mix, 0.02)
@@ -383,7 +399,9 @@ def test_the_profile_reads_them(tmp_path: Path, mix: str) -> None:
     assert profile.udp_ports[30501] == "someip"
     assert profile.vehicle_id_of(captures[-1].as_uri()) == captures[-1].parent.name
     if mix == "drive":
-        assert {i.name for i in INTERFACES} >= set(profile.interface_buses) == {"can0", "can1", "can2"}
+        assert (
+            {i.name for i in INTERFACES} >= set(profile.interface_buses) == {"can0", "can1", "can2", "can3", "flexray0"}
+        )
         assert set(profile.tecmp_buses) == {16, 17, 18}
 
 
@@ -402,7 +420,9 @@ def test_only_the_damaged_packets_are_malformed(seen: list[list[dict[str, Any]]]
         damaged = damaged_times(n)
         assert len(damaged) == len(damage.DAMAGED)
         assert damaged <= {packet["ts_ns"] for packet in recording}
-        malformed = {packet["ts_ns"] for packet in recording if packet["malformed"] and not packet["ip_fragment"]}
+        # Wireshark 4.0 takes ASAM CMP, which a module sends to everybody, for TECMP
+        readable = [packet for packet in recording if (packet["eth_type"], packet["eth_dst"]) != (0x99FE, EVERYBODY)]
+        malformed = {packet["ts_ns"] for packet in readable if packet["malformed"] and not packet["ip_fragment"]}
         assert malformed <= damaged
         assert len(malformed) >= 8
 
@@ -413,7 +433,20 @@ def test_everything_is_in_a_drive(seen: list[list[dict[str, Any]]]) -> None:
     assert set(interfaces) == {interface.name for interface in INTERFACES}
     assert {packet["direction"] for packet in packets} == {"in", "out"}
     protocols = Counter(name for packet in packets for name in set(packet["protocols"]))
-    for name in ["someip", "someipsd", "tecmp", "tcp", "udp", "arp", "ptp", "vlan", "ieee8021ad", "ip", "ipv6"]:
+    for name in [
+        "someip",
+        "someipsd",
+        "tecmp",
+        "tcp",
+        "udp",
+        "arp",
+        "macsec",
+        "ptp",
+        "vlan",
+        "ieee8021ad",
+        "ip",
+        "ipv6",
+    ]:
         assert protocols[name] >= 3, name
     can = [frame for packet in packets for frame in packet["can"]]
     kinds = Counter((f["fd"], f["error"], f["extended"], f["rtr"], "bus" in f) for f in can)
@@ -450,7 +483,8 @@ def test_can_messages_are_cyclic_and_many_count(seen: list[list[dict[str, Any]]]
     by_id: dict[int, list[tuple[int, bytes]]] = {}
     for packet in seen[0]:
         for frame in packet["can"]:
-            if packet["interface"] == "can0" and not packet["malformed"] and not frame["error"]:
+            diagnostic = frame["can_id"] in (0x7E0, 0x7E8, 0x7DF)  # these are not cyclic
+            if packet["interface"] == "can0" and not packet["malformed"] and not frame["error"] and not diagnostic:
                 by_id.setdefault(frame["can_id"], []).append((packet["ts_ns"], frame["payload"]))
     cycles, counting = set(), 0
     for sent in by_id.values():
@@ -467,8 +501,14 @@ def test_can_messages_are_cyclic_and_many_count(seen: list[list[dict[str, Any]]]
     assert counting > len(by_id) / 4
 
 
-def test_the_tcp_connection_adds_up(seen: list[list[dict[str, Any]]]) -> None:
-    segments = [packet for recording in seen for packet in recording if packet["tcp_seq"] is not None]
+@pytest.mark.parametrize("port", [50000, 13400])
+def test_a_tcp_connection_adds_up(seen: list[list[dict[str, Any]]], port: int) -> None:
+    segments = [
+        packet
+        for recording in seen
+        for packet in recording
+        if packet["tcp_seq"] is not None and port in (packet["src_port"], packet["dst_port"])
+    ]
     assert [packet["tcp_flags"] for packet in segments[:4]] == [0x02, 0x12, 0x10, 0x18]
     after: dict[str, int] = {}
     for packet in segments:
@@ -513,3 +553,13 @@ def test_frames_beside_dpkt() -> None:
         frames.build_ipv6_packet(*six, frames.UDP, frames.build_udp_ipv6_packet(*six, 5, 6, b"abc"))
     )
     assert dpkt.dpkt.in_cksum(b"".join(six) + struct.pack(">II", 11, 17) + bytes(datagram.data)) == 0
+
+
+def test_diagnostics_have_requests_and_responses(drive: list[Path]) -> None:
+    with open_capture(drive[0], "uds_messages", profile=drive[0].parents[1] / "profile.yaml") as capture:
+        rows = capture.read().to_pylist()
+    assert {row["transport"] for row in rows} == {"doip", "isotp"}
+    responses = [row for row in rows if row["is_response"]]
+    assert sum(row["request_packet_no"] is None for row in responses) <= 2, "a recording may begin between the two"
+    assert {row["negative_code"] for row in responses} >= {None, 0x78, 0x31}
+    assert all(row["latency_us"] is None or 0 < row["latency_us"] < 500_000 for row in responses)

@@ -45,7 +45,7 @@ async def test_which_captures_can_be_read_again() -> None:
     assert await changed.find_unreadable([empty]) == [empty], "no route leads from it to the lake"
 
 
-def test_local_captures_can_be_read_while_they_are_what_they_were(tmp_path: Path) -> None:
+async def test_local_captures_can_be_read_while_they_are_what_they_were(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(can_capture(1))
 
@@ -55,11 +55,11 @@ def test_local_captures_can_be_read_while_they_are_what_they_were(tmp_path: Path
 
     with LocalFile(local_reference(path, explicit=True).uri) as file:
         one = file.identify_capture()
-    assert asyncio.run(there(one))
+    assert await there(one)
     path.write_bytes(can_capture(2))
-    assert not asyncio.run(there(one))
+    assert not await there(one)
     path.unlink()
-    assert not asyncio.run(there(one))
+    assert not await there(one)
 
 
 async def test_a_remote_capture_can_be_read_when_a_byte_of_it_is_given() -> None:

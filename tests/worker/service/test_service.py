@@ -23,6 +23,7 @@ from pcaplake.worker.lake.commit.rebuild_ledger import rebuild_from_manifests
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.service import service as service_module
 from pcaplake.worker.service.notification import parse_notification
 from pcaplake.worker.service.queue import Attributes, Delivery
 from pcaplake.worker.service.service import DELETE_ATTEMPTS, Service
@@ -458,6 +459,7 @@ class Gauges:
     def observe(self, name: str, value: float, **labels: str) -> None: ...
 
 
+@pytest.mark.slow
 async def test_polls_bring_no_more_than_may_be_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both wait for messages when they come, all at once."""
 
@@ -502,6 +504,23 @@ async def test_the_age_of_the_oldest_message(ahead: float, oldest: float) -> Non
             fleet.clock.advance_time(1.0)
             await asyncio.sleep(0)
     assert gauges.shown[AGE][1] == 0, "none came, and none waits"
+
+
+async def test_an_idle_service_releases_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, released = Fleet(), []
+    monkeypatch.setattr(service_module, "release_idle_memory", lambda: released.append(fleet.clock.now))
+    async with running(fleet) as (service, task):
+        for number in range(2):
+            for _ in range(30):
+                fleet.clock.advance_time(1.0)
+                await asyncio.sleep(0)
+            assert len(released) == number
+            fleet.upload(f"{number}.pcap", can_capture(10, number))
+            await asyncio.wait_for(emptied(fleet, service, task), 30)
+        for _ in range(30):
+            fleet.clock.advance_time(1.0)
+            await asyncio.sleep(0)
+    assert len(released) == 2
 
 
 async def test_who_receives_nothing_says_no_age_while_something_waits() -> None:
@@ -791,7 +810,8 @@ async def test_a_table_that_is_freed_while_nothing_waits_for_it_is_blocked_no_mo
                 await asyncio.sleep(0.01)
 
 
-def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+async def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker serves many lakes, and its memory does not grow with their number."""
     count = 4 * MOST_WINDOWS
 
@@ -831,7 +851,7 @@ def test_an_open_window_is_closed_for_one_of_another_lake(monkeypatch: pytest.Mo
             assert {await job.done for job in jobs} == {End.STAGED}
         return most
 
-    assert MOST_WINDOWS <= asyncio.run(main()) <= MOST_WINDOWS + 1  # one is being staged
+    assert MOST_WINDOWS <= await main() <= MOST_WINDOWS + 1  # one is being staged
 
 
 class Read(io.BytesIO):

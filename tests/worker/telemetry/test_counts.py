@@ -390,29 +390,26 @@ async def test_requests_to_sqs(counts: Counts) -> None:
     assert counts("request_failures_total", service="sqs", operation="ReceiveMessage") == 0
 
 
-def test_requests_to_the_lakes_store(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        store = Store.open("memory:///counted", meter=counts)
-        assert await store.put_if_absent("a", b"1")
-        assert not await store.put_if_absent("a", b"1")
-        await store.put("a", b"12")
-        assert await store.get("nothing") is None
-        await store.get_range("a", 0, 1)
-        await store.head("a")
-        await store.list("")
-        await store.delete("a")
-        upload = store.upload("b")
-        upload.write(b"1")
-        upload.finish()
+async def test_requests_to_the_lakes_store(counts: Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open("memory:///counted", meter=counts)
+    assert await store.put_if_absent("a", b"1")
+    assert not await store.put_if_absent("a", b"1")
+    await store.put("a", b"12")
+    assert await store.get("nothing") is None
+    await store.get_range("a", 0, 1)
+    await store.head("a")
+    await store.list("")
+    await store.delete("a")
+    upload = store.upload("b")
+    upload.write(b"1")
+    upload.finish()
 
-        async def fails(*given: Any, **more: Any) -> None:
-            raise OSError("broken")
+    async def fails(*given: Any, **more: Any) -> None:
+        raise OSError("broken")
 
-        monkeypatch.setattr(obstore, "put_async", fails)
-        with pytest.raises(OutcomeUnknown):
-            await store.put("a", b"1")
-
-    asyncio.run(story())
+    monkeypatch.setattr(obstore, "put_async", fails)
+    with pytest.raises(OutcomeUnknown):
+        await store.put("a", b"1")
     asked = {"put": 4, "get": 2, "head": 1, "list": 1, "delete": 1, "upload": 1}
     for operation, times in asked.items():
         assert counts("requests_total", service="objects", operation=operation) == times, operation
@@ -421,22 +418,19 @@ def test_requests_to_the_lakes_store(counts: Counts, monkeypatch: pytest.MonkeyP
 
 
 # -- messages and captures --------------------------------------------------------------------------------------------
-def test_heartbeats_by_their_outcome(counts: Counts) -> None:
-    async def story() -> None:
-        clock, faults = FakeClock(), Faults()
-        queue = MemoryQueue(clock, faults=faults)
-        for name in ("kept", "gone", "deleted"):
-            queue.put_message(name)
-        deliveries = await queue.receive(10, 0)
-        heartbeats = Heartbeats(queue, clock=clock.time, sleep=clock.sleep, meter=counts)
-        for one in deliveries:
-            heartbeats.watch_delivery(one, lambda _: None)
-        await queue.delete(deliveries[:2])
-        await heartbeats.send_heartbeats()
-        faults.inject_fault("queue.extend *", "error")
-        await heartbeats.send_heartbeats()
-
-    asyncio.run(story())
+async def test_heartbeats_by_their_outcome(counts: Counts) -> None:
+    clock, faults = FakeClock(), Faults()
+    queue = MemoryQueue(clock, faults=faults)
+    for name in ("kept", "gone", "deleted"):
+        queue.put_message(name)
+    deliveries = await queue.receive(10, 0)
+    heartbeats = Heartbeats(queue, clock=clock.time, sleep=clock.sleep, meter=counts)
+    for one in deliveries:
+        heartbeats.watch_delivery(one, lambda _: None)
+    await queue.delete(deliveries[:2])
+    await heartbeats.send_heartbeats()
+    faults.inject_fault("queue.extend *", "error")
+    await heartbeats.send_heartbeats()
     for outcome, times in {"extended": 1, "receipt_expired": 2, "failed": 1}.items():
         assert counts("heartbeats_total", outcome=outcome) == times, outcome
 

@@ -27,15 +27,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pcaplake.parser.engine.decoder import TOO_MANY_DATES
 from pcaplake.parser.engine.kernels.encoding import FAULTS
+from pcaplake.parser.engine.learned_keys import TOO_MANY_PORTS
+from pcaplake.parser.engine.messages import TOO_MANY_ROWS
 from pcaplake.parser.engine.objects import TOO_MUCH_REPEATED
+from pcaplake.parser.engine.reassembly.assembler import GAP, TOO_LONG
 from pcaplake.worker.config.environment import read_traces_endpoint
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.telemetry import log_context, logs
 from pcaplake.worker.telemetry.loop import INTERVAL, LoopDelay
-from pcaplake.worker.telemetry.metrics import METRICS, render_markdown
+from pcaplake.worker.telemetry.metrics import METRICS
 from pcaplake.worker.telemetry.prometheus import PrometheusMeter
 from pcaplake.worker.telemetry.server import Server
 from pcaplake.worker.telemetry.traces import exported_traces, span
+from tools import metrics_page
 
 ROOT = Path(__file__).parents[3]
 CALLS = {"count": "counter", "observe": "histogram", "set": "gauge"}
@@ -166,7 +170,8 @@ def test_kinds_of_faults_are_the_parsers() -> None:
         if isinstance(node.args[1], ast.Constant)
     }
     assert len(of_files) >= 5
-    assert set(METRICS["faults"].labels["kind"]) == {*FAULTS[1:], *of_files, TOO_MANY_DATES, TOO_MUCH_REPEATED}
+    of_captures = {TOO_MANY_DATES, TOO_MUCH_REPEATED, TOO_MANY_PORTS, GAP, TOO_LONG, TOO_MANY_ROWS}
+    assert set(METRICS["faults"].labels["kind"]) == {*FAULTS[1:], *of_files, *of_captures}
 
 
 WRONG: list[tuple[str, Callable[[PrometheusMeter], None]]] = [
@@ -232,6 +237,7 @@ def metered() -> list[tuple[str, str, str, dict[str, set[str]]]]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_counted_is_declared() -> None:
     assert metered()
     for where, call, name, labels in metered():
@@ -252,7 +258,7 @@ def test_what_is_declared_is_counted() -> None:
 
 def test_the_page_is_true() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
-    assert page == render_markdown(), "run `python -m pcaplake.worker.telemetry.metrics > docs/metrics.md`"
+    assert page == metrics_page.render_markdown(), "make docs"
     assert page.count("\n| `pcaplake_") == len(METRICS)
 
 
@@ -456,7 +462,7 @@ def test_health_is_as_good_as_its_checks(path: str) -> None:
     served(work)
 
 
-def test_a_port_that_is_taken_is_said_at_once() -> None:
+async def test_a_port_that_is_taken_is_said_at_once() -> None:
     async def run() -> None:
         async with Server(CollectorRegistry(), ports=[0]) as first:
             second = Server(CollectorRegistry(), ports=[first.port])
@@ -467,7 +473,7 @@ def test_a_port_that_is_taken_is_said_at_once() -> None:
                 assert third.port not in (0, first.port)
 
     with nothing_left():
-        asyncio.run(run())
+        await run()
 
 
 # -- the event loop ---------------------------------------------------------------------------------------------------
@@ -540,7 +546,7 @@ def collector(status: int = 200) -> Iterator[tuple[str, list[ExportTraceServiceR
             thread.join()
 
 
-def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     async def message(number: int) -> None:
         with span("message", message_id=f"m{number}"):
             await asyncio.sleep(0)
@@ -553,7 +559,7 @@ def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.Monk
     with nothing_left(), collector() as (base, came):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", base)
         with exported_traces(read_traces_endpoint()):
-            asyncio.run(both())
+            await both()
             with pytest.raises(ValueError, match="of no use"), span("stage"):
                 raise ValueError("of no use")
     (resource,) = [one for request in came for one in request.resource_spans]

@@ -101,7 +101,7 @@ async def apply_repairs(
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class DoctorReport:
     """The result of an examination. `offered`: what --repair would change; `done`: the results of repairs."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -118,16 +118,16 @@ class Report:
 
 async def examine_and_repair(
     subject: Subject, *, make: bool = False, begin: Callable[[str], None] = lambda what: None
-) -> Report:
+) -> DoctorReport:
     """Examine a fleet or a lake. `make`: also carry out the offered repairs, and examine again. Raises WrongSetting."""
-    report = Report()
+    report = DoctorReport()
     uris = subject.find_lake_uris()
     if subject.lake is None:
         begin("settings and queue")
         if missing := await _find_what_setup_creates(subject, uris):
             what = f"the fleet is not set up: {missing} do not exist"
             to_do = "run `pcaplake setup`, or correct the names, the region or the account"
-            return Report(findings=[replace(error(what, to_do), check="setup")])
+            return DoctorReport(findings=[replace(error(what, to_do), check="setup")])
         report.findings += await _check_surroundings(subject, uris)
     for uri in uris:
         try:
@@ -138,7 +138,7 @@ async def examine_and_repair(
 
 
 async def _examine_and_repair_lake(
-    report: Report, subject: Subject, uri: str, make: bool, begin: Callable[[str], None]
+    report: DoctorReport, subject: Subject, uri: str, make: bool, begin: Callable[[str], None]
 ) -> None:
     def report_progress(check: str) -> None:
         begin(f"{uri}: {check}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -16,8 +17,10 @@ from pcaplake.worker.lake.delta.actions import Txn
 from pcaplake.worker.lake.delta.errors import RolledBack, TableBlocked
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.records import Manifest, manifest_path
+from pcaplake.worker.lake.records import Manifest
 from pcaplake.worker.lake.store.store import Store
+
+from .manifests import read_manifest
 
 APP_ID = "pcaplake"  # the application whose transactions in a table are batch numbers
 _MOST_READ = 512  # manifests without `last_batches`, from older versions
@@ -73,12 +76,7 @@ class _ManifestSummary:
 
 async def read_last_batches(store: Store, ledger: Ledger) -> dict[str, int]:
     """The last batch of each table up to the ledger's head. Raises Fatal for a manifest that cannot be read."""
-
-    async def load_manifest(batch: int) -> Manifest | None:
-        manifest_object = await store.get(manifest_path(batch))
-        return None if manifest_object is None else Manifest.from_json(manifest_object[0])
-
-    return await find_last_batches(load_manifest, await ledger.read_head())
+    return await find_last_batches(partial(read_manifest, store), await ledger.read_head())
 
 
 async def find_lost_tables(store: Store, log_store: LogStore, ledger: Ledger) -> dict[str, str]:
@@ -101,8 +99,8 @@ async def find_lost_tables(store: Store, log_store: LogStore, ledger: Ledger) ->
 async def find_tables_written_above_head(store: Store, ledger: Ledger) -> set[str]:
     """Tables for which batches above the ledger's head have rows. Raises Fatal for a manifest that cannot be read."""
     tables, batch = set[str](), await ledger.read_head() + 1
-    while (manifest_object := await store.get(manifest_path(batch))) is not None:
-        tables |= Manifest.from_json(manifest_object[0]).written_tables
+    while (manifest := await read_manifest(store, batch)) is not None:
+        tables |= manifest.written_tables
         batch += 1
     return tables
 

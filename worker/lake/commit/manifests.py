@@ -20,10 +20,10 @@ class Manifests:
         """The manifest of a batch; None when there is none."""
         if batch in self._cache:
             return self._cache[batch]
-        manifest_object = await self._store.get(manifest_path(batch))
-        if manifest_object is None:
+        manifest = await read_manifest(self._store, batch)
+        if manifest is None:
             return None
-        manifest = self._cache[batch] = Manifest.from_json(manifest_object[0])
+        self._cache[batch] = manifest
         for old in list(self._cache)[:-_CACHED]:
             del self._cache[old]
         return manifest
@@ -46,6 +46,12 @@ class Manifests:
     def forget(self, batch: int) -> None:
         """Take a manifest out of the cache: it may be large."""
         self._cache.pop(batch, None)
+
+
+async def read_manifest(store: Store, batch: int) -> Manifest | None:
+    """The manifest of a batch; None when there is none. Raises Fatal for one that cannot be read."""
+    manifest_object = await store.get(manifest_path(batch))
+    return None if manifest_object is None else Manifest.from_json(manifest_object[0])
 
 
 def lost_history_message(batch: int, what: str) -> str:

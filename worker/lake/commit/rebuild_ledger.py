@@ -10,10 +10,11 @@ from pcaplake.worker.lake.delta.live_files import read_live_files
 from pcaplake.worker.lake.delta.log_state import LogState, read_log_state
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.records import Manifest, manifest_path
+from pcaplake.worker.lake.records import Manifest
 from pcaplake.worker.lake.store.store import Store
 
 from .history import APP_ID
+from .manifests import read_manifest
 from .overwrite import restore_recorded_stages
 
 
@@ -29,10 +30,10 @@ async def rebuild_from_manifests(store: Store, ledger: Ledger) -> None:
     """
     head = await ledger.read_head()
     batch = head + 1
-    while (manifest := await _load_manifest(store, batch)) is not None:
+    while (manifest := await read_manifest(store, batch)) is not None:
         await ledger.mark_batch_stages(manifest, rebuild=True)
         while manifest.head is not None and head < manifest.head:
-            done = await _load_manifest(store, head + 1)
+            done = await read_manifest(store, head + 1)
             assert done is not None, "it was marked above"
             await _move_head(ledger, done)
             head += 1
@@ -42,7 +43,7 @@ async def rebuild_from_manifests(store: Store, ledger: Ledger) -> None:
 
 
 async def _restore_begun_overwrite(store: Store, ledger: Ledger, last: int) -> None:
-    manifest, lake = await _load_manifest(store, last) if last >= 0 else None, await read_identity(store)
+    manifest, lake = await read_manifest(store, last) if last >= 0 else None, await read_identity(store)
     shown = 0 if manifest is None else manifest.shown_generation
     if lake is not None and lake[0].generation > shown and (manifest is not None or last < 0):
         await restore_recorded_stages(store, ledger, lake[0].generation, after=last)
@@ -56,7 +57,7 @@ async def _move_head_over_untold_batches(store: Store, ledger: Ledger) -> None:
     """
     batch = await ledger.read_head() + 1
     while (
-        (manifest := await _load_manifest(store, batch)) is not None and manifest.written_tables and not manifest.opens
+        (manifest := await read_manifest(store, batch)) is not None and manifest.written_tables and not manifest.opens
     ):
         names = sorted(manifest.written_tables)
         tails = dict(zip(names, await asyncio.gather(*(_read_log_state(store, name) for name in names)), strict=True))
@@ -83,11 +84,6 @@ async def _move_head(ledger: Ledger, manifest: Manifest) -> None:
     await ledger.flag_batch_committed(manifest)
     if not await ledger.advance_head(manifest.batch):
         raise Retryable("another process moved the ledger's head: stop all processes on this lake")
-
-
-async def _load_manifest(store: Store, batch: int) -> Manifest | None:
-    manifest_object = await store.get(manifest_path(batch))
-    return None if manifest_object is None else Manifest.from_json(manifest_object[0])
 
 
 async def _read_log_state(store: Store, table: str) -> LogState | None:

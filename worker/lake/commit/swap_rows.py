@@ -92,56 +92,86 @@ class RowSwapper:
             raise Retryable("another process removes one of these captures (--replace-changed): run this again")
 
     def _copy_other_rows(self, table: str, snapshot: Snapshot) -> tuple[list[str], list[AddFile]]:
-        """The files with rows of the captures, and new files with the rows of other captures in them. Blocks."""
-        try:
-            dataset = DeltaTable(
-                self.store.external_location(table),
-                version=snapshot.files.version,
-                storage_options=self.store.current_options() or None,
-            ).to_pyarrow_dataset()
-            return self._copy_fragments(table, dataset, snapshot)
-        except PcaplakeError:
-            raise
-        except FileNotFoundError as error:
-            raise SwapConflict(f"{table}: a file was deleted while it was read: {error}") from error
-        except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
-            raise Fatal(f"{table} cannot be rewritten: {error}. `pcaplake-spark replace` may do it") from error
-
-    def _copy_fragments(self, table: str, dataset: Any, snapshot: Snapshot) -> tuple[list[str], list[AddFile]]:
         wanted = pc.field("capture_id").isin(pa.array(sorted(self.batches), pa.string()))
-        removed, kept, rows = list[str](), list[AddFile](), 0
-        window: Window | None = None
-        for fragment in dataset.get_fragments(filter=wanted):
-            swapped = fragment.scanner(schema=dataset.schema, filter=wanted, columns=[]).count_rows()
-            if not swapped:
-                continue
-            if fragment.path not in snapshot.files.live:
-                raise Fatal(f"{table} has no file {fragment.path}: see `pcaplake doctor`")
-            removed.append(fragment.path)
-            rows = fragment.count_rows() - swapped
-            if not rows:
-                continue
-            if window is not None and window.is_due:
-                kept += _close(window, table)
-                window = None
-            window = window or Window(
-                self.store,
-                {table: dataset.schema},
-                lake_config=self.lake_config,
-                generation=0,
-                partition_columns=snapshot.partition_columns,
-                runtime=self.runtime,
+        try:
+            return copy_other_rows(self.store, table, snapshot, wanted, self.lake_config, self.runtime)
+        except NotRewritable as error:
+            raise Fatal(f"{error}. `pcaplake-spark replace` may do it") from error
+
+
+class NotRewritable(Fatal):
+    """The files of a table cannot be read or written."""
+
+
+def copy_other_rows(
+    store: Store,
+    table: str,
+    snapshot: Snapshot,
+    wanted: pc.Expression,
+    lake_config: LakeConfig,
+    runtime: Runtime,
+) -> tuple[list[str], list[AddFile]]:
+    """The files with rows that match, and new files with the other rows of these files. Blocks.
+
+    `wanted` is true or false for each row, never null. Raises NotRewritable, and SwapConflict if a file was deleted meanwhile.
+    """
+    try:
+        dataset = DeltaTable(
+            store.external_location(table),
+            version=snapshot.files.version,
+            storage_options=store.current_options() or None,
+        ).to_pyarrow_dataset()
+        return _copy_fragments(store, table, dataset, snapshot, wanted, lake_config, runtime)
+    except PcaplakeError:
+        raise
+    except FileNotFoundError as error:
+        raise SwapConflict(f"{table}: a file was deleted while it was read: {error}") from error
+    except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
+        raise NotRewritable(f"{table} cannot be rewritten: {error}") from error
+
+
+def _copy_fragments(
+    store: Store,
+    table: str,
+    dataset: Any,
+    snapshot: Snapshot,
+    wanted: pc.Expression,
+    lake_config: LakeConfig,
+    runtime: Runtime,
+) -> tuple[list[str], list[AddFile]]:
+    removed, kept, rows = list[str](), list[AddFile](), 0
+    window: Window | None = None
+    for fragment in dataset.get_fragments(filter=wanted):
+        swapped = fragment.scanner(schema=dataset.schema, filter=wanted, columns=[]).count_rows()
+        if not swapped:
+            continue
+        if fragment.path not in snapshot.files.live:
+            raise Fatal(f"{table} has no file {fragment.path}: see `pcaplake doctor`")
+        removed.append(fragment.path)
+        rows = fragment.count_rows() - swapped
+        if not rows:
+            continue
+        if window is not None and window.is_due:
+            kept += _close(window, table)
+            window = None
+        window = window or Window(
+            store,
+            {table: dataset.schema},
+            lake_config=lake_config,
+            generation=0,
+            partition_columns=snapshot.partition_columns,
+            runtime=runtime,
+        )
+        window.begin(Capture(capture_id=fragment.path, uri=fragment.path, etag="", size=0))
+        for batch in fragment.to_batches(schema=dataset.schema, filter=~wanted):
+            window.write(table, batch)
+        # never trust what was pruned and filtered: the file is removed
+        if window.rows_by_table.get(table, 0) != rows:
+            raise Fatal(
+                f"{table}/{fragment.path} has {rows:,} rows to keep, and another number was read: nothing changed"
             )
-            window.begin(Capture(capture_id=fragment.path, uri=fragment.path, etag="", size=0))
-            for batch in fragment.to_batches(schema=dataset.schema, filter=~wanted):
-                window.write(table, batch)
-            # never trust what was pruned and filtered: the file is removed
-            if window.rows_by_table.get(table, 0) != rows:
-                raise Fatal(
-                    f"{table}/{fragment.path} has {rows:,} rows to keep, and another number was read: nothing changed"
-                )
-            window.end()
-        return removed, kept + ([] if window is None else _close(window, table))
+        window.end()
+    return removed, kept + ([] if window is None else _close(window, table))
 
 
 def _close(window: Window, table: str) -> list[AddFile]:

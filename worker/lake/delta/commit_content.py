@@ -9,7 +9,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, Txn, serialize_actions
@@ -35,15 +35,17 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """The arguments of `LogStore.commit`."""
+    """The arguments of `LogStore.commit`. `replace_schema`: the table gets the columns of `struct` and no others."""
 
     table: str
     adds: Sequence[AddFile] = ()
     txn: Txn | None = None
     struct: Struct | None = None
     overwrite: bool = False
+    replace_schema: bool = False
     operation: str = "WRITE"
     after: int = -1
+    expected: Mapping[str, int] = field(default_factory=dict)
     other_txn: Txn | None = None
     swap: Swap | None = None
     uploads: asyncio.Future[object] | None = None
@@ -89,9 +91,9 @@ def build_write_commit(
             )
     if removes and metadata.configuration.get("delta.appendOnly") == "true":
         raise TableBlocked(f"{table}: delta.appendOnly is set, so no file can be removed from the table; unset it")
-    grown = None if request.struct is None else evolve_schema(table, metadata.schema, request.struct)
-    if grown is not None:
-        metadata = replace(metadata, schema=grown)
+    changed = _changed_schema(request, metadata)
+    if changed is not None:
+        metadata = replace(metadata, schema=changed)
     appends = not request.overwrite and request.swap is None
     info = CommitInfo(
         txn_id=txn_id,
@@ -106,13 +108,22 @@ def build_write_commit(
         blind_append=appends,
     )
     actions: list[Action] = [info]
-    if grown is not None:
+    if changed is not None:
         actions.append(metadata)
     if request.txn is not None:
         actions.append(request.txn)
     if request.other_txn is not None:
         actions.append(request.other_txn)
     return metadata, serialize_actions([*actions, *removes, *adds])
+
+
+def _changed_schema(request: CommitRequest, metadata: Metadata) -> Struct | None:
+    """The schema after the commit; None if it stays as it is."""
+    if request.struct is None:
+        return None
+    if request.replace_schema:
+        return request.struct if request.struct != metadata.schema else None
+    return evolve_schema(request.table, metadata.schema, request.struct)
 
 
 def _operation_metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, str]:

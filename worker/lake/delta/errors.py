@@ -25,6 +25,10 @@ class SwapConflict(Retryable):
     """Another writer changed what a swap of files was made from. Nothing was committed: read the table again, or stop."""
 
 
+class TransactionConflict(Retryable):
+    """The log of a table has other transactions than the commit expects. Nothing was committed: read them again, or stop."""
+
+
 class RolledBack(Retryable):
     """The log of a table lacks a transaction that it had, so it cannot tell which later batches are in the table."""
 

@@ -16,7 +16,7 @@ from pcaplake.worker.runtime import Runtime
 
 from .actions import Metadata
 from .commit_content import Struct
-from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked
+from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
 from .log_state import LogState, update_log_state
 from .publish import Publisher
 from .write_support import unsupported_reason
@@ -122,5 +122,5 @@ class LogReader:
 
 def _is_transient(error: BaseException) -> bool:
     return isinstance(error, Retryable) and not isinstance(
-        error, TableBlocked | SchemaConflict | RolledBack | SwapConflict | Hidden
+        error, TableBlocked | SchemaConflict | RolledBack | SwapConflict | TransactionConflict | Hidden
     )

@@ -27,7 +27,7 @@ from pcaplake.worker.runtime import Runtime
 from . import checkpoint as checkpoints
 from .actions import AddFile, RemoveFile, Txn
 from .commit_content import CommitRequest, Struct, Swap, build_create_table_commit, build_write_commit
-from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked
+from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
 from .live_files import Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, TableCache
@@ -149,6 +149,37 @@ class LogStore(LogReader):
             await self.create(table, struct, partition_columns=columns)
         return await self._commit_request(request)
 
+    async def commit_expecting(
+        self,
+        table: str,
+        adds: Sequence[AddFile],
+        expected: Mapping[str, int],
+        *,
+        txn: Txn,
+        schema: pa.Schema,
+        overwrite: bool = False,
+        replace_schema: bool = False,
+        other_txn: Txn | None = None,
+    ) -> Commit:
+        """As `commit`, if these are the last transactions of the table, by application (-1: none).
+
+        `replace_schema`: the table gets the columns of `schema` and no others; only with `overwrite`.
+
+        Raises as `commit`, and TransactionConflict when the table has other ones and nothing was committed.
+        """
+        return await self._commit_request(
+            CommitRequest(
+                table=table,
+                adds=adds,
+                txn=txn,
+                struct=_as_struct(table, schema),
+                overwrite=overwrite,
+                replace_schema=replace_schema,
+                other_txn=other_txn,
+                expected=expected,
+            )
+        )
+
     async def commit_uploads(
         self, table: str, adds: Sequence[AddFile], uploads: Awaitable[object], *, txn: Txn | None = None
     ) -> Commit:
@@ -252,6 +283,9 @@ class LogStore(LogReader):
             return done
         if txn is not None and (last := state.txns.get(txn.app_id, -1)) < request.after:
             raise RolledBack(table, request.after, last, state.version)
+        for app_id, version in request.expected.items():
+            if (last := state.txns.get(app_id, -1)) != version:
+                raise TransactionConflict(f"{table}: the last transaction of {app_id} is {last}, not {version}")
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
         if request.swap is not None:

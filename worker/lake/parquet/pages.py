@@ -18,6 +18,7 @@ Rules that readers require, from their sources, tested with both readers of Spar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -51,6 +52,10 @@ def is_flat_schema(schema: pa.Schema) -> bool:
     return all(parquet_physical_type(f.type) is not None or (is_number_list(f.type) and f.nullable) for f in schema)
 
 
+# columns that are null or constant have the same pages in each row group
+_encode_page_header = functools.lru_cache(maxsize=1024)(encode_struct)
+
+
 class PageFile:
     """One Parquet file of flat columns. `write` receives its bytes in order. Raises `ValueError` for an unknown compression."""
 
@@ -65,12 +70,16 @@ class PageFile:
         # by column, encoding and bits of a dictionary code: row group, values, what was chosen
         self._choices: dict[tuple[str, int, int], tuple[int, int, Choice]] = {}
         self.ranges = {f.name: ColumnRange() for f in schema}
-        self._write_bytes(MAGIC)
+        self._unwritten: list[bytes] = []  # of a row group: a call of `write` costs more than a copy of a page
+        self._append_bytes(MAGIC)
 
-    def _write_bytes(self, data: bytes) -> int:
-        self._write(data)
+    def _append_bytes(self, data: bytes) -> None:
+        self._unwritten.append(data)
         self._at += len(data)
-        return len(data)
+
+    def _write_bytes(self) -> None:
+        data, self._unwritten = b"".join(self._unwritten), []
+        self._write(data)
 
     # -- a row group ----------------------------------------------------------------------------------------------
     def write_row_group(self, columns: Sequence[pa.Array]) -> None:
@@ -93,6 +102,7 @@ class PageFile:
             )
         )
         self._rows += rows
+        self._write_bytes()
 
     def _write_column_chunk(self, chunk: ColumnChunk) -> tuple[Struct, int]:
         """Write the pages of a chunk; return its ColumnMetaData, and its size in bytes before compression."""
@@ -160,9 +170,9 @@ class PageFile:
 
     def _write_page(self, kind: int, body: bytes, compress: Compress | None, header: Field) -> int:
         packed = body if compress is None else compress(body)
-        head = encode_struct(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
-        self._write_bytes(head)
-        self._write_bytes(packed)
+        head = _encode_page_header(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
+        self._append_bytes(head)
+        self._append_bytes(packed)
         return len(head) + len(body)
 
     def close(self) -> None:
@@ -185,7 +195,8 @@ class PageFile:
                 (7, STRUCTS, [((1, STRUCT, ()),) for _ in columns]),
             )
         )
-        self._write_bytes(footer + len(footer).to_bytes(4, "little") + MAGIC)
+        self._append_bytes(footer + len(footer).to_bytes(4, "little") + MAGIC)
+        self._write_bytes()
 
 
 def _middle(data: bytes, size: int) -> bytes:

@@ -5,15 +5,12 @@ A window belongs to one worker thread, and its methods block. Only `abandon` may
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from pcaplake.worker import VERSION
@@ -26,13 +23,11 @@ from pcaplake.worker.lake.records import Capture, Stage
 from pcaplake.worker.lake.store.store import Buffer, Store, Upload
 from pcaplake.worker.runtime import Runtime
 
+from .partitions import Partition, folder_name, split_by_partition
+
 MAX_CAPTURES = 98  # in one stage; the limit of DynamoDB transactions
 HELD_BYTES = 256 << 20  # of rows in memory, of all files, that wait for their row groups
 MAX_FILES = 256  # open at once in a window; one capture needs at most tables times dates
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_UNSAFE = re.compile(r"[^A-Za-z0-9=_.-]")
-
-Partition = tuple[str | None, ...]
 
 
 class Sink(Protocol):
@@ -189,7 +184,7 @@ class Window:
         """As `write`, for rows of any captures of the window, which are counted elsewhere."""
         schema = self._schemas[table]
         columns = table_partition_columns(schema, self._partition_columns)
-        for values, part in _split_by_partition(batch, columns):
+        for values, part in split_by_partition(batch, columns):
             file = self._open.get((table, values)) or self._open_new_file(table, schema, columns, values)
             before = file.sink.buffered_bytes
             file.sink.write_batch(part)
@@ -251,7 +246,7 @@ class Window:
         )
 
     def _open_new_file(self, table: str, schema: pa.Schema, columns: Sequence[str], values: Partition) -> _OpenFile:
-        folders = [f"{name}={_folder_safe_value(value)}/" for name, value in zip(columns, values, strict=True)]
+        folders = [f"{name}={folder_name(value)}/" for name, value in zip(columns, values, strict=True)]
         compression = self._lake_config.compression
         suffix = "parquet" if compression == "none" else f"{compression}.parquet"
         path = f"{''.join(folders)}{self.stage_id}-{self._files}.{suffix}"
@@ -307,52 +302,6 @@ class Window:
             )
         )
         self._step(f"after stage.4 {table}")
-
-
-def _folder_safe_value(value: str | None) -> str:
-    """A folder name for a partition value; readers take the value from the log."""
-    return NULL_PARTITION if value is None else _UNSAFE.sub("_", value)
-
-
-def _split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows of each partition, in their order; the batch itself when it has one partition."""
-    if not batch.num_rows:
-        return
-    if all(_is_constant(batch.column(name)) for name in columns):
-        yield tuple(_partition_value_text(batch.column(name)[0].as_py()) for name in columns), batch
-        return
-    codes = np.zeros(batch.num_rows, np.int64)
-    for name in columns:
-        array = batch.column(name)
-        coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-        known = len(coded.dictionary)
-        codes = codes * (known + 1) + coded.indices.cast(pa.int64()).fill_null(known).to_numpy(zero_copy_only=False)
-    for code in np.unique(codes):
-        part = batch.filter(pa.array(codes == code))
-        yield tuple(_partition_value_text(part.column(name)[0].as_py()) for name in columns), part
-
-
-def _is_constant(array: pa.Array) -> bool:
-    if array.null_count:
-        return bool(array.null_count == len(array))
-    if pa.types.is_dictionary(array.type):
-        return len(array.dictionary) == 1
-    if pa.types.is_date(array.type):  # the import of pyarrow.compute would take longer than to decode a small capture
-        days = array.to_numpy(zero_copy_only=False)
-        return bool((days == days[:1]).all())
-    import pyarrow.compute as pc
-
-    ends = pc.min_max(array)
-    return bool(ends["min"] == ends["max"])
-
-
-def _partition_value_text(value: object) -> str | None:
-    """A partition value as in the Delta protocol, where the empty string means null."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def _without_comments(schema: pa.Schema) -> pa.Schema:

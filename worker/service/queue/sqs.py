@@ -17,7 +17,8 @@ from typing import Any, Self
 
 from tenacity import retry_if_result
 
-from pcaplake.worker import VERSION, retry
+from pcaplake.worker import retry
+from pcaplake.worker.aws_requests import CREDENTIAL_ERRORS, botocore_config
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.meter import SILENT, Meter
 
@@ -31,32 +32,8 @@ _SENDS = 8  # batches sent at once
 _WHILE_ENTRIES_FAIL = retry.Policy(
     stop=retry.after_attempts(3), first=0.25, longest=0.5, on=retry_if_result(lambda failed: failed is not None)
 )
-_ACT: dict[str, Any] = {
-    "connect_timeout": 2,
-    "read_timeout": 10,
-    "max_pool_connections": 32,
-    "tcp_keepalive": True,
-    "retries": {"mode": "standard", "total_max_attempts": 3},
-    "user_agent": f"pcaplake/{VERSION}",  # both as in dynamodb_table.py
-    "parameter_validation": False,
-}
-_POLL = {**_ACT, "read_timeout": LONGEST_WAIT + 10}
 _THROTTLED = frozenset({"RequestThrottled", "Throttling", "ThrottlingException", "OverLimit", "KmsThrottled"})
 _NO_QUEUE = frozenset({"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
-_CREDENTIALS = frozenset(
-    {
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "IncompleteSignature",
-        "InvalidClientTokenId",
-        "InvalidSignatureException",
-        "MissingAuthenticationTokenException",
-        "RequestExpired",
-        "RequestTimeTooSkewed",
-        "SignatureDoesNotMatch",
-        "UnrecognizedClientException",
-    }
-)
 
 
 class SqsQueue(Queue):
@@ -86,9 +63,13 @@ class SqsQueue(Queue):
             try:
                 polls, acts = [
                     await stack.enter_async_context(
-                        session.create_client("sqs", region_name=region, config=AioConfig(**options))
+                        session.create_client(
+                            "sqs",
+                            region_name=region,
+                            config=AioConfig(**botocore_config(attempts=3, read_timeout=timeout)),
+                        )
                     )
-                    for options in (_POLL, _ACT)
+                    for timeout in (LONGEST_WAIT + 10, 10)
                 ]
             except (BotoCoreError, ValueError) as error:
                 raise Fatal(
@@ -286,7 +267,7 @@ def _error_of_response(where: str, response: Mapping[str, Any]) -> Exception:
         return Retryable(text)
     if code in _NO_QUEUE:
         return Fatal(f"{text} Create the queue with `pcaplake setup`, or correct its name, region or endpoint")
-    if code in _CREDENTIALS:
+    if code in CREDENTIAL_ERRORS:
         return Fatal(f"{text} Provide valid credentials in one of the ways that boto3 supports, and check the clock")
     if status == 403 or code.startswith(("AccessDenied", "Kms")):
         return Fatal(f"{text} Permission is missing: `pcaplake setup --policies` prints the required policies")

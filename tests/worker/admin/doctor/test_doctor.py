@@ -196,6 +196,7 @@ async def test_batches_that_nobody_commits() -> None:
     assert error("ledger contents") in unwell(await ground.examined())
 
 
+@pytest.mark.slow
 async def test_manifests_between_others_are_missed() -> None:
     ground = await Ground().start()
     ground.ledger.shared.head = 0

@@ -165,11 +165,11 @@ async def listing(client: Any, place: Place, start_after: str = "") -> list[Page
     return [page async for page in pages(client, place, start_after=start_after)]
 
 
-def test_an_object_that_is_listed_is_the_capture_that_was_notified_with_its_version(clients: Clients) -> None:
+async def test_an_object_that_is_listed_is_the_capture_that_was_notified_with_its_version(clients: Clients) -> None:
     """A listing names no versions: on a versioned bucket the same content must not become a second capture."""
     with Stubber(clients.s3) as stub:
         stub.add_response("list_objects_v2", listed("a/b.pcap"))
-        ((one,),) = asyncio.run(listing(clients.s3, Place(bucket="raw", prefix="a/")))
+        ((one,),) = await listing(clients.s3, Place(bucket="raw", prefix="a/"))
     notified = replace(one.ref, version_id="3HL4kqt")
     (by_notification,), (by_replay,) = (
         parse_notification(build_s3_event(notified)).objects,
@@ -185,18 +185,18 @@ def test_an_object_that_is_listed_is_the_capture_that_was_notified_with_its_vers
     assert capture_from_reference(newer).capture_id != capture_from_reference(one.ref).capture_id
 
 
-def test_pages_in_the_order_of_keys_with_ages_by_the_stores_clock(clients: Clients) -> None:
+async def test_pages_in_the_order_of_keys_with_ages_by_the_stores_clock(clients: Clients) -> None:
     asked = {"Bucket": "raw", "Prefix": "a/b", "OptionalObjectAttributes": ["RestoreStatus"], "StartAfter": "a/b1"}
     with Stubber(clients.s3) as stub:
         stub.add_response("list_objects_v2", listed("a/b//2+%20", more="next"), asked)
         stub.add_response("list_objects_v2", listed("a/b3"), {**asked, "ContinuationToken": "next"})
-        first, second = asyncio.run(listing(clients.s3, Place(bucket="raw", prefix="a/b"), "a/b1"))
+        first, second = await listing(clients.s3, Place(bucket="raw", prefix="a/b"), "a/b1")
     assert first == (found("a/b//2+%20", age=86_400.0),)
     assert second == (found("a/b3", age=86_400.0),)
 
 
 @pytest.mark.slow
-def test_archives_must_be_restored_first(clients: Clients) -> None:
+async def test_archives_must_be_restored_first(clients: Clients) -> None:
     restored = {"RestoreStatus": {"IsRestoreInProgress": False, "RestoreExpiryDate": NOW}}
     under_way = {"RestoreStatus": {"IsRestoreInProgress": True}}
     for raw, archived in (
@@ -208,18 +208,18 @@ def test_archives_must_be_restored_first(clients: Clients) -> None:
     ):
         with Stubber(clients.s3) as stub:
             stub.add_response("list_objects_v2", listed("a", **raw))
-            ((one,),) = asyncio.run(listing(clients.s3, Place(bucket="raw")))
+            ((one,),) = await listing(clients.s3, Place(bucket="raw"))
         assert one.archived == archived
 
 
-def test_listing_that_fails(clients: Clients) -> None:
+async def test_listing_that_fails(clients: Clients) -> None:
     with Stubber(clients.s3) as stub:
         stub.add_client_error("list_objects_v2", "NoSuchBucket", "", 404)
         with pytest.raises(Fatal, match="s3://raw/a"):
-            asyncio.run(listing(clients.s3, Place(bucket="raw", prefix="a")))
+            await listing(clients.s3, Place(bucket="raw", prefix="a"))
         stub.add_response("list_objects_v2", listed("a", date="soon"))
         with pytest.raises(Retryable, match="no valid date: 'soon'"):
-            asyncio.run(listing(clients.s3, Place(bucket="raw")))
+            await listing(clients.s3, Place(bucket="raw"))
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------

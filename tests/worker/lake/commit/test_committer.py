@@ -561,6 +561,7 @@ def test_crash_at_is_refused_when_it_can_never_happen() -> None:
 # On a real folder
 
 
+@pytest.mark.slow
 async def test_a_lake_on_disk_opens_fills_and_opens_again(tmp_path: Path) -> None:
     async with await Lake.open(tmp_path / "lake", **options()) as lake:
         await ingest(lake, "a", "b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 import logging
@@ -56,34 +55,35 @@ class Fleet:
 async def nothing() -> None: ...
 
 
-def test_an_idle_follower_looks_ever_more_rarely_and_a_thousand_not_at_once() -> None:
+@pytest.mark.slow
+async def test_an_idle_follower_looks_ever_more_rarely_and_a_thousand_not_at_once() -> None:
     fleet = Fleet(1000)
-    assert asyncio.run(fleet.run(HOUR)) is None, "the leader beats all the time"
+    assert await fleet.run(HOUR) is None, "the leader beats all the time"
     assert max(map(len, fleet.looks.values())) <= HOUR / (LONGEST_LOOK * TIMEOUT) + 5
     settled = [look for looks in fleet.looks.values() for look in looks if look > 100]
     busiest = Counter(int(look) for look in settled).most_common(1)[0][1]
     assert busiest < 3 * len(settled) / (HOUR - 100), "they do not all look in the same second"
 
 
-def test_who_does_nothing_but_commit_looks_often() -> None:
+async def test_who_does_nothing_but_commit_looks_often() -> None:
     fleet = Fleet(2, closely=True)
-    asyncio.run(fleet.run(HOUR))
+    await fleet.run(HOUR)
     gaps = [after - before for looks in fleet.looks.values() for before, after in itertools.pairwise(looks)]
     assert max(gaps) <= TIMEOUT / 4
 
 
 @pytest.mark.parametrize(("followers", "within"), [(1, 2 * LONGEST_LOOK + 1.5), (1000, LONGEST_LOOK + 1.5)])
-def test_a_leader_that_dies_is_replaced(followers: int, within: float) -> None:
+async def test_a_leader_that_dies_is_replaced(followers: int, within: float) -> None:
     """`within`: timeouts. A lone idle follower sees the last beat at its next look, and no other one at the look after."""
     dies_at = 1000.0
     fleet = Fleet(followers, dies_at=dies_at)
-    assert asyncio.run(fleet.run(HOUR)) is not None
+    assert await fleet.run(HOUR) is not None
     assert TIMEOUT / 2 < fleet.now - dies_at <= within * TIMEOUT
 
 
-def test_rows_that_wait_bring_the_next_look_forward() -> None:
+async def test_rows_that_wait_bring_the_next_look_forward() -> None:
     fleet = Fleet(1)
-    asyncio.run(fleet.run(1000.0))
+    await fleet.run(1000.0)
     (follower,) = fleet.followers
     fleet.now = 1000.0
     assert follower.seconds_to_next_look(rows_wait=True) <= TIMEOUT / 4

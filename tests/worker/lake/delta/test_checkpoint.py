@@ -114,7 +114,7 @@ async def test_who_comes_after_a_clean_up_knows_all_from_the_checkpoint(tmp_path
 
 
 @pytest.mark.slow
-def test_the_adds_of_a_checkpoint_are_never_fetched(tmp_path: Path) -> None:
+async def test_the_adds_of_a_checkpoint_are_never_fetched(tmp_path: Path) -> None:
     """Once with `txn` and metaData before the files, once behind them; in one row group and in many."""
 
     async def run(live: int, first: bool, group: int) -> int:
@@ -138,7 +138,7 @@ def test_the_adds_of_a_checkpoint_are_never_fetched(tmp_path: Path) -> None:
 
     for first in (True, False):
         for group in (100_000, 5_000):
-            assert asyncio.run(run(20_000, first, group)) < 70_000, "the end of the file, and a little more"
+            assert await run(20_000, first, group) < 70_000, "the end of the file, and a little more"
 
 
 async def test_several_parts_are_one_checkpoint_when_all_are_there(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ async def test_files_in_subfolders_of_the_log_are_none_of_it(tmp_path: Path) -> 
     assert len(list((folder / "date=1").iterdir())) == 3
 
 
-def test_a_damaged_checkpoint_is_named() -> None:
+async def test_a_damaged_checkpoint_is_named() -> None:
     async def run(damage: bytes | None) -> None:
         store = MemoryStore()
         path = f"t/_delta_log/{3:020d}.checkpoint.parquet"
@@ -226,8 +226,8 @@ def test_a_damaged_checkpoint_is_named() -> None:
         b"\0" * 100 + b"PAR1",
         good[:300] + good[-200:],
     ):
-        asyncio.run(run(damage))
-    asyncio.run(run(b"PAR1" + b"\xff" * 100 + (50).to_bytes(4, "little") + b"PAR1"))
+        await run(damage)
+    await run(b"PAR1" + b"\xff" * 100 + (50).to_bytes(4, "little") + b"PAR1")
 
 
 # A checkpointer that stood still: its checkpoint of an old version and its `_last_checkpoint` land when newer ones exist

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections import Counter
@@ -54,136 +53,118 @@ def age(table: Path, below: int, days: float) -> None:
 
 
 @pytest.mark.slow
-def test_appends_and_compaction_of_others_between_our_commits(tmp_path: Path) -> None:
+async def test_appends_and_compaction_of_others_between_our_commits(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
-    async def story() -> None:
-        log = LogStore(Store.open(tmp_path))
-        await log.create("t", deltas.SCHEMA, partition_columns=["date"])
-        await commit(log, table, 0)
-        theirs(table, 100, 101)
-        await commit(log, table, 1)
-        assert deltalake.DeltaTable(table).optimize.compact()["numFilesRemoved"] == 3
-        await commit(log, table, 2)
-        deltalake.DeltaTable(table).create_checkpoint()
-        theirs(table, 102)
-        await commit(log, table, 3)
-        assert await log.read_version("t") == await LogStore(Store.open(tmp_path)).read_version("t") == 7
-        again = await LogStore(Store.open(tmp_path)).commit(
-            "t", [deltas.add("x")], txn=Txn(app_id="pcaplake", version=3)
-        )
-        assert again.already
-
-    asyncio.run(story())
+    log = LogStore(Store.open(tmp_path))
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    await commit(log, table, 0)
+    theirs(table, 100, 101)
+    await commit(log, table, 1)
+    assert deltalake.DeltaTable(table).optimize.compact()["numFilesRemoved"] == 3
+    await commit(log, table, 2)
+    deltalake.DeltaTable(table).create_checkpoint()
+    theirs(table, 102)
+    await commit(log, table, 3)
+    assert await log.read_version("t") == await LogStore(Store.open(tmp_path)).read_version("t") == 7
+    again = await LogStore(Store.open(tmp_path)).commit("t", [deltas.add("x")], txn=Txn(app_id="pcaplake", version=3))
+    assert again.already
     deltas.folder_versions(table)
     everybody_reads(table, [0, 1, 2, 3, 100, 101, 102])
 
 
 @pytest.mark.slow
-def test_an_overwrite_takes_the_files_of_all_writers(tmp_path: Path) -> None:
+async def test_an_overwrite_takes_the_files_of_all_writers(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
-    async def story() -> None:
-        log = LogStore(Store.open(tmp_path))
-        await log.create("t", deltas.SCHEMA, partition_columns=["date"])
-        await commit(log, table, 0)
-        theirs(table, 100)
-        assert await log.checkpoint("t") == 2
-        theirs(table, 101)
-        add = deltas.write(table, "new", [7])
-        await log.commit("t", [add], txn=Txn(app_id="pcaplake", version=1), overwrite=True)
-        await commit(log, table, 2)
-
-    asyncio.run(story())
+    log = LogStore(Store.open(tmp_path))
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    await commit(log, table, 0)
+    theirs(table, 100)
+    assert await log.checkpoint("t") == 2
+    theirs(table, 101)
+    add = deltas.write(table, "new", [7])
+    await log.commit("t", [add], txn=Txn(app_id="pcaplake", version=1), overwrite=True)
+    await commit(log, table, 2)
     everybody_reads(table, [2, 7])
 
 
-def test_a_new_column_is_null_in_old_rows_for_every_reader(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_a_new_column_is_null_in_old_rows_for_every_reader(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
-    async def story() -> None:
-        log, other = LogStore(Store.open(tmp_path)), LogStore(Store.open(tmp_path))
-        await log.create("t", deltas.SCHEMA, partition_columns=["date"])
-        await commit(log, table, 0)
-        await commit(other, table, 1)
-        wider = deltas.SCHEMA.append(pa.field("bus", pa.string()))
-        await log.commit("t", [deltas.write(table, "wide", [2])], schema=wider)
-        await other.commit("t", [deltas.write(table, "wider", [3])], schema=wider.append(pa.field("raw", pa.binary())))
-        assert (await deltas.read_schema(log, "t")).names == ["n", "date", "bus", "raw"]
-        retyped = deltas.SCHEMA.set(0, pa.field("n", pa.string()))
-        with pytest.raises(SchemaConflict, match="t: column n is long in the table and string in the rows"):
-            await log.commit("t", [deltas.add("no")], schema=retyped)
-
-    asyncio.run(story())
+    log, other = LogStore(Store.open(tmp_path)), LogStore(Store.open(tmp_path))
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    await commit(log, table, 0)
+    await commit(other, table, 1)
+    wider = deltas.SCHEMA.append(pa.field("bus", pa.string()))
+    await log.commit("t", [deltas.write(table, "wide", [2])], schema=wider)
+    await other.commit("t", [deltas.write(table, "wider", [3])], schema=wider.append(pa.field("raw", pa.binary())))
+    assert (await deltas.read_schema(log, "t")).names == ["n", "date", "bus", "raw"]
+    retyped = deltas.SCHEMA.set(0, pa.field("n", pa.string()))
+    with pytest.raises(SchemaConflict, match="t: column n is long in the table and string in the rows"):
+        await log.commit("t", [deltas.add("no")], schema=retyped)
     everybody_reads(table, [0, 1, 2, 3])
     rows = deltalake.DeltaTable(table).to_pyarrow_table(columns=["n", "bus", "raw"]).to_pylist()
     assert all(row["bus"] is None and row["raw"] is None for row in rows)
 
 
-def test_a_column_that_others_retype_blocks_until_it_is_as_before(tmp_path: Path) -> None:
+async def test_a_column_that_others_retype_blocks_until_it_is_as_before(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
-    async def story() -> None:
-        log = LogStore(Store.open(tmp_path))
-        await log.create("t", deltas.SCHEMA, partition_columns=["date"])
-        await commit(log, table, 0)
-        rows = pa.table({"n": ["a"], "date": ["2026-11-21"]})
-        deltalake.write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
-        with pytest.raises(TableBlocked, match="t: its schema was changed: column n is string"):
-            await commit(log, table, 1)
-        rows = pa.table({"n": pa.array([5], pa.int64()), "date": ["2026-11-21"]})
-        deltalake.write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
-        await commit(log, table, 2)
-
-    asyncio.run(story())
+    log = LogStore(Store.open(tmp_path))
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    await commit(log, table, 0)
+    rows = pa.table({"n": ["a"], "date": ["2026-11-21"]})
+    deltalake.write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(TableBlocked, match="t: its schema was changed: column n is string"):
+        await commit(log, table, 1)
+    rows = pa.table({"n": pa.array([5], pa.int64()), "date": ["2026-11-21"]})
+    deltalake.write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
+    await commit(log, table, 2)
     everybody_reads(table, [2, 5])
 
 
-def test_what_was_cleaned_up_is_found_in_the_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_what_was_cleaned_up_is_found_in_the_checkpoint(tmp_path: Path) -> None:
     table = tmp_path / "t"
 
-    async def story() -> None:
-        store = Store.open(tmp_path)
-        log, frozen = LogStore(store), LogStore(store)
-        await log.create("t", deltas.SCHEMA, partition_columns=["date"])
-        await frozen.read_version("t")
-        for number in range(4):
-            await commit(log, table, number)
-        assert await log.checkpoint("t") == 4
-        assert await log.clean("t") == 0, "nothing is old"
-        await commit(log, table, 4)
-        age(table, 5, 6.9)
-        assert await log.clean("t") == 0, "nothing is older than seven days"
-        age(table, 5, 7.1)
-        assert await log.clean("t") == 4
-        left = sorted(path.name[:20].lstrip("0") + path.name[20:] for path in (table / "_delta_log").glob("0*"))
-        assert left == ["4.checkpoint.parquet", "4.json", "5.json"]
-        fresh = LogStore(store)
-        assert (await fresh.read_version("t"), await fresh.read_transaction("t", "pcaplake")) == (5, 4)
-        for stale in (fresh, frozen):
-            again = await stale.commit("t", [deltas.add("x")], txn=Txn(app_id="pcaplake", version=2))
-            assert again.already
-        await commit(frozen, table, 5)
-
-    asyncio.run(story())
+    store = Store.open(tmp_path)
+    log, frozen = LogStore(store), LogStore(store)
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    await frozen.read_version("t")
+    for number in range(4):
+        await commit(log, table, number)
+    assert await log.checkpoint("t") == 4
+    assert await log.clean("t") == 0, "nothing is old"
+    await commit(log, table, 4)
+    age(table, 5, 6.9)
+    assert await log.clean("t") == 0, "nothing is older than seven days"
+    age(table, 5, 7.1)
+    assert await log.clean("t") == 4
+    left = sorted(path.name[:20].lstrip("0") + path.name[20:] for path in (table / "_delta_log").glob("0*"))
+    assert left == ["4.checkpoint.parquet", "4.json", "5.json"]
+    fresh = LogStore(store)
+    assert (await fresh.read_version("t"), await fresh.read_transaction("t", "pcaplake")) == (5, 4)
+    for stale in (fresh, frozen):
+        again = await stale.commit("t", [deltas.add("x")], txn=Txn(app_id="pcaplake", version=2))
+        assert again.already
+    await commit(frozen, table, 5)
     everybody_reads(table, [0, 1, 2, 3, 4, 5])
 
 
 @pytest.mark.slow
-def test_clean_up_leaves_what_reads_every_version_that_stays(tmp_path: Path) -> None:
+async def test_clean_up_leaves_what_reads_every_version_that_stays(tmp_path: Path) -> None:
     """Versions 3 to 6 stay, as 4 is young: so does checkpoint 2, from which they are read."""
     table = tmp_path / "t"
 
-    async def story() -> None:
-        log = LogStore(Store.open(tmp_path))
-        await log.create("t", deltas.SCHEMA, partition_columns=["date"])
-        for number in range(6):
-            await commit(log, table, number)
-            if number in (1, 4):
-                await log.checkpoint("t")
-        age(table, 4, 8)
-        assert await log.clean("t") == 2
-
-    asyncio.run(story())
+    log = LogStore(Store.open(tmp_path))
+    await log.create("t", deltas.SCHEMA, partition_columns=["date"])
+    for number in range(6):
+        await commit(log, table, number)
+        if number in (1, 4):
+            await log.checkpoint("t")
+    age(table, 4, 8)
+    assert await log.clean("t") == 2
     assert sorted(deltalake.DeltaTable(table, version=4).to_pyarrow_table()["n"].to_pylist()) == [0, 1, 2, 3]
     everybody_reads(table, [0, 1, 2, 3, 4, 5])

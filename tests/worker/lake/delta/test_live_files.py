@@ -101,6 +101,7 @@ class CountingStore(LocalStore):
         return await super().get_range(path, start, length)
 
 
+@pytest.mark.slow
 async def test_a_checkpoint_of_many_parts_is_read_a_row_group_at_a_time(tmp_path: Path) -> None:
     log = tmp_path / "t/_delta_log"
     log.mkdir(parents=True)

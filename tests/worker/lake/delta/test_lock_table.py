@@ -116,8 +116,8 @@ def test_an_item_that_is_no_entry_is_named(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_lock_table_in_memory(rule: Callable[[LockTable], Awaitable[None]]) -> None:
-    asyncio.run(rule(MemoryLockTable()))
+async def test_the_lock_table_in_memory(rule: Callable[[LockTable], Awaitable[None]]) -> None:
+    await rule(MemoryLockTable())
 
 
 async def test_a_commit_leaves_what_java_would() -> None:
@@ -247,30 +247,26 @@ async def test_uploads_end_with_a_commit_that_fails_before_it_needs_them() -> No
 # A fault at each request
 
 
-def requests(act: Callable[[LogStore], Awaitable[object]], *, cold: bool) -> list[str]:
+async def requests(act: Callable[[LogStore], Awaitable[object]], *, cold: bool) -> list[str]:
     """What an act asks for when nothing fails; names of temp objects as patterns."""
-
-    async def run() -> list[str]:
-        scene, log = await started()
-        faults = Faults()
-        log = scene.log(faults)
-        if not cold:
-            await log.read_version("t")
-        faults.seen.clear()
-        await act(log)
-        return [re.sub(r"(?<=\.json\.).{36}", "*", point) for point in faults.seen]
-
-    return asyncio.run(run())
+    scene, log = await started()
+    faults = Faults()
+    log = scene.log(faults)
+    if not cold:
+        await log.read_version("t")
+    faults.seen.clear()
+    await act(log)
+    return [re.sub(r"(?<=\.json\.).{36}", "*", point) for point in faults.seen]
 
 
 @pytest.mark.parametrize("act", [once, without_txn, evolving, overwriting])
 @pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("cold", [False, True])
-def test_a_fault_at_any_request_loses_and_doubles_nothing(
+async def test_a_fault_at_any_request_loses_and_doubles_nothing(
     act: Callable[[LogStore], Awaitable[object]], kind: Kind, times: int, cold: bool
 ) -> None:
-    seen = requests(act, cold=cold)
+    seen = await requests(act, cold=cold)
     assert {point.split(" ")[0] for point in seen} >= {"store.put", "lock_table.put", "lock_table.complete"}
 
     async def run(number: int) -> None:
@@ -290,11 +286,11 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
         await scene.settled()
 
     for number in range(len(seen)):
-        asyncio.run(run(number))
+        await run(number)
 
 
 @pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
-def test_a_fault_while_a_table_is_made(kind: Kind) -> None:
+async def test_a_fault_while_a_table_is_made(kind: Kind) -> None:
     async def run(number: int) -> bool:
         scene, faults = Scene(), Faults()
         faults.inject_fault("*", "nothing", number)
@@ -309,7 +305,7 @@ def test_a_fault_while_a_table_is_made(kind: Kind) -> None:
         return faults.waiting == []
 
     number = 0
-    while asyncio.run(run(number)):
+    while await run(number):
         number += 1
     assert number > 8
 

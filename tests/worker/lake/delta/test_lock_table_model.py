@@ -226,10 +226,10 @@ def test_every_transaction_once_in_every_schedule() -> None:
 
 
 TOLD = {
-    "a_commit_below_the_horizon_counts": 230,
+    "a_commit_below_the_horizon_counts": 90,
     "a_version_of_somebody_else_is_taken_for_ours": 23,
     "an_incomplete_entry_is_passed_over": 22,
-    "clean_up_leaves_incomplete_entries": 237,
+    "clean_up_leaves_incomplete_entries": 159,
     "temp_objects_go_before_their_version_is_there": 41,
     "temp_objects_go_by_age": 65,
     "who_lost_the_entry_goes_on": 198,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 
@@ -63,7 +62,7 @@ async def test_a_reader_repairs_us_in_flight(reader: str, point: str) -> None:
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_java_dies_after_each_step_and_we_go_on(steps: int) -> None:
+async def test_java_dies_after_each_step_and_we_go_on(steps: int) -> None:
     async def run(warm: bool) -> None:
         scene, log = await started()
         if not warm:
@@ -79,8 +78,8 @@ def test_java_dies_after_each_step_and_we_go_on(steps: int) -> None:
         assert set(scene.entries().values()) == {"true"}
         await scene.settled()
 
-    asyncio.run(run(warm=True))
-    asyncio.run(run(warm=False))
+    await run(warm=True)
+    await run(warm=False)
 
 
 @pytest.mark.parametrize("point", STEPS[:4])
@@ -138,7 +137,7 @@ async def test_an_entry_with_nothing_behind_it_says_what_to_do(mended: str) -> N
     await scene.settled()
 
 
-def test_a_commit_under_way_gets_a_moment() -> None:
+async def test_a_commit_under_way_gets_a_moment() -> None:
     """Another process is between its entry and its N.json: we see it appear, and copy nothing."""
 
     async def run(appears: bool) -> None:
@@ -162,8 +161,8 @@ def test_a_commit_under_way_gets_a_moment() -> None:
         assert scene.entries()[2] == "true"
         await scene.settled()
 
-    asyncio.run(run(appears=True))
-    asyncio.run(run(appears=False))
+    await run(appears=True)
+    await run(appears=False)
 
 
 # Others who do not ask the lock table, or overrule it
@@ -259,7 +258,7 @@ async def test_who_was_frozen_below_a_horizon_commits_where_readers_look(point: 
     assert set(scene.entries().values()) <= {"true"}
 
 
-def test_an_entry_left_below_a_horizon_is_nobodys_concern() -> None:
+async def test_an_entry_left_below_a_horizon_is_nobodys_concern() -> None:
     """A writer put its entry with an old tail and died; later its version is far below what anybody reads."""
 
     async def run(temp: bool, newest: bool) -> None:
@@ -279,7 +278,7 @@ def test_an_entry_left_below_a_horizon_is_nobodys_concern() -> None:
 
     for temp in (True, False):
         for newest in (True, False):
-            asyncio.run(run(temp, newest))
+            await run(temp, newest)
 
 
 async def test_an_old_version_that_lost_its_entry_gets_none_that_stays_incomplete() -> None:

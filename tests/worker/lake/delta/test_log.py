@@ -151,17 +151,13 @@ async def test_of_many_that_make_one_table_one_does() -> None:
 # Faults
 
 
-def requests(act: Callable[[LogStore], Awaitable[object]]) -> list[str]:
+async def requests(act: Callable[[LogStore], Awaitable[object]]) -> list[str]:
     """What a commit asks of the store, in order, when nothing fails."""
-
-    async def run() -> list[str]:
-        faults = Faults()
-        _, log = await started(faults)
-        faults.seen.clear()
-        await act(log)
-        return faults.seen
-
-    return asyncio.run(run())
+    faults = Faults()
+    _, log = await started(faults)
+    faults.seen.clear()
+    await act(log)
+    return faults.seen
 
 
 ACTS = [once, without_txn, evolving, overwriting]
@@ -170,10 +166,10 @@ ACTS = [once, without_txn, evolving, overwriting]
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_fault_at_any_request_loses_and_doubles_nothing(
+async def test_a_fault_at_any_request_loses_and_doubles_nothing(
     act: Callable[[LogStore], Awaitable[object]], kind: Kind, times: int
 ) -> None:
-    seen = requests(act)
+    seen = await requests(act)
     assert any(point.startswith("store.put_if_absent") for point in seen)
 
     async def run(number: int) -> None:
@@ -192,7 +188,7 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(
         assert names(store)[add("next").path] == 1
 
     for number in range(len(seen)):
-        asyncio.run(run(number))
+        await run(number)
 
 
 async def test_without_a_txn_a_commit_that_nobody_can_see_says_so() -> None:
@@ -284,7 +280,7 @@ async def test_a_cancelled_commit_that_arrives_late(arrives: str) -> None:
     assert names(store) == whole("first", "a", "b")
 
 
-def test_who_was_frozen_below_a_horizon_commits_where_readers_look() -> None:
+async def test_who_was_frozen_below_a_horizon_commits_where_readers_look() -> None:
     """Versions 2 to 9 are somebody's, then cleaned up: the frozen one creates 2.json again, and nobody reads it."""
 
     async def run(known: bool) -> None:
@@ -306,8 +302,8 @@ def test_who_was_frozen_below_a_horizon_commits_where_readers_look() -> None:
         seen = added([data for name, (data, _) in store.objects.items() if name > f"t/_delta_log/{10:020d}"])
         assert seen[add("a").path] == (0 if known else 1)
 
-    asyncio.run(run(known=False))
-    asyncio.run(run(known=True))
+    await run(known=False)
+    await run(known=True)
 
 
 # Against each other

@@ -160,16 +160,14 @@ async def test_schema_evolution_by_deltalake_is_taken_over(tmp_path: Path) -> No
     assert (await read_schema(log, "t")).names == ["n", "date", "theirs", "ours"]
 
 
-def test_files_are_skipped_by_our_statistics(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_files_are_skipped_by_our_statistics(tmp_path: Path) -> None:
     """DuckDB's plan says how many files it opens."""
     table = tmp_path / "t"
 
-    async def run() -> None:
-        log = await started(tmp_path)
-        for number in range(1, 10):
-            await log.commit("t", [write(table, number, [number * 100])], txn=txn(number))
-
-    asyncio.run(run())
+    log = await started(tmp_path)
+    for number in range(1, 10):
+        await log.commit("t", [write(table, number, [number * 100])], txn=txn(number))
     with duck() as connection:
         query = f"EXPLAIN ANALYZE SELECT count(*) FROM delta_scan('{table}') WHERE n >= 800"
         plan = connection.execute(query).fetchall()[0][1]
@@ -181,6 +179,7 @@ ODD = st.text(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(folder=ODD, name=ODD)
 def test_files_of_any_name_are_found(tmp_path_factory: pytest.TempPathFactory, folder: str, name: str) -> None:

@@ -38,6 +38,7 @@ TYPES = st.recursive(
 SCHEMA = fields(TYPES).map(pa.schema)
 
 
+@pytest.mark.slow
 @given(schema=SCHEMA)
 def test_a_schema_comes_back_as_it_was(schema: pa.Schema) -> None:
     assert to_arrow_schema(to_delta_struct(schema)) == schema
@@ -71,6 +72,7 @@ def test_what_is_new_is_added_at_the_end_and_nullable(have: pa.Schema, more: lis
     assert "was dropped" in (find_incompatibility(grown, to_delta_struct(have)) or "")
 
 
+@pytest.mark.slow
 @given(schema=SCHEMA, data=st.data())
 def test_another_type_is_refused_by_name(schema: pa.Schema, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(schema) - 1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from pcaplake.worker.errors import Retryable
@@ -98,7 +96,7 @@ async def swapping(log: LogStore) -> None:
 
 @pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_fault_at_any_request_loses_and_doubles_nothing(kind: Kind, times: int) -> None:
+async def test_a_fault_at_any_request_loses_and_doubles_nothing(kind: Kind, times: int) -> None:
     async def requests() -> list[str]:
         faults = Faults()
         _, log = await started(faults)
@@ -116,7 +114,7 @@ def test_a_fault_at_any_request_loses_and_doubles_nothing(kind: Kind, times: int
         await swapping(LogStore(store))
         assert len(live(versions(store, "t"))) == 1
 
-    seen = asyncio.run(requests())
+    seen = await requests()
     assert any(point.startswith("store.put_if_absent") for point in seen)
     for number in range(len(seen)):
-        asyncio.run(run(seen[: number + 1]))
+        await run(seen[: number + 1])

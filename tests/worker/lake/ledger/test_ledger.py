@@ -4,7 +4,6 @@ tests/integration.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -49,15 +48,15 @@ class TestLedger(LedgerSuite):
         run(opened, story)
 
 
-def test_a_missing_file_is_not_made_again(tmp_path: Path) -> None:
+async def test_a_missing_file_is_not_made_again(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match="--adopt"):
-        asyncio.run(SqliteLedger.open(tmp_path / "ledger.sqlite", create=False))
+        await SqliteLedger.open(tmp_path / "ledger.sqlite", create=False)
 
 
-def test_a_file_that_is_no_ledger(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_ledger(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"not a database, but long enough to be looked at" * 100)
     with pytest.raises(Fatal, match="is damaged or is not a ledger"):
-        asyncio.run(SqliteLedger.open(tmp_path / "ledger.sqlite"))
+        await SqliteLedger.open(tmp_path / "ledger.sqlite")
 
 
 async def test_a_file_from_before_versions_is_taken_over(tmp_path: Path) -> None:

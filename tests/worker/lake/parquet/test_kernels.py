@@ -154,6 +154,7 @@ few_cells = st.lists(st.binary(max_size=20), min_size=1, max_size=12).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(cells=few_cells, before=st.integers(0, 9), room=st.integers(1, 30))
 def test_codes_of_payloads_or_a_dictionary_that_is_too_small(cells: list[bytes | None], before: int, room: int) -> None:

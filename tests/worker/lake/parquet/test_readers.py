@@ -201,6 +201,7 @@ def skewed_cells(draw: st.DrawFn) -> list[bytes | None]:
     return [None if missing[row] else cells[row, : cut[row]].tobytes() for row in range(rows)]
 
 
+@pytest.mark.slow
 @given(cells=skewed_cells())
 @settings(max_examples=150, deadline=None)
 def test_lz4_pages_of_skewed_binaries_keep_the_rules_of_the_block_format(cells: list[bytes | None]) -> None:

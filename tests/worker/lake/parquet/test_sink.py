@@ -208,6 +208,7 @@ def test_parquet_mr_can_tell_who_wrote_the_file(form: str, tmp_path: Path) -> No
     assert found[3]
 
 
+@pytest.mark.slow
 def test_encodings_that_spark_reads_rightly(tmp_path: Path) -> None:
     """Spark 3.3 to 3.5.5 and 4.0.0 give wrong payloads of DELTA_LENGTH_BYTE_ARRAY (SPARK-52240)."""
     rng, n = np.random.default_rng(0), 100_000

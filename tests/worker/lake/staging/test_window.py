@@ -247,7 +247,7 @@ def test_an_upload_that_fails_comes_out_of_close() -> None:
 
 
 def test_a_full_disk_leaves_no_file_open_and_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Parquet file begins with its magic bytes: there may be no room for those either."""
+    """Rows reach the disk with their row group: at the latest when the window closes."""
     with small_disk(tmp_path / "disk") as real:
         store, before = Store.open(tmp_path / "disk" / "lake"), len(os.listdir("/proc/self/fd"))
         first = window(store)  # makes the folders
@@ -265,9 +265,9 @@ def test_a_full_disk_leaves_no_file_open_and_none_behind(tmp_path: Path, monkeyp
             monkeypatch.setattr(durable.os, "write", full)
         for _ in range(20):
             merged = window(store)
-            merged.begin(capture("a"))
+            put(merged, "a", [DAY])
             with pytest.raises(Retryable, match="No space left on device: free space"):
-                merged.write("packets", rows("a", [DAY]))
+                merged.close()
             merged.abandon()
         monkeypatch.undo()
         assert len(os.listdir("/proc/self/fd")) <= before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import stat
@@ -143,7 +142,7 @@ NOBODY = "http://localhost:9"  # nothing listens there
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_without_credentials_the_error_says_what_to_do(
+async def test_without_credentials_the_error_says_what_to_do(
     plain: bool, profiles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a plain install also which extra reads the profiles."""
@@ -154,7 +153,7 @@ def test_without_credentials_the_error_says_what_to_do(
         )
     store = Store.open("s3://bucket/lake", {"metadata_endpoint": NOBODY, "region": "eu-central-1"})
     with pytest.raises(Fatal) as caught:
-        asyncio.run(store.get("x"))
+        await store.get("x")
     text = str(caught.value)
     assert text.startswith("s3://bucket/lake: no credentials were found: set AWS_ACCESS_KEY_ID and")
     assert ("pip install 'pcaplake[aws]'" in text, "AWS_PROFILE" in text) == (plain, not plain)
@@ -177,7 +176,7 @@ def test_without_credentials_the_error_says_what_to_do(
         ),
     ],
 )
-def test_without_credentials_for_other_stores(
+async def test_without_credentials_for_other_stores(
     uri: str,
     variables: dict[str, str],
     options: dict[str, str],
@@ -189,7 +188,7 @@ def test_without_credentials_for_other_stores(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Fatal, match=f"no credentials were found: .*{to_do}"):
-        asyncio.run(Store.open(uri, options).get("x"))
+        await Store.open(uri, options).get("x")
 
 
 def test_an_azure_account_that_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,15 +197,15 @@ def test_an_azure_account_that_is_not_named(monkeypatch: pytest.MonkeyPatch) -> 
         Store.open("az://bucket/lake")
 
 
-def test_a_capture_of_a_store_without_credentials_can_be_read_later(profiles: Path) -> None:
+async def test_a_capture_of_a_store_without_credentials_can_be_read_later(profiles: Path) -> None:
     store = Store.open("s3://bucket", {"metadata_endpoint": NOBODY, "region": "eu-central-1"})
     assert isinstance(store, object_store.ObjectStore)
     objects = StoredObjects(store.uri, store.obstore_client)
     with pytest.raises(Retryable, match="no credentials were found: set AWS_ACCESS_KEY_ID"):
-        asyncio.run(objects.head_object("x"))
+        await objects.head_object("x")
 
 
-def test_a_store_that_has_answered_is_asked_again_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_has_answered_is_asked_again_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metadata service of a machine may fail for a while; a process that runs must outlast that."""
     store = object_store.ObjectStore("s3://bucket", MemoryStore(), None)
 
@@ -217,7 +216,7 @@ def test_a_store_that_has_answered_is_asked_again_without_credentials(monkeypatc
     for get, error in ((fail, Fatal), (answer, None), (fail, Retryable)):
         monkeypatch.setattr(obstore, "get_async", get)
         if error is None:
-            assert asyncio.run(store.get("x")) is None
+            assert await store.get("x") is None
             continue
         with pytest.raises(error, match="no credentials were found"):
-            asyncio.run(store.get("x"))
+            await store.get("x")

@@ -129,11 +129,11 @@ async def test_uploads_of_a_minute_share_one_time_that_is_not_after_any_of_them(
 
 
 @pytest.mark.parametrize("path", ["", "/", "/abs", "a//b", "a/../b", "..", "a/.", "a/\0", "a/"])
-def test_a_path_stays_inside_the_store(store: Store, path: str) -> None:
+async def test_a_path_stays_inside_the_store(store: Store, path: str) -> None:
     with pytest.raises(ValueError, match="not a path"):
         checked_path(path)
     with pytest.raises(ValueError, match="not a path"):
-        asyncio.run(store.put_if_absent(path, b""))
+        await store.put_if_absent(path, b"")
 
 
 PARTS = st.text(st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="/"), min_size=1, max_size=20)
@@ -162,12 +162,12 @@ def test_names_and_bytes_come_back_as_they_were(
     asyncio.run(run())
 
 
-def test_what_a_dead_writer_left_is_not_listed(tmp_path: Path) -> None:
+async def test_what_a_dead_writer_left_is_not_listed(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     upload = store.upload("t/file")
     upload.write(b"half")
     assert [path.name.endswith(".tmp") for path in (tmp_path / "t").iterdir()] == [True]
-    assert asyncio.run(store.list("t")) == []
+    assert await store.list("t") == []
     upload.abort()
     assert list((tmp_path / "t").iterdir()) == []
 
@@ -204,11 +204,11 @@ async def test_stores_of_memory_with_one_name_are_one() -> None:
     assert await Store.open("memory:///another-name").get("x") is None
 
 
-def test_disk_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disk_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(tmp_path)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Fatal, match="Not a directory"):
-        asyncio.run(store.put_if_absent("file/below", b""))
+        await store.put_if_absent("file/below", b"")
 
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -216,13 +216,13 @@ def test_disk_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(Retryable, match="No space left") as caught:
-            asyncio.run(store.put_if_absent("t/x", b"1"))
+            await store.put_if_absent("t/x", b"1")
     assert not isinstance(caught.value, OutcomeUnknown)
     assert list((tmp_path / "t").iterdir()) == []
-    assert asyncio.run(store.put_if_absent("t/x", b"1"))
+    assert await store.put_if_absent("t/x", b"1")
 
 
-def test_errors_of_a_remote_store_become_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_of_a_remote_store_become_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     store = ObjectStore("memory:///x", stores.MemoryStore(), None)
 
     def failing(error: BaseException) -> Callable[..., object]:
@@ -242,10 +242,10 @@ def test_errors_of_a_remote_store_become_ours(monkeypatch: pytest.MonkeyPatch) -
             for name in ("put_async", "get_async", "head_async"):
                 patch.setattr(stores.obstore, name, failing(error))
             with pytest.raises(when_writing):
-                asyncio.run(store.put_if_absent("x", b""))
+                await store.put_if_absent("x", b"")
             if when_reading is None:
-                assert asyncio.run(store.get("x")) is None
+                assert await store.get("x") is None
             else:
                 with pytest.raises(when_reading) as caught:
-                    asyncio.run(store.get("x"))
+                    await store.get("x")
                 assert not isinstance(caught.value, OutcomeUnknown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -101,15 +100,15 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=repr,
 )
-def test_errors_in_our_words(error: Exception, expected: type[PcaplakeError]) -> None:
+async def test_errors_in_our_words(error: Exception, expected: type[PcaplakeError]) -> None:
     with pytest.raises(expected, match="captures") as met:
-        asyncio.run(queue(error)[0].receive(1, 0))
+        await queue(error)[0].receive(1, 0)
     assert met.type is expected
     with pytest.raises(expected, match="captures"):
-        asyncio.run(queue(error)[0].read_attributes())
+        await queue(error)[0].read_attributes()
 
 
-def test_what_is_asked_for_when_receiving() -> None:
+async def test_what_is_asked_for_when_receiving() -> None:
     message = {
         "MessageId": "m",
         "ReceiptHandle": "h",
@@ -118,13 +117,13 @@ def test_what_is_asked_for_when_receiving() -> None:
     }
     one, client = queue({"Messages": [message]}, {})
     expected = Delivery(message_id="m", receipt_handle="h", receive_count=3, sent_at=1700000000.123, body="b")
-    assert asyncio.run(one.receive(25, 0.5)) == [expected]
-    assert asyncio.run(one.receive(3, 60)) == []
+    assert await one.receive(25, 0.5) == [expected]
+    assert await one.receive(3, 60) == []
     asked = [(request["MaxNumberOfMessages"], request["WaitTimeSeconds"]) for request in client.asked]
     assert asked == [(10, 1), (3, 20)]
 
 
-def test_attributes_and_a_visibility_timeout_that_cannot_be() -> None:
+async def test_attributes_and_a_visibility_timeout_that_cannot_be() -> None:
     counts = {
         "ApproximateNumberOfMessages": "7",
         "ApproximateNumberOfMessagesNotVisible": "5",
@@ -133,20 +132,20 @@ def test_attributes_and_a_visibility_timeout_that_cannot_be() -> None:
     one, _ = queue(
         {"Attributes": counts | {"VisibilityTimeout": "90"}}, {"Attributes": counts | {"VisibilityTimeout": "0"}}
     )
-    assert asyncio.run(one.read_attributes()) == Attributes(visible=7, in_flight=5, delayed=3)
+    assert await one.read_attributes() == Attributes(visible=7, in_flight=5, delayed=3)
     assert one.visibility_timeout == 90
     with pytest.raises(Fatal, match="visibility timeout of 0"):
-        asyncio.run(one.read_attributes())
+        await one.read_attributes()
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(0, 0), (0.2, 1), (30, 30), (10**9, 43200), (-5, 0)])
-def test_seconds_are_whole_and_within_limits(seconds: float, asked: int) -> None:
+async def test_seconds_are_whole_and_within_limits(seconds: float, asked: int) -> None:
     one, client = queue({"Successful": done(0)})
-    asyncio.run(one.release_message(deliveries(1)[0], seconds))
+    await one.release_message(deliveries(1)[0], seconds)
     assert client.asked[0]["Entries"] == [{"Id": "0", "ReceiptHandle": "h0", "VisibilityTimeout": asked}]
 
 
-def test_partial_failures_one_by_one() -> None:
+async def test_partial_failures_one_by_one() -> None:
     """A worthless receipt is lost; what failed is tried again, and only that."""
     one, client = queue(
         {
@@ -163,7 +162,7 @@ def test_partial_failures_one_by_one() -> None:
         {"Successful": done(4)},
     )
     all_ = deliveries(7)
-    result = asyncio.run(one.delete(all_))
+    result = await one.delete(all_)
     assert result == BatchResult(done=(all_[0], all_[3], all_[2], all_[4]), lost=(all_[1], all_[5], all_[6]), failed=())
     assert [[entry["Id"] for entry in request["Entries"]] for request in client.asked] == [
         ["0", "1", "2", "3", "4", "5", "6"],
@@ -172,54 +171,54 @@ def test_partial_failures_one_by_one() -> None:
     ]
 
 
-def test_what_fails_again_and_again_is_told() -> None:
+async def test_what_fails_again_and_again_is_told() -> None:
     all_ = deliveries(2)
     again = {"Successful": (), "Failed": [failed(1, "InternalError", fault=False)]}
     one, client = queue({**again, "Successful": done(0)}, again, again)
-    assert asyncio.run(one.change_visibility_timeout(all_, 5)) == BatchResult(done=(all_[0],), failed=(all_[1],))
+    assert await one.change_visibility_timeout(all_, 5) == BatchResult(done=(all_[0],), failed=(all_[1],))
     assert len(client.asked) == 3
 
 
-def test_a_batch_that_fails_says_nothing_about_the_others() -> None:
+async def test_a_batch_that_fails_says_nothing_about_the_others() -> None:
     all_ = deliveries(23)
     one, client = queue(
         {"Successful": done(*range(10))}, refused("ServiceUnavailable", 503), {"Successful": done(0, 1, 2)}
     )
-    result = asyncio.run(one.delete(all_))
+    result = await one.delete(all_)
     assert result == BatchResult(done=(*all_[:10], *all_[20:]), failed=tuple(all_[10:20]))
     assert [len(request["Entries"]) for request in client.asked] == [10, 10, 3]
     one, _ = queue({"Successful": done(*range(10))}, refused("AccessDenied", 403), {"Successful": done(0, 1, 2)})
     with pytest.raises(Fatal):
-        asyncio.run(one.delete(all_))
+        await one.delete(all_)
 
 
-def test_of_a_batch_only_what_was_not_sent_is_sent_again() -> None:
+async def test_of_a_batch_only_what_was_not_sent_is_sent_again() -> None:
     one, client = queue(
         {"Successful": done(0, 2), "Failed": [failed(1, "InternalError", fault=False)]},
         {"Successful": done(1)},
     )
-    asyncio.run(one.send(["a", "b", "c"]))
+    await one.send(["a", "b", "c"])
     assert [[entry["MessageBody"] for entry in request["Entries"]] for request in client.asked] == [
         ["a", "b", "c"],
         ["b"],
     ]
 
 
-def test_some_messages_that_cannot_be_sent_do_not_stop_the_others() -> None:
+async def test_some_messages_that_cannot_be_sent_do_not_stop_the_others() -> None:
     again = {"Failed": [failed(0, "InternalError", fault=False)]}
     one, client = queue({"Successful": done(*range(10))}, {"Successful": done(*range(1, 10)), **again}, again, again)
     with pytest.raises(Retryable, match=r"captures: some .* InternalError: said so"):
-        asyncio.run(one.send([str(number) for number in range(20)]))
+        await one.send([str(number) for number in range(20)])
     assert [len(request["Entries"]) for request in client.asked] == [10, 10, 1, 1]
     assert client.asked[-1]["Entries"][0]["MessageBody"] == "10"
     one, client = queue(refused("ServiceUnavailable", 503), {"Successful": done(0)})
     with pytest.raises(Retryable, match="ServiceUnavailable"):
-        asyncio.run(one.send([str(number) for number in range(11)]))
+        await one.send([str(number) for number in range(11)])
     assert [len(request["Entries"]) for request in client.asked] == [10, 1]
 
 
-def test_an_answer_that_names_nothing_is_none() -> None:
+async def test_an_answer_that_names_nothing_is_none() -> None:
     one, client = queue({}, {}, {})
     with pytest.raises(Retryable, match="does not list them"):
-        asyncio.run(one.send(["a"]))
+        await one.send(["a"])
     assert len(client.asked) == 3

@@ -1,0 +1,61 @@
+"""Compiled programs, and the working memory that they keep for the next capture."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from pcaplake.parser import protocols
+from pcaplake.parser.engine.program import Program
+from pcaplake.parser.profile import Profile
+
+from .claims import profile_claims
+
+MAX_PROGRAMS = 64  # compiled programs to keep
+WARM_PROGRAMS = 4  # of those that were used last, which keep their working memory
+
+_PROGRAMS: OrderedDict[Any, Program] = OrderedDict()  # the one that was used last is the last
+_PROGRAMS_LOCK = threading.Lock()
+
+
+def compiled_program(profile: Profile, tables: Sequence[str]) -> Program:
+    """The compiled program for the keys that a profile claims and a choice of tables; cached."""
+    tables = [table for table in tables if table != "faults"]  # every program finds faults
+    ports = tuple(sorted(profile.udp_ports.items())), tuple(sorted(profile.tcp_ports.items()))
+    key = (*ports, profile.can_identifiers, profile.can_protocols, profile.isotp, tuple(tables))
+    with _PROGRAMS_LOCK:
+        program = _PROGRAMS.get(key)
+        if program is None:
+            program = _PROGRAMS[key] = _compile_program(profile, tables)
+        _PROGRAMS.move_to_end(key)
+        if len(_PROGRAMS) > MAX_PROGRAMS:
+            _PROGRAMS.popitem(last=False)
+        for unused in [*_PROGRAMS.values()][:-WARM_PROGRAMS]:
+            unused.kept.clear()
+    return program
+
+
+def _compile_program(profile: Profile, tables: Sequence[str]) -> Program:
+    claims, partners = profile_claims(profile)
+    # what rows teach is learned whether or not they are read
+    every = (*protocols.ROWS, *protocols.TEACHING)
+    rows = [rows for rows in every if rows.table in tables or rows.learned is not None]
+    program = Program(
+        protocols.LAYERS,
+        rows,
+        claims=claims,
+        reassemblies=protocols.REASSEMBLIES,
+        partners=partners,
+    )
+    # only for what a lake needs, because compiling its walk takes minutes, once
+    program.specialize = len(rows) == len(every)
+    return program
+
+
+def release_memory() -> None:
+    """Free the working memory that is kept for the next capture. The next one allocates it again."""
+    with _PROGRAMS_LOCK:
+        for program in _PROGRAMS.values():
+            program.kept.clear()

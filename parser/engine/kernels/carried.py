@@ -1,0 +1,39 @@
+"""Rows of messages get what they lack from the packets of their last pieces."""
+
+from __future__ import annotations
+
+from . import kernel
+from .encoding import ABSENT, DEST, ORDINAL, STARTS
+
+
+@kernel
+def read_carried_positions(rows, n, slots, shift, carried):
+    """Write the positions in `slots` of n rows of pieces, minus `shift`, to carried[:, piece]; -1 for none."""
+    for i in range(n):
+        piece = rows[DEST, i]
+        for k in range(slots.size):
+            at = rows[slots[k], i]
+            carried[k, piece] = at - shift if at >= 0 else -1
+
+
+@kernel
+def adopt_rows(tables, table_rows, sources, source_rows, owner, first_slots, slots, carried, owners, packets):
+    """Give rows of messages the packets of the messages' last pieces, and positions of headers above these.
+
+    tables, table_rows, sources, source_rows, owner, first_slots   as for `walk.walk_records`
+    slots      int64[sources, slots]: for each slot of a row the index in `carried`, -1 for none
+    owners     int64[messages]: the number of the last piece
+    packets    int32[messages]: the ordinal of its packet
+    """
+    for s in range(source_rows.size):
+        first = first_slots[s]
+        for i in range(source_rows[s]):
+            piece = owners[tables[owner[s], ORDINAL, sources[first + DEST, i]]]
+            for k in range(slots.shape[1]):
+                # rule: a packet inside the message has no header that is outside of it
+                if slots[s, k] >= 0 and sources[first + STARTS + k, i] == ABSENT:
+                    # rule: a header that the message lacks is the one above its last piece
+                    sources[first + STARTS + k, i] = carried[slots[s, k], piece]
+    for t in range(table_rows.size):
+        for i in range(table_rows[t]):
+            tables[t, ORDINAL, i] = packets[tables[t, ORDINAL, i]]

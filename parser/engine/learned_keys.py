@@ -1,0 +1,90 @@
+"""What is learned from the messages of a capture while it is decoded.
+
+A key that a message names counts from the next packet on, for the rest of the capture. So the rows depend neither on where
+morsels end nor on what is read at the same time, and a capture is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .kernels import encoding
+from .layer import KeySpace
+from .learned import Learned
+from .program import Program
+
+MOST_LEARNED = 256  # keys of a capture
+TOO_MANY_PORTS = "too_many_ports"
+Key = tuple[KeySpace, int, int]  # what to learn: a value of a key space, and the number of the layer to which it leads
+
+
+class LearnedKeys:
+    """The keys that one capture has named so far.
+
+    numbers     key space and value -> number of the packet that named it; it counts from the next one on
+    overflowed  it named more than `MOST_LEARNED`, and no more are learned
+    """
+
+    def __init__(self, program: Program, lut: Any) -> None:
+        self.numbers: dict[tuple[KeySpace, int], int] = {}
+        self.overflowed = False
+        self._program, self._lut = program, lut
+        self._teachers = [i for i, source in enumerate(program.sources) if source.rows.learned is not None]
+
+    def find_lesson(self, data: Any, tables: Any, sources: Any, counts: Any) -> tuple[int, list[Key]]:
+        """The ordinal of the first packet that names keys which are not known yet, and these keys; -1 if there is none.
+
+        data: uint8[n]; tables, sources, counts: as `walk.walk_records` wrote them.
+        """
+        first, keys = -1, list[Key]()
+        for number in self._teachers:
+            if self.overflowed or not counts[number]:
+                continue
+            lesson, named = self._find_lesson_of(number, data, tables, sources[number][:, : counts[number]])
+            if named and (not keys or lesson <= first):
+                first, keys = lesson, keys + named if lesson == first else named
+        return first, list(dict.fromkeys(keys))
+
+    def _find_lesson_of(self, number: int, data: Any, tables: Any, rows: Any) -> tuple[int, list[Key]]:
+        """The same, of the rows of one source."""
+        source = self._program.sources[number]
+        learned, table = source.rows.learned, tables[source.table]
+        assert learned is not None
+        if source.rows.within is None:
+            begins, ends = (table[place, rows[encoding.DEST]] for place in (encoding.BODY, encoding.BODY_END))
+        else:
+            begins, ends = rows[source.span[1]], rows[source.span[1] + 1]
+        lesson, keys = -1, list[Key]()
+        for row in np.flatnonzero(np.diff(begins, prepend=-1)).tolist():  # the first row of each message
+            ordinal = int(table[encoding.ORDINAL, rows[encoding.DEST, row]])
+            # rule: a key counts from the next packet on, and what that one names is found when it is decoded
+            if keys and ordinal > lesson:
+                break
+            named = learned.read(data[int(begins[row]) : int(ends[row])].tobytes())
+            keys += [
+                (*key, self._program.number[learned.leads[key[0]]]) for key in named if self._is_new(learned, *key)
+            ]
+            lesson = ordinal if keys else -1
+        return lesson, keys
+
+    def _is_new(self, learned: Learned, space: KeySpace, value: int) -> bool:
+        # rule: a low port keeps its meaning
+        if value < learned.least:
+            return False
+        # rule: a key that already leads to a layer is not learned
+        return (space, value) not in self.numbers and bool(self._program.lut[self._program.base[space] + value] < 0)
+
+    def learn(self, keys: Sequence[Key], packet_no: int) -> None:
+        """Make the keys that a packet names lead to their layers."""
+        for space, value, layer in keys:
+            if (space, value) in self.numbers:
+                continue
+            # rule: a capture names so many keys, and no more
+            if len(self.numbers) >= MOST_LEARNED:
+                self.overflowed = True
+                return
+            self.numbers[space, value] = packet_no
+            self._lut[self._program.base[space] + value] = layer

@@ -1,0 +1,127 @@
+"""Turns the declared signals of a message into signals that can be decoded, and unreadable ones with their reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .model import Kind, Parent, Signal, Unreadable
+
+MOST_BYTES = 2048
+"""The longest message that is read: the size of a CAN XL frame, and more than J1939's transport protocol (1,785)."""
+
+
+_DEEPEST = 64  # most multiplexers above a signal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredSignal:
+    """A signal without its `parents`. A frame holds it when the signal `multiplexer` has one of the values `ids`.
+
+    `reason`: why it cannot be decoded, if the reader of the file already knows.
+    """
+
+    signal: Signal
+    multiplexer: str | None = None
+    ids: frozenset[int] | None = None
+    reason: str | None = None
+
+
+def assemble_signals(
+    kind: Kind, length: int, declared: Iterable[DeclaredSignal]
+) -> tuple[tuple[Signal, ...], tuple[Unreadable, ...]]:
+    """The signals of a message of `length` bytes: readable ones in the order of their bits, and the others."""
+    ordered = sorted(declared, key=lambda declaration: declaration.signal.first_bit)
+    if length < 0 or length > MOST_BYTES:
+        why = f"its message has {length:,} bytes, and no frame has more than {MOST_BYTES:,}"
+        return (), tuple(Unreadable(signal=declaration.signal, reason=why) for declaration in ordered)
+    places = {declaration.signal.name: place for place, declaration in enumerate(ordered)}
+    signals = []
+    reasons: dict[int, str] = {}
+    for place, declaration in enumerate(ordered):
+        signal, reason = declaration.signal, declaration.reason or declaration.signal.undecodable_reason(kind)
+        if reason is None:
+            try:
+                signal = replace(signal, parents=_resolve_parents(kind, declaration, ordered, places))
+            except _UnknownMultiplexer as error:
+                reason = str(error)
+        if reason is not None:
+            reasons[place] = reason
+        signals.append(signal)
+    # a frame has one value for each name: of two signals that it may hold at once, the later one counts, as in cantools
+    named: dict[str, list[int]] = {}
+    for place, signal in enumerate(signals):
+        if place not in reasons:
+            named.setdefault(signal.name, []).append(place)
+    kept = [
+        place
+        for place, signal in enumerate(signals)
+        if place not in reasons
+        and not any(
+            other > place and not _are_mutually_exclusive(signal, signals[other]) for other in named[signal.name]
+        )
+    ]
+    moved = {place: new for new, place in enumerate(kept)}
+    return tuple(
+        replace(
+            signals[place],
+            parents=tuple(replace(parent, signal=moved[parent.signal]) for parent in signals[place].parents),
+        )
+        for place in kept
+    ), tuple(Unreadable(signal=signals[place], reason=reason) for place, reason in reasons.items())
+
+
+def _are_mutually_exclusive(signal: Signal, other: Signal) -> bool:
+    """Whether no frame can hold both."""
+    return any(mine.signal == its.signal and not mine.ids & its.ids for mine in signal.parents for its in other.parents)
+
+
+class _UnknownMultiplexer(Exception):
+    """It is unknown which frames hold a signal; the text says why."""
+
+
+def _resolve_parents(
+    kind: Kind, declared: DeclaredSignal, ordered: Sequence[DeclaredSignal], places: Mapping[str, int]
+) -> tuple[Parent, ...]:
+    parents: list[Parent] = []
+    seen = {declared.signal.name}
+    while declared.multiplexer is not None and declared.ids is not None:
+        name = declared.multiplexer
+        if name in seen:
+            raise _UnknownMultiplexer(f"its multiplexer {name} depends on itself")
+        if name not in places:
+            raise _UnknownMultiplexer(f"its multiplexer {name} is not a signal of the message")
+        seen.add(name)
+        place = places[name]
+        above = ordered[place]
+        if (reason := above.reason or above.signal.undecodable_reason(kind)) is not None:
+            raise _UnknownMultiplexer(f"its multiplexer {name} cannot be decoded: {reason}")
+        if above.signal.coding != "integer" or above.signal.length > 64:
+            raise _UnknownMultiplexer(f"its multiplexer {name} is not an integer of at most 64 bits")
+        if len(parents) == _DEEPEST:
+            raise _UnknownMultiplexer(f"it is nested below more than {_DEEPEST} multiplexers")
+        parents.append(Parent(signal=place, ids=declared.ids))
+        declared = above
+    return tuple(parents)
+
+
+def limit_to_float64(number: float) -> float:
+    """The number itself, or infinity for an integer beyond float64."""
+    try:
+        float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+    return number
+
+
+def normalize_bound(value: float | None) -> float | None:
+    """A bound of the value; None if it is missing or NaN."""
+    number = None if value is None else float(limit_to_float64(value))
+    return None if number is None or math.isnan(number) else number
+
+
+def cycle_time(milliseconds: float | None) -> float | None:
+    """A cycle time, or None if there is none: databases write 0 for a message that is not cyclic."""
+    number = normalize_bound(milliseconds)
+    return number if number is not None and 0 < number < math.inf else None

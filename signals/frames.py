@@ -1,0 +1,320 @@
+"""Decodes batches of frames to rows of `signals`.
+
+Groups the frames of a batch by bus and id, decodes each group at once, and joins the results. Remote frames, error frames and
+frames that no database describes are not decoded. Signals of a LIN frame with errors are decoded and not `valid`. Rows of one
+signal are adjacent, which keeps the files small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pcaplake.parser.schemas import STRING
+
+from .arrow_columns import TextDictionary, take_rows
+from .choice import Choice
+from .compiled import Bytes, CompiledMessage, DecodedSignal, Ints
+from .database import UNKNOWN_CHANNEL, Databases
+from .model import FLEXRAY_CYCLES, Kind, Message
+from .tables import FRAME_IDS, KEYS, ROW_IDS, SIGNALS_SCHEMA, wide_columns, wide_schema
+
+FRAMES_AT_ONCE = 131_072
+ROWS_OUT = 65_536
+
+
+class FrameDecoder:
+    """Decodes all messages of all buses, or a choice of their signals; compiles a message at its first frame. Not thread-safe."""
+
+    def __init__(self, databases: Databases, choice: Choice | None = None) -> None:
+        self._databases, self._choice = databases, choice
+        self._compiled: dict[str, CompiledMessage] = {}
+
+    def decode_signals(self, kind: Kind, frames: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of `signals`. `frames` has the columns INPUT[kind] in any order; other columns are ignored."""
+        builder = _SignalRowsBuilder(kind, frames)
+        for message, number, rows, decoded in self._decode_groups(kind, frames):
+            for decoded_signal in decoded:
+                builder.add_signal(message, number, rows, decoded_signal)
+        return builder.build_batch()
+
+    def decode_wide_rows(self, kind: Kind, name: str, frames: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of `signals_<name>`, one per frame of that message."""
+        messages = messages_named(self._databases, name)
+        columns, schema = wide_columns(messages), wide_schema(messages)
+        parts = [schema.empty_table()]
+        for _, number, rows, decoded in self._decode_groups(kind, frames, name):
+            names = [name for name in KEYS if name in frames.schema.names]
+            keys = frames.select(names).take(pa.array(rows))
+            arrays_by_column: dict[str, pa.Array] = dict(zip(names, keys.columns, strict=True))
+            arrays_by_column[ROW_IDS[kind]] = pa.repeat(pa.scalar(number, schema.field(ROW_IDS[kind]).type), len(rows))
+            for decoded_signal in decoded:
+                value, label = _spread_over_frames(decoded_signal, len(rows))
+                arrays_by_column[columns[decoded_signal.signal.name]] = value
+                arrays_by_column[f"{columns[decoded_signal.signal.name]}_label"] = label
+            arrays = [arrays_by_column.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
+            parts.append(pa.Table.from_arrays(arrays, schema=schema))
+        return _to_single_batch(pa.concat_tables(parts))
+
+    def _decode_groups(
+        self, kind: Kind, frames: pa.RecordBatch, only: str | None = None
+    ) -> Iterator[tuple[Message, int, Ints, list[DecodedSignal]]]:
+        """Message, number in the id column, rows and signals of each group of frames."""
+        payloads = _Payloads(frames.column("payload"))
+        for bus, extended, frame_id, rows in group_by_id(kind, frames):
+            network = self._databases.network_of_bus(bus)
+            message = None if network is None else network.find_message(kind, frame_id, extended)
+            if message is None or (only is not None and message.name != only):
+                continue
+            definition = message.definition_hash
+            if self._choice is not None and definition not in self._choice:
+                continue
+            compiled = self._compiled.get(definition)
+            if compiled is None:
+                chosen = None if self._choice is None else self._choice[definition]
+                compiled = self._compiled[definition] = CompiledMessage(message, chosen)
+            yield (
+                message,
+                frame_id if kind == "can" else message.id,
+                rows,
+                compiled.decode_frames(payloads.payload_matrix(rows, compiled.width), payloads.lengths[rows]),
+            )
+
+
+def messages_named(databases: Databases, name: str) -> list[Message]:
+    """All distinct definitions with that name."""
+    return list({message.definition_hash: message for _, message in databases if message.name == name}.values())
+
+
+def decode_batches(
+    databases: Databases, kind: Kind, batches: Iterable[pa.RecordBatch], wide: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The function for `mapInArrow`: joins small batches before decoding, and yields the rows in parts."""
+    decoder = FrameDecoder(databases)
+    for frames in _gather_batches(batches):
+        decoded_rows = (
+            decoder.decode_signals(kind, frames) if wide is None else decoder.decode_wide_rows(kind, wide, frames)
+        )
+        for start in range(0, decoded_rows.num_rows, ROWS_OUT):
+            yield decoded_rows.slice(start, ROWS_OUT)
+
+
+def _gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    gathered: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        gathered.append(batch)
+        count += batch.num_rows
+        if count >= FRAMES_AT_ONCE:
+            yield _to_single_batch(pa.Table.from_batches(gathered))
+            gathered, count = [], 0
+    if count:
+        yield _to_single_batch(pa.Table.from_batches(gathered))
+
+
+def _to_single_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+def group_by_id(kind: Kind, frames: pa.RecordBatch) -> Iterator[tuple[str | None, bool, int, Ints]]:
+    """(bus, extended, id, row numbers of its frames in order); skips frames without an id, remote and null frames.
+
+    Of FlexRay: slot * 64 + cycle, and whether the channel is B; plus UNKNOWN_CHANNEL if it is unknown.
+    """
+    ids, is_decodable, extended = _IDS[kind](frames)
+    bus = frames.column("bus") if "bus" in frames.schema.names else pa.nulls(frames.num_rows, pa.string())
+    coded = (bus if pa.types.is_dictionary(bus.type) else bus.dictionary_encode()) if len(bus) else None
+    if coded is None:
+        return
+    names: list[str | None] = [*coded.dictionary.to_pylist(), None]
+    codes = _to_numpy(coded.indices.cast(pa.int64()).fill_null(len(names) - 1))
+    key = _to_numpy(ids.cast(pa.int64()).fill_null(0)) | extended << 32 | codes << 33
+    places = np.flatnonzero(is_decodable.to_numpy(zero_copy_only=False))
+    if not len(places):
+        return
+    ids = pa.array(key[places]).dictionary_encode()
+    distinct_keys = _to_numpy(ids.dictionary)
+    group = _to_numpy(ids.indices)
+    if len(distinct_keys) <= 1 << 16:
+        group = group.astype(np.uint16)  # numpy sorts these by radix
+    order = places[np.argsort(group, kind="stable")]
+    ends = np.cumsum(np.bincount(group, minlength=len(distinct_keys)))
+    for frame_key, start, end in zip(distinct_keys.tolist(), [0, *ends[:-1]], ends, strict=True):
+        yield names[frame_key >> 33], bool(frame_key >> 32 & 1), frame_key & 0xFFFFFFFF, order[start:end]
+
+
+def _can_ids(frames: pa.RecordBatch) -> tuple[pa.Array, pa.Array, NDArray[Any]]:
+    ids = frames.column("can_id")
+    is_decodable = pc.and_(pc.is_valid(ids), pc.invert(pc.fill_null(frames.column("rtr"), False)))
+    return ids, is_decodable, _to_numpy(pc.fill_null(frames.column("extended"), False).cast(pa.int64()))
+
+
+def _flexray_ids(frames: pa.RecordBatch) -> tuple[pa.Array, pa.Array, NDArray[Any]]:
+    slots, cycles = frames.column("frame_id"), frames.column("cycle")
+    channel = frames.column("channel").cast(STRING)
+    is_decodable = pc.and_(
+        pc.and_(pc.is_valid(slots), pc.is_valid(cycles)), pc.invert(pc.fill_null(frames.column("null_frame"), False))
+    )
+    unknown = pc.is_null(channel).cast(pa.int64())
+    ids = pc.add(pc.multiply(slots.cast(pa.int64()), FLEXRAY_CYCLES), cycles.cast(pa.int64()))
+    ids = pc.add(ids, pc.multiply(unknown, UNKNOWN_CHANNEL))
+    return ids, is_decodable, _to_numpy(pc.fill_null(pc.equal(channel, "B"), False).cast(pa.int64()))
+
+
+def _plain_ids(kind: Kind) -> Callable[[pa.RecordBatch], tuple[pa.Array, pa.Array, NDArray[Any]]]:
+    def read(frames: pa.RecordBatch) -> tuple[pa.Array, pa.Array, NDArray[Any]]:
+        ids = frames.column(FRAME_IDS[kind])
+        return ids, pc.is_valid(ids), np.zeros(frames.num_rows, np.int64)
+
+    return read
+
+
+_IDS: Final[dict[Kind, Callable[[pa.RecordBatch], tuple[pa.Array, pa.Array, NDArray[Any]]]]] = {
+    "can": _can_ids,
+    "lin": _plain_ids("lin"),
+    "flexray": _flexray_ids,
+    "pdu": _plain_ids("pdu"),
+}
+
+
+def _to_numpy(array: pa.Array) -> NDArray[Any]:
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+class _Payloads:
+    """A binary column as a matrix of bytes, built without a Python loop over rows."""
+
+    def __init__(self, column: pa.Array) -> None:
+        column = column.cast(pa.large_binary())
+        _, offsets, data = column.buffers()
+        self._offsets = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+        self.lengths = np.diff(self._offsets)
+        if column.null_count:
+            self.lengths[~column.is_valid().to_numpy(zero_copy_only=False)] = 0
+        self._data = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+        self._padded = np.zeros(0, np.uint8)
+
+    def payload_matrix(self, rows: Ints, width: int) -> Bytes:
+        """uint8 of shape (rows, width); bytes after the end of a payload are arbitrary."""
+        needed = len(self._data) + width
+        if len(self._padded) < needed:
+            self._padded = np.concatenate([self._data, np.zeros(max(width, 256), np.uint8)])
+        windows = np.ndarray((len(self._data) + 1,), f"V{width}", self._padded, 0, (1,))
+        return np.frombuffer(windows[self._offsets[rows]].tobytes(), np.uint8).reshape(len(rows), width)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+class _SignalRowsBuilder:
+    """Collects the columns of `signals` as numpy arrays for each signal, and converts them to Arrow once."""
+
+    def __init__(self, kind: Kind, frames: pa.RecordBatch) -> None:
+        self._kind, self._frames = kind, frames
+        self._names = frozenset(frames.schema.names)
+        self._messages = TextDictionary()
+        self._signals = TextDictionary()
+        self._units = TextDictionary()
+        self._labels = TextDictionary()
+        self._heads: list[tuple[int, int, int, int]] = []  # message, signal, id, rows of each piece
+        self._rows: list[Ints] = []
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("value", "raw", "label", "unit")}
+        self._valid: list[NDArray[np.bool_]] = []
+        self._unknown: list[tuple[int, NDArray[np.bool_]]] = []  # where values are null, by piece
+        self._wide: list[int] = []  # pieces without raw values
+        errors = frames.column("errors") if kind in ("lin", "flexray") else None
+        self._error_mask = None if errors is None else _to_numpy(pc.fill_null(errors, 0)) != 0
+
+    def add_signal(self, message: Message, number: int, rows: Ints, decoded: DecodedSignal) -> None:
+        frame_rows = rows if decoded.rows is None else rows[decoded.rows]
+        count, piece = len(decoded), len(self._heads)
+        valid = np.ones(count, np.bool_) if decoded.valid is None else decoded.valid
+        if self._error_mask is not None:
+            valid = valid & ~self._error_mask[frame_rows]
+        if decoded.known is not None and not decoded.known.all():
+            self._unknown.append((piece, ~decoded.known))
+        if decoded.raw is None:
+            self._wide.append(piece)
+        labels = np.full(count, -1, np.int32)
+        if decoded.labels is not None:
+            codes = self._labels.encode_texts(decoded.names)
+            labels = np.append(codes, np.int32(-1))[decoded.labels]
+        units = self._units.encode_texts([scale.unit or "" for scale in decoded.signal.scales])
+        parts = self._parts
+        parts["value"].append(decoded.value)
+        parts["raw"].append(np.zeros(count, np.int64) if decoded.raw is None else decoded.raw)
+        parts["label"].append(labels)
+        parts["unit"].append(np.full(count, units[0]) if decoded.units is None else units[decoded.units])
+        self._valid.append(valid)
+        self._rows.append(frame_rows)
+        self._heads.append(
+            (
+                self._messages.encode_text(message.name),
+                self._signals.encode_text(decoded.signal.name),
+                number,
+                count,
+            )
+        )
+
+    def build_batch(self) -> pa.RecordBatch:
+        if not self._rows:
+            return pa.RecordBatch.from_pylist([], SIGNALS_SCHEMA)
+        heads = np.array(self._heads, np.int64)
+        counts = heads[:, 3]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        total = int(starts[-1])
+        rows = pa.array(np.concatenate(self._rows))
+        numbers = np.repeat(heads[:, 2], counts)
+        unknown = wide = None
+        if self._unknown:
+            unknown = np.zeros(total, np.bool_)
+            for piece, mask in self._unknown:
+                unknown[starts[piece] : starts[piece + 1]] = mask
+        if self._wide:
+            wide = np.zeros(total, np.bool_)
+            for piece in self._wide:
+                wide[starts[piece] : starts[piece + 1]] = True
+        arrays_by_column = {
+            name: take_rows(self._frames.column(name), rows) for name in KEYS if name in self._names
+        } | {
+            "message": self._messages.to_arrow_array(np.repeat(heads[:, 0], counts)),
+            "signal": self._signals.to_arrow_array(np.repeat(heads[:, 1], counts)),
+            "value": pa.array(np.concatenate(self._parts["value"]), mask=unknown),
+            "label": self._labels.to_arrow_array(np.concatenate(self._parts["label"])),
+            "raw_value": pa.array(np.concatenate(self._parts["raw"]), mask=wide),
+            "unit": self._units.to_arrow_array(np.concatenate(self._parts["unit"])),
+            "valid": pa.array(np.concatenate(self._valid)),
+        }
+        column = ROW_IDS[self._kind]
+        arrays_by_column[column] = pa.array(numbers).cast(SIGNALS_SCHEMA.field(column).type)
+        columns = [
+            arrays_by_column[field.name] if field.name in arrays_by_column else pa.nulls(total, field.type)
+            for field in SIGNALS_SCHEMA
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SIGNALS_SCHEMA)
+
+
+def _value_array(decoded: DecodedSignal) -> pa.Array:
+    return pa.array(decoded.value) if decoded.known is None else pa.array(decoded.value, mask=~decoded.known)
+
+
+def _label_array(decoded: DecodedSignal) -> pa.Array:
+    if decoded.labels is None or not (decoded.labels >= 0).any():
+        return pa.nulls(len(decoded), STRING)
+    return pa.array(list(decoded.names), STRING).take(pa.array(decoded.labels, mask=decoded.labels < 0))
+
+
+def _spread_over_frames(decoded: DecodedSignal, count: int) -> tuple[pa.Array, pa.Array]:
+    """Value and label for every frame, null where the frame does not hold the signal."""
+    value, label = _value_array(decoded), _label_array(decoded)
+    if decoded.rows is None:
+        return value, label
+    places = np.full(count, -1, np.int64)
+    places[decoded.rows] = np.arange(len(decoded.rows))
+    at = pa.array(places, mask=places < 0)
+    return value.take(at), label.take(at)

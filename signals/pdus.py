@@ -1,0 +1,120 @@
+"""PDUs in frames as messages: positions of PDUs and signals, update bits, multiplexers. The same for FIBEX and ARXML.
+
+Positions count bits as a DBC does: 8 for each byte, and in a byte from the least significant; of a big-endian signal it is the
+most significant bit. An update bit of 0 means that the sender has not written the PDU or signal: it has no value then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from .assemble import DeclaredSignal, assemble_signals
+from .model import Kind, Message, Schedule, Signal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalInPdu:
+    """`signal`: with its position in the PDU. `reason`: why it cannot be decoded."""
+
+    signal: Signal
+    update_bit: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A PDU that a multiplexed PDU holds if its selector has this value; its bit 0 is at `position`."""
+
+    selector: int
+    pdu: Pdu
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pdu:
+    """`static`: PDUs that a multiplexed PDU always holds, and their positions."""
+
+    name: str
+    length: int
+    signals: tuple[SignalInPdu, ...] = ()
+    selector: Signal | None = None
+    static: tuple[tuple[Pdu, int], ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PduInFrame:
+    """`position` of its bit 0 in the frame, a multiple of 8."""
+
+    pdu: Pdu
+    position: int = 0
+    update_bit: int | None = None
+
+
+def message_of(
+    kind: Kind,
+    number: int,
+    name: str,
+    length: int,
+    placed: Sequence[PduInFrame],
+    database: str,
+    schedule: Schedule | None = None,
+) -> Message:
+    """The message of a frame. A signal name that several of its PDUs have becomes `Pdu.Signal`."""
+    declared = [(each.pdu.name, one) for each in placed for one in _declare_placed(each)]
+    owners = Counter(name for name, _ in {(one.signal.name, owner) for owner, one in declared})
+    renamed = [
+        one if owners[one.signal.name] == 1 else _rename(one, f"{owner}.{one.signal.name}") for owner, one in declared
+    ]
+    signals, unreadable = assemble_signals(kind, length, renamed)
+    return Message(
+        kind=kind,
+        id=number,
+        extended=False,
+        name=name,
+        length=length,
+        signals=signals,
+        unreadable=unreadable,
+        database=database,
+        schedule=schedule,
+    )
+
+
+def _rename(declared: DeclaredSignal, name: str) -> DeclaredSignal:
+    return replace(declared, signal=replace(declared.signal, name=name))
+
+
+def _declare_placed(placed: PduInFrame) -> Iterator[DeclaredSignal]:
+    condition: _Condition = (None, None)
+    if placed.update_bit is not None:
+        bit = Signal(name=f"{placed.pdu.name}_UpdateBit", start=placed.update_bit, length=1)
+        yield DeclaredSignal(signal=bit)
+        condition = bit.name, frozenset({1})
+    yield from _declare_pdu(placed.pdu, placed.position, condition)
+
+
+_Condition = tuple[str | None, frozenset[int] | None]  # multiplexer and its values
+
+
+def _declare_pdu(pdu: Pdu, position: int, condition: _Condition) -> Iterator[DeclaredSignal]:
+    aligned = (
+        None if position % 8 == 0 else f"its PDU {pdu.name} begins at bit {position}, which is not the start of a byte"
+    )
+    for each in pdu.signals:
+        above = condition
+        if each.update_bit is not None:
+            bit = Signal(name=f"{each.signal.name}_UpdateBit", start=each.update_bit + position, length=1)
+            yield DeclaredSignal(signal=bit, multiplexer=condition[0], ids=condition[1], reason=aligned)
+            above = bit.name, frozenset({1})
+        moved = replace(each.signal, start=each.signal.start + position)
+        yield DeclaredSignal(signal=moved, multiplexer=above[0], ids=above[1], reason=each.reason or aligned)
+    for inner, at in pdu.static:
+        yield from _declare_pdu(inner, position + at, condition)
+    if pdu.selector is not None:
+        selector = replace(pdu.selector, start=pdu.selector.start + position)
+        yield DeclaredSignal(signal=selector, multiplexer=condition[0], ids=condition[1], reason=aligned)
+        for alternative in pdu.alternatives:
+            held = selector.name, frozenset({alternative.selector})
+            yield from _declare_pdu(alternative.pdu, position + alternative.position, held)

@@ -1,0 +1,1 @@
+"""The functions of SOME/IP payloads that numba compiles. They know bytes and a table of integers, and no description."""

@@ -1,0 +1,362 @@
+"""Databases with broken lines, giant numbers and mixed encodings: only what cannot be read is lost, and listed. No JVM."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from pcaplake.signals import Databases, Message, load_database
+from pcaplake.signals.dbc import MOST_IDS, MOST_IDS_OF_FILE, parse_dbc, split_statements
+from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.files import convert_messages
+from tests.signals.cantools_files import databases
+from tests.signals.databases import LETTERS_DBC, LETTERS_KCD, LETTERS_LDF, LETTERS_SYM
+
+GOOD = 'VERSION ""\nBU_: A\nBO_ 256 Good: 8 A\n SG_ Fine : 0|8@1+ (1,0) [0|0] "" A\n'
+KCD = LETTERS_KCD % "utf-8"
+SECOND_KCD = KCD.replace(
+    "</Bus>", '<Message id="0x7" length="8" name="Good"><Signal name="Fine" offset="0"/></Message></Bus>'
+)
+SECOND_SYM = f"{LETTERS_SYM}\n[Good]\nID=007h\nLen=8\nSig=S 0\n"
+GIANT = "4000000000"
+BROKEN: dict[str, tuple[str, str, str, str]] = {  # file, text, what is listed, why
+    "long message": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: {GIANT} A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\n',
+        "M.S",
+        "4,000,000,000 bytes",
+    ),
+    "long signal": ("a.dbc", f'{GOOD}BO_ 1 M: 8 A\n SG_ S : 0|{GIANT}@1+ (1,0) [0|0] "" A\n', "M.S", "ends in byte"),
+    "far signal": ("a.dbc", f'{GOOD}BO_ 1 M: 8 A\n SG_ S : {GIANT}|8@0+ (1,0) [0|0] "" A\n', "M.S", "ends in byte"),
+    "range of a multiplexer": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ X M : 0|8@1+ (1,0) [0|0] "" A\n SG_ S m0 : 8|8@1+ (1,0) [0|0] "" A\n'
+        f"SG_MUL_VAL_ 1 S X 0-1, 7-{GIANT};\n",
+        "M.S",
+        "line 8: it lists 3,999,999,996 multiplexer values",
+    ),
+    "no multiplexer": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ S m1 : 0|8@1+ (1,0) [0|0] "" A\n',
+        "M.S",
+        "it is multiplexed (m1), and the file does not name its multiplexer",
+    ),
+    "several multiplexers, and none is named": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ X M : 0|8@1+ (1,0) [0|0] "" A\n SG_ Y M : 8|8@1+ (1,0) [0|0] "" A\n'
+        ' SG_ S m1 : 16|8@1+ (1,0) [0|0] "" A\n',
+        "M.S",
+        "it is multiplexed (m1)",
+    ),
+    "a multiplexer that is lost": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ X M : 0|8@1+ (1;0) [0|0] "" A\n SG_ S m1 : 16|8@1+ (1,0) [0|0] "" A\n',
+        "M.S",
+        "it is multiplexed (m1)",
+    ),
+    "id of 32 bits": (
+        "a.dbc",
+        f'{GOOD}BO_ 4294967295 M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\n',
+        "a.dbc, line 5",
+        "29 bits",
+    ),
+    "id of 33 bits": (
+        "a.dbc",
+        f'{GOOD}BO_ 8589934593 M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\n',
+        "a.dbc, line 5",
+        "the id of M",
+    ),
+    "standard id of 12 bits": ("a.dbc", f"{GOOD}BO_ 4095 M: 8 A\n", "a.dbc, line 5", "a standard id has 11 bits"),
+    "value table of nothing": (
+        "a.dbc",
+        f'{GOOD}VAL_ 99 S 1 "a" ;\n',
+        "a.dbc, line 5",
+        "S of message 99, which does not exist",
+    ),
+    "broken value table": ("a.dbc", f'{GOOD}VAL_ 256 Fine 1.5 "a" ;\n', "a.dbc, line 5", "1.5"),
+    "float type of nothing": ("a.dbc", f"{GOOD}SIG_VALTYPE_ 256 S : 1;\n", "a.dbc, line 5", "which does not exist"),
+    "broken float type": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ S : 0|32@1+ (1,0) [0|0] "" A\nSIG_VALTYPE_ 1 S : x;\n',
+        "M.S",
+        "line 7: 'SIG_VALTYPE_ 1 S : x;' is not a valid SIG_VALTYPE_ statement",
+    ),
+    "broken signal": (
+        "a.dbc",
+        f"{GOOD} SG_ S : 0|8@1+ (1,0 [0|0] A\n",
+        "Good.S (a.dbc, line 5)",
+        "is not a valid SG_ statement",
+    ),
+    "broken message": (
+        "a.dbc",
+        f'{GOOD}BO_ x M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\n',
+        "a.dbc, line 5",
+        "is not a valid BO_ statement",
+    ),
+    "a line of nothing": ("a.dbc", f"{GOOD}%% what is this\n", "a.dbc, line 5", "belongs to no statement"),
+    "a comment without its end": (
+        "a.dbc",
+        f'{GOOD}CM_ "a ;\nBO_ 1 M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\nCM_ "b";\n',
+        "a.dbc, line 5",
+        "extends over lines 6 to 8",
+    ),
+    "KCD: long message": (
+        "a.kcd",
+        SECOND_KCD.replace('length="8" name="M"', f'length="{GIANT}" name="M"'),
+        "M.S",
+        "4,000,000,000 bytes",
+    ),
+    "KCD: long signal": (
+        "a.kcd",
+        SECOND_KCD.replace('offset="0" length="8"', f'offset="0" length="{GIANT}"'),
+        "M.S",
+        "ends in byte",
+    ),
+    "KCD: id": ("a.kcd", SECOND_KCD.replace('"0x100"', '"0xFFFFFFFFFF"'), "M (a.kcd)", "a standard id has 11 bits"),
+    "SYM: long message": ("a.sym", SECOND_SYM.replace("Len=8", f"Len={GIANT}", 1), "M.S", "4,000,000,000 bytes"),
+    "SYM: range of ids": (
+        "a.sym",
+        SECOND_SYM.replace("ID=100h", "Type=Extended\nID=00000000h-1FFFFFFFh"),
+        "a.sym, line 10",
+        "536,870,912 ids",
+    ),
+    "LDF: long frame": (
+        "a.ldf",
+        LETTERS_LDF.replace("Cmd: 1, CEM, 2", f"Cmd: 1, CEM, {GIANT}"),
+        "Cmd.Level",
+        "4,000,000,000 bytes",
+    ),
+}
+_BOUNDED = """
+import json, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+from pcaplake.signals import Databases
+found = Databases.from_file(sys.argv[1])
+print(json.dumps([found.unreadable_declarations, {message.name: [one.name for one in message.signals] for _, message in found}]))
+"""
+
+
+@pytest.mark.parametrize(("name", "text", "listed", "why"), BROKEN.values(), ids=BROKEN)
+def test_what_cannot_be_read_is_listed_and_costs_nothing_else(
+    tmp_path: Path, name: str, text: str, listed: str, why: str
+) -> None:
+    """In a process of little memory: a giant number costs neither memory nor time."""
+    (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", _BOUNDED, str(tmp_path / name)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    unreadable, messages = json.loads(done.stdout)
+    assert why in unreadable[listed]
+    good, signal = ("Stat", "Serial") if name.endswith("ldf") else ("Good", "S" if name.endswith("sym") else "Fine")
+    assert signal in messages[good]
+    assert "S" not in messages.get("M", [])
+
+
+def test_multiplexers_have_a_budget() -> None:
+    """A range that a multiplexer of 16 bits can have is read, and not any number of them."""
+    lines = [' SG_ X M : 0|16@1+ (1,0) [0|0] "" A']
+    count = MOST_IDS_OF_FILE // MOST_IDS + 1
+    lines += [f' SG_ S{one} m0 : 16|8@1+ (1,0) [0|0] "" A' for one in range(count)]
+    lines += [f"SG_MUL_VAL_ 256 S{one} X 0-{MOST_IDS - 1};" for one in range(count)]
+    (message,) = parse_dbc("BO_ 256 M: 8 A\n" + "\n".join(lines) + "\n", "a.dbc").messages
+    assert len(message.signals) == count  # X, and all but the last
+    assert len(message.signals[1].parents[0].ids) == MOST_IDS
+    ((last, reason),) = [(one.signal.name, one.reason) for one in message.unreadable]
+    assert (last, "2,000,000" in reason) == (f"S{count - 1}", True)
+
+
+@pytest.mark.slow
+def test_many_signals_of_one_message_and_deep_multiplexers() -> None:
+    """Neither time nor memory that grows with the square of them."""
+    count = 4000
+    signals = [f' SG_ S{one} m0M : 0|8@1+ (1,0) [0|0] "" A' for one in range(count)]
+    above = [f"SG_MUL_VAL_ 256 S{one} S{one - 1} 0-0;" for one in range(1, count)]
+    root = ' SG_ S0 M : 0|8@1+ (1,0) [0|0] "" A'
+    tracemalloc.start()
+    try:
+        (message,) = parse_dbc("\n".join(["BO_ 256 M: 8 A", root, *signals[1:], *above, ""]), "a.dbc").messages
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [len(one.parents) for one in message.signals] == list(range(65))
+    assert {one.reason for one in message.unreadable} == {"it is nested below more than 64 multiplexers"}
+    assert peak < 100 << 20
+
+
+def test_a_file_that_says_nothing_is_refused_with_its_line(tmp_path: Path) -> None:
+    for name, text, said in (
+        ("a.dbc", "\n<html>404</html>\n", r"line 2: '<html>404</html>' belongs to no statement\); export it again"),
+        ("a.sym", f"{LETTERS_SYM}\n%%%\n", r"at line \d+, column \d.*export it again"),
+        ("a.kcd", f"{KCD}\n<", r"line \d+, column \d+.*export it again"),
+        ("a.ldf", LETTERS_LDF.replace("Frames", "%"), r"line \d+.*export it again"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DatabaseError, match=rf"(?s)cannot read the signal database .*{name}: .*{said}"):
+            load_database(tmp_path / name)
+
+
+@pytest.mark.parametrize("piece", ["9" * 200_000, " " * 200_000, '"\\"1' * 50_000, "m1" * 100_000])
+@pytest.mark.parametrize(
+    "line", ["BO_ 1 %s", " SG_ S : 0|%s", " SG_ S : 0|8@1+ (%s", "VAL_ 256 Fine 1 %s", "SG_MUL_VAL_ 1 S X %s", "CM_ %s"]
+)
+def test_long_lines_are_looked_at_once(line: str, piece: str) -> None:
+    """Time that grows with the square of a line's length would be minutes here."""
+    found = parse_dbc(f'{GOOD}{line % piece}\nBO_ 9 Last: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\n', "a.dbc")
+    assert [one.name for one in found.messages] in (["Good", "Last"], ["Good"])
+
+
+def test_statements_have_their_lines() -> None:
+    text = (
+        'VERSION "a\nBO_ b";\r\nNS_ :\n\tCM_\nBO_ 1 M: 8 A\n SG_ S\n  : 0\n\nCM_ "x\n\ny" ;\nVAL_ 1 S 0 "a"\n 1 "b" ;'
+    )
+    assert [(line, kind) for line, kind, _ in split_statements(text) if kind.endswith("_")] == [
+        (3, "NS_"),
+        (4, "CM_"),
+        (5, "BO_"),
+        (6, "SG_"),
+        (9, "CM_"),
+        (12, "VAL_"),
+    ]
+
+
+# -- one broken line --------------------------------------------------------------------------------------------------
+NAMES = ("Alpha", "Beta", "Gamma")
+
+
+def whole() -> list[str]:
+    """Lines about three messages, whose names or ids are in each line that is about one."""
+    lines = ['VERSION ""', "BU_: A"]
+    for number, name in enumerate(NAMES, 101):
+        lines += [
+            f"BO_ {number} {name}: 8 A",
+            f' SG_ {name}_X M : 0|8@1+ (1,0) [0|0] "" A',
+            f' SG_ {name}_S m1 : 8|8@1- (0.5,-3) [0|9] "km/h" A',
+            f' SG_ {name}_F m2 : 32|32@1- (1,0) [0|0] "" A',
+        ]
+    for number, name in enumerate(NAMES, 101):
+        lines += [
+            f'CM_ SG_ {number} {name}_S "a text";',
+            f'VAL_ {number} {name}_X 0 "none" 1 "one" ;',
+            f"SIG_VALTYPE_ {number} {name}_F : 1;",
+            f"SG_MUL_VAL_ {number} {name}_S {name}_X 1-1, 5-9;",
+            f'BA_ "SystemSignalLongSymbol" SG_ {number} {name}_F "{name}_a_longer_name";',
+        ]
+    return lines
+
+
+WHOLE = whole()
+LETTERS = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_size=12)
+
+
+@pytest.mark.slow
+@given(
+    at=st.integers(2, len(WHOLE) - 1),
+    cut=st.integers(0, 60),
+    length=st.integers(0, 20),
+    put=st.one_of(LETTERS, st.sampled_from(['"', "\\", "9" * 30, "-", "M", "m1", "BO_", ";", "1e999", "9" * 5000])),
+)
+@example(at=21, cut=13, length=0, put="9" * 5000)
+@settings(max_examples=800, deadline=None)
+def test_one_broken_line_costs_only_what_it_names(at: int, cut: int, length: int, put: str) -> None:
+    line = WHOLE[at]
+    cut = min(cut, len(line))
+    broken = line[:cut] + put + line[cut + length :]
+    about = next(name for number, name in enumerate(NAMES, 101) if f"{number} " in line or f"{name}_" in line)
+    text = "\n".join([*WHOLE[:at], broken, *WHOLE[at + 1 :]]) + "\n"
+    assume(broken.partition("//")[0].strip())  # nobody can see that a line was there
+    expected = {one.name: one for one in parse_dbc("\n".join(WHOLE), "a.dbc").messages}
+    found = parse_dbc(text, "a.dbc")
+    others = {one.name: one for one in found.messages if one.name in NAMES and one.name != about}
+    for name in set(NAMES) - {about}:
+        if "CM_" in line and found.lost:
+            continue  # a text that does not end may go on over the next lines, and that is said
+        if f"{101 + NAMES.index(name)} " in broken or f"{name}" in broken:
+            continue  # it is about another message now
+        if line.startswith("BO_") and name == _before(about):
+            assert _without(others[name], about) == expected[name]  # signals of a lost message are not another's
+            continue
+        assert others[name] == expected[name]
+
+
+def _before(name: str) -> str | None:
+    place = NAMES.index(name)
+    return NAMES[place - 1] if place else None
+
+
+def _without(message: Message, name: str) -> Message:
+    assert not [one for one in message.signals if one.name.startswith(name)]
+    return message
+
+
+@pytest.mark.slow
+def test_dbc_files_are_read_as_cantools_reads_them() -> None:
+    """Over all of its own: the same messages with the same hashes, so that nothing is decoded again."""
+    import cantools
+
+    compared = 0
+    for path in databases():
+        if path.suffix.lower() != ".dbc":
+            continue
+        text = path.read_bytes()
+        try:
+            text.decode()
+            encoding = "utf-8-sig"
+        except UnicodeDecodeError:
+            encoding = "cp1252"
+        try:
+            theirs = cantools.database.load_file(path, strict=False, encoding=encoding)
+        except cantools.database.UnsupportedDatabaseFormatError:
+            continue  # for one line
+        wanted, found = convert_messages(theirs.messages, path.name), load_database(path)
+        assert [(one.name, one.definition_hash) for one in found.messages] == [
+            (one.name, one.definition_hash) for one in wanted.messages
+        ]
+        assert (found.skipped, found.lost) == (wanted.skipped, {}), path.name
+        compared += 1
+    assert compared > 80
+
+
+# -- encodings --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig", "mixed"])
+@pytest.mark.parametrize(("name", "text"), [("a.dbc", LETTERS_DBC), ("a.sym", LETTERS_SYM), ("a.ldf", LETTERS_LDF)])
+def test_letters_in_every_encoding(tmp_path: Path, name: str, text: str, encoding: str) -> None:
+    text = text.lstrip()
+    lines = text.splitlines(keepends=True)
+    coded = [one.encode("cp1252" if "ü" in one else "utf-8") for one in lines]
+    (tmp_path / name).write_bytes(b"".join(coded) if encoding == "mixed" else text.encode(encoding))
+    signals = [one for message in load_database(tmp_path / name).messages for one in message.signals]
+    assert "°C" in {scale.unit for one in signals for scale in one.scales}
+    assert "über" in {label for one in signals for _, label in one.choices}
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding"),
+    [("utf-16", "utf-8"), ("UTF-8", "cp1252"), ("utf-8", "utf-16"), ("iso-8859-1", "iso-8859-1")],
+)
+def test_xml_that_declares_another_encoding(tmp_path: Path, declared: str, encoding: str) -> None:
+    (tmp_path / "a.kcd").write_bytes((LETTERS_KCD % declared).encode(encoding))
+    (message,) = load_database(tmp_path / "a.kcd").messages
+    assert (message.signals[0].scales[0].unit, message.signals[0].choices) == ("°C", ((1, "über"),))
+
+
+def test_encodings_that_nobody_knows(tmp_path: Path) -> None:
+    for name, data, said in (
+        (
+            "a.kcd",
+            (LETTERS_KCD % "klingon").encode(),
+            "declares the encoding klingon, which is unknown: save it as UTF-8",
+        ),
+        ("a.dbc", LETTERS_DBC.lstrip().encode() + b"\0\0", "zero bytes, so it is not text: save it as UTF-8"),
+        ("a.dbc", b"\xff\xfeB\0O\0_", "declares the encoding utf-16, but is not in it"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(DatabaseError, match=said):
+            Databases.from_file(tmp_path / name)

@@ -1,0 +1,26 @@
+"""Traffic from which a profile is proposed."""
+
+from __future__ import annotations
+
+from pcaplake.worker.sample import frames
+from tests.parser.captures import T0, pcap_header, pcap_record
+
+MESSAGE = frames.build_someip_message(0x1234, 0x8001, b"payload")
+
+
+def can(*sent: tuple[int, bytes], gap_us: int = 1000) -> bytes:
+    """A capture of CAN frames; identifiers above 0x7FF have 29 bits."""
+    made = (frames.build_socketcan_frame(can_id, data, extended=can_id > 0x7FF) for can_id, data in sent)
+    return pcap_header(227) + b"".join(
+        pcap_record(f, T0 + i * gap_us // 10**6, i * gap_us % 10**6) for i, f in enumerate(made)
+    )
+
+
+def diagnostics(request: int, response: int, count: int = 4) -> list[tuple[int, bytes]]:
+    """Requests and responses, one of them in several frames and one that is negative."""
+    sent: list[tuple[int, bytes]] = []
+    for _ in range(count):
+        sent += [(request, b"\x03\x22\xf1\x90" + bytes(4)), (response, b"\x10\x14\x62\xf1\x90ABC")]
+        sent += [(request, b"\x30\0\0" + bytes(5)), (response, b"\x21DEFGHIJ"), (response, b"\x22KLMNOPQ")]
+        sent += [(request, b"\x02\x10\x03" + bytes(5)), (response, b"\x03\x7f\x10\x22" + bytes(4))]
+    return sent

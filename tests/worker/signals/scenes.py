@@ -1,0 +1,299 @@
+"""Scenes of `pcaplake signals` on one lake: runs that are killed or suspended at a step, while other runs and users act.
+
+Each scene ends with a check of every row. Before each commit is a step, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+from unittest import mock
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from pcaplake.signals import Databases
+from pcaplake.worker.errors import Fatal, Retryable
+from pcaplake.worker.lake.delta.log_store import LogStore
+from tests.signals.databases import A_DBC, TWO_BUSES, databases
+from tests.signals.frame_files import fibex
+from tests.signals.lakes import SignalLake
+from tests.worker.adapters.faults import Killed
+from tests.worker.signals.runs import decode
+
+WIDE: Final = "Speed"
+BUSES: Final = TWO_BUSES.replace("doors: doors.ldf", "doors: doors.ldf, backbone: car.xml").replace(
+    '"*": doors', '"*": [doors, backbone]'
+)
+OTHER_CYCLES: Final = "<BASE-CYCLE>0</BASE-CYCLE><CYCLE-REPETITION>2</CYCLE-REPETITION>"
+VERSIONS: Final = {
+    "first": (A_DBC, fibex()),
+    "other factor": (A_DBC.replace("(0.5,0)", "(0.25,1)"), fibex(policy="MONOTONE", torque="16")),
+    "other id": (A_DBC.replace("BO_ 256 Speed", "BO_ 257 Speed"), fibex().replace("<SLOT-ID>7<", "<SLOT-ID>8<")),
+    "other cycles": (A_DBC, fibex(cycles=OTHER_CYCLES)),
+}
+STATE: Final = "_pcaplake/spark/signals/0/state.json"
+WAIT: Final = 60.0  # seconds, more than enough
+Step = Callable[[str], None]
+
+
+class Stage:
+    """A lake, and what may happen to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake = SignalLake(folder / "lake")
+        self.versions: dict[str, Databases] = {}
+        databases(folder, TWO_BUSES)
+        (folder / "buses.yaml").write_text(BUSES)
+        for name, (a_dbc, car_xml) in VERSIONS.items():
+            (folder / "a.dbc").write_text(a_dbc)
+            (folder / "car.xml").write_text(car_xml)
+            self.versions[name] = Databases.from_file(folder / "buses.yaml")
+
+    def fill(self) -> None:
+        self.lake.can(2)
+        self.lake.can(2)
+        self.lake.flexray(5, bus="backbone")
+
+    def run(self, version: str = "first", step: Step = lambda name: None, *, whole: bool = False) -> None:
+        """A run that may end with an error. `whole`: all files are one batch."""
+        with commits_as_steps(step), suppress(Fatal, Retryable, Killed):
+            decode(
+                self.lake, self.versions[version], step, wide=(WIDE,), threads=1, batch_bytes=1 << 30 if whole else 1
+            )
+
+    def run_beside(self, version: str = "first", step: Step = lambda name: None, *, whole: bool = False) -> None:
+        """A run while another one is suspended."""
+        with ThreadPoolExecutor(1) as thread:  # it needs an event loop of its own
+            thread.submit(self.run, version, step, whole=whole).result()
+
+    def rewrite(self) -> None:
+        """As another writer that replaces all rows by equal ones."""
+        DeltaTable(str(self.lake.folder / "can_frames")).update({"source": "source"})
+
+    def delete_unreferenced_files(self) -> None:
+        """As a VACUUM does, if a run is suspended for days."""
+        live = {Path(uri).name for uri in DeltaTable(str(self.lake.folder / "signals")).file_uris()}
+        for path in (self.lake.folder / "signals").glob("date=*/*.parquet"):
+            if path.name not in live:
+                path.unlink()
+
+    def check(self, version: str = "first") -> None:
+        """After a run that is not disturbed."""
+        self.run(version)
+        try:
+            found, wide = self.lake.signals(), self.lake.wide(WIDE)
+        except Exception as error:
+            raise AssertionError(f"a table cannot be read: {error}") from error
+        assert found == self.lake.expected(self.versions[version])
+        assert wide == self.lake.expected_wide(self.versions[version], WIDE)
+
+
+def at(when: str, what: Callable[[], None]) -> Step:
+    """A step at which something happens, once."""
+    done = False
+
+    def step(name: str) -> None:
+        nonlocal done
+        if name == when and not done:
+            done = True
+            what()
+
+    return step
+
+
+def kill() -> None:
+    raise Killed
+
+
+@contextmanager
+def commits_as_steps(step: Step) -> Iterator[None]:
+    """Of the run with this step; the runs of other threads have their own."""
+    own: list[LogStore] = []
+
+    def patched(name: str) -> Any:
+        real = getattr(LogStore, name)
+
+        async def commit(log: LogStore, table: str, *given: Any, **more: Any) -> Any:
+            own.extend([log] if not own else [])
+            if log is own[0]:
+                step(f"before {name} {table}")
+            return await real(log, table, *given, **more)
+
+        return mock.patch.object(LogStore, name, commit)
+
+    with patched("commit_expecting"), patched("swap_files"):
+        yield
+
+
+# -- scenes -------------------------------------------------------------------------------------------------------------
+def new_frames(stage: Stage) -> None:
+    for _ in range(2):
+        stage.fill()
+        stage.run()
+    stage.check()
+
+
+def another_run_commits_less(stage: Stage) -> None:
+    stage.fill()
+
+    def another() -> None:
+        stage.run_beside(step=at("after signals.commit can", kill))
+
+    stage.run(step=at("after signals.decode can", another), whole=True)
+    stage.check()
+
+
+def two_runs_take_over_at_once(stage: Stage) -> None:
+    """The first one commits a part and is killed, then the second one commits all that it decoded before."""
+    stage.fill()
+    decoded, may_commit = Event(), Event()
+
+    def wait() -> None:
+        decoded.set()
+        may_commit.wait(WAIT)
+
+    with ThreadPoolExecutor(1) as thread:
+        others: list[Future[None]] = []
+
+        def another() -> None:
+            others.append(thread.submit(stage.run, step=at("after signals.decode can", wait), whole=True))
+            decoded.wait(WAIT)
+
+        steps = at("before commit_expecting signals", another), at("after signals.commit can", kill)
+        stage.run(step=lambda name: [step(name) for step in steps] and None)
+        may_commit.set()
+        others[0].result()
+    stage.check()
+
+
+def another_run_swaps_first(stage: Stage) -> None:
+    """There are no old rows, so both only add files."""
+    stage.fill()
+    stage.run("other id")
+    stage.run(step=at("before swap_files signals", stage.run_beside))
+    stage.check()
+
+
+def another_run_ends_before_a_swap(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+
+    def another() -> None:
+        stage.fill()
+        stage.run_beside()
+
+    stage.run("other factor", at("before signals.swap", another))
+    stage.check()
+
+
+def files_are_deleted_before_they_are_committed(stage: Stage) -> None:
+    stage.fill()
+    stage.run(step=at("after signals.decode can", stage.delete_unreferenced_files))
+    stage.check()
+
+
+def the_state_is_deleted(stage: Stage) -> None:
+    stage.fill()
+
+    def another() -> None:
+        (stage.lake.folder / STATE).unlink()
+        stage.run_beside()
+        stage.fill()
+
+    stage.run(step=at("after signals.claim", another))
+    stage.check()
+
+
+def another_run_begins_the_wide_table(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    stage.run("other factor", at("after signals.wide", stage.run_beside))
+    stage.check()
+
+
+def other_definitions(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    stage.check("other factor")
+
+
+def other_cycles(stage: Stage) -> None:
+    """The rows of FlexRay do not say their cycle."""
+    stage.fill()
+    stage.run()
+    stage.check("other cycles")
+
+
+def definitions_return_after_a_kill(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    stage.fill()
+    stage.run("other factor", at("after signals.drain", kill))
+    stage.check()
+
+
+def killed_between_kinds(stage: Stage) -> None:
+    """Between the frames of CAN and those of FlexRay, and between two files of FlexRay."""
+    for when in ("before signals.decode flexray", "after signals.decode flexray", "after signals.commit flexray"):
+        stage.fill()
+        stage.run(step=at(when, kill))
+    stage.check()
+
+
+def another_writer_replaces_rows(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    stage.fill()
+    stage.rewrite()
+    stage.check()
+
+
+def compaction(stage: Stage) -> None:
+    stage.fill()
+    stage.run()
+    stage.fill()
+    DeltaTable(str(stage.lake.folder / "can_frames")).optimize.compact()
+    stage.fill()
+    stage.check()
+
+
+def a_file_is_read_in_part(stage: Stage) -> None:
+    stage.fill()
+    real, short = pq.ParquetFile.iter_batches, True
+
+    def iter_batches(parquet: Any, *given: Any, **more: Any) -> Iterator[Any]:
+        nonlocal short
+        for batch in real(parquet, *given, **more):
+            yield batch.slice(1) if short else batch
+            short = False
+
+    with mock.patch.object(pq.ParquetFile, "iter_batches", iter_batches):
+        stage.run()
+    stage.check()
+
+
+SCENES: Final[Mapping[str, Callable[[Stage], None]]] = {
+    scene.__name__: scene
+    for scene in (
+        new_frames,
+        another_run_commits_less,
+        two_runs_take_over_at_once,
+        another_run_swaps_first,
+        another_run_ends_before_a_swap,
+        files_are_deleted_before_they_are_committed,
+        the_state_is_deleted,
+        another_run_begins_the_wide_table,
+        other_definitions,
+        other_cycles,
+        definitions_return_after_a_kill,
+        killed_between_kinds,
+        another_writer_replaces_rows,
+        compaction,
+        a_file_is_read_in_part,
+    )
+}

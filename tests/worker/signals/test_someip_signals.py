@@ -1,0 +1,151 @@
+"""`pcaplake signals` on SOME/IP messages: every row once, only what changed again, and what no description has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pcaplake.signals import Databases
+from pcaplake.signals.someip.description import PayloadMessage
+from pcaplake.worker.cli.app import run_command_line
+from pcaplake.worker.lake.lake import Lake
+from tests.signals.databases import TWO_BUSES, databases
+from tests.signals.lakes import SignalLake
+from tests.signals.someip.generator import draw_payloads
+from tests.signals.someip.wireshark_tables import TableWriter
+from tests.worker.signals.runs import decode
+
+MESSAGES = 4
+YAML = TWO_BUSES.replace("databases: {", "databases: {services: tables, ")
+
+
+@dataclass
+class Traffic:
+    """Messages that the tables describe, and their payloads."""
+
+    folder: Path
+    drawn: list[tuple[PayloadMessage, list[bytes]]]
+
+    def describe(self, count: int = MESSAGES) -> Databases:
+        """Databases with tables of the first messages."""
+        for path in (self.folder / "tables").glob("*"):
+            path.unlink()
+        TableWriter().write(self.folder / "tables", [message for message, _ in self.drawn[:count]])
+        return databases(self.folder, YAML)
+
+    def fill(self, lake: SignalLake) -> None:
+        for message, payloads in self.drawn:
+            lake.someip(message, payloads)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[tuple[PayloadMessage, list[bytes]]]:
+    rng = random.Random(5)
+    drawn = [draw_payloads(rng, number, 5, plain=True) for number in range(MESSAGES)]
+    return [(message, [content for content, _ in payloads]) for message, payloads in drawn]
+
+
+@pytest.fixture
+def traffic(tmp_path: Path, drawn: list[tuple[PayloadMessage, list[bytes]]]) -> Traffic:
+    return Traffic(tmp_path, drawn)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, traffic: Traffic) -> SignalLake:
+    lake = SignalLake(tmp_path / "lake")
+    traffic.fill(lake)
+    lake.can(5)
+    return lake
+
+
+def services(lake: SignalLake) -> set[int]:
+    return set(lake.table("signals")["service_id"].drop_null().to_pylist())
+
+
+def test_every_row_once_from_run_to_run(lake: SignalLake, traffic: Traffic) -> None:
+    known = traffic.describe()
+    tally = decode(lake, known)
+    assert lake.signals() == lake.expected(known)
+    assert services(lake) == {message.service_id for message, _ in traffic.drawn}
+    assert (tally.someip.decoded, tally.someip.unknown.total()) == (5 * MESSAGES, 0)
+    assert decode(lake, known).rows == 0
+    traffic.fill(lake)
+    decode(lake, known)
+    assert lake.signals() == lake.expected(known)
+
+
+def test_the_catalog_names_each_path(lake: SignalLake, traffic: Traffic) -> None:
+    decode(lake, traffic.describe())
+    catalog = lake.table("signal_catalog").to_pylist()
+    listed = {(row["message"], row["signal"]) for row in catalog if row["service_id"] is not None}
+    decoded = {
+        (row["message"], re.sub(r"\d+(?=\])", "", row["signal"]))
+        for row in lake.table("signals").to_pylist()
+        if row["service_id"] is not None
+    }
+    assert decoded <= listed
+    version = lake.version("signal_catalog")
+    decode(lake, traffic.describe())
+    assert lake.version("signal_catalog") == version
+
+
+def test_other_descriptions_decode_only_what_changed_again(lake: SignalLake, traffic: Traffic) -> None:
+    decode(lake, traffic.describe(2))
+    for count, changed in ((3, 1), (1, 2), (MESSAGES, 3)):
+        traffic.fill(lake)
+        known = traffic.describe(count)
+        assert decode(lake, known).decoded_again == changed
+        assert lake.signals() == lake.expected(known)
+
+
+def test_descriptions_that_come_later(lake: SignalLake, traffic: Traffic, tmp_path: Path) -> None:
+    decode(lake, databases(tmp_path, TWO_BUSES))
+    assert services(lake) == set()
+    known = traffic.describe()
+    assert decode(lake, known).decoded_again == MESSAGES
+    assert lake.signals() == lake.expected(known)
+    gone = databases(tmp_path, TWO_BUSES)
+    decode(lake, gone)
+    assert lake.signals() == lake.expected(gone)
+    assert services(lake) == set()
+
+
+def test_the_report_names_what_no_description_has(
+    traffic: Traffic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def create() -> None:
+        async with await Lake.open(tmp_path / "lake"):
+            pass
+
+    asyncio.run(create())
+    lake = SignalLake(tmp_path / "lake")
+    traffic.fill(lake)
+    lake.someip(traffic.drawn[0][0], [b""])
+    traffic.describe(MESSAGES - 1)
+    monkeypatch.chdir(tmp_path)
+    assert run_command_line(["signals", "--lake", "lake", "--databases", "tables", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["someip"]
+    last = traffic.drawn[-1][0]
+    assert found["decoded"] == 5 * (MESSAGES - 1) + 1
+    assert found["unknown"] == [
+        {
+            "service_id": last.service_id,
+            "method_id": last.method_id,
+            "message_type": last.message_type,
+            "interface_version": last.interface_version or 0,
+            "messages": 5,
+        }
+    ]
+    assert found["short"] == {traffic.drawn[0][0].name: 1}
+    (tmp_path / "lake" / "_pcaplake" / "spark" / "signals" / "0" / "state.json").unlink()
+    assert run_command_line(["signals", "--lake", "lake", "--databases", "tables"]) == 0
+    assert (
+        f"SOME/IP: 5 messages of 1 kind that no description has, most of service 0x{last.service_id:04x}, "
+        f"method 0x{last.method_id:04x}, type 0x{last.message_type:02x}"
+    ) in capsys.readouterr().out

@@ -1,0 +1,181 @@
+"""Files of frames -> Parquet files of one table that no table references yet, in threads, with bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pcaplake.signals.database import Databases
+from pcaplake.signals.frames import FRAMES_AT_ONCE, ROWS_OUT, FrameDecoder
+from pcaplake.signals.someip.decoder import PayloadCounts, SomeipDecoder
+from pcaplake.signals.tables import SIGNALS_SCHEMA
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.records import Capture
+from pcaplake.worker.lake.staging.window import Window
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.runtime import Runtime
+
+from .frames import FrameFile, FrameTable
+from .output import Layout
+from .sources import described_sources
+
+ROWS_AT_ONCE: Final = 1_000_000
+"""Rows of signals that a thread decodes at once, about 200 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedFiles:
+    """Files of a table, with the rows that they have together. `someip`: what the decoded messages were."""
+
+    adds: Sequence[AddFile] = ()
+    rows: int = 0
+    someip: PayloadCounts = field(default_factory=PayloadCounts)
+
+
+class SignalWriter:
+    """Decodes files of frames with one set of databases. `on_read` is called with the bytes of each file, in any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        databases: Databases,
+        *,
+        threads: int,
+        runtime: Runtime,
+        on_read: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self._store, self._databases, self._runtime, self._on_read = store, databases, runtime, on_read
+        self._threads, self._described = threads, described_sources(databases)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="signals")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def decode_files(
+        self, layout: Layout, table: FrameTable, files: Sequence[FrameFile], only: pc.Expression | None = None
+    ) -> DecodedFiles:
+        """Decode the frames of these files, or those of them that match `only`. Raises as the store does."""
+        if table.kind not in self._described:
+            self._on_read(sum(file.size for file in files))
+            return DecodedFiles()
+        if not files:
+            return DecodedFiles()
+        if layout.only is not None:
+            only = layout.only
+        loop = asyncio.get_running_loop()
+        tasks = [
+            loop.run_in_executor(self._pool, self._decode_share, layout, table, share, only)
+            for share in _share_files(files, self._threads)
+        ]
+        await asyncio.wait(tasks)  # a failed thread leaves no other one behind
+        parts = [task.result() for task in tasks]
+        counts = PayloadCounts()
+        for part in parts:
+            counts.add(part.someip)
+        adds = [add for part in parts for add in part.adds]
+        return DecodedFiles(adds=adds, rows=sum(part.rows for part in parts), someip=counts)
+
+    def _decode_share(
+        self, layout: Layout, table: FrameTable, files: Sequence[FrameFile], only: pc.Expression | None
+    ) -> DecodedFiles:
+        decoder, rows = _Decoder(self._databases, layout, table), 0
+        window = Window(
+            self._store,
+            {layout.table: _file_schema(layout, table)},
+            lake_config=LakeConfig(),
+            generation=0,
+            runtime=self._runtime,
+        )
+        try:
+            window.begin(Capture(capture_id=table.table, uri=table.table, etag="", size=0))
+            for batch in self._decode_frames(decoder, layout, table, files, only):
+                for start in range(0, batch.num_rows, ROWS_OUT):
+                    window.write(layout.table, batch.slice(start, ROWS_OUT))
+                rows += batch.num_rows
+            if not rows:
+                return DecodedFiles(someip=decoder.counts)
+            window.end()
+            stage = window.close()
+            assert stage is not None
+            return DecodedFiles(adds=stage.adds[layout.table], rows=rows, someip=decoder.counts)
+        finally:
+            window.abandon()
+
+    def _decode_frames(
+        self,
+        decoder: _Decoder,
+        layout: Layout,
+        table: FrameTable,
+        files: Iterable[FrameFile],
+        only: pc.Expression | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Joins small batches, so that each message has many frames, but not so many that their signals fill the memory."""
+        most = ROWS_AT_ONCE * len(SIGNALS_SCHEMA) // max(len(layout.schema), len(SIGNALS_SCHEMA))
+        gathered: list[pa.RecordBatch] = []
+        count, at_once = 0, 1  # the first small batch tells how many rows a frame has
+        for batch in self._read_files(table, files, only):
+            gathered.append(batch)
+            count += batch.num_rows
+            if not 0 < at_once <= count:
+                continue
+            rows = decoder.decode(_join(gathered))
+            at_once = min(FRAMES_AT_ONCE, max(1, most * count // max(1, rows.num_rows)))
+            gathered, count = [], 0
+            yield rows
+        if count:
+            yield decoder.decode(_join(gathered))
+
+    def _read_files(
+        self, table: FrameTable, files: Iterable[FrameFile], only: pc.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            for batch in table.read_frames(file):
+                yield from [batch] if only is None else pa.Table.from_batches([batch]).filter(only).to_batches()
+            self._on_read(file.size)
+
+
+class _Decoder:
+    """Decodes batches of one source to rows of one table. Not thread-safe."""
+
+    def __init__(self, databases: Databases, layout: Layout, table: FrameTable) -> None:
+        self._kind, self._message = table.kind, layout.message
+        self._frames, self._payloads = FrameDecoder(databases), SomeipDecoder(databases.services)
+
+    @property
+    def counts(self) -> PayloadCounts:
+        return self._payloads.counts
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._kind == "someip":
+            return self._payloads.decode_signals(batch)
+        if self._message is None:
+            return self._frames.decode_signals(self._kind, batch)
+        return self._frames.decode_wide_rows(self._kind, self._message, batch)
+
+
+def _file_schema(layout: Layout, table: FrameTable) -> pa.Schema:
+    """Without the columns that are null in all rows of this source and nested, which would be written more slowly."""
+    fields = [field for field in layout.schema if table.kind == "someip" or not pa.types.is_nested(field.type)]
+    return pa.schema(fields)
+
+
+def _share_files(files: Sequence[FrameFile], threads: int) -> list[list[FrameFile]]:
+    """The files of each thread, with about the same number of bytes."""
+    shares: list[list[FrameFile]] = [[] for _ in range(min(threads, len(files)))]
+    sizes = [0] * len(shares)
+    for file in sorted(files, key=lambda file: -file.size):
+        least = sizes.index(min(sizes))
+        shares[least].append(file)
+        sizes[least] += file.size
+    return shares
+
+
+def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

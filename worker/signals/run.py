@@ -1,0 +1,347 @@
+"""A run of `pcaplake signals`.
+
+    take over   a transaction of each table makes this the newest run: no commit of an earlier run is possible any more
+    begin       a table of another state loses its rows: all frames are decoded
+    mark        the changed ids in state.json
+    follow      the new frames, in batches. One transaction adds the rows of a batch and moves the position of its kind
+    again       frames of changed ids are decoded again, and their rows are swapped in one transaction
+    record      state.json and `signal_catalog` get the new definitions
+
+The position is the number of a transaction in the same version as the rows. So a run that is killed leaves the rows of a batch
+and its position, or neither, and files that no table references. `output.py` has the transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow.compute as pc
+
+from pcaplake.signals.database import Databases
+from pcaplake.signals.definitions import DefinitionChanges, DefinitionState, hash_wide_table
+from pcaplake.signals.someip.decoder import PayloadCounts
+from pcaplake.signals.tables import SIGNALS, wide_table_name
+from pcaplake.signals.wide import require_wide_messages
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.commit.swap_rows import copy_other_rows
+from pcaplake.worker.lake.config import LakeConfig
+from pcaplake.worker.lake.delta.actions import AddFile
+from pcaplake.worker.lake.delta.errors import SwapConflict, TransactionConflict
+from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.identity import refuse_lake_with_lock_table
+from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.plain_text import counted
+from pcaplake.worker.runtime import Runtime
+
+from .catalog_table import update_catalog
+from .conditions import of_changed_frames, of_changed_rows
+from .decode import DecodedFiles, SignalWriter
+from .frames import FrameFile, FrameTable, LostVersions, Position
+from .output import LONG, Output, wide_layout
+from .sources import TABLES, Source, described_sources
+from .state import OTHER_RUN, SignalState, StateFile, read_generation
+from .unmatched import FrameCount, UnmatchedFrames, explain_unmatched
+
+_EMPTY_VERSIONS: Final = 20  # of a source without rows, after which the position is committed on its own
+_SWAP_ATTEMPTS: Final = 5
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`wide`: messages with a table of their own. `batch_bytes`: of the files of frames that a batch reads. `threads`: decoder
+    threads."""
+
+    databases: Databases
+    wide: tuple[str, ...] = ()
+    threads: int = 1
+    batch_bytes: int = 64 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What a run has done so far. `read_bytes` of `total_bytes` of frames are decoded; each table reads them. `wide`: wide
+    table -> its new rows. `missing`: tables of frames that the databases describe and that do not exist. `someip`: what its
+    messages were."""
+
+    read_bytes: int = 0
+    total_bytes: int = 0
+    batches: int = 0
+    rows: int = 0
+    wide: dict[str, int] = field(default_factory=dict)
+    catalog_rows: int = 0
+    decoded_again: int = 0
+    missing: list[str] = field(default_factory=list)
+    someip: PayloadCounts = field(default_factory=PayloadCounts)
+
+
+class SignalsRun:
+    """One run. `stop` may be called at any time: a batch that has begun is committed. Raises `DatabaseError` for wide messages
+    that cannot have a table."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: Options,
+        *,
+        runtime: Runtime | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        require_wide_messages(options.databases, options.wide)
+        self.tally = Tally(wide={wide_table_name(name): 0 for name in options.wide})
+        self.stopped = asyncio.Event()
+        self._store, self._options, self._say = store, options, say
+        self._runtime = runtime or Runtime()
+        self._log = LogStore(store, runtime=self._runtime)
+        self._writer = SignalWriter(
+            store, options.databases, threads=options.threads, runtime=self._runtime, on_read=self._count_read
+        )
+        self._long = Output(store, self._log, LONG, "")
+        self._wide: list[Output] = []
+        self._tables: Mapping[Source, FrameTable] = {kind: FrameTable(store, self._log, kind) for kind in TABLES}
+
+    @property
+    def version(self) -> int:
+        """The last version of `signals` that this run has written."""
+        return self._long.version
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    async def run(self, every: float | None = None) -> None:
+        """Decode what is new, then end, or look again every so many seconds.
+
+        Raises `Fatal` if another program decodes the signals of the lake, if another run takes over, or if the log of a
+        table lacks versions; what the store raises.
+        """
+        await refuse_lake_with_lock_table(self._store)
+        try:
+            generation = await self._begin()
+            while True:
+                await self._follow()
+                if every is None or self.stopped.is_set():
+                    return
+                try:
+                    await asyncio.wait_for(self.stopped.wait(), every)
+                    return
+                except TimeoutError:
+                    pass
+                if await read_generation(self._store, self._log) != generation:
+                    self._say("the lake was overwritten: decoding all frames again")
+                    generation = await self._begin()
+        except TransactionConflict as error:
+            raise Fatal(OTHER_RUN) from error
+        finally:
+            self._writer.close()
+
+    # -- begin ----------------------------------------------------------------------------------------------------
+    async def _begin(self) -> int:
+        generation = await read_generation(self._store, self._log)
+        file = StateFile(self._store, generation)
+        claimed = await file.load()
+        if claimed is None:
+            claimed = SignalState()
+            await file.save(claimed)
+        self._runtime.step("after signals.claim")
+        self._long = Output(self._store, self._log, LONG, claimed.id)
+        await self._long.take_over()
+        state = await file.load()  # an earlier run may have written it until this one took over
+        if (
+            state is None
+            # rule: a run that lost the state changes no row
+            or state.id != claimed.id
+        ):
+            raise Fatal(OTHER_RUN)
+        state = await self._take_over_wide_tables(file, state)
+        for output in self._outputs:
+            if not await output.has_begun():
+                await self._begin_output(output)
+            self._runtime.step(f"after {output.layout.table}.begin")
+        await self._update_definitions(file, state)
+        return generation
+
+    async def _take_over_wide_tables(self, file: StateFile, state: SignalState) -> SignalState:
+        databases = self._options.databases
+        hashes = {name: hash_wide_table(databases, name) for name in self._options.wide}
+        new = state.with_wide_tables(hashes)
+        if new != state:
+            await file.save(new)
+            self._runtime.step("after signals.wide")
+        layouts = {name: wide_layout(databases, name) for name in hashes}
+        self._wide = [Output(self._store, self._log, layouts[name], new.wide_ids[name]) for name in hashes]
+        for output in self._wide:
+            await output.take_over()
+        # rule: a run that lost the ids of wide tables changes no row
+        if self._wide and await file.load() != new:
+            raise Fatal(OTHER_RUN)
+        return new
+
+    async def _begin_output(self, output: Output) -> None:
+        """`signals` begins without rows; a wide table keeps its old rows until all frames are decoded."""
+        if output is self._long:
+            await output.begin()
+            return
+        (kind,) = output.layout.kinds
+        new = await self._tables[kind].find_new_files(None)
+        if new is None:
+            await output.begin()
+            return
+        self._count_files(new.files)
+        decoded = await self._decode(output, kind, new.files)
+        await output.begin(decoded.adds, new.end)
+        self._count_rows(output, decoded)
+
+    @property
+    def _outputs(self) -> list[Output]:
+        return [self._long, *self._wide]
+
+    async def _update_definitions(self, file: StateFile, state: SignalState) -> None:
+        wide = state.definitions.wide
+        new = replace(DefinitionState.from_databases(self._options.databases), wide=wide)
+        changes = state.definitions.find_changes(new)
+        if changes and any(self._long.positions.values()):
+            self._say(f"{counted(changes.message_count, 'id')} changed: decoding their older frames again")
+            # rule: definitions are marked before frames are decoded with other ones
+            state = await file.save_definitions(state, state.definitions.with_pending_changes(changes))
+            self._runtime.step("after signals.mark")
+            await self._follow()
+            if self.stopped.is_set():
+                return
+            self._runtime.step("after signals.drain")
+            await self._decode_again(changes)
+            self._runtime.step("after signals.swap")
+        self.tally.catalog_rows += await update_catalog(self._store, self._log, self._options.databases, self._runtime)
+        if state.definitions != new:
+            await file.save_definitions(state, new)
+        self._runtime.step("after signals.record")
+
+    async def explain_no_rows(self) -> UnmatchedFrames | None:
+        """Why the table `signals` is empty; None if it is not, or if there are no frames."""
+        snapshot = None if self.tally.rows else await self._log.read_snapshot(SIGNALS)
+        if snapshot is None or snapshot.files.live:
+            return None
+        counts = list[FrameCount]()
+        for kind, position in self._long.positions.items():
+            if (
+                position is not None and position.version and kind != "someip"
+            ):  # whose unknown messages are in the tally
+                table = self._tables[kind]
+                files = await table.list_live_files(position.version - 1)
+                counts += await asyncio.to_thread(table.count_frames, files)
+        return explain_unmatched(counts, self._options.databases)
+
+    # -- new frames -----------------------------------------------------------------------------------------------
+    async def _follow(self) -> None:
+        """Decode the frames that are new now. An interrupt ends it after a batch."""
+        new = []
+        self.tally.missing = []
+        for output in self._outputs:
+            for kind in output.layout.kinds:
+                with _advise(output):
+                    found = await self._tables[kind].find_new_files(output.positions[kind])
+                if found is not None:
+                    self._count_files(found.files)
+                    new.append((output, kind, found))
+                elif output is self._long and kind in described_sources(self._options.databases):
+                    self.tally.missing.append(TABLES[kind])
+        for output, kind, found in new:
+            batches = _split_into_batches(found.files, self._options.batch_bytes)
+            for number, files in enumerate(batches, 1):
+                if self.stopped.is_set():
+                    return
+                # after the last file, versions without files may follow
+                await self._decode_batch(output, kind, files, found.end if number == len(batches) else files[-1].end)
+            position = output.positions[kind]
+            if position is None or found.end.version - position.version >= _EMPTY_VERSIONS:
+                await self._decode_batch(output, kind, [], found.end)
+
+    async def _decode_batch(self, output: Output, kind: Source, files: Sequence[FrameFile], end: Position) -> None:
+        decoded = await self._decode(output, kind, files)
+        await output.add(kind, decoded.adds, end)
+        self.tally.batches += bool(files) and output is self._long
+        self._count_rows(output, decoded)
+        self._runtime.step(f"after {output.layout.table}.commit {kind}")
+
+    async def _decode(
+        self, output: Output, kind: Source, files: Sequence[FrameFile], only: pc.Expression | None = None
+    ) -> DecodedFiles:
+        self._runtime.step(f"before {output.layout.table}.decode {kind}")
+        decoded = await self._writer.decode_files(output.layout, self._tables[kind], files, only)
+        self.tally.someip.add(decoded.someip)
+        self._runtime.step(f"after {output.layout.table}.decode {kind}")
+        return decoded
+
+    # -- older frames ---------------------------------------------------------------------------------------------
+    async def _decode_again(self, changes: DefinitionChanges) -> None:
+        """Swap the rows of the changed ids for those that the new definitions give, of all frames up to the positions."""
+        wanted, adds = None, list[AddFile]()
+        for kind, position in self._long.positions.items():
+            frames, rows = of_changed_frames(changes, kind), of_changed_rows(changes, kind)
+            if frames is None or rows is None or position is None:
+                continue
+            wanted = rows if wanted is None else wanted | rows
+            with _advise(self._long):
+                files = await self._tables[kind].list_live_files(position.version - 1)
+            self._count_files(files)
+            decoded = await self._decode(self._long, kind, files, frames)
+            adds += decoded.adds
+            self.tally.rows += decoded.rows
+        if wanted is None:
+            return
+        self._runtime.step("before signals.swap")
+        for attempt in range(1, _SWAP_ATTEMPTS + 1):
+            snapshot = await self._long.read_snapshot()
+            removed, kept = await asyncio.to_thread(
+                copy_other_rows, self._store, SIGNALS, snapshot, wanted, LakeConfig(), self._runtime
+            )
+            try:
+                await self._long.swap(snapshot, removed, [*adds, *kept])
+            except SwapConflict as conflict:
+                if attempt == _SWAP_ATTEMPTS:
+                    raise
+                log.info("%s; reading the table again", conflict)
+            else:
+                break
+        self.tally.decoded_again += changes.message_count
+
+    def _count_files(self, files: Sequence[FrameFile]) -> None:
+        self.tally.total_bytes += sum(file.size for file in files)
+
+    def _count_read(self, size: int) -> None:
+        self.tally.read_bytes += size
+
+    def _count_rows(self, output: Output, decoded: DecodedFiles) -> None:
+        if output is self._long:
+            self.tally.rows += decoded.rows
+        else:
+            self.tally.wide[output.layout.table] += decoded.rows
+
+
+@contextmanager
+def _advise(output: Output) -> Iterator[None]:
+    """Says what to do about lost versions."""
+    try:
+        yield
+    except LostVersions as error:
+        raise Fatal(
+            f"{error}. Delete the table {output.layout.table} of the lake; then the next run of `pcaplake signals` decodes "
+            "all of its frames again"
+        ) from error
+
+
+def _split_into_batches(files: Sequence[FrameFile], most_bytes: int) -> list[list[FrameFile]]:
+    """Files in their order, in batches of about this many bytes."""
+    batches: list[list[FrameFile]] = []
+    size = 0
+    for file in files:
+        if not batches or size + file.size > most_bytes:
+            batches.append([])
+            size = 0
+        batches[-1].append(file)
+        size += file.size
+    return batches

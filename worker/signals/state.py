@@ -1,0 +1,157 @@
+"""Which program decodes the signals of a lake, and the definitions that its frames were decoded with.
+
+    _pcaplake/spark/signals/<generation>/state.json     format 1: the Spark job; format 2: `pcaplake signals`
+
+The file is created only if it is absent, and replaced only if it is unchanged, so one of the two programs serves a lake.
+An overwritten lake (`ingest --mode overwrite`) has a new generation without state.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pcaplake.signals.definitions import DefinitionState
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.commit.history import APP_ID
+from pcaplake.worker.lake.delta.log_reader import LogReader
+from pcaplake.worker.lake.identity import read_identity
+from pcaplake.worker.lake.records import Manifest, manifest_path
+from pcaplake.worker.lake.store.store import ObjectMeta, Store
+
+from .sources import TABLES
+
+FOLDER: Final = "_pcaplake/spark/signals"
+SPARK, LOCAL = 1, 2  # formats
+OTHER_RUN: Final = "another run of `pcaplake signals` has taken over this lake; its work continues there"
+SERVED_BY_LOCAL: Final = (
+    "the signals of this lake are decoded by `pcaplake signals`, and one program at a time may do so: go on with that "
+    "command. To change to Spark, stop it and delete the folder {folder} of the lake; the next run decodes all frames again"
+)
+_SERVED_BY_SPARK: Final = (
+    "the signals of this lake are decoded by the Spark job `signals`, and one program at a time may do so: go on with "
+    "`pcaplake-spark signals`. To change, stop that job and delete the folder {folder} of the lake; the next run decodes all "
+    "frames again"
+)
+
+
+def read_format(data: bytes) -> int:
+    """The format of a state.json. Raises `ValueError` if it is none."""
+    content = json.loads(data)
+    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+        raise ValueError("it has no format")
+    return int(content["format"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalState:
+    """`id`: names the transactions of this state; another id means that all frames are decoded again.
+
+    `wide_ids`: the same of each wide table, by message; `definitions.wide` has the hashes that they stand for.
+    """
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    definitions: DefinitionState = field(default_factory=DefinitionState)
+    wide_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def with_wide_tables(self, hashes: Mapping[str, str]) -> SignalState:
+        """The state with these wide tables. A table whose definitions differ gets a new id, which no table has had."""
+        same = {
+            name
+            for name, text in hashes.items()
+            if name in self.wide_ids
+            # rule: other definitions give a wide table another id
+            and self.definitions.wide.get(name) == text
+        }
+        ids = {name: self.wide_ids[name] if name in same else uuid.uuid4().hex for name in hashes}
+        definitions = replace(self.definitions, wide={**self.definitions.wide, **hashes})
+        return replace(self, definitions=definitions, wide_ids={**self.wide_ids, **ids})
+
+    def to_json(self) -> bytes:
+        content: dict[str, Any] = json.loads(self.definitions.to_json())
+        added = {"format": LOCAL, "id": self.id, "wide_ids": dict(self.wide_ids)}
+        return json.dumps(content | added, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> SignalState:
+        """Raises `ValueError` for anything that `to_json` did not write."""
+        content = json.loads(data)
+        if not isinstance(content.get("id"), str):
+            raise ValueError("it has no id")
+        return cls(
+            id=content["id"],
+            definitions=DefinitionState.from_json(json.dumps(content | {"format": 1}).encode()),
+            wide_ids=dict(
+                content.get("wide_ids", {})
+            ),  # absent in a state that was written before there were wide tables
+        )
+
+
+class StateFile:
+    """The state of one generation of a lake."""
+
+    def __init__(self, store: Store, generation: int) -> None:
+        self._store, self.generation = store, generation
+        self.folder = f"{FOLDER}/{generation}"
+        self._path = f"{self.folder}/state.json"
+        self._seen: ObjectMeta | None = None
+
+    async def load(self) -> SignalState | None:
+        """The state; None: nothing is decoded yet. Raises `Fatal` if it is damaged, or if the Spark job serves the lake."""
+        stored = await self._store.get(self._path)
+        if stored is None:
+            self._seen = None
+            if await self._store.list(self.folder):  # checkpoints
+                raise Fatal(_SERVED_BY_SPARK.format(folder=self.folder))
+            return None
+        data, self._seen = stored
+        try:
+            if read_format(data) == SPARK:
+                raise Fatal(_SERVED_BY_SPARK.format(folder=self.folder))
+            return SignalState.from_json(data)
+        except ValueError as error:
+            raise Fatal(
+                f"{self._path} cannot be read ({error}): restore it, or delete it, and the next run decodes all frames again"
+            ) from error
+
+    async def save(self, state: SignalState) -> None:
+        """Write the state. Raises `Fatal` if another program has written it since `load`."""
+        data = state.to_json()
+        if self._seen is None:
+            done = await self._store.put_if_absent(self._path, data)
+        else:
+            done = await self._store.replace(self._path, data, self._seen)
+        if not done:
+            await self.load()
+            raise Fatal(OTHER_RUN)
+        stored = await self._store.get(self._path)
+        if stored is None or stored[0] != data:
+            raise Fatal(OTHER_RUN)
+        self._seen = stored[1]
+
+    async def save_definitions(self, state: SignalState, definitions: DefinitionState) -> SignalState:
+        """Write the state with other definitions, and return it. Raises as `save`."""
+        changed = replace(state, definitions=definitions)
+        await self.save(changed)
+        return changed
+
+
+async def read_generation(store: Store, log: LogReader) -> int:
+    """The generation that the tables of frames hold now; 0 if no worker has written yet."""
+    known = await read_identity(store)
+    if known is None or known[0].generation == 0:
+        return 0
+    found = [await _table_generation(store, log, table) for table in TABLES.values()]
+    # a table that no batch has reached yet, as one that a newer worker created, has none
+    return min([generation for generation in found if generation is not None], default=0)
+
+
+async def _table_generation(store: Store, log: LogReader, table: str) -> int | None:
+    batch = await log.read_transaction(table, APP_ID)
+    if batch < 0:
+        return None
+    stored = await store.get(manifest_path(batch))
+    return 0 if stored is None else Manifest.from_json(stored[0]).generation
