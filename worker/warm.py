@@ -30,7 +30,7 @@ from pcaplake.worker.lake.parquet import kernels as parquet_kernels
 OF_CAPTURES = (decode_kernels, parquet_kernels)
 """Packages of the kernels that read captures and write tables."""
 PACKAGES = (*OF_CAPTURES, payload_kernels)
-NOTICE = "compiling the decode kernels, once, one to three minutes"
+NOTICE = "compiling the decode kernels, once, about a minute"
 
 
 def kernels(packages: Iterable[ModuleType] = PACKAGES) -> Iterator[Kernel]:

@@ -47,7 +47,7 @@ class PacketValues:
 
 def choose_walk(program: Program) -> Any:
     """The kernel that walks records for this program."""
-    if program.specialize and program.specialized is None:
+    if program.frequent and program.specialized is None:
         program.specialized = specialized_walk(program)
     return program.specialized or walk.walk_records
 

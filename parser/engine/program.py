@@ -42,7 +42,8 @@ class Program:
     sources_of, slots_of   the numbers of the sources of each table; int64, the slots of a row of each source
     sources, texts, lookup   how columns are filled (`sources.SourceCompiler`)
     kept      what `keep` has: memory and layouts for the next capture
-    specialize    whether the decoder shall use a walk for this program alone (`specialize.specialized_walk`)
+    frequent      numbers of layers; if there are any, the decoder uses a walk for this program alone, in which these layers are
+                  compiled on their own (`specialize.specialized_walk`)
     specialized   this walk, once the decoder has it
     """
 
@@ -125,7 +126,7 @@ class Program:
         self.slots_of = np.array([encoding.STARTS + len(s.uses) for s in self.sources], np.int64)
         self.first_slots = np.cumsum(self.slots_of) - self.slots_of
         self.kept: dict[Hashable, Any] = {}
-        self.specialize = False
+        self.frequent: tuple[int, ...] = ()
         self.specialized: Any = None
 
     def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:

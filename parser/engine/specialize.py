@@ -1,9 +1,9 @@
 """Specializes the walk for one program: the interpreter `walk.walk_records` with what the program says of each layer put in.
 
 The tables of a program do not change, so most of what `walk.enter_layer` asks of a layer has one answer. This module takes its
-syntax tree and evaluates, for each layer, what depends only on the program: reads of its table, conditions on them, and loops
-over checks and keys. What depends on the packet or on `lut` (ports, link types of interfaces) stays. The rules are
-therefore written once, in `layers.py` and `walk.py`, which remain what all other programs run.
+syntax tree and evaluates, for each frequent layer, what depends only on the program: reads of its table, conditions on them, and
+loops over checks and keys. What depends on the packet or on `lut` (ports, link types of interfaces) stays. The rules are
+therefore written once, in `layers.py` and `walk.py`, which remain what all other layers and programs run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
 }
 CONSTANTS = {name: value for name, value in vars(encoding).items() if isinstance(value, int)}
 NAME = "walk_specialized"
-# functions of `layers.py` with one copy for each layer whose row of the program's table passes
+# functions of `layers.py` with one copy for each frequent layer whose row of the program's table passes
 REPEATED: dict[str, Callable[[Ints], bool]] = {
     "enter_layer": lambda row: True,
     "read_record": lambda row: bool(row[encoding.FLAGS] & encoding.F_RECORD),
@@ -57,25 +57,26 @@ def specialized_walk(program: Program) -> Kernel:
 
     Programs with the same tables share it: ports of a profile are in `lut`. If its machine code is on disk, no tree is made.
     """
-    return _find_or_make(program.program.tobytes(), program.uses.tobytes(), program.uses.shape[1])
+    return _find_or_make(program.program.tobytes(), program.uses.tobytes(), program.uses.shape[1], program.frequent)
 
 
 @functools.lru_cache(maxsize=4)
-def _find_or_make(program: bytes, uses: bytes, slots: int) -> SpecializedWalk:
-    return SpecializedWalk(program, uses, slots)
+def _find_or_make(program: bytes, uses: bytes, slots: int, frequent: tuple[int, ...]) -> SpecializedWalk:
+    return SpecializedWalk(program, uses, slots, frequent)
 
 
 class SpecializedWalk(Kernel):
     """The walk for these tables of a program. The digest in its name changes with them, and with this file."""
 
-    def __init__(self, program: bytes, uses: bytes, slots: int) -> None:
+    def __init__(self, program: bytes, uses: bytes, slots: int, frequent: tuple[int, ...]) -> None:
         # `files` also reads a zip archive, from which an executor of Spark may import
         own_source = files(__package__).joinpath("specialize.py").read_bytes()
-        digest = hashlib.blake2b(program + uses + own_source, digest_size=16).hexdigest()
+        digest = hashlib.blake2b(program + uses + repr(frequent).encode() + own_source, digest_size=16).hexdigest()
         super().__init__(_named(walk.walk_records.py_func.__code__, vars(walk)), digest)
         self._tables = (
             np.frombuffer(program, np.int64).reshape(-1, encoding.WIDTH),
             np.frombuffer(uses, np.int64).reshape(-1, slots),
+            frequent,
         )
 
     def _make_dispatcher(self) -> Any:
@@ -99,10 +100,11 @@ def walk_source() -> str:
     return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("layers.py", "walk.py"))
 
 
-def specialize_walk(source: str, program: Ints, uses: Ints) -> list[ast.FunctionDef]:
-    """The syntax trees of the functions of REPEATED for each layer, then of `walk_records`, which calls them.
+def specialize_walk(source: str, program: Ints, uses: Ints, frequent: Sequence[int]) -> list[ast.FunctionDef]:
+    """The syntax trees of the functions of REPEATED for each frequent layer, then of `walk_records`, which calls them.
 
-    source: `walk_source()`; program, uses: the tables of a program, int64[layers, WIDTH] and int64[sources, slots].
+    source: `walk_source()`; program, uses: the tables of a program, int64[layers, WIDTH] and int64[sources, slots];
+    frequent: numbers of layers.
     """
     functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     specialized, walk_records = [], functions["walk_records"]
@@ -110,7 +112,7 @@ def specialize_walk(source: str, program: Ints, uses: Ints) -> list[ast.Function
     for name, has in REPEATED.items():
         (place,) = find_places(walk_records, name)
         choice: list[ast.stmt] = [place.node]
-        for layer in reversed([number for number, row in enumerate(program) if has(row)]):
+        for layer in reversed([number for number in frequent if has(program[number])]):
             function = copy.deepcopy(functions[name])
             function.name = f"{name}_{layer}"
             function.body = _Evaluator(function, program, uses, layer).block(function.body[1:])

@@ -60,6 +60,16 @@ LAYERS = (
     *j1939.LAYERS,
     *canopen.LAYERS,
 )
+
+# names of the layers that most packets of vehicles have: the walk has compiled code for each, and tables for all others
+_FREQUENT = """
+    block epb pcap pcapng ethernet sll sll2 vlan ip ipv6 udp tcp socketcan can canfd canfd_unmarked lin_header lin
+    flexray flexray_id flexray_frame capture_module tecmp tecmp_entry tecmp_can tecmp_canfd tecmp_lin_checksum
+    tecmp_lin_header tecmp_lin tecmp_flexray tecmp_ethernet cmp cmp_message cmp_payload cmp_can cmp_canfd cmp_lin
+    avtp ntscf acf acf_can acf_can_brief pdu someip someip_sd someip_sd_entry
+"""
+FREQUENT = frozenset(_FREQUENT.split())
+
 ROWS = (
     *packets.ROWS,
     *can.ROWS,

@@ -1,4 +1,4 @@
-"""What the walk does with one layer. `specialize.py` makes a copy of each function for each layer of a program.
+"""What the walk does with one layer. `specialize.py` makes a copy of each function for each frequent layer of a program.
 
 The names of the arrays are those of `walk.py`.
 """

@@ -305,6 +305,7 @@ def test_a_specialized_walk_of_sparse_keys(monkeypatch: pytest.MonkeyPatch) -> N
     data = captures.pcap([entries(r)[: r.choice((None, r.randrange(60)))] for _ in range(400)], USER0)
     rows, _ = read(data)
     monkeypatch.setattr(KernelCache, "save_overload", lambda *_: None)  # it would replace that of the usual program
+    program.frequent = tuple(program.number.values())
     program.specialized = specialized_walk(program)
     assert (unlike := difference(rows, read(data)[0])) is None, unlike
 

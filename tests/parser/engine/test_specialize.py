@@ -77,7 +77,7 @@ def test_a_profile_changes_no_code(profile: Profile) -> None:
 @pytest.mark.slow
 def test_what_the_program_determines_is_not_asked() -> None:
     program = compiled_program(Profile(), DECODED)
-    functions = specialize_walk(walk_source(), program.program, program.uses)
+    functions = specialize_walk(walk_source(), program.program, program.uses, program.frequent)
     *copies, walk_records = functions
     assert {function.name.rpartition("_")[0] for function in copies} == set(REPEATED)
     for function in copies:
@@ -87,6 +87,11 @@ def test_what_the_program_determines_is_not_asked() -> None:
         assert asked == [], ast.unparse(function)
     called = {ast.unparse(node.func) for node in ast.walk(walk_records) if isinstance(node, ast.Call)}
     assert {function.name for function in copies} <= called
+
+
+def test_all_frequent_layers_are_declared() -> None:
+    assert frozenset({layer.name for layer in protocols.LAYERS}) >= protocols.FREQUENT
+    assert len(compiled_program(Profile(), DECODED).frequent) == len(protocols.FREQUENT)
 
 
 @pytest.mark.slow
@@ -101,7 +106,7 @@ def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
     source = walk_source().replace("range(get(P, L + N_KEYS))", "range(limit)")
     program = np.zeros((1, encoding.WIDTH), np.int64)
     with pytest.raises(AssertionError, match="the program does not determine limit"):
-        specialize_walk(source, program, np.zeros((1, 1), np.int64))
+        specialize_walk(source, program, np.zeros((1, 1), np.int64), [0])
 
 
 @pytest.mark.slow
