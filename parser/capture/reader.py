@@ -167,6 +167,7 @@ class Capture:
         while not ended:
             end = held + stream.fill_buffer(view[held : self._chunk_bytes])
             ended = end < self._chunk_bytes
+            buffer[end : end + SLACK] = 0  # no row depends on what the memory held before
             position = yield from self._select_rows_and_columns(reader.decode_buffer(buffer, end, ended))
             if position < 0:  # the rest cannot be read
                 position, ended = end, True

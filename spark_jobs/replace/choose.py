@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _ASKED = 1000  # captures in one question to the ledger
+_COUNTED = 10_000  # captures whose rows are counted in one pass over the tables
 _NAMED = 3
 _OPENED = 16  # objects opened at the same time
 _ANNOUNCED = tuple(name for name in TABLES if name not in ("captures", "quarantine"))
@@ -131,28 +132,29 @@ def _find_incomplete(spark: SparkSession, lake: str, capture_ids: Collection[str
     """The captures with more or fewer rows in a table than their row in `captures` says."""
     from pyspark.sql import functions as f
 
-    if not capture_ids:
-        return set()
-    asked_captures = spark.createDataFrame([(one,) for one in sorted(capture_ids)], "capture_id string")
-    captures = read_table(spark, lake, "captures").join(asked_captures, "capture_id", "left_semi")
-    counts = [
-        captures.select("capture_id", f.explode("rows").alias("table", "rows")).where(f.col("table").isin(*_ANNOUNCED)),
-        *(
-            read_table(spark, lake, name)
-            .join(asked_captures, "capture_id", "left_semi")
-            .groupBy("capture_id")
-            .agg((-f.count("*")).alias("rows"))
-            .select("capture_id", f.lit(name).alias("table"), "rows")
-            for name in _ANNOUNCED
-        ),
-    ]
-    beside = functools.reduce(lambda one, other: one.unionByName(other), counts)
-    wrong = beside.groupBy("capture_id", "table").agg(f.sum("rows").alias("rows")).where("rows <> 0")
-    twice = captures.groupBy("capture_id").count().where("count > 1")
-    quarantined = captures.where("outcome = 'quarantined'").join(
-        read_table(spark, lake, "quarantine"), "capture_id", "left_anti"
-    )
-    return {row.capture_id for one in (wrong, twice, quarantined) for row in one.select("capture_id").collect()}
+    incomplete, ids = set[str](), sorted(capture_ids)
+    for start in range(0, len(ids), _COUNTED):
+        asked = f.expr(f"capture_id IN ({', '.join(map(text_literal, ids[start : start + _COUNTED]))})")
+        captures = read_table(spark, lake, "captures").where(asked)
+        announced = captures.select("capture_id", f.explode("rows").alias("table", "rows"))
+        counts = [
+            announced.where(f.col("table").isin(*_ANNOUNCED)),
+            *(
+                read_table(spark, lake, name)
+                .where(asked)
+                .select("capture_id", f.lit(name).alias("table"), f.lit(-1).cast("bigint").alias("rows"))
+                for name in _ANNOUNCED
+            ),
+        ]
+        beside = functools.reduce(lambda one, other: one.unionByName(other), counts)
+        wrong = beside.groupBy("capture_id", "table").agg(f.sum("rows").alias("rows")).where("rows <> 0")
+        twice = captures.groupBy("capture_id").count().where("count > 1")
+        quarantined = captures.where("outcome = 'quarantined'").join(
+            read_table(spark, lake, "quarantine"), "capture_id", "left_anti"
+        )
+        for frame in (wrong, twice, quarantined):
+            incomplete.update(row.capture_id for row in frame.select("capture_id").collect())
+    return incomplete
 
 
 def _find_by_object(driver: Driver, work: Work, uris: Sequence[str]) -> list[Capture]:

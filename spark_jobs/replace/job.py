@@ -47,6 +47,7 @@ from pcaplake.worker.lake.commit.swaps import (
     settle_notes,
     write_note,
 )
+from pcaplake.worker.lake.delta.actions import Txn
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.store.store import Store
@@ -138,41 +139,46 @@ def run(
         chosen = choose_captures(
             spark, lake, work, driver, options.names, where=options.where, force=options.force, begun=begun
         )
-    if not options.without_profile:
-        require_profiles(chosen)
-    say(
-        f"{counted(len(chosen.wanted), 'capture')} to replace, {chosen.done:,} up to date, "
-        f"{len(chosen.waiting):,} not committed yet"
-    )
-    for name in chosen.unknown:
-        say(f"not replaced: {name} is not a capture of this lake")
-    if signals is not None:
-        signals.note_versions()
-    rows: Counter[str] = Counter()
-    failed: dict[str, str] = {}
-    replaced = 0
-    run_request(lambda: delete_outdated_notes(store, generation))
-    run_request(lambda: delete_stale_files(store, clock=time.time))
-    for start in range(0, len(chosen.wanted), options.at_once):
-        part = chosen.wanted[start : start + options.at_once]
-        folder = f"{FOLDER}/{uuid.uuid4().hex}"
-        read = _decode_on_executors(spark, lake, folder, work, part)
-        failed |= {one.uri: one.problem for one in read if one.problem is not None}
-        for one in read:
-            if one.problem is not None:
-                say(f"not replaced: {one.uri}: {one.problem}")
-        good = [one for one in read if one.problem is None]
-        if good:
-            ids = frozenset(one.capture_id for one in good)
-            run_request(fence.begin)
-            run_request(lambda: write_note(store, folder, ids, generation))  # noqa: B023 -- called at once
-            swap_all_tables(spark, lake, folder, good, signals, step, fence)
-            replaced += len(good)
-            for one in good:
-                rows.update(one.rows)
-            notes = run_request(lambda: settle_notes(store, notes, ids))  # noqa: B023
-        run_request(lambda: delete_run_folder(store, folder))  # noqa: B023
-        say(f"{replaced:,} of {counted(len(chosen.wanted), 'capture')} replaced")
+        if not options.without_profile:
+            require_profiles(chosen)
+        say(
+            f"{counted(len(chosen.wanted), 'capture')} to replace, {chosen.done:,} up to date, "
+            f"{len(chosen.waiting):,} not committed yet"
+        )
+        for name in chosen.unknown:
+            say(f"not replaced: {name} is not a capture of this lake")
+        if signals is not None:
+            signals.note_versions()
+        rows: Counter[str] = Counter()
+        failed: dict[str, str] = {}
+        replaced = 0
+        (inside,) = work.routes.lake_uris
+
+        def commit_marker(table: str, txn: Txn) -> None:
+            driver.commit_transaction(inside, table, txn, "REPLACED")
+
+        run_request(lambda: delete_outdated_notes(store, generation))
+        run_request(lambda: delete_stale_files(store, clock=time.time))
+        for start in range(0, len(chosen.wanted), options.at_once):
+            part = chosen.wanted[start : start + options.at_once]
+            folder = f"{FOLDER}/{uuid.uuid4().hex}"
+            read = _decode_on_executors(spark, lake, folder, work, part)
+            failed |= {one.uri: one.problem for one in read if one.problem is not None}
+            for one in read:
+                if one.problem is not None:
+                    say(f"not replaced: {one.uri}: {one.problem}")
+            good = [one for one in read if one.problem is None]
+            if good:
+                ids = frozenset(one.capture_id for one in good)
+                run_request(fence.begin)
+                run_request(lambda: write_note(store, folder, ids, generation))  # noqa: B023 -- called at once
+                swap_all_tables(spark, lake, folder, good, signals, step, fence, commit_marker)
+                replaced += len(good)
+                for one in good:
+                    rows.update(one.rows)
+                notes = run_request(lambda: settle_notes(store, notes, ids))  # noqa: B023
+            run_request(lambda: delete_run_folder(store, folder))  # noqa: B023
+            say(f"{replaced:,} of {counted(len(chosen.wanted), 'capture')} replaced")
     return ReplaceReport(
         lake=lake,
         replaced=replaced,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, replace_rows, session_settings
 from pcaplake.spark_jobs.common.event_loop import run_request
-from pcaplake.spark_jobs.common.lake_tables import table_path, to_spark_schema
+from pcaplake.spark_jobs.common.lake_tables import read_table, table_path, to_spark_schema
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.worker.lake.commit.overwrite import OPENED
 from pcaplake.worker.lake.commit.replaced import CAPTURES_LAST
 from pcaplake.worker.lake.commit.swaps import SwapFence
+from pcaplake.worker.lake.delta.actions import Txn
 
 from .executor import DecodedCapture
 from .signals import SignalReplacer
@@ -32,10 +33,12 @@ def swap_all_tables(
     signals: SignalReplacer | None,
     step: Callable[[str], None],
     fence: SwapFence,
+    commit_marker: Callable[[str, Txn], None],
 ) -> None:
     """Swap the rows of these captures, table by table; `captures` last, after the signals. `step`: a hook for tests.
 
-    `fence` has begun. Raises Fatal if the lake was overwritten since the captures were chosen.
+    `fence` has begun. `commit_marker` commits a transaction without rows: enough for a table without old and new rows, and
+    many times faster than a swap by Spark. Raises Fatal if the lake was overwritten since the captures were chosen.
     """
     where = f"capture_id IN ({', '.join(text_literal(capture.capture_id) for capture in read)})"
     with session_settings(spark, PARQUET_SETTINGS):
@@ -44,19 +47,20 @@ def swap_all_tables(
             if table == "captures" and signals is not None:
                 signals.replace_signals(where)
                 step("after signals")
-            rows = _read_new_rows(spark, lake, folder, table, read)
+            files = [table_path(lake, f"{folder}/{path}") for one in read for path in one.files.get(table, ())]
             number = run_request(lambda: fence.next_version(table))  # noqa: B023 -- called at once
             step(f"at {table}")
-            replace_rows(rows, lake, table, where, merge=True, txn=(OPENED, number))
+            if files or not read_table(spark, lake, table).where(where).isEmpty():
+                rows = _read_new_rows(spark, table, files)
+                replace_rows(rows, lake, table, where, merge=True, txn=(OPENED, number))
+            else:
+                commit_marker(table, Txn(app_id=OPENED, version=number))
             run_request(lambda: fence.verify(table, number))  # noqa: B023
     step("after captures")
 
 
-def _read_new_rows(
-    spark: SparkSession, lake: str, folder: str, table: str, read: Sequence[DecodedCapture]
-) -> DataFrame:
+def _read_new_rows(spark: SparkSession, table: str, files: Sequence[str]) -> DataFrame:
     schema = to_spark_schema(TABLES[table].schema)
-    files = [table_path(lake, f"{folder}/{path}") for capture in read for path in capture.files.get(table, ())]
     if not files:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*files)

@@ -46,10 +46,26 @@ class Drives:
     databases: Databases
 
 
+BUSES = "buses:\n  tecmp:\n    16: body\n    17: chassis\n    18: powertrain\n    19: doors\n"
+
+
 @pytest.fixture(scope="module")
 def drives(tmp_path_factory: pytest.TempPathFactory) -> Drives:
+    """Six captures with rows in six tables: a swap of each table by Spark takes a second or two."""
     root = tmp_path_factory.mktemp("replace")
+    *captures, profile = sample.write_sample_captures(root / "drive", "c", 0.02, vehicles=6, seed=7)
+    profile.write_text(profile.read_text() + BUSES)
+    return make_drives(root, captures, profile)
+
+
+@pytest.fixture(scope="module")
+def drives_of_all_tables(tmp_path_factory: pytest.TempPathFactory) -> Drives:
+    root = tmp_path_factory.mktemp("replace-all")
     *captures, profile = sample.write_sample_captures(root / "drive", "drive", 0.2, seed=7)
+    return make_drives(root, captures, profile)
+
+
+def make_drives(root: Path, captures: list[Path], profile: Path) -> Drives:
     profile = profile.rename(root / "profile.yaml")
     other = root / "other.yaml"
     other.write_text(_renamed(profile.read_text()))
@@ -122,17 +138,18 @@ def rows(lake: Path, name: str, captures: set[str] | None = None) -> list[tuple[
 
 @pytest.fixture
 def place(spark: Any, drives: Drives, tmp_path: Path) -> Place:
-    lake = tmp_path / "lake"
-    code, _ = lakes.ingest(drives.captures, lake, tmp_path / "log", profile=str(drives.profile))
-    assert code == 0, (tmp_path / "log").read_text()
-    return Place(spark=spark, lake=lake, drives=drives)
+    return Place(spark=spark, lake=ingested(drives, drives.profile, tmp_path), drives=drives)
 
 
 @pytest.fixture(scope="module")
 def wanted(drives: Drives, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of the same captures as the other profile has them."""
-    root = tmp_path_factory.mktemp("wanted")
-    assert lakes.ingest(drives.captures, root / "lake", root / "log", profile=str(drives.other))[0] == 0
+    return ingested(drives, drives.other, tmp_path_factory.mktemp("wanted"))
+
+
+def ingested(drives: Drives, profile: Path, root: Path) -> Path:
+    code, _ = lakes.ingest(drives.captures, root / "lake", root / "log", profile=str(profile))
+    assert code == 0, (root / "log").read_text()
     return root / "lake"
 
 
@@ -146,7 +163,13 @@ def check(place: Place, wanted: Path, before: dict[str, list[tuple[Any, ...]]], 
         assert place.table(table, theirs - replaced) == untouched, table
 
 
-def test_rows_are_swapped_and_the_others_stay(place: Place, wanted: Path) -> None:
+def test_rows_are_swapped_and_the_others_stay(
+    spark: Any, drives_of_all_tables: Drives, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    drives = drives_of_all_tables
+    wanted = ingested(drives, drives.other, tmp_path_factory.mktemp("other"))
+    lake = ingested(drives, drives.profile, tmp_path_factory.mktemp("old"))
+    place = Place(spark=spark, lake=lake, drives=drives)
     before = {name: place.table(name) for name in TABLES}
     names = place.drives.captures[:2]
     report = place.replace(names)

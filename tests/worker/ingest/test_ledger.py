@@ -50,18 +50,18 @@ async def test_who_has_the_lock_is_told_once_and_the_wait_ends(
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["before stage.5", "before commit.3b"])
 def test_ingest_ends_by_its_timeout_beside_a_frozen_process(
-    where: str, drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    where: str, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake, log = tmp_path / "lake", tmp_path / "log"
-    given = {"profile": str(drive.profile), "commit_timeout": "1s"}
+    given = {"profile": str(bus_drive.profile), "commit_timeout": "1s"}
     try:
-        code, result = lakes.ingest([drive.captures[0]], lake, log, freeze=where, **given)
+        code, result = lakes.ingest([bus_drive.captures[0]], lake, log, freeze=where, **given)
     finally:
         pid = int((tmp_path / "frozen").read_text())
         os.kill(pid, signal.SIGKILL)
     assert (code, result) == (3, {})
     assert STOPPED.format(pid=pid) in log.read_text().splitlines()[-1]
-    assert lakes.ingest([drive.captures[0]], lake, log, **given)[0] == 0
+    assert lakes.ingest([bus_drive.captures[0]], lake, log, **given)[0] == 0
     lakes.check(lake, lakes.by_polars(lake), capsys)
     assert lakes.by_polars(lake)["captures"] == 1
 
@@ -90,10 +90,10 @@ def another(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [noise, cut, scribble, another])
 def test_a_damaged_ledger_is_built_again_and_the_damaged_one_kept(
-    damage: Callable[[Path], None], drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: Callable[[Path], None], bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake = tmp_path / "lake"
-    options = ("ingest", drive.folder, "--lake", lake, "--profile", drive.profile, "--json")
+    options = ("ingest", bus_drive.folder, "--lake", lake, "--profile", bus_drive.profile, "--json")
     assert lakes.run(capsys, *options)[0] == 0
     damage(lake / LEDGER_FILE)
     code, _, err = lakes.run(capsys, *options)
@@ -105,5 +105,5 @@ def test_a_damaged_ledger_is_built_again_and_the_damaged_one_kept(
     code, out, err = lakes.run(capsys, *options)
     assert code == 0, err
     result = lakes.json.loads(out.splitlines()[-1])
-    assert (result["captures"], result["already_ingested"]) == (0, len(drive.captures))
-    lakes.check(lake, drive.rows, capsys)
+    assert (result["captures"], result["already_ingested"]) == (0, len(bus_drive.captures))
+    lakes.check(lake, bus_drive.rows, capsys)

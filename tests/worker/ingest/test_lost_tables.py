@@ -40,15 +40,15 @@ def unreadable(table: Path) -> None:
     ],
 )
 def test_it_says_so_and_exits_with_3(
-    harm: Callable[[Path], None], says: str, new: bool, drive: Drive, tmp_path: Path, capsys: Capsys
+    harm: Callable[[Path], None], says: str, new: bool, bus_drive: Drive, tmp_path: Path, capsys: Capsys
 ) -> None:
     lake = tmp_path / "lake"
-    options = ("--lake", lake, "--profile", drive.profile)
-    for one in drive.captures[:2]:
+    options = ("--lake", lake, "--profile", bus_drive.profile)
+    for one in bus_drive.captures[:2]:
         assert lakes.run(capsys, "ingest", one, *options)[0] == 0
     harm(lake / "packets")
     for _ in range(2):  # nothing is new the second time in any case
-        code, _, err = lakes.run(capsys, "ingest", drive.captures[2 if new else 0], *options)
+        code, _, err = lakes.run(capsys, "ingest", bus_drive.captures[2 if new else 0], *options)
         assert code == 3, err
         *_, told = err.splitlines()
         assert told.startswith("pcaplake: ")
@@ -57,13 +57,13 @@ def test_it_says_so_and_exits_with_3(
 
 
 @pytest.mark.slow
-def test_an_overwrite_mends_it(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+def test_an_overwrite_mends_it(bus_drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     """Nothing is missing after it."""
     lake = tmp_path / "lake"
-    options = ("--lake", lake, "--profile", drive.profile)
-    assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 0
+    options = ("--lake", lake, "--profile", bus_drive.profile)
+    assert lakes.run(capsys, "ingest", bus_drive.captures[0], *options)[0] == 0
     dropped(lake / "lin_frames")
-    assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 3
-    code, _, err = lakes.run(capsys, "ingest", drive.captures[0], *options, "--mode", "overwrite", "--yes")
+    assert lakes.run(capsys, "ingest", bus_drive.captures[0], *options)[0] == 3
+    code, _, err = lakes.run(capsys, "ingest", bus_drive.captures[0], *options, "--mode", "overwrite", "--yes")
     assert code == 0, err
-    assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 0
+    assert lakes.run(capsys, "ingest", bus_drive.captures[0], *options)[0] == 0

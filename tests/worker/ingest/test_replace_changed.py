@@ -16,10 +16,10 @@ from tests.worker.conftest import Drive
 class Growing:
     """A capture that grows, with two others; `rows` by table of the three, for each of its contents."""
 
-    def __init__(self, drive: Drive, folder: Path, rows: dict[str, dict[str, int]]) -> None:
+    def __init__(self, bus_drive: Drive, folder: Path, rows: dict[str, dict[str, int]]) -> None:
         self.path, self.lake, self.log, self.rows = folder / "grows.pcapng", folder / "lake", folder / "log", rows
-        self.profile, self.others = str(drive.profile), drive.captures[1:3]
-        whole = drive.captures[0].read_bytes()
+        self.profile, self.others = str(bus_drive.profile), bus_drive.captures[1:3]
+        whole = bus_drive.captures[0].read_bytes()
         self.contents = {"half": whole[: len(whole) // 2], "whole": whole}
 
     def become(self, name: str) -> None:
@@ -31,10 +31,10 @@ class Growing:
 
 
 @pytest.fixture(scope="module")
-def rows(drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
+def rows(bus_drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for name in ("half", "whole"):
-        growing = Growing(drive, tmp_path_factory.mktemp(name), found)
+        growing = Growing(bus_drive, tmp_path_factory.mktemp(name), found)
         growing.become(name)
         code, result = growing.ingest()
         assert code == 0, growing.log.read_text()
@@ -43,8 +43,8 @@ def rows(drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, di
 
 
 @pytest.fixture
-def growing(drive: Drive, tmp_path: Path, rows: dict[str, dict[str, int]]) -> Growing:
-    return Growing(drive, tmp_path, rows)
+def growing(bus_drive: Drive, tmp_path: Path, rows: dict[str, dict[str, int]]) -> Growing:
+    return Growing(bus_drive, tmp_path, rows)
 
 
 @pytest.mark.slow

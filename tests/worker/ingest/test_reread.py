@@ -8,6 +8,7 @@ import json
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -266,6 +267,24 @@ async def test_of_two_runs_at_the_same_time_one_stops(tmp_path: Path) -> None:
     assert set(read_vehicles(lake).values()) == {"third"}
     assert (await ingest(lake, paths, reader(NEW), reread=True)).reread == 2
     assert set(read_vehicles(lake).values()) == {"new"}
+
+
+async def test_no_run_passes_another_in_a_table_that_only_one_has_rows_for(tmp_path: Path) -> None:
+    """The second run begins when the first has swapped some tables, is faster, and deletes the note of the first."""
+    lake, paths = tmp_path / "lake", write_captures(tmp_path / "in", 2)
+    await ingest(lake, paths, reader(OLD))
+    managed = replace(Profile.parse("can: {protocols: {0-3: nm}}"), vehicle_id="slow")
+
+    def step(name: str) -> None:
+        if name == "before reread nm_messages":
+            assert ingest_beside(lake, paths, reader(NEW), reread=True).reread == 2
+
+    with pytest.raises(Retryable, match="another run replaces captures at the same time"):
+        await ingest(lake, paths, reader(managed), reread=True, step=step)
+    assert set(read_vehicles(lake).values()) == {"new"}
+    assert DeltaTable(lake / "nm_messages").to_pyarrow_table().num_rows == 0
+    assert (await ingest(lake, paths, reader(managed), reread=True)).reread == 2
+    assert DeltaTable(lake / "nm_messages").to_pyarrow_table().num_rows > 0
 
 
 async def test_rows_that_a_newer_content_replaces_meanwhile_do_not_return(tmp_path: Path) -> None:

@@ -32,13 +32,13 @@ MOMENTS = (
 )
 
 
-def loses_a_file(drive: Drive, tmp_path: Path) -> tuple[Path, Path]:
+def loses_a_file(bus_drive: Drive, tmp_path: Path) -> tuple[Path, Path]:
     """A lake with one capture in the tables, and another in a stage of two days ago, which lacks a file of `packets`
     -> lake, the other capture.
     """
-    lake, log, profile = tmp_path / "lake", tmp_path / "log", str(drive.profile)
-    assert lakes.ingest([drive.captures[0]], lake, log, profile=profile)[0] == 0
-    capture = Path(shutil.copy(drive.captures[1], tmp_path))
+    lake, log, profile = tmp_path / "lake", tmp_path / "log", str(bus_drive.profile)
+    assert lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile)[0] == 0
+    capture = Path(shutil.copy(bus_drive.captures[1], tmp_path))
     assert lakes.ingest([capture], lake, log, profile=profile, kill="after stage.5")[0] == -signal.SIGKILL
     with closing(sqlite3.connect(lake / LEDGER_FILE, isolation_level=None)) as db:
         ((stage_id, body),) = db.execute("SELECT stage_id, body FROM stages WHERE batch IS NULL").fetchall()
@@ -52,9 +52,9 @@ def loses_a_file(drive: Drive, tmp_path: Path) -> tuple[Path, Path]:
     return lake, capture
 
 
-def expected(drive: Drive, tmp_path: Path, capture: Path) -> dict[str, int]:
-    names = [drive.captures[0], capture]
-    code, result = lakes.ingest(names, tmp_path / "expected", tmp_path / "log", profile=str(drive.profile))
+def expected(bus_drive: Drive, tmp_path: Path, capture: Path) -> dict[str, int]:
+    names = [bus_drive.captures[0], capture]
+    code, result = lakes.ingest(names, tmp_path / "expected", tmp_path / "log", profile=str(bus_drive.profile))
     assert code == 0
     rows: dict[str, int] = result["rows"]
     return rows
@@ -62,33 +62,33 @@ def expected(drive: Drive, tmp_path: Path, capture: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", MOMENTS)
-def test_killed(where: str, drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed(where: str, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The next run, which is not told of the capture, brings its rows."""
-    lake, capture = loses_a_file(drive, tmp_path)
-    log, profile = tmp_path / "log", str(drive.profile)
-    assert lakes.ingest([drive.captures[0]], lake, log, profile=profile, kill=where)[0] == -signal.SIGKILL
-    code, _ = lakes.ingest([drive.captures[0]], lake, log, profile=profile)
+    lake, capture = loses_a_file(bus_drive, tmp_path)
+    log, profile = tmp_path / "log", str(bus_drive.profile)
+    assert lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile, kill=where)[0] == -signal.SIGKILL
+    code, _ = lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile)
     assert code == 0, log.read_text()
-    lakes.check(lake, expected(drive, tmp_path, capture), capsys)
+    lakes.check(lake, expected(bus_drive, tmp_path, capture), capsys)
     assert lakes.run(capsys, "doctor", "--lake", lake)[0] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", MOMENTS)
-def test_interrupted(where: str, drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupted(where: str, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One Ctrl-C lets it finish: the same run brings the rows, and counts the capture as read."""
     where = where.removesuffix(" #2")
-    lake, capture = loses_a_file(drive, tmp_path)
-    log, profile = tmp_path / "log", str(drive.profile)
-    code, result = lakes.ingest([drive.captures[0]], lake, log, profile=profile, interrupt=where)
+    lake, capture = loses_a_file(bus_drive, tmp_path)
+    log, profile = tmp_path / "log", str(bus_drive.profile)
+    code, result = lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile, interrupt=where)
     assert (code, result["captures"]) == (130, 1), log.read_text()
-    lakes.check(lake, expected(drive, tmp_path, capture), capsys)
+    lakes.check(lake, expected(bus_drive, tmp_path, capture), capsys)
 
 
 @pytest.mark.slow
-def test_what_an_overwrite_replaces_meanwhile_is_not_read_for_it(drive: Drive, tmp_path: Path) -> None:
+def test_what_an_overwrite_replaces_meanwhile_is_not_read_for_it(bus_drive: Drive, tmp_path: Path) -> None:
     """It begins while the given back capture is being read: its rows would come back with the new ones."""
-    lake, _ = loses_a_file(drive, tmp_path)
+    lake, _ = loses_a_file(bus_drive, tmp_path)
     begun: list[str] = []
 
     def begin(step: str) -> None:
@@ -97,7 +97,9 @@ def test_what_an_overwrite_replaces_meanwhile_is_not_read_for_it(drive: Drive, t
             said = json.loads((lake / LAKE_JSON).read_bytes())
             (lake / LAKE_JSON).write_text(json.dumps({**said, "generation": 1}))
 
-    command.run_ingest(Settings.load(lake=str(lake), profile=str(drive.profile)), [str(drive.captures[0])], step=begin)
+    command.run_ingest(
+        Settings.load(lake=str(lake), profile=str(bus_drive.profile)), [str(bus_drive.captures[0])], step=begin
+    )
     assert begun
     with closing(sqlite3.connect(lake / LEDGER_FILE)) as db:
         assert db.execute("SELECT count(*) FROM captures WHERE generation = 1").fetchone() == (0,)
@@ -106,10 +108,10 @@ def test_what_an_overwrite_replaces_meanwhile_is_not_read_for_it(drive: Drive, t
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_cannot_be_read_any_more_is_told_until_it_is_back(
-    gone: bool, drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gone: bool, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The capture goes, or gets another content, just when it has been given back."""
-    lake, capture = loses_a_file(drive, tmp_path)
+    lake, capture = loses_a_file(bus_drive, tmp_path)
     log = tmp_path / "log"
     kept = Path(shutil.copy(capture, tmp_path / "kept"))
 
@@ -117,37 +119,37 @@ def test_what_cannot_be_read_any_more_is_told_until_it_is_back(
         if step == "after commit.3b" and capture.exists():
             capture.unlink()
             if not gone:
-                shutil.copy(drive.captures[2], capture)
+                shutil.copy(bus_drive.captures[2], capture)
 
-    given = {"lake": str(lake), "profile": str(drive.profile), "commit_timeout": "1s"}
+    given = {"lake": str(lake), "profile": str(bus_drive.profile), "commit_timeout": "1s"}
     with pytest.raises(Fatal, match=rf"cannot read.*{capture}.*Put each back") as told:
-        command.run_ingest(Settings.load(**given), [str(drive.captures[0])], step=lose)
+        command.run_ingest(Settings.load(**given), [str(bus_drive.captures[0])], step=lose)
     assert ("another content" in str(told.value)) == (not gone)
-    code, _ = lakes.ingest([drive.captures[3]], log=log, **{**given, "lake": lake})
+    code, _ = lakes.ingest([bus_drive.captures[3]], log=log, **{**given, "lake": lake})
     assert code == 3
     assert str(capture) in log.read_text()
     kept.replace(capture)
-    code, result = lakes.ingest([drive.captures[3]], log=log, **{**given, "lake": lake})
+    code, result = lakes.ingest([bus_drive.captures[3]], log=log, **{**given, "lake": lake})
     assert (code, result["captures"], result["already_ingested"]) == (0, 1, 1), log.read_text()
-    names = [drive.captures[0], drive.captures[3], capture]
-    _, whole = lakes.ingest(names, tmp_path / "expected", log, profile=str(drive.profile))
+    names = [bus_drive.captures[0], bus_drive.captures[3], capture]
+    _, whole = lakes.ingest(names, tmp_path / "expected", log, profile=str(bus_drive.profile))
     lakes.check(lake, whole["rows"], capsys)
 
 
 @pytest.mark.slow
 def test_what_is_gone_for_good_can_be_given_up(
-    drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`quarantine` names it with its rows, once however often it is repeated, and the lake is well again."""
-    lake, capture = loses_a_file(drive, tmp_path)
-    log, given = tmp_path / "log", {"profile": str(drive.profile), "commit_timeout": "1s"}
+    lake, capture = loses_a_file(bus_drive, tmp_path)
+    log, given = tmp_path / "log", {"profile": str(bus_drive.profile), "commit_timeout": "1s"}
 
     def lose(step: str) -> None:
         if step == "after commit.3b":
             capture.unlink(missing_ok=True)
 
     with pytest.raises(Fatal, match="`pcaplake doctor` says how to go on"):
-        command.run_ingest(Settings.load(lake=str(lake), **given), [str(drive.captures[0])], step=lose)
+        command.run_ingest(Settings.load(lake=str(lake), **given), [str(bus_drive.captures[0])], step=lose)
     doctor = ("doctor", "--lake", lake)
     code, out, _ = lakes.run(capsys, *doctor)
     said = " ".join(out.split())
@@ -157,16 +159,16 @@ def test_what_is_gone_for_good_can_be_given_up(
     accept = (*doctor, "--repair", "--accept-loss", "returned-captures")
     _, out, _ = lakes.run(capsys, *accept)
     assert "give up" in out
-    assert lakes.ingest([drive.captures[0]], lake, log, **given)[0] == 3, "nothing is done without --yes"
+    assert lakes.ingest([bus_drive.captures[0]], lake, log, **given)[0] == 3, "nothing is done without --yes"
     for _ in range(2):
         lakes.run(capsys, *accept, "--yes")
-    code, _ = lakes.ingest([drive.captures[2]], lake, log, **given)
+    code, _ = lakes.ingest([bus_drive.captures[2]], lake, log, **given)
     assert code == 0, log.read_text()
     assert lakes.run(capsys, *doctor)[0] == 0
     found = DeltaTable(lake / "quarantine").to_pyarrow_table(columns=["uri", "error", "detail"]).to_pylist()
     ((uri, detail),) = [(one["uri"], one["detail"]) for one in found if one["error"] == "accepted_loss"]
     assert uri.endswith(capture.name)
     assert "rows" in detail
-    names = [drive.captures[0], drive.captures[2]]
+    names = [bus_drive.captures[0], bus_drive.captures[2]]
     _, whole = lakes.ingest(names, tmp_path / "expected", log, **given)
     assert lakes.by_duckdb(lake) == {**whole["rows"], "quarantine": whole["rows"].get("quarantine", 0) + 1}

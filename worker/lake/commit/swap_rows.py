@@ -75,13 +75,15 @@ class RowSwapper:
         removed, kept = await asyncio.to_thread(self._copy_other_rows, table, snapshot)
         self.runtime.step(f"before reread {table}")
         new = [*adds, *kept]
-        if not removed and not new:
+        txn = Txn(app_id=OPENED, version=version)
+        if not removed and not new:  # another run must not swap rows here while this one swaps those of other tables
+            await self.log_store.commit_transaction(table, txn, "REPLACED")
+            await self.fence.verify(table, version)
             return
         # a VACUUM may have deleted them while this process was stopped
         if missing := await StageFiles(self.store).find_missing([f"{table}/{add.path}" for add in new]):
             raise Retryable(f"{len(missing)} new files were deleted, for example {missing[0]}: run it again")
         swap = Swap(snapshot=snapshot, removed=removed, fences=(OPENED, replaced.APP_ID))
-        txn = Txn(app_id=OPENED, version=version)
         await self.log_store.swap_files(table, new, swap, txn=txn, schema=schema)
 
     async def _require_not_replaced(self) -> None:

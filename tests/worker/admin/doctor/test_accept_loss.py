@@ -27,15 +27,15 @@ def quarantined(lake: Path) -> list[tuple[str, str]]:
     return sorted((one["uri"], one["detail"]) for one in found if one["error"] == of_doctor.ERROR)
 
 
-def waits_without_file(drive: Drive, tmp_path: Path, capsys: Capsys) -> tuple[Path, Path, int]:
+def waits_without_file(bus_drive: Drive, tmp_path: Path, capsys: Capsys) -> tuple[Path, Path, int]:
     """A batch is not in `packets`; its file there and its capture are gone -> lake, capture, rows that are lost."""
     lake, captures = tmp_path / "lake", tmp_path / "captures"
-    options = ("--lake", lake, "--profile", drive.profile)
-    assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 0
+    options = ("--lake", lake, "--profile", bus_drive.profile)
+    assert lakes.run(capsys, "ingest", bus_drive.captures[0], *options)[0] == 0
     before = parquet(lake / "packets")
     configure(lake / "packets", **{"delta.setTransactionRetentionDuration": "interval 1 days"})
     captures.mkdir()
-    capture = Path(shutil.copy(drive.captures[1], captures))
+    capture = Path(shutil.copy(bus_drive.captures[1], captures))
     assert lakes.run(capsys, "ingest", capture, *options)[0] == 3
     (manifest,) = sorted((lake / "_pcaplake" / "batches").glob("*.json"))[-1:]
     said = json.loads(manifest.read_text())
@@ -48,7 +48,7 @@ def waits_without_file(drive: Drive, tmp_path: Path, capsys: Capsys) -> tuple[Pa
     lost.unlink()
     capture.unlink()
     configure(lake / "packets")
-    assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 3, "it waits for the file"
+    assert lakes.run(capsys, "ingest", bus_drive.captures[0], *options)[0] == 3, "it waits for the file"
     assert row is not None
     return lake, capture, row[0]
 
@@ -56,10 +56,10 @@ def waits_without_file(drive: Drive, tmp_path: Path, capsys: Capsys) -> tuple[Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [None, "before it is staged", "before the record", "after the record"])
 def test_a_batch_goes_on_without_files_and_quarantine_says_so_once(
-    killed: str | None, drive: Drive, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+    killed: str | None, bus_drive: Drive, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, capture, rows = waits_without_file(drive, tmp_path, capsys)
-    options = ("--lake", lake, "--profile", drive.profile)
+    lake, capture, rows = waits_without_file(bus_drive, tmp_path, capsys)
+    options = ("--lake", lake, "--profile", bus_drive.profile)
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
     assert code == 1
     assert f"missing, with {rows} rows" in out
@@ -84,14 +84,16 @@ def test_a_batch_goes_on_without_files_and_quarantine_says_so_once(
             lakes.run(capsys, *accept)
     assert lakes.run(capsys, *accept)[0] in (0, 1)
     assert lakes.run(capsys, *accept)[0] in (0, 1)
-    code, _, err = lakes.run(capsys, "ingest", drive.captures[2], *options)
+    code, _, err = lakes.run(capsys, "ingest", bus_drive.captures[2], *options)
     assert code == 0, err
     ((uri, detail),) = quarantined(lake)
     assert uri.endswith(capture.name)
     assert f"1 missing file of packets with {rows} rows" in detail
     found = lakes.by_duckdb(lake)
     expected = tmp_path / "expected"
-    assert lakes.run(capsys, "ingest", *drive.captures[:3], "--lake", expected, "--profile", drive.profile)[0] == 0
+    assert (
+        lakes.run(capsys, "ingest", *bus_drive.captures[:3], "--lake", expected, "--profile", bus_drive.profile)[0] == 0
+    )
     wanted = lakes.by_duckdb(expected)
     assert found == {**wanted, "packets": wanted["packets"] - rows, "quarantine": wanted["quarantine"] + 1}
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
@@ -99,10 +101,10 @@ def test_a_batch_goes_on_without_files_and_quarantine_says_so_once(
 
 
 @pytest.mark.slow
-def test_a_dropped_table_goes_on_without_its_rows(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+def test_a_dropped_table_goes_on_without_its_rows(bus_drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake = tmp_path / "lake"
-    options = ("--lake", lake, "--profile", drive.profile)
-    assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 0
+    options = ("--lake", lake, "--profile", bus_drive.profile)
+    assert lakes.run(capsys, "ingest", bus_drive.captures[0], *options)[0] == 0
     rows = lakes.by_duckdb(lake)["packets"]
     shutil.rmtree(lake / "packets")
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets")
@@ -111,7 +113,7 @@ def test_a_dropped_table_goes_on_without_its_rows(drive: Drive, tmp_path: Path, 
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets", "--yes")
     assert f"packets can be written again; {rows:,} rows of 1 capture of the batches up to 0 are given up" in out
     lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets", "--yes")
-    code, _, err = lakes.run(capsys, "ingest", drive.captures[1], *options)
+    code, _, err = lakes.run(capsys, "ingest", bus_drive.captures[1], *options)
     assert code == 0, err
     ((uri, detail),) = quarantined(lake)
     assert uri == f"file://{lake}/packets"
@@ -120,10 +122,10 @@ def test_a_dropped_table_goes_on_without_its_rows(drive: Drive, tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_rows_that_an_overwrite_removed_are_not_counted(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+def test_rows_that_an_overwrite_removed_are_not_counted(bus_drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake = tmp_path / "lake"
-    options = ("--lake", lake, "--profile", drive.profile)
-    for one, mode in zip(drive.captures[:3], ("append", "overwrite", "append"), strict=True):
+    options = ("--lake", lake, "--profile", bus_drive.profile)
+    for one, mode in zip(bus_drive.captures[:3], ("append", "overwrite", "append"), strict=True):
         assert lakes.run(capsys, "ingest", one, *options, "--mode", mode, "--yes")[0] == 0
     rows = lakes.by_duckdb(lake)["packets"]
     shutil.rmtree(lake / "packets")
@@ -133,9 +135,9 @@ def test_rows_that_an_overwrite_removed_are_not_counted(drive: Drive, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("yes", [(), ("--yes",)])
-def test_nothing_to_accept(yes: tuple[str, ...], drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+def test_nothing_to_accept(yes: tuple[str, ...], bus_drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
     lake = tmp_path / "lake"
-    assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake)[0] == 0
+    assert lakes.run(capsys, "ingest", bus_drive.captures[0], "--lake", lake)[0] == 0
     accept = ("doctor", "--lake", lake, "--repair", "--accept-loss", "captures", *yes)
     code, out, _ = lakes.run(capsys, *accept)
     assert code == 0
