@@ -23,7 +23,7 @@ SMALL = {  # a JVM beside everything else on two cores
     # one compiler tier alone has a code cache of 48 MB, which is soon full: methods are compiled again and again;
     # to verify the bytecode of Spark's and Delta's classes takes a tenth of the CPU time of a start
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -Xmn400m "
-    "-XX:-BytecodeVerificationRemote",
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM lists in 10,000 tasks by default
     "spark.databricks.delta.snapshotPartitions": "1",  # Delta reads a log in 50 tasks by default
