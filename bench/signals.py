@@ -24,8 +24,9 @@ from cantools.database.namedsignalvalue import NamedSignalValue
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import CompiledMessage, Databases
+from pcaplake.signals.decoder import FRAMES_AT_ONCE
 from pcaplake.signals.files import convert_messages
-from pcaplake.signals.frames import FRAMES_AT_ONCE, FrameDecoder
+from pcaplake.signals.frames import FrameDecoder
 from pcaplake.signals.tables import KEYS, SIGNALS_SCHEMA
 
 from .rates import ROUNDS, measure_rates

@@ -150,6 +150,13 @@ class DefinitionChanges:
     def message_count(self) -> int:
         return sum(len(keys) for keys in self.ids.values()) + len(self.methods)
 
+    def methods_by_service(self) -> dict[int, list[int]]:
+        """Service id -> the ids of its changed methods."""
+        services: dict[int, list[int]] = {}
+        for service, method in sorted(self.methods):
+            services.setdefault(service, []).append(method)
+        return services
+
     def numbers_by_bus(self, kind: Kind) -> dict[str, list[int]]:
         """Bus or OTHERS -> the changed ids of a kind; without messages that are found by their parameter group."""
         numbers = {

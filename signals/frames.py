@@ -7,7 +7,7 @@ signal are adjacent, which keeps the files small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -23,9 +23,6 @@ from .compiled import Bytes, CompiledMessage, DecodedSignal, Ints
 from .database import UNKNOWN_CHANNEL, Databases
 from .model import FLEXRAY_CYCLES, Kind, Message
 from .tables import FRAME_IDS, KEYS, ROW_IDS, SIGNALS_SCHEMA, wide_columns, wide_schema
-
-FRAMES_AT_ONCE = 131_072
-ROWS_OUT = 65_536
 
 
 class FrameDecoder:
@@ -89,32 +86,6 @@ class FrameDecoder:
 def messages_named(databases: Databases, name: str) -> list[Message]:
     """All distinct definitions with that name."""
     return list({message.definition_hash: message for _, message in databases if message.name == name}.values())
-
-
-def decode_batches(
-    databases: Databases, kind: Kind, batches: Iterable[pa.RecordBatch], wide: str | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The function for `mapInArrow`: joins small batches before decoding, and yields the rows in parts."""
-    decoder = FrameDecoder(databases)
-    for frames in _gather_batches(batches):
-        decoded_rows = (
-            decoder.decode_signals(kind, frames) if wide is None else decoder.decode_wide_rows(kind, wide, frames)
-        )
-        for start in range(0, decoded_rows.num_rows, ROWS_OUT):
-            yield decoded_rows.slice(start, ROWS_OUT)
-
-
-def _gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    gathered: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        gathered.append(batch)
-        count += batch.num_rows
-        if count >= FRAMES_AT_ONCE:
-            yield _to_single_batch(pa.Table.from_batches(gathered))
-            gathered, count = [], 0
-    if count:
-        yield _to_single_batch(pa.Table.from_batches(gathered))
 
 
 def _to_single_batch(table: pa.Table) -> pa.RecordBatch:

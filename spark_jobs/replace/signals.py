@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from pcaplake.signals.database import Databases
 from pcaplake.signals.definitions import DefinitionState
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.model import Kind
-from pcaplake.signals.tables import SIGNALS, SOURCES, wide_table_name
+from pcaplake.signals.sources import TABLES, Source
+from pcaplake.signals.tables import SIGNALS, wide_table_name
+from pcaplake.signals.wide import require_wide_messages
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
 from pcaplake.spark_jobs.signals.history import StateFolder
-from pcaplake.spark_jobs.signals.pipeline import KINDS, SignalOptions, require_usable_databases, run, union_frames
+from pcaplake.spark_jobs.signals.pipeline import SignalOptions, run, union_frames
 from pcaplake.spark_jobs.signals.writing import WRITING, SignalRows
 from pcaplake.worker.errors import Fatal, Retryable
 
@@ -55,7 +56,7 @@ class SignalReplacer:
         state = memory.load_state()
         self._wide = tuple(state.wide) if state is not None else ()
         try:
-            require_usable_databases(follow.databases, self._wide)
+            require_wide_messages(follow.databases, self._wide)
         except DatabaseError as error:
             raise Fatal(
                 f"these databases differ from those of the signals job ({error}): give the same databases"
@@ -64,11 +65,11 @@ class SignalReplacer:
             raise Fatal(
                 "the databases differ from those of the running signals job: give the same databases, or stop that job first"
             )
-        self._versions: Mapping[Kind, int | None] = {}
+        self._versions: Mapping[Source, int | None] = {}
 
     def note_versions(self) -> None:
         """Note the versions that a running signals job must read first. Call it after choosing and before replacing."""
-        self._versions = {kind: _newest_version(self._spark, self._lake, SOURCES[kind]) for kind in KINDS}
+        self._versions = {source: _newest_version(self._spark, self._lake, table) for source, table in TABLES.items()}
 
     def replace_signals(self, where: str) -> None:
         """Replace the signals of all frames that match `where`."""
@@ -82,34 +83,34 @@ class SignalReplacer:
         with session_settings(self._spark, WRITING):
             new = union_frames(
                 [
-                    rows.decode_signals(kind, read_table(self._spark, self._lake, SOURCES[kind]).where(where))
-                    for kind in KINDS
+                    rows.decode_signals(source, read_table(self._spark, self._lake, table).where(where))
+                    for source, table in TABLES.items()
                 ]
             )
             assert new is not None
             replace_rows(new, self._lake, SIGNALS, where)
             for name in self._wide:
-                kind = rows.kind_of_message(name)
-                frames = read_table(self._spark, self._lake, SOURCES[kind]).where(where)
-                replace_rows(rows.decode_wide_rows(kind, name, frames), self._lake, wide_table_name(name), where)
+                source = rows.source_of_message(name)
+                frames = read_table(self._spark, self._lake, TABLES[source]).where(where)
+                replace_rows(rows.decode_wide_rows(source, name, frames), self._lake, wide_table_name(name), where)
 
     def _wait_for_signals_job(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        pending_kinds = [kind for kind in KINDS if self._versions[kind] is not None]
-        while pending_kinds:
+        pending = [source for source, version in self._versions.items() if version is not None]
+        while pending:
             memory = StateFolder.open(self._lake, self._storage)
-            pending_kinds = [kind for kind in pending_kinds if not self._has_passed_version(memory, kind)]
-            if pending_kinds and time.monotonic() >= until:
+            pending = [source for source in pending if not self._has_passed_version(memory, source)]
+            if pending and time.monotonic() >= until:
                 raise Retryable(
-                    f"the signals job did not read {SOURCES[pending_kinds[0]]} up to version {self._versions[pending_kinds[0]]} "
+                    f"the signals job did not read {TABLES[pending[0]]} up to version {self._versions[pending[0]]} "
                     f"within {seconds:g} s: check that it runs, or stop it and omit --wait-for-signals; then run this again"
                 )
-            if pending_kinds:
+            if pending:
                 _pause(_POLL)
 
-    def _has_passed_version(self, memory: StateFolder, kind: Kind) -> bool:
-        at = memory.read_position(kind)
-        before = self._versions[kind]
+    def _has_passed_version(self, memory: StateFolder, source: Source) -> bool:
+        at = memory.read_position(source)
+        before = self._versions[source]
         return at is not None and before is not None and at.version > before
 
 

@@ -1,7 +1,7 @@
 """The state of the signals job between runs: the definitions that frames were decoded with, and the position of the streams.
 
     _pcaplake/spark/signals/<generation>/state.json     bus -> id -> hash of the definitions; one job at a time writes it
-    _pcaplake/spark/signals/<generation>/can, ...       checkpoints of the streams, one for each kind
+    _pcaplake/spark/signals/<generation>/can, ...       checkpoints of the streams, one for each source
 
 A changed definition is marked first; then its frames are decoded again; then the new definition is recorded. If a run is
 killed in between, the next one repeats it. An overwritten lake (`ingest --mode overwrite`) has a new generation without state.
@@ -10,12 +10,14 @@ killed in between, the next one repeats it. An overwritten lake (`ingest --mode 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pcaplake.signals.database import OTHERS
 from pcaplake.signals.definitions import DefinitionChanges, DefinitionState
 from pcaplake.signals.model import BUSLESS, Kind
+from pcaplake.signals.sources import Source
+from pcaplake.signals.tables import SOURCES
 from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.worker.errors import Fatal
@@ -24,19 +26,28 @@ from pcaplake.worker.lake.store.store import ObjectMeta, Store
 from pcaplake.worker.signals.state import FOLDER, LOCAL, SERVED_BY_LOCAL, read_format, read_generation
 
 
-def build_sql_condition(changes: DefinitionChanges, kinds: Collection[Kind], columns: Mapping[Kind, str]) -> str | None:
-    """An SQL condition for the changed ids of these kinds; None: no id changed. `columns`: FRAME_IDS or ROW_IDS."""
-    parts = []
-    for kind in sorted(kinds):
-        for bus, numbers in changes.numbers_by_bus(kind).items():
-            parts.append((kind, bus, f"{columns[kind]} IN ({', '.join(map(str, numbers))})"))
-    for bus, groups in changes.groups_by_bus().items() if "can" in kinds else ():
-        parts += [("can", bus, f"(can_id & {mask}) IN ({', '.join(map(str, bits))})") for mask, bits in groups.items()]
+def build_sql_condition(
+    changes: DefinitionChanges, sources: Collection[Source], columns: Mapping[Kind, str]
+) -> str | None:
+    """An SQL condition for the changed ids of these sources; None: no id changed. `columns`: FRAME_IDS or ROW_IDS."""
+    parts: list[tuple[Kind, str, str]] = []
+    for kind in SOURCES:
+        for bus, numbers in changes.numbers_by_bus(kind).items() if kind in sources else ():
+            parts.append((kind, bus, f"{columns[kind]} IN {_list(numbers)}"))
+    for bus, groups in changes.groups_by_bus().items() if "can" in sources else ():
+        parts += [("can", bus, f"(can_id & {mask}) IN {_list(bits)}") for mask, bits in groups.items()]
     conditions = [
         " AND ".join([*([where] if (where := _bus_condition(changes, kind, bus)) else []), of_ids])
         for kind, bus, of_ids in parts
     ]
+    if "someip" in sources:
+        methods = changes.methods_by_service().items()
+        conditions += [f"service_id = {service} AND method_id IN {_list(ids)}" for service, ids in methods]
     return " OR ".join(f"({condition})" for condition in conditions) or None
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return f"({', '.join(map(str, numbers))})"
 
 
 def _bus_condition(changes: DefinitionChanges, kind: Kind, bus: str) -> str:
@@ -101,22 +112,22 @@ class StateFolder:
             )
         self.load_state()
 
-    def checkpoint_folder(self, kind: Kind) -> str:
+    def checkpoint_folder(self, source: Source) -> str:
         """The folder of a stream's checkpoint, below the lake."""
-        return f"{self.folder}/{kind}"
+        return f"{self.folder}/{source}"
 
-    def read_query_id(self, kind: Kind) -> str | None:
+    def read_query_id(self, source: Source) -> str | None:
         """Spark's id of the stream, which lives as long as its checkpoint; None: the stream has never run."""
-        metadata_object = run_request(lambda: self._store.get(f"{self.checkpoint_folder(kind)}/metadata"))
+        metadata_object = run_request(lambda: self._store.get(f"{self.checkpoint_folder(source)}/metadata"))
         return None if metadata_object is None else str(json.loads(metadata_object[0])["id"])
 
-    def read_position(self, kind: Kind) -> StreamPosition | None:
+    def read_position(self, source: Source) -> StreamPosition | None:
         """The position after the last finished batch; None: no batch is finished."""
-        done = run_request(lambda: self._store.list(f"{self.checkpoint_folder(kind)}/commits"))
+        done = run_request(lambda: self._store.list(f"{self.checkpoint_folder(source)}/commits"))
         numbers = [int(name) for entry in done if (name := entry.path.rpartition("/")[2]).isdigit()]
         if not numbers:
             return None
-        path = f"{self.checkpoint_folder(kind)}/offsets/{max(numbers)}"
+        path = f"{self.checkpoint_folder(source)}/offsets/{max(numbers)}"
         offset_object = run_request(lambda: self._store.get(path))
         if offset_object is None:
             raise Fatal(

@@ -9,11 +9,12 @@ import typer
 
 from pcaplake.signals.database import Databases
 from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.wide import require_wide_messages
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.settings import WrongSetting, parse_size
 
-from .pipeline import SignalOptions, SignalReport, require_usable_databases, run
+from .pipeline import SignalOptions, SignalReport, run
 
 
 @job.command
@@ -54,12 +55,12 @@ def command(
     ] = 2 << 30,
     invocation: job.Invocation,
 ) -> SignalReport:
-    """Decode CAN, LIN and FlexRay frames, and PDUs, to physical values.
+    """Decode CAN, LIN and FlexRay frames, PDUs and SOME/IP messages to physical values.
 
     Writes the tables `signals` and `signal_catalog`. Reads only frames that are not decoded yet. When a database changes,
     the changed messages are decoded again for all frames. You can stop or kill the job at any time. It may run together
     with workers, compaction and vacuum; only one signals job may run on a lake. Formats: DBC, KCD, SYM (CAN), LDF
-    (LIN), FIBEX (FlexRay) and ARXML (CAN, FlexRay, PDUs). SOME/IP messages are decoded by `pcaplake signals`.
+    (LIN), FIBEX (FlexRay, SOME/IP), folders with Wireshark's tables of SOME/IP, and ARXML (CAN, FlexRay, PDUs, SOME/IP).
 
     Examples:
 
@@ -80,7 +81,7 @@ def command(
             files=files,
             size=f"{size}b",
         )
-        require_usable_databases(options.databases, options.wide)
+        require_wide_messages(options.databases, options.wide)
     except DatabaseError as error:
         raise WrongSetting(f"--databases: {error}") from error
     with invocation.open_lake_session("signals") as opened, report_tasks(opened.spark.sparkContext, opened.say):

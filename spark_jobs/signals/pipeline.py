@@ -16,18 +16,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pcaplake.signals.database import Databases
 from pcaplake.signals.definitions import DefinitionChanges, DefinitionState
-from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.model import Kind
-from pcaplake.signals.tables import FRAME_IDS, ROW_IDS, SIGNALS, SIGNALS_SCHEMA, SOURCES, wide_table_name
+from pcaplake.signals.sources import TABLES, Source, described_sources
+from pcaplake.signals.tables import FRAME_IDS, ROW_IDS, SIGNALS, SIGNALS_SCHEMA, wide_table_name
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.plain_text import counted
+from pcaplake.worker.signals.payload_report import describe_payloads, report_payloads
 from pcaplake.worker.signals.unmatched import UnmatchedFrames, explain_unmatched
 
 from .frame_counts import count_frames
@@ -38,7 +38,6 @@ from .writing import WRITING, SignalRows, create_signal_tables, is_catalog_curre
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KINDS: tuple[Kind, ...] = tuple(SOURCES)
 GENERATION_SECONDS = 60.0
 _POLL = 0.5
 
@@ -59,7 +58,8 @@ class SignalOptions:
 class SignalReport:
     """`rows`: written to `signals`, including replacements. `decoded_again`: ids whose definition changed. `skipped`: reason
     -> number of messages that are not decoded. `unreadable`: `Message.Signal`, or a line of a file -> why it cannot be
-    decoded. `missing`: source tables that the databases describe and that do not exist. `unmatched`: why the table `signals`
+    decoded. `missing`: source tables that the databases describe and that do not exist. `someip`: what its messages were (a
+    task that Spark repeats counts again). `unmatched`: why the table `signals`
     is empty although there are frames."""
 
     lake: str
@@ -73,6 +73,7 @@ class SignalReport:
     skipped: Mapping[str, int]
     unreadable: Mapping[str, str]
     missing: tuple[str, ...]
+    someip: Mapping[str, Any]
     unmatched: UnmatchedFrames | None = None
 
 
@@ -109,7 +110,7 @@ class _SignalsJob:
     ) -> None:
         self._spark, self._lake, self._options, self._storage = spark, lake, options, storage
         self._say, self._clock, self._step = say, clock, step
-        require_usable_databases(options.databases, options.wide)
+        require_wide_messages(options.databases, options.wide)
         self._rows = SignalRows(spark, options.databases)
         self._batches = self._catalog_rows = self._ids_decoded_again = 0
 
@@ -137,6 +138,10 @@ class _SignalsJob:
             self._say("the lake was overwritten: decoding all frames again")
         last = _signals_version(self._spark, self._lake)
         rows = _count_rows_written(self._spark, self._lake, first, last)
+        described = described_sources(self._options.databases)
+        someip = report_payloads(self._rows.counts)
+        for text in describe_payloads(someip):
+            self._say(text)
         return SignalReport(
             lake=self._lake,
             seconds=round(self._clock() - started, 3),
@@ -149,10 +154,11 @@ class _SignalsJob:
             skipped=dict(self._options.databases.skipped),
             unreadable=self._options.databases.unreadable_declarations,
             missing=tuple(
-                SOURCES[kind]
-                for kind in KINDS
-                if kind in self._options.databases.kinds and not table_exists(self._spark, self._lake, SOURCES[kind])
+                table
+                for source, table in TABLES.items()
+                if source in described and not table_exists(self._spark, self._lake, table)
             ),
+            someip=someip,
             unmatched=None if rows else self._explain_no_rows(),
         )
 
@@ -171,17 +177,17 @@ class _SignalsJob:
     # -- history --------------------------------------------------------------------------------------------------
     def _update_history(self, memory: StateFolder) -> None:
         new_state = DefinitionState.from_databases(self._options.databases, self._options.wide)
-        begun_kinds = [kind for kind in KINDS if memory.read_query_id(kind) is not None]
+        begun = [source for source in TABLES if memory.read_query_id(source) is not None]
         state = memory.load_state()
         if state is None:
-            if begun_kinds:
+            if begun:
                 raise Fatal(
                     f"state.json is missing in {memory.folder}, which has checkpoints, so the definitions of older rows are "
                     "unknown: delete that folder, and the next run decodes all frames again"
                 )
             state = DefinitionState()
         changes = state.find_changes(new_state)
-        if changes and begun_kinds:
+        if changes and begun:
             self._say(
                 f"{counted(changes.message_count, 'id')} and {counted(len(changes.wide), 'wide table')} changed: "
                 f"decoding their older frames again"
@@ -194,7 +200,7 @@ class _SignalsJob:
                 memory, BatchLimits(files=self._options.files, size=self._options.size), kept, lambda: False
             )
             self._step("drained")
-            self._decode_history_again(memory, changes, begun_kinds)
+            self._decode_history_again(memory, changes, begun)
             self._step("decoded again")
         if not is_catalog_current(self._spark, self._lake, self._options.databases):
             self._say("writing signal_catalog")
@@ -202,17 +208,15 @@ class _SignalsJob:
         if state != new_state:
             memory.save_state(new_state)
 
-    def _decode_history_again(
-        self, memory: StateFolder, changes: DefinitionChanges, begun_kinds: Collection[Kind]
-    ) -> None:
-        history = {kind: frames for kind in begun_kinds if (frames := self._read_history(memory, kind)) is not None}
+    def _decode_history_again(self, memory: StateFolder, changes: DefinitionChanges, begun: Collection[Source]) -> None:
+        history = {source: frames for source in begun if (frames := self._read_history(memory, source)) is not None}
         with session_settings(self._spark, WRITING):
-            where = build_sql_condition(changes, begun_kinds, ROW_IDS)
+            where = build_sql_condition(changes, begun, ROW_IDS)
             if where is not None:
                 parts = [
-                    self._rows.decode_signals(kind, frames.where(only))
-                    for kind, frames in history.items()
-                    if (only := build_sql_condition(changes, [kind], FRAME_IDS)) is not None
+                    self._rows.decode_signals(source, frames.where(only))
+                    for source, frames in history.items()
+                    if (only := build_sql_condition(changes, [source], FRAME_IDS)) is not None
                 ]
                 rows = union_frames(parts)
                 if rows is None:
@@ -220,38 +224,37 @@ class _SignalsJob:
                 replace_rows(rows, self._lake, SIGNALS, where)
                 self._ids_decoded_again += changes.message_count
             for name in changes.wide:
-                kind = self._rows.kind_of_message(name)
-                if kind in history:
-                    writer = (
-                        self._rows.decode_wide_rows(kind, name, history[kind]).write.format("delta").mode("overwrite")
-                    )
+                source = self._rows.source_of_message(name)
+                if source in history:
+                    rows = self._rows.decode_wide_rows(source, name, history[source])
+                    writer = rows.write.format("delta").mode("overwrite")
                     # otherwise the new table would have no partitions
                     writer = writer.option("overwriteSchema", "true").partitionBy("date")
                     writer.save(table_path(self._lake, wide_table_name(name)))
 
-    def _read_history(self, memory: StateFolder, kind: Kind) -> DataFrame | None:
+    def _read_history(self, memory: StateFolder, source: Source) -> DataFrame | None:
         """The frames that the drained stream has read."""
-        at = memory.read_position(kind)
-        if at is None or not table_exists(self._spark, self._lake, SOURCES[kind]):
+        at = memory.read_position(source)
+        if at is None or not table_exists(self._spark, self._lake, TABLES[source]):
             return None
         if at.partly:
-            raise Retryable(f"the stream of {SOURCES[kind]} stopped within version {at.version}: run the job again")
-        return read_table(self._spark, self._lake, SOURCES[kind], version=at.version - 1)
+            raise Retryable(f"the stream of {TABLES[source]} stopped within version {at.version}: run the job again")
+        return read_table(self._spark, self._lake, TABLES[source], version=at.version - 1)
 
     # -- streams --------------------------------------------------------------------------------------------------
     def _create_streams(self, memory: StateFolder, pace: BatchLimits, wide: Collection[str]) -> list[SignalStream]:
         return [
             SignalStream(
                 self._lake,
-                kind,
+                source,
                 memory=memory,
                 rows=self._rows,
                 pace=pace,
-                wide=[name for name in wide if self._rows.kind_of_message(name) == kind],
+                wide=[name for name in wide if self._rows.source_of_message(name) == source],
                 say=self._say,
                 step=self._step,
             )
-            for kind in KINDS
+            for source in TABLES
         ]
 
     def _drain_streams(
@@ -286,15 +289,6 @@ class _SignalsJob:
             for stream in streams:
                 stream.stop()
             self._batches += sum(stream.batches for stream in streams)
-
-
-def require_usable_databases(databases: Databases, wide: Collection[str]) -> None:
-    """Raise `DatabaseError` for databases that this job cannot use, and for messages that cannot have a table of their own."""
-    if databases.services.messages:
-        raise DatabaseError(
-            "they describe SOME/IP messages, which this job does not decode: leave the tables out, or use `pcaplake signals`"
-        )
-    require_wide_messages(databases, wide)
 
 
 def union_frames(parts: Sequence[DataFrame]) -> DataFrame | None:

@@ -1,7 +1,7 @@
-"""The streams from frames to signals: one for each kind, each with a checkpoint, each row written once.
+"""The streams from frames to signals: one for each source, each with a checkpoint, each row written once.
 
 A batch is one transaction in every table it writes, with txn(<stream>, <batch>): when a batch is repeated after a crash, Delta
-finds that txn and skips the write. The first batch of a checkpoint replaces all rows of its kind, so deleting a checkpoint
+finds that txn and skips the write. The first batch of a checkpoint replaces all rows of its source, so deleting a checkpoint
 means that all frames are decoded again.
 
 The source skips versions that change rows (`replace`, deletions); OPTIMIZE changes no rows. When a newer decoder adds a column,
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pcaplake.signals.model import Kind
-from pcaplake.signals.tables import INPUT, ROW_IDS, SIGNALS, SOURCES, wide_table_name
+from pcaplake.signals.sources import ROW_COLUMNS, TABLES, Source
+from pcaplake.signals.tables import SIGNALS, wide_table_name
 from pcaplake.spark_jobs.common.delta_writes import retry_on_conflict, session_settings
 from pcaplake.spark_jobs.common.lake_tables import table_exists, table_path
 from pcaplake.spark_jobs.common.spark_errors import summarize_error
 from pcaplake.worker.errors import Retryable
 
 from .history import StateFolder
-from .writing import WRITING, SignalRows
+from .writing import WRITING, SignalRows, select_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,12 +47,12 @@ class BatchLimits:
 
 
 class SignalStream:
-    """Frames of one kind. `wide`: messages of that kind that have a table of their own."""
+    """Frames of one source. `wide`: messages of that source that have a table of their own."""
 
     def __init__(
         self,
         lake: str,
-        kind: Kind,
+        source: Source,
         *,
         memory: StateFolder,
         rows: SignalRows,
@@ -62,7 +62,7 @@ class SignalStream:
         step: Callable[[str], None] = lambda name: None,
     ) -> None:
         """`step` is called between the steps of a batch, for tests."""
-        self.kind, self._spark, self._lake, self._memory, self._rows = kind, rows.spark, lake, memory, rows
+        self.source, self._spark, self._lake, self._memory, self._rows = source, rows.spark, lake, memory, rows
         self._pace, self._wide, self._say, self._step = pace, tuple(wide), say, step
         self._query: StreamingQuery | None = None
         self._restarts = 0
@@ -74,14 +74,16 @@ class SignalStream:
 
     def start(self) -> bool:
         """Start the query. False: the table of frames does not exist (yet)."""
-        table = SOURCES[self.kind]
+        table = TABLES[self.source]
         if not table_exists(self._spark, self._lake, table):
             return False
         reader = self._spark.readStream.format("delta").option("skipChangeCommits", "true")
         reader = reader.option("maxFilesPerTrigger", self._pace.files).option("maxBytesPerTrigger", self._pace.size)
-        frames = reader.load(table_path(self._lake, table)).select(*INPUT[self.kind])
+        frames = select_columns(self.source, reader.load(table_path(self._lake, table)))
         writer = frames.writeStream.foreachBatch(self._write_batch).queryName(f"signals of {table} in {self._lake}")
-        writer = writer.option("checkpointLocation", table_path(self._lake, self._memory.checkpoint_folder(self.kind)))
+        writer = writer.option(
+            "checkpointLocation", table_path(self._lake, self._memory.checkpoint_folder(self.source))
+        )
         if self._pace.interval is None:
             writer = writer.trigger(availableNow=True)
         else:
@@ -103,8 +105,8 @@ class SignalStream:
         if error is None:
             return True
         if "DELTA_SCHEMA_CHANGED" not in str(error) or self._restarts >= RESTARTS:
-            raise Retryable(f"decoding signals from {SOURCES[self.kind]} failed: {summarize_error(error)}") from error
-        log.info("%s has new columns: started again", SOURCES[self.kind])
+            raise Retryable(f"decoding signals from {TABLES[self.source]} failed: {summarize_error(error)}") from error
+        log.info("%s has new columns: started again", TABLES[self.source])
         self._restarts += 1
         return not self.start()
 
@@ -115,20 +117,20 @@ class SignalStream:
             self._query = None
 
     def _write_batch(self, batch: DataFrame, number: int) -> None:
-        app = f"pcaplake-signals-{self.kind}-{self._memory.read_query_id(self.kind)}"
-        every = f"{ROW_IDS[self.kind]} IS NOT NULL"
+        app = f"pcaplake-signals-{self.source}-{self._memory.read_query_id(self.source)}"
+        every = f"{ROW_COLUMNS[self.source]} IS NOT NULL"
         if self._wide:
             batch = batch.persist()
         try:
             self._step(f"before {SIGNALS}")
-            writer = _transaction_writer(self._rows.decode_signals(self.kind, batch), app, number)
+            writer = _transaction_writer(self._rows.decode_signals(self.source, batch), app, number)
             if number == 0:
                 writer = writer.mode("overwrite").option("replaceWhere", every)
             with self._rows.write_lock:
                 retry_on_conflict(SIGNALS, lambda: writer.save(table_path(self._lake, SIGNALS)))
             for name in self._wide:
                 self._step(f"before {wide_table_name(name)}")
-                writer = _transaction_writer(self._rows.decode_wide_rows(self.kind, name, batch), app, number)
+                writer = _transaction_writer(self._rows.decode_wide_rows(self.source, name, batch), app, number)
                 if number == 0:
                     writer = writer.mode("overwrite").option("overwriteSchema", "true").partitionBy("date")
                 path = table_path(self._lake, wide_table_name(name))
@@ -138,7 +140,7 @@ class SignalStream:
                 batch.unpersist()
         self._restarts = 0
         self.batches += 1
-        self._say(f"{SOURCES[self.kind]}: batch {self.batches:,} decoded")
+        self._say(f"{TABLES[self.source]}: batch {self.batches:,} decoded")
         self._step("after batch")
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from pcaplake.parser.schemas import TABLES as PARSER_TABLES
 from pcaplake.signals.catalog import build_catalog, holds_catalog
 from pcaplake.signals.database import Databases
-from pcaplake.signals.frames import decode_batches, messages_named
+from pcaplake.signals.decoder import SignalDecoder
+from pcaplake.signals.frames import messages_named
 from pcaplake.signals.j1939 import masked_identifier
-from pcaplake.signals.model import Kind, Message
+from pcaplake.signals.model import Message
+from pcaplake.signals.someip.decoder import PayloadCounts
+from pcaplake.signals.sources import COLUMNS, TABLES, Source, described_sources
 from pcaplake.signals.tables import (
     CATALOG,
     CATALOG_SCHEMA,
     FRAME_IDS,
-    INPUT,
     SIGNALS,
     SIGNALS_SCHEMA,
     wide_schema,
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
-WRITING = {**PARQUET_SETTINGS, "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
-"""Settings of a session that decodes and writes signals."""
+WRITING = {**PARQUET_SETTINGS, "spark.sql.execution.arrow.maxRecordsPerBatch": "8192"}
+"""Settings of a session that decodes and writes signals. A decoder joins these small batches by what they contain."""
 _PROTOCOL = {"delta.minReaderVersion": "1", "delta.minWriterVersion": "2"}
 
 
@@ -44,30 +47,64 @@ class SignalRows:
         self.write_lock = Lock()
         """The streams write to `signals` one at a time: a batch that replaces rows conflicts with every append."""
         self._shared: Broadcast[Databases] = spark.sparkContext.broadcast(databases)
+        self._described = described_sources(databases)
+        self._counts = spark.sparkContext.accumulator(PayloadCounts(), cast(Any, _CountsParam()))
 
-    def decode_signals(self, kind: Kind, frames: DataFrame) -> DataFrame:
+    @property
+    def counts(self) -> PayloadCounts:
+        """What the SOME/IP messages so far were. A task that Spark repeats counts again."""
+        return cast(PayloadCounts, self._counts.value)
+
+    def decode_signals(self, source: Source, frames: DataFrame) -> DataFrame:
         """Rows of `signals`."""
-        if kind not in self.databases.kinds:
+        if source not in self._described:
             frames = frames.where("false")  # they are not read
-        return self._decode_frames(kind, frames, None, SIGNALS_SCHEMA)
+        return self._decode_frames(source, frames, None, SIGNALS_SCHEMA)
 
-    def decode_wide_rows(self, kind: Kind, name: str, frames: DataFrame) -> DataFrame:
+    def decode_wide_rows(self, source: Source, name: str, frames: DataFrame) -> DataFrame:
         """Rows of `signals_<name>`."""
         messages = messages_named(self.databases, name)
         frames = frames.where(" OR ".join(sorted({_frames_of(message) for message in messages})))
-        return self._decode_frames(kind, frames, name, wide_schema(messages))
+        return self._decode_frames(source, frames, name, wide_schema(messages))
 
-    def kind_of_message(self, name: str) -> Kind:
-        """The bus kind of a message."""
+    def source_of_message(self, name: str) -> Source:
+        """Where the frames of a message are."""
         return messages_named(self.databases, name)[0].kind
 
-    def _decode_frames(self, kind: Kind, frames: DataFrame, wide: str | None, schema: pa.Schema) -> DataFrame:
-        shared = self._shared
+    def _decode_frames(self, source: Source, frames: DataFrame, wide: str | None, schema: pa.Schema) -> DataFrame:
+        shared, counts = self._shared, self._counts
 
         def decode_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return decode_batches(shared.value, kind, batches, wide)
+            decoder = SignalDecoder(shared.value, source, wide)
+            yield from decoder.decode_batches(batches)
+            counts.add(decoder.counts)
 
-        return frames.select(*INPUT[kind]).mapInArrow(decode_partition, to_spark_schema(schema))
+        return select_columns(source, frames).mapInArrow(decode_partition, to_spark_schema(schema))
+
+
+class _CountsParam:
+    """How an accumulator of Spark adds `PayloadCounts`."""
+
+    def zero(self, value: PayloadCounts) -> PayloadCounts:
+        return PayloadCounts()
+
+    def addInPlace(self, total: PayloadCounts, more: PayloadCounts) -> PayloadCounts:  # Spark's name
+        total.add(more)
+        return total
+
+
+def select_columns(source: Source, frames: DataFrame) -> DataFrame:
+    """The columns that are read; a column that is newer than the table is null."""
+    from pyspark.sql import functions as f
+
+    known = set(frames.columns)
+    types = to_spark_schema(PARSER_TABLES[TABLES[source]].schema)
+    return frames.select(
+        [
+            f.col(name) if name in known else f.lit(None).cast(types[name].dataType).alias(name)
+            for name in COLUMNS[source]
+        ]
+    )
 
 
 def _frames_of(message: Message) -> str:

@@ -13,8 +13,9 @@ import pytest
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
+from pcaplake.signals.decoder import FRAMES_AT_ONCE, ROWS_OUT, SignalDecoder
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.frames import FRAMES_AT_ONCE, FrameDecoder, decode_batches
+from pcaplake.signals.frames import FrameDecoder
 from pcaplake.signals.tables import SIGNALS_SCHEMA, wide_columns, wide_schema
 from tests.signals.databases import A_DBC, TWO_BUSES, databases
 
@@ -118,9 +119,10 @@ def test_batches_are_gathered_and_nothing_is_lost(tmp_path: Path) -> None:
     known = databases(tmp_path, "databases: {a: a.dbc}")
     batch = frames("can_frames", [can(256, bytes([n % 256]) * 8) for n in range(1000)])
     count = FRAMES_AT_ONCE // 1000 + 20
-    found = list(decode_batches(known, "can", (batch for _ in range(count))))
+    found = list(SignalDecoder(known, "can").decode_batches(batch for _ in range(count)))
     assert sum(one.num_rows for one in found) == count * 1000 * 3
-    assert list(decode_batches(known, "can", iter(()))) == []
+    assert max(one.num_rows for one in found) == ROWS_OUT
+    assert list(SignalDecoder(known, "can").decode_batches(iter(()))) == []
 
 
 def test_wide_has_a_column_by_signal(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from typing import Annotated, Any
 import typer
 
 from pcaplake.signals.database import Databases
-from pcaplake.signals.someip.decoder import PayloadCounts
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.worker import console as screen
 from pcaplake.worker.config.settings import parse_size
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.signals.payload_report import describe_payloads, report_payloads
 from pcaplake.worker.signals.run import Options, SignalsRun
 
 from .lake_options import LakeUri, Pair
@@ -28,13 +28,6 @@ from .tables import open_lake_store
 
 INTERRUPTED = 130
 MOST_UNREADABLE = 10  # lines; --json has all
-_PAYLOADS = {
-    "short": "with a payload that is shorter than described",
-    "long": "with a payload that is longer than described",
-    "damaged": "with lengths that contradict each other",
-    "unknown_members": "with members that are not described",
-    "wrong_checksums": "with a wrong checksum",
-}
 
 
 def signals(
@@ -173,33 +166,9 @@ async def _report(store: Store, options: Options, run: SignalsRun, seconds: floa
         "skipped": dict(known.skipped),
         "unreadable": known.unreadable_declarations,
         "missing": list(tally.missing),
-        "someip": _report_payloads(tally.someip),
+        "someip": report_payloads(tally.someip),
         "unmatched": None if unmatched is None else {**asdict(unmatched), "text": str(unmatched)},
     }
-
-
-def _report_payloads(counts: PayloadCounts) -> dict[str, Any]:
-    names = ("service_id", "method_id", "message_type", "interface_version")
-    unknown = [
-        dict(zip(names, key, strict=True)) | {"messages": number} for key, number in counts.unknown.most_common()
-    ]
-    by_message = {name: dict(getattr(counts, name)) for name in _PAYLOADS}
-    return {"decoded": counts.decoded, "unknown": unknown, **by_message}
-
-
-def _show_payloads(report: dict[str, Any]) -> None:
-    if report["unknown"]:
-        messages = sum(one["messages"] for one in report["unknown"])
-        first = report["unknown"][0]
-        screen.line(
-            f"SOME/IP: {counted(messages, 'message')} of {counted(len(report['unknown']), 'kind')} that no description has, "
-            f"most of service 0x{first['service_id']:04x}, method 0x{first['method_id']:04x}, "
-            f"type 0x{first['message_type']:02x}, interface version {first['interface_version']}"
-        )
-    for name, text in _PAYLOADS.items():
-        if by_message := report[name]:
-            most = max(by_message, key=lambda message: by_message[message])
-            screen.line(f"SOME/IP: {counted(sum(by_message.values()), 'message')} {text}, most of {most}")
 
 
 def _show(report: dict[str, Any]) -> None:
@@ -217,7 +186,8 @@ def _show(report: dict[str, Any]) -> None:
         screen.line(f"unreadable: {name}: {reason}")
     if len(unreadable) > MOST_UNREADABLE:
         screen.line(f"... and {len(unreadable) - MOST_UNREADABLE:,} more unreadable declarations; --json shows all")
-    _show_payloads(report["someip"])
+    for text in describe_payloads(report["someip"]):
+        screen.line(text)
     if report["unmatched"] is not None:
         screen.line(report["unmatched"]["text"])
         for hint in report["unmatched"]["hints"]:

@@ -17,7 +17,7 @@ from pcaplake.signals.frames import group_by_id
 from pcaplake.signals.model import FLEXRAY_CYCLES, Kind, Message
 from pcaplake.signals.someip.decoder import SERVICE_DISCOVERY_ID, group_by_message
 from pcaplake.signals.someip.description import PayloadMessage
-from pcaplake.worker.signals.sources import TABLES, Source, described_sources
+from pcaplake.signals.sources import TABLES, Source, described_sources
 
 KINDS: Final[Mapping[str, Source]] = {table: kind for kind, table in TABLES.items()}
 _NS_PER_MS = 1_000_000

@@ -12,9 +12,8 @@ from pcaplake.signals.database import OTHERS
 from pcaplake.signals.definitions import DefinitionChanges
 from pcaplake.signals.j1939 import masked_identifier
 from pcaplake.signals.model import BUSLESS, Kind, Message
+from pcaplake.signals.sources import Source
 from pcaplake.signals.tables import FRAME_IDS, ROW_IDS
-
-from .sources import Source
 
 
 def of_changed_frames(changes: DefinitionChanges, kind: Source) -> pc.Expression | None:
@@ -40,11 +39,8 @@ def _of_message(message: Message) -> pc.Expression:
 
 
 def _of_methods(changes: DefinitionChanges) -> pc.Expression | None:
-    parts = []
-    for service in sorted({service for service, _ in changes.methods}):
-        methods = sorted(method for one, method in changes.methods if one == service)
-        parts.append(pc.field("service_id").isin([service]) & pc.field("method_id").isin(methods))
-    return _any(parts)
+    changed = changes.methods_by_service().items()
+    return _any([pc.field("service_id").isin([service]) & pc.field("method_id").isin(ids) for service, ids in changed])
 
 
 def _of_ids(changes: DefinitionChanges, kind: Kind, column: str) -> pc.Expression | None:

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pcaplake.signals.database import Databases
-from pcaplake.signals.frames import FRAMES_AT_ONCE, ROWS_OUT, FrameDecoder
-from pcaplake.signals.someip.decoder import PayloadCounts, SomeipDecoder
-from pcaplake.signals.tables import SIGNALS_SCHEMA
+from pcaplake.signals.decoder import SignalDecoder
+from pcaplake.signals.someip.decoder import PayloadCounts
+from pcaplake.signals.sources import described_sources
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.records import Capture
@@ -24,10 +23,6 @@ from pcaplake.worker.runtime import Runtime
 
 from .frames import FrameFile, FrameTable
 from .output import Layout
-from .sources import described_sources
-
-ROWS_AT_ONCE: Final = 1_000_000
-"""Rows of signals that a thread decodes at once, about 200 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +80,7 @@ class SignalWriter:
     def _decode_share(
         self, layout: Layout, table: FrameTable, files: Sequence[FrameFile], only: pc.Expression | None
     ) -> DecodedFiles:
-        decoder, rows = _Decoder(self._databases, layout, table), 0
+        decoder, rows = SignalDecoder(self._databases, table.kind, layout.message), 0
         window = Window(
             self._store,
             {layout.table: _file_schema(layout, table)},
@@ -95,9 +90,8 @@ class SignalWriter:
         )
         try:
             window.begin(Capture(capture_id=table.table, uri=table.table, etag="", size=0))
-            for batch in self._decode_frames(decoder, layout, table, files, only):
-                for start in range(0, batch.num_rows, ROWS_OUT):
-                    window.write(layout.table, batch.slice(start, ROWS_OUT))
+            for batch in decoder.decode_batches(self._read_files(table, files, only)):
+                window.write(layout.table, batch)
                 rows += batch.num_rows
             if not rows:
                 return DecodedFiles(someip=decoder.counts)
@@ -108,30 +102,6 @@ class SignalWriter:
         finally:
             window.abandon()
 
-    def _decode_frames(
-        self,
-        decoder: _Decoder,
-        layout: Layout,
-        table: FrameTable,
-        files: Iterable[FrameFile],
-        only: pc.Expression | None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Joins small batches, so that each message has many frames, but not so many that their signals fill the memory."""
-        most = ROWS_AT_ONCE * len(SIGNALS_SCHEMA) // max(len(layout.schema), len(SIGNALS_SCHEMA))
-        gathered: list[pa.RecordBatch] = []
-        count, at_once = 0, 1  # the first small batch tells how many rows a frame has
-        for batch in self._read_files(table, files, only):
-            gathered.append(batch)
-            count += batch.num_rows
-            if not 0 < at_once <= count:
-                continue
-            rows = decoder.decode(_join(gathered))
-            at_once = min(FRAMES_AT_ONCE, max(1, most * count // max(1, rows.num_rows)))
-            gathered, count = [], 0
-            yield rows
-        if count:
-            yield decoder.decode(_join(gathered))
-
     def _read_files(
         self, table: FrameTable, files: Iterable[FrameFile], only: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
@@ -139,25 +109,6 @@ class SignalWriter:
             for batch in table.read_frames(file):
                 yield from [batch] if only is None else pa.Table.from_batches([batch]).filter(only).to_batches()
             self._on_read(file.size)
-
-
-class _Decoder:
-    """Decodes batches of one source to rows of one table. Not thread-safe."""
-
-    def __init__(self, databases: Databases, layout: Layout, table: FrameTable) -> None:
-        self._kind, self._message = table.kind, layout.message
-        self._frames, self._payloads = FrameDecoder(databases), SomeipDecoder(databases.services)
-
-    @property
-    def counts(self) -> PayloadCounts:
-        return self._payloads.counts
-
-    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._kind == "someip":
-            return self._payloads.decode_signals(batch)
-        if self._message is None:
-            return self._frames.decode_signals(self._kind, batch)
-        return self._frames.decode_wide_rows(self._kind, self._message, batch)
 
 
 def _file_schema(layout: Layout, table: FrameTable) -> pa.Schema:
@@ -175,7 +126,3 @@ def _share_files(files: Sequence[FrameFile], threads: int) -> list[list[FrameFil
         shares[least].append(file)
         sizes[least] += file.size
     return shares
-
-
-def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

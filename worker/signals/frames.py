@@ -20,6 +20,8 @@ from deltalake.fs import DeltaStorageHandler
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals.frames import group_by_id
+from pcaplake.signals.sources import COLUMNS, Source
+from pcaplake.signals.sources import TABLES as SOURCE_TABLES
 from pcaplake.signals.tables import INPUT, KEYS
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.delta.actions import Json, decode_path, parse_json_lines, parse_num_records
@@ -27,8 +29,6 @@ from pcaplake.worker.lake.delta.log_reader import LogReader
 from pcaplake.worker.lake.delta.log_state import version_file_path
 from pcaplake.worker.lake.store.store import Store
 
-from .sources import COLUMNS, Source
-from .sources import TABLES as SOURCE_TABLES
 from .unmatched import FrameCount
 
 FILES: Final = 1_000_000

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from pcaplake.signals.database import Databases
 from pcaplake.signals.frames import messages_named
+from pcaplake.signals.sources import TABLES, Source
 from pcaplake.signals.tables import SIGNALS, SIGNALS_SCHEMA, wide_schema, wide_table_name
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
@@ -31,7 +32,6 @@ from pcaplake.worker.lake.store.store import Store
 
 from .conditions import of_messages
 from .frames import Position
-from .sources import TABLES, Source
 from .state import OTHER_RUN
 
 RUN_APP: Final = "pcaplake-signals"

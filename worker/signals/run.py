@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pcaplake.signals.database import Databases
 from pcaplake.signals.definitions import DefinitionChanges, DefinitionState, hash_wide_table
 from pcaplake.signals.someip.decoder import PayloadCounts
+from pcaplake.signals.sources import TABLES, Source, described_sources
 from pcaplake.signals.tables import SIGNALS, wide_table_name
 from pcaplake.signals.wide import require_wide_messages
 from pcaplake.worker.errors import Fatal
@@ -43,7 +44,6 @@ from .conditions import of_changed_frames, of_changed_rows
 from .decode import DecodedFiles, SignalWriter
 from .frames import FrameFile, FrameTable, LostVersions, Position
 from .output import LONG, Output, wide_layout
-from .sources import TABLES, Source, described_sources
 from .state import OTHER_RUN, SignalState, StateFile, read_generation
 from .unmatched import FrameCount, UnmatchedFrames, explain_unmatched
 

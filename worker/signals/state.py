@@ -15,14 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pcaplake.signals.definitions import DefinitionState
+from pcaplake.signals.sources import TABLES
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.commit.history import APP_ID
 from pcaplake.worker.lake.delta.log_reader import LogReader
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.records import Manifest, manifest_path
 from pcaplake.worker.lake.store.store import ObjectMeta, Store
-
-from .sources import TABLES
 
 FOLDER: Final = "_pcaplake/spark/signals"
 SPARK, LOCAL = 1, 2  # formats

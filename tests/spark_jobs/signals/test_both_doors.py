@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,25 +11,59 @@ from typing import Any
 import pytest
 
 from pcaplake.signals import Databases
+from pcaplake.signals.someip.description import Array, BaseType, Dimension, Member, String, Struct
 from pcaplake.spark_jobs import signals as spark_signals
+from pcaplake.spark_jobs.signals import SignalReport
 from pcaplake.worker.lake.store.store import Store
+from pcaplake.worker.signals.payload_report import report_payloads
 from pcaplake.worker.signals.run import Options, SignalsRun
+from tests.signals.arxml_files import write_arxml
 from tests.signals.databases import A_DBC, databases
+from tests.signals.described_services import Operation, Service, Sizes, messages_of
+from tests.signals.fibex_files import write_fibex
 from tests.signals.frame_files import ONCE, REPEATED, arxml
 from tests.signals.j1939_files import ANY, dbc
 from tests.signals.lakes import SignalLake, texts
+from tests.signals.someip.payload_writer import Writer
+from tests.signals.someip.traffic import PAYLOADS, Traffic, draw_messages
 
 WIDE = ("Speed", "Cmd", "Chassis", "Body", "Axle")
 TABLES = ("signals", "signal_catalog", *(f"signals_{name}" for name in WIDE))
 BUSES = """
-databases: {a: a.dbc, b: b.dbc, doors: doors.ldf, truck: truck.dbc, backbone: car.arxml}
+databases:
+  {a: a.dbc, b: b.dbc, doors: doors.ldf, truck: truck.dbc, backbone: car.arxml, services: [tables, s.xml, s.arxml]}
 buses: {1: a, "2": b, truck: truck, "*": [doors, backbone]}
 """
 SENDERS = (0x18FEF100, 0x0CFEF117, 0x18FEF200)  # two of them send the group of `Axle`
 
 
+def described_service(number: int) -> Service:
+    """An event with a struct that has a list and a text."""
+    sizes = Sizes(plain=True)
+    u16 = BaseType(name="number", coding="uint", bits=16)
+    samples = Array(name="samples", element=u16, dimensions=(Dimension(maximum=40, length_bits=32),))
+    text = String(name="text", encoding="utf-8", length_bits=32)
+    members = (Member(name="Level", type=u16), Member(name="Samples", type=samples), Member(name="Text", type=text))
+    state = Struct(name="State", members=members)
+    given = Struct(name="", members=(Member(name="State", type=state),))
+    event = Operation(kind="event", name="State", ids=(0x8001,), given=given, returned=Struct(name="", members=()))
+    return Service(name=f"Service{number}", id=number, major=1, sizes=sizes, operations=(event,))
+
+
 @pytest.fixture
-def lakes(tmp_path: Path) -> tuple[SignalLake, SignalLake]:
+def traffic(tmp_path: Path) -> Traffic:
+    """Messages of Wireshark's tables, and one of FIBEX, one of ARXML."""
+    drawn = draw_messages()
+    rng = random.Random(6)
+    for number, name, write in ((0x7001, "s.xml", write_fibex), (0x7002, "s.arxml", write_arxml)):
+        service = described_service(number)
+        (tmp_path / name).write_text(write([service]))
+        drawn += [(message, [Writer(rng, True).write_message(message)]) for message in messages_of(service, "")]
+    return Traffic(tmp_path, drawn)
+
+
+@pytest.fixture
+def lakes(tmp_path: Path, traffic: Traffic) -> tuple[SignalLake, SignalLake]:
     """A lake, and a copy of it: frames of several buses and of none, short ones, remote ones, of both lengths of ids."""
     lake = SignalLake(tmp_path / "with-spark")
     lake.can(40)
@@ -50,18 +85,27 @@ def lakes(tmp_path: Path) -> tuple[SignalLake, SignalLake]:
     lake.flexray(5, bus=None, channel=None)
     lake.pdus(6)
     lake.pdus(2, pdu_id=0x78)
+    for message, payloads in traffic.drawn:
+        lake.someip(message, [*payloads, payloads[0][:1], b""])
     copy = SignalLake(tmp_path / "without-spark")
     shutil.copytree(lake.folder, copy.folder)
     return lake, copy
 
 
-def decode_with_both(spark: Any, lakes: tuple[SignalLake, SignalLake], known: Databases) -> None:
-    spark_signals.run(spark, str(lakes[0].folder), spark_signals.SignalOptions(databases=known, wide=WIDE))
+def decode_with_both(spark: Any, lakes: tuple[SignalLake, SignalLake], known: Databases) -> SignalReport:
+    report = spark_signals.run(spark, str(lakes[0].folder), spark_signals.SignalOptions(databases=known, wide=WIDE))
     options = Options(databases=known, wide=WIDE, threads=2, batch_bytes=10_000)
-    asyncio.run(SignalsRun(Store.open(str(lakes[1].folder)), options).run())
+    run = SignalsRun(Store.open(str(lakes[1].folder)), options)
+    asyncio.run(run.run())
+    assert report.decoded_again == run.tally.decoded_again
+    assert report.someip == report_payloads(run.tally.someip)
+    return report
 
 
-def test_both_write_the_same_rows(spark: Any, lakes: tuple[SignalLake, SignalLake], tmp_path: Path) -> None:
+def test_both_write_the_same_rows(
+    spark: Any, lakes: tuple[SignalLake, SignalLake], traffic: Traffic, tmp_path: Path
+) -> None:
+    traffic.write_tables(2)
     (tmp_path / "truck.dbc").write_text(dbc(("Axle", ANY)))
     (tmp_path / "car.arxml").write_text(arxml(REPEATED))
     known = databases(tmp_path, BUSES)
@@ -72,12 +116,16 @@ def test_both_write_the_same_rows(spark: Any, lakes: tuple[SignalLake, SignalLak
         lake.lin(2)
         lake.flexray(9, bus="backbone")
         lake.pdus(3)
+        traffic.fill(lake)
+    traffic.write_tables(3)
     (tmp_path / "a.dbc").write_text(A_DBC.replace("(0.5,0)", "(0.25,1)").partition("BO_ 2147483904")[0])
     (tmp_path / "car.arxml").write_text(arxml(ONCE).replace("<V>-20</V>", "<V>-30</V>"))
     for name in TABLES:
         assert lakes[0].table(name).num_rows
         assert texts(lakes[0].table(name)) == texts(lakes[1].table(name))
-    decode_with_both(spark, lakes, Databases.from_file(tmp_path / "buses.yaml"))
+    report = decode_with_both(spark, lakes, Databases.from_file(tmp_path / "buses.yaml"))
+    new, again = 3 * PAYLOADS + 2, 2 * PAYLOADS + 2  # of five messages, of one of them
+    assert report.someip["decoded"] == new + again
     assert lakes[0].signals() == lakes[0].expected(Databases.from_file(tmp_path / "buses.yaml"))
     for name in TABLES:
         assert texts(lakes[0].table(name)) == texts(lakes[1].table(name))

@@ -187,6 +187,11 @@ def test_changes_and_their_predicate() -> None:
         == f"({others} AND lin_id IN (1)) OR (bus = 'B' AND lin_id IN (1))"
     )
     assert build_sql_condition(DefinitionChanges(named=(), ids={"*": [("can", 1)]}, wide=()), ["lin"], ROW_IDS) is None
+    methods = DefinitionChanges(named=("B",), ids={}, wide=(), methods=frozenset({(7, 2), (7, 1), (9, 3)}))
+    assert build_sql_condition(methods, ["can", "someip"], ROW_IDS) == (
+        "(service_id = 7 AND method_id IN (1, 2)) OR (service_id = 9 AND method_id IN (3))"
+    )
+    assert build_sql_condition(methods, ["can"], ROW_IDS) is None
     marked = old.with_pending_changes(changes)
     for one in (old, new):
         assert marked.find_changes(one).ids.keys() >= changes.ids.keys()

@@ -4,55 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from pcaplake.signals import Databases
-from pcaplake.signals.someip.description import PayloadMessage
 from pcaplake.worker.cli.app import run_command_line
 from pcaplake.worker.lake.lake import Lake
 from tests.signals.databases import TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
-from tests.signals.someip.generator import draw_payloads
-from tests.signals.someip.wireshark_tables import TableWriter
+from tests.signals.someip.traffic import MESSAGES, Drawn, Traffic, draw_messages
 from tests.worker.signals.runs import decode
-
-MESSAGES = 4
-YAML = TWO_BUSES.replace("databases: {", "databases: {services: tables, ")
-
-
-@dataclass
-class Traffic:
-    """Messages that the tables describe, and their payloads."""
-
-    folder: Path
-    drawn: list[tuple[PayloadMessage, list[bytes]]]
-
-    def describe(self, count: int = MESSAGES) -> Databases:
-        """Databases with tables of the first messages."""
-        for path in (self.folder / "tables").glob("*"):
-            path.unlink()
-        TableWriter().write(self.folder / "tables", [message for message, _ in self.drawn[:count]])
-        return databases(self.folder, YAML)
-
-    def fill(self, lake: SignalLake) -> None:
-        for message, payloads in self.drawn:
-            lake.someip(message, payloads)
 
 
 @pytest.fixture(scope="module")
-def drawn() -> list[tuple[PayloadMessage, list[bytes]]]:
-    rng = random.Random(5)
-    drawn = [draw_payloads(rng, number, 5, plain=True) for number in range(MESSAGES)]
-    return [(message, [content for content, _ in payloads]) for message, payloads in drawn]
+def drawn() -> Drawn:
+    return draw_messages()
 
 
 @pytest.fixture
-def traffic(tmp_path: Path, drawn: list[tuple[PayloadMessage, list[bytes]]]) -> Traffic:
+def traffic(tmp_path: Path, drawn: Drawn) -> Traffic:
     return Traffic(tmp_path, drawn)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from pcaplake.signals.database import Databases
-from pcaplake.signals.model import Kind
-from pcaplake.signals.someip.decoder import INPUT as SOMEIP_INPUT
-from pcaplake.signals.tables import INPUT, SOURCES
+from .database import Databases
+from .model import Kind
+from .someip.decoder import INPUT as SOMEIP_INPUT
+from .tables import INPUT, ROW_IDS, SOURCES
 
 Source: TypeAlias = Kind | Literal["someip"]
 TABLES: Final[Mapping[Source, str]] = dict([*SOURCES.items(), ("someip", "someip_messages")])
 COLUMNS: Final[Mapping[Source, tuple[str, ...]]] = dict([*INPUT.items(), ("someip", SOMEIP_INPUT)])
 """The columns that are read."""
+ROW_COLUMNS: Final[Mapping[Source, str]] = dict([*ROW_IDS.items(), ("someip", "service_id")])
+"""The column of `signals` that is null in all rows of other sources."""
 
 
 def described_sources(databases: Databases) -> frozenset[Source]:

@@ -1,0 +1,74 @@
+"""Decodes the rows of one source to rows of `signals`, or of a wide table: on one machine and in the Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from .database import Databases
+from .frames import FrameDecoder, messages_named
+from .someip.decoder import PayloadCounts, SomeipDecoder
+from .sources import Source
+from .tables import SIGNALS_SCHEMA, wide_schema
+
+FRAMES_AT_ONCE: Final = 131_072
+ROWS_AT_ONCE: Final = 1_000_000
+"""Rows of signals that are decoded at once, about 200 MB."""
+BYTES_AT_ONCE: Final = 128 << 20
+"""Of frames that are joined."""
+ROWS_OUT: Final = 65_536
+
+
+class SignalDecoder:
+    """`message`: decodes to the wide table of this message; None: to `signals`. Not thread-safe."""
+
+    def __init__(self, databases: Databases, source: Source, message: str | None = None) -> None:
+        self._databases, self._source, self._message = databases, source, message
+        self._frames, self._payloads = FrameDecoder(databases), SomeipDecoder(databases.services)
+        self.schema = SIGNALS_SCHEMA if message is None else wide_schema(messages_named(databases, message))
+
+    @property
+    def counts(self) -> PayloadCounts:
+        """What the SOME/IP messages so far were."""
+        return self._payloads.counts
+
+    def decode(self, frames: pa.RecordBatch) -> pa.RecordBatch:
+        """All rows of these frames, which have the columns `sources.COLUMNS`."""
+        if self._source == "someip":
+            return self._payloads.decode_signals(frames)
+        if self._message is None:
+            return self._frames.decode_signals(self._source, frames)
+        return self._frames.decode_wide_rows(self._source, self._message, frames)
+
+    def decode_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows, in parts of at most ROWS_OUT.
+
+        Joins small batches, so that each message has many frames, but not so many that their signals fill the memory.
+        """
+        most = ROWS_AT_ONCE * len(SIGNALS_SCHEMA) // max(len(self.schema), len(SIGNALS_SCHEMA))
+        gathered: list[pa.RecordBatch] = []
+        count, size, at_once = 0, 0, 1  # the first small batch tells how many rows a frame has
+        for batch in batches:
+            gathered.append(batch)
+            count += batch.num_rows
+            size += batch.nbytes
+            if count < at_once and size < BYTES_AT_ONCE:
+                continue
+            if count:
+                rows = self.decode(_join(gathered))
+                at_once = min(FRAMES_AT_ONCE, max(1, most * count // max(1, rows.num_rows)))
+                yield from _split(rows)
+            gathered, count, size = [], 0, 0
+        if count:
+            yield from _split(self.decode(_join(gathered)))
+
+
+def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows.num_rows, ROWS_OUT):
+        yield rows.slice(start, ROWS_OUT)
