@@ -5,8 +5,8 @@
     fixed     four structs of six numbers of 8 to 64 bits: every member at a constant offset
     dynamic   a list of 0 to 7 such structs with a 32-bit length field, a text of 0 to 12 characters and a union of two types
 
-Ways: *decode* gives raw, value, valid and label by member, *rows* an Arrow batch of `signals` with keys and texts; *plain* is the
-decoder of the tests, one recursive Python function per type, which gives the same values.
+Ways: *decode* gives raw, value, valid and label by member, *rows* an Arrow batch of `signals` with keys and texts, *wide* that of
+a wide table; *plain* is the decoder of the tests, one recursive Python function per type, which gives the same values.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pcaplake.signals.someip.description import (
     Variant,
 )
 from pcaplake.signals.someip.payloads import PayloadDecoder
+from pcaplake.signals.someip.wide import WidePayloads
 from tests.signals.someip.reference import decode
 
 from .rates import ROUNDS, measure_rates
@@ -73,12 +74,14 @@ def _ways(name: str, message: PayloadMessage, payloads: list[bytes]) -> dict[str
     starts = np.concatenate([[0], ends[:-1]])
     headers = np.zeros((len(payloads), 8), np.uint8)
     compiled, decoder = PayloadDecoder(message), SomeipDecoder(Services.from_messages([message]))
-    frames = _rows(message, payloads)
+    frames, table = _rows(message, payloads), WidePayloads([message])
+    values = decoder.decode_signals(frames).num_rows
     return {
         f"{name}, decode": lambda: sum(
             len(part.rows) for part in compiled.decode_payloads(data, starts, ends, headers)[0]
         ),
         f"{name}, rows": lambda: int(decoder.decode_signals(frames).num_rows),
+        f"{name}, wide": lambda: values * bool(decoder.decode_wide_rows(table, frames).num_rows),
         f"{name}, plain": lambda: sum(len(decode(message, payload).values) for payload in payloads[:PEER_MESSAGES]),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .database import OTHERS, Databases
 from .model import Message, Signal
-from .someip.choice import list_paths
+from .someip.members import list_paths
 from .tables import CATALOG_SCHEMA
 
 

@@ -8,10 +8,12 @@ from typing import Final
 import pyarrow as pa
 
 from .database import Databases
-from .frames import FrameDecoder, messages_named
+from .frames import FrameDecoder
 from .someip.decoder import PayloadCounts, SomeipDecoder
+from .someip.wide import WidePayloads, payloads_named
 from .sources import Source
-from .tables import SIGNALS_SCHEMA, wide_schema
+from .tables import SIGNALS_SCHEMA
+from .wide import wide_schema_named
 
 FRAMES_AT_ONCE: Final = 131_072
 ROWS_AT_ONCE: Final = 1_000_000
@@ -27,7 +29,10 @@ class SignalDecoder:
     def __init__(self, databases: Databases, source: Source, message: str | None = None) -> None:
         self._databases, self._source, self._message = databases, source, message
         self._frames, self._payloads = FrameDecoder(databases), SomeipDecoder(databases.services)
-        self.schema = SIGNALS_SCHEMA if message is None else wide_schema(messages_named(databases, message))
+        self._wide: WidePayloads | None = None
+        if message is not None and source == "someip":
+            self._wide = WidePayloads(payloads_named(databases.services, message))
+        self.schema = SIGNALS_SCHEMA if message is None else wide_schema_named(databases, message)
 
     @property
     def counts(self) -> PayloadCounts:
@@ -36,6 +41,8 @@ class SignalDecoder:
 
     def decode(self, frames: pa.RecordBatch) -> pa.RecordBatch:
         """All rows of these frames, which have the columns `sources.COLUMNS`."""
+        if self._wide is not None:
+            return self._payloads.decode_wide_rows(self._wide, frames)
         if self._source == "someip":
             return self._payloads.decode_signals(frames)
         if self._message is None:

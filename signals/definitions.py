@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from .database import OTHERS, Databases
 from .j1939 import GROUP_KEYS, masked_identifier
 from .model import BUSLESS, FLEXRAY_CYCLES, FRAME_BYTES, Kind
+from .someip.wide import payloads_named
 
 PENDING: Final = "pending"
 Ids: TypeAlias = Mapping[tuple[Kind, int], str]
@@ -22,13 +23,15 @@ Method: TypeAlias = tuple[int, int]
 
 def hash_wide_table(databases: Databases, name: str) -> str:
     """A hash (16 hex digits) of the definitions of a message on each bus: it changes when the rows of its table change."""
+    payloads = sorted(message.definition_hash for message in payloads_named(databases.services, name))
     by_bus = {}
     for bus in {*databases.named_buses, OTHERS}:
         network = databases.network_of_bus(None if bus == OTHERS else bus)
         messages = network.messages.values() if network else ()
         by_bus[bus] = sorted(message.definition_hash for message in messages if message.name == name)
     differing = {bus: hashes for bus, hashes in by_bus.items() if bus == OTHERS or hashes != by_bus[OTHERS]}
-    return hashlib.blake2b(json.dumps(differing, sort_keys=True).encode(), digest_size=8).hexdigest()
+    definitions = {"someip": payloads} if payloads else differing
+    return hashlib.blake2b(json.dumps(definitions, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,14 @@ class DefinitionState:
             raise ValueError(repr(error)) from error
 
 
+def group_by_service(methods: Iterable[Method]) -> dict[int, list[int]]:
+    """Service id -> its method ids, sorted."""
+    services: dict[int, list[int]] = {}
+    for service, method in sorted(set(methods)):
+        services.setdefault(service, []).append(method)
+    return services
+
+
 def _parse_method(item: tuple[str, str]) -> tuple[Method, str]:
     service, _, method = item[0].partition(":")
     return (int(service), int(method)), item[1]
@@ -152,10 +163,7 @@ class DefinitionChanges:
 
     def methods_by_service(self) -> dict[int, list[int]]:
         """Service id -> the ids of its changed methods."""
-        services: dict[int, list[int]] = {}
-        for service, method in sorted(self.methods):
-            services.setdefault(service, []).append(method)
-        return services
+        return group_by_service(self.methods)
 
     def numbers_by_bus(self, kind: Kind) -> dict[str, list[int]]:
         """Bus or OTHERS -> the changed ids of a kind; without messages that are found by their parameter group."""

@@ -23,6 +23,7 @@ from .compiled import Bytes, CompiledMessage, DecodedSignal, Ints
 from .database import UNKNOWN_CHANNEL, Databases
 from .model import FLEXRAY_CYCLES, Kind, Message
 from .tables import FRAME_IDS, KEYS, ROW_IDS, SIGNALS_SCHEMA, wide_columns, wide_schema
+from .wide_arrays import spread_over_frames, to_label_array, to_value_array
 
 
 class FrameDecoder:
@@ -51,9 +52,10 @@ class FrameDecoder:
             arrays_by_column: dict[str, pa.Array] = dict(zip(names, keys.columns, strict=True))
             arrays_by_column[ROW_IDS[kind]] = pa.repeat(pa.scalar(number, schema.field(ROW_IDS[kind]).type), len(rows))
             for decoded_signal in decoded:
-                value, label = _spread_over_frames(decoded_signal, len(rows))
-                arrays_by_column[columns[decoded_signal.signal.name]] = value
-                arrays_by_column[f"{columns[decoded_signal.signal.name]}_label"] = label
+                column, its_rows = columns[decoded_signal.signal.name], decoded_signal.rows
+                value, label = to_value_array(decoded_signal), to_label_array(decoded_signal)
+                arrays_by_column[column] = spread_over_frames(value, its_rows, len(rows))
+                arrays_by_column[f"{column}_label"] = spread_over_frames(label, its_rows, len(rows))
             arrays = [arrays_by_column.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
             parts.append(pa.Table.from_arrays(arrays, schema=schema))
         return _to_single_batch(pa.concat_tables(parts))
@@ -268,24 +270,3 @@ class _SignalRowsBuilder:
             for field in SIGNALS_SCHEMA
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SIGNALS_SCHEMA)
-
-
-def _value_array(decoded: DecodedSignal) -> pa.Array:
-    return pa.array(decoded.value) if decoded.known is None else pa.array(decoded.value, mask=~decoded.known)
-
-
-def _label_array(decoded: DecodedSignal) -> pa.Array:
-    if decoded.labels is None or not (decoded.labels >= 0).any():
-        return pa.nulls(len(decoded), STRING)
-    return pa.array(list(decoded.names), STRING).take(pa.array(decoded.labels, mask=decoded.labels < 0))
-
-
-def _spread_over_frames(decoded: DecodedSignal, count: int) -> tuple[pa.Array, pa.Array]:
-    """Value and label for every frame, null where the frame does not hold the signal."""
-    value, label = _value_array(decoded), _label_array(decoded)
-    if decoded.rows is None:
-        return value, label
-    places = np.full(count, -1, np.int64)
-    places[decoded.rows] = np.arange(len(decoded.rows))
-    at = pa.array(places, mask=places < 0)
-    return value.take(at), label.take(at)

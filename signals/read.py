@@ -19,9 +19,10 @@ from .database import Databases
 from .errors import DatabaseError
 from .frames import FrameDecoder
 from .model import Kind
-from .someip.choice import PathChoice, list_paths
+from .someip.choice import PathChoice
 from .someip.decoder import INPUT as PAYLOAD_INPUT
 from .someip.decoder import SomeipDecoder
+from .someip.members import list_paths
 from .tables import INPUT, SIGNALS_SCHEMA, SOURCES
 from .time_base import spread_over_time
 

@@ -114,21 +114,27 @@ def wide_table_name(message: str) -> str:
 
 
 def wide_columns(messages: Iterable[Message]) -> dict[str, str]:
-    """signal -> column, in the order of the definitions. No two columns differ in case alone, because engines ignore case."""
+    """signal -> column, in the order of the definitions."""
     messages = list(messages)
-    used = {name.lower() for name in (*KEYS, *_wide_ids(messages))}
-    columns: dict[str, str] = {}
-    for message in messages:
-        for signal in message.signals:
-            if signal.name in columns:
-                continue
-            name = base = _UNSAFE.sub("_", signal.name)
-            number = 2
-            while name.lower() in used or f"{name}_label".lower() in used:
-                name, number = f"{base}_{number}", number + 1
-            used |= {name.lower(), f"{name}_label".lower()}
-            columns[signal.name] = name
-    return columns
+    names = ColumnNames([*KEYS, *_wide_ids(messages)])
+    signals = dict.fromkeys(signal.name for message in messages for signal in message.signals)
+    return {signal: names.choose(signal) for signal in signals}
+
+
+class ColumnNames:
+    """Names of columns, and of those with their labels. No two differ in case alone, because engines ignore case."""
+
+    def __init__(self, used: Iterable[str]) -> None:
+        self._used = {name.lower() for name in used}
+
+    def choose(self, text: str) -> str:
+        """A new name, like the text."""
+        name = base = _UNSAFE.sub("_", text)
+        number = 2
+        while name.lower() in self._used or f"{name}_label".lower() in self._used:
+            name, number = f"{base}_{number}", number + 1
+        self._used |= {name.lower(), f"{name}_label".lower()}
+        return name
 
 
 def wide_schema(messages: Sequence[Message]) -> pa.Schema:
@@ -140,13 +146,17 @@ def wide_schema(messages: Sequence[Message]) -> pa.Schema:
         for message_signal in message.signals
         if message_signal.choices or message_signal.coding == "ascii"
     }
-    ids = [SIGNALS_SCHEMA.field(name).remove_metadata() for name in _wide_ids(messages)]
     fields = []
     for signal, column in columns.items():
         fields.append(pa.field(column, FLOAT64))
         if signal in labeled:
             fields.append(pa.field(f"{column}_label", STRING))
-    return pa.schema([*_KEY_FIELDS, *ids, *fields])
+    return wide_schema_of(_wide_ids(messages), fields)
+
+
+def wide_schema_of(ids: Iterable[str], fields: Iterable[pa.Field]) -> pa.Schema:
+    """Keys, these columns of `signals`, then `fields`."""
+    return pa.schema([*_KEY_FIELDS, *(SIGNALS_SCHEMA.field(name).remove_metadata() for name in ids), *fields])
 
 
 def _wide_ids(messages: Iterable[Message]) -> list[str]:

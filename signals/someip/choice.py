@@ -6,10 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from fnmatch import translate
 
-from .description import Array, Bitfield, PayloadMessage, Services, Struct, Type, Union
-from .end_to_end import find_header_members
-from .program import is_numeric_list, join_path
-from .values import LeafReader
+from .description import PayloadMessage, Services
+from .members import list_paths
 
 _INDEX = re.compile(r"\[(\d+|\*?)\]")
 
@@ -64,32 +62,3 @@ def _translate(pattern: str, *, any_index: bool) -> str:
 
 def _translate_plain(pattern: str) -> str:
     return f"(?:{translate(pattern).removesuffix(chr(92) + 'Z')})"
-
-
-def list_paths(message: PayloadMessage) -> list[str]:
-    """The paths of all values that a message may have, with `{}` for each index; of a list, its path."""
-    paths = [path for member in _header(message) for path in LeafReader(member.leaf).paths]
-    _list_paths(message.parameters, "", paths)
-    return paths
-
-
-def _header(message: PayloadMessage):  # type: ignore[no-untyped-def]
-    return [] if message.e2e is None else find_header_members(message.e2e)
-
-
-def _list_paths(type_: Type, path: str, paths: list[str]) -> None:
-    if isinstance(type_, Struct):
-        for member in type_.members:
-            _list_paths(member.type, join_path(path, member.name), paths)
-    elif isinstance(type_, Union):
-        paths.append(path)
-        for variant in type_.variants:
-            if variant.type is not None:
-                _list_paths(variant.type, join_path(path, variant.name), paths)
-    elif isinstance(type_, Array):
-        whole = is_numeric_list(type_.dimensions[-1], type_.element)
-        _list_paths(type_.element, path + "[{}]" * (len(type_.dimensions) - whole), paths)
-    elif isinstance(type_, Bitfield):
-        paths += [join_path(path, bits.name) for bits in type_.members]
-    else:
-        paths.append(path)

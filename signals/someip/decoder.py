@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from .description import PayloadMessage, Services
 from .kernels import encoding as E
 from .payloads import DecodedPayloads, PayloadDecoder
 from .rows import PayloadRowsBuilder
+from .wide import WidePayloads
 
 INPUT: Final = (
     *(name for name in KEYS if name not in ("bus", "bus_time_ns", "source")),
@@ -84,13 +85,26 @@ class SomeipDecoder:
                 builder.add_values(message, rows, part)
         return builder.build_batch()
 
-    def _decode_groups(self, frames: pa.RecordBatch) -> Iterator[tuple[PayloadMessage, Ints, list[DecodedPayloads]]]:
+    def decode_wide_rows(self, table: WidePayloads, frames: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of a wide table, one for each of its messages; `frames` as above."""
+        parts = [table.schema.empty_table()]
+        for message, rows, decoded in self._decode_groups(frames, table.definitions):
+            parts.append(table.build_rows(frames, message, rows, decoded))
+        batches = pa.concat_tables(parts).combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+    def _decode_groups(
+        self, frames: pa.RecordBatch, only: Container[str] | None = None
+    ) -> Iterator[tuple[PayloadMessage, Ints, list[DecodedPayloads]]]:
+        """`only`: the definitions of the messages that are decoded; None: all."""
         data, offsets = _payload_bytes(frames.column("payload"))
         for key, rows in group_by_message(frames):
             message = self._services.find_message(*key)
             if message is None:
                 if key[0] != SERVICE_DISCOVERY_ID:
                     self.counts.unknown[key] += len(rows)
+                continue
+            if only is not None and message.definition_hash not in only:
                 continue
             if self._choice is not None and not self._choice.takes_any_of(message):
                 continue

@@ -52,7 +52,13 @@ __all__ = [
 DECODER_REVISION = 1
 """Part of every hash; increased when the same description gives other rows."""
 REQUEST, REQUEST_NO_RETURN, NOTIFICATION, RESPONSE, ERROR = 0x00, 0x01, 0x02, 0x80, 0x81
-MESSAGE_TYPES: Final = (REQUEST, REQUEST_NO_RETURN, NOTIFICATION, RESPONSE, ERROR)
+MESSAGE_TYPES: Final[Mapping[int, str]] = {
+    REQUEST: "request",
+    REQUEST_NO_RETURN: "request_no_return",
+    NOTIFICATION: "notification",
+    RESPONSE: "response",
+    ERROR: "error",
+}
 
 E2E_PATH: Final = "E2E"
 """What the paths of the fields of the header begin with."""
@@ -150,6 +156,11 @@ class PayloadMessage:
     def name(self) -> str:
         """The name in the column `message`."""
         return f"{self.service}.{self.method}"
+
+    @property
+    def typed_name(self) -> str:
+        """With the message type, as of the notifier of a field, whose getter has the same name: `Vehicle.Speed.notification`."""
+        return f"{self.name}.{MESSAGE_TYPES[self.message_type]}"
 
     @property
     def key(self) -> Key:

@@ -26,13 +26,18 @@ Chooses = Callable[[str], bool]
 class DecodedPayloads:
     """The values of one leaf. `rows`: the payload of each value, ascending for each path, as an index of the input.
 
-    `paths`: the distinct paths; `path_of`: index into them for each value; None: all have the first.
+    `indices`: the distinct indices in its path; `path_of`: place in them for each value; None: all have the first.
     """
 
     rows: Ints
     values: LeafValues
-    paths: tuple[str, ...]
+    indices: tuple[tuple[int, ...], ...]
     path_of: Ints | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths with those indices."""
+        return tuple(self.values.path.format(*indices) for indices in self.indices)
 
 
 class PayloadDecoder:
@@ -104,8 +109,7 @@ class PayloadDecoder:
                 distinct, path_of = _number_distinct(instances, len(found.parents))
                 names = found.index_chains(distinct)
             for values in reader.read_values(data, found.positions[chosen], found.lengths[chosen]):
-                paths = tuple(values.path.format(*name) for name in names)
-                yield DecodedPayloads(rows=rows, values=values, paths=paths, path_of=path_of)
+                yield DecodedPayloads(rows=rows, values=values, indices=tuple(names), path_of=path_of)
 
 
 def _only_chosen(members: list[FixedMember], chooses: Chooses) -> list[tuple[FixedMember, LeafReader]]:
@@ -137,7 +141,7 @@ def _read_fixed(
         elif reader.leaf.type.least_bytes:
             lengths = np.full(len(rows), size)
         for values in reader.read_values(data, starts[rows] + member.offset, lengths):
-            yield DecodedPayloads(rows=rows, values=values, paths=(values.path.format(*member.indices),))
+            yield DecodedPayloads(rows=rows, values=values, indices=(member.indices,))
 
 
 # -- the walk ---------------------------------------------------------------------------------------------------------

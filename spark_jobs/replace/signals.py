@@ -17,7 +17,7 @@ from pcaplake.signals.definitions import DefinitionState
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.sources import TABLES, Source
 from pcaplake.signals.tables import SIGNALS, wide_table_name
-from pcaplake.signals.wide import require_wide_messages
+from pcaplake.signals.wide import require_wide_messages, source_of_message
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
 from pcaplake.spark_jobs.signals.history import StateFolder
@@ -90,7 +90,7 @@ class SignalReplacer:
             assert new is not None
             replace_rows(new, self._lake, SIGNALS, where)
             for name in self._wide:
-                source = rows.source_of_message(name)
+                source = source_of_message(self._follow.databases, name)
                 frames = read_table(self._spark, self._lake, TABLES[source]).where(where)
                 replace_rows(rows.decode_wide_rows(source, name, frames), self._lake, wide_table_name(name), where)
 

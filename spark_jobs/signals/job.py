@@ -30,7 +30,8 @@ def command(
     wide: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MESSAGE", help="Give this message its own table with a column for each signal. Repeatable."
+            metavar="MESSAGE",
+            help="Give this message its own table with a column for each signal; of SOME/IP, name Service.method. Repeatable.",
         ),
     ] = None,
     every: Annotated[

@@ -22,7 +22,7 @@ from pcaplake.signals.database import Databases
 from pcaplake.signals.definitions import DefinitionChanges, DefinitionState
 from pcaplake.signals.sources import TABLES, Source, described_sources
 from pcaplake.signals.tables import FRAME_IDS, ROW_IDS, SIGNALS, SIGNALS_SCHEMA, wide_table_name
-from pcaplake.signals.wide import require_wide_messages
+from pcaplake.signals.wide import require_wide_messages, source_of_message
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
 from pcaplake.worker.errors import Fatal, Retryable
@@ -224,7 +224,7 @@ class _SignalsJob:
                 replace_rows(rows, self._lake, SIGNALS, where)
                 self._ids_decoded_again += changes.message_count
             for name in changes.wide:
-                source = self._rows.source_of_message(name)
+                source = source_of_message(self._options.databases, name)
                 if source in history:
                     rows = self._rows.decode_wide_rows(source, name, history[source])
                     writer = rows.write.format("delta").mode("overwrite")
@@ -250,7 +250,7 @@ class _SignalsJob:
                 memory=memory,
                 rows=self._rows,
                 pace=pace,
-                wide=[name for name in wide if self._rows.source_of_message(name) == source],
+                wide=[name for name in wide if source_of_message(self._options.databases, name) == source],
                 say=self._say,
                 step=self._step,
             )

@@ -16,6 +16,7 @@ from pcaplake.signals.frames import messages_named
 from pcaplake.signals.j1939 import masked_identifier
 from pcaplake.signals.model import Message
 from pcaplake.signals.someip.decoder import PayloadCounts
+from pcaplake.signals.someip.wide import payloads_named
 from pcaplake.signals.sources import COLUMNS, TABLES, Source, described_sources
 from pcaplake.signals.tables import (
     CATALOG,
@@ -23,9 +24,9 @@ from pcaplake.signals.tables import (
     FRAME_IDS,
     SIGNALS,
     SIGNALS_SCHEMA,
-    wide_schema,
     wide_table_name,
 )
+from pcaplake.signals.wide import wide_schema_named
 from pcaplake.spark_jobs.common.delta_writes import PARQUET_SETTINGS, make_nullable
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path, to_spark_schema
 from pcaplake.worker.lake.delta.log_store import PROPERTIES
@@ -63,13 +64,8 @@ class SignalRows:
 
     def decode_wide_rows(self, source: Source, name: str, frames: DataFrame) -> DataFrame:
         """Rows of `signals_<name>`."""
-        messages = messages_named(self.databases, name)
-        frames = frames.where(" OR ".join(sorted({_frames_of(message) for message in messages})))
-        return self._decode_frames(source, frames, name, wide_schema(messages))
-
-    def source_of_message(self, name: str) -> Source:
-        """Where the frames of a message are."""
-        return messages_named(self.databases, name)[0].kind
+        frames = frames.where(_frames_of_table(self.databases, name))
+        return self._decode_frames(source, frames, name, wide_schema_named(self.databases, name))
 
     def _decode_frames(self, source: Source, frames: DataFrame, wide: str | None, schema: pa.Schema) -> DataFrame:
         shared, counts = self._shared, self._counts
@@ -77,7 +73,8 @@ class SignalRows:
         def decode_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             decoder = SignalDecoder(shared.value, source, wide)
             yield from decoder.decode_batches(batches)
-            counts.add(decoder.counts)
+            if wide is None:  # wide tables read the same messages
+                counts.add(decoder.counts)
 
         return select_columns(source, frames).mapInArrow(decode_partition, to_spark_schema(schema))
 
@@ -107,8 +104,15 @@ def select_columns(source: Source, frames: DataFrame) -> DataFrame:
     )
 
 
+def _frames_of_table(databases: Databases, name: str) -> str:
+    """An SQL condition: the frames that a message with a table of its own may have."""
+    payloads = payloads_named(databases.services, name)
+    conditions = {f"service_id = {one.service_id} AND method_id = {one.method_id}" for one in payloads}
+    conditions |= {_frames_of(message) for message in messages_named(databases, name)}
+    return " OR ".join(f"({condition})" for condition in sorted(conditions))
+
+
 def _frames_of(message: Message) -> str:
-    """An SQL condition: the frames that a message may have."""
     if message.j1939:
         mask, bits = masked_identifier(message.keys[0][1])
         return f"(can_id & {mask}) = {bits}"
@@ -131,7 +135,7 @@ def create_signal_tables(spark: SparkSession, lake: str, databases: Databases, w
     create_table(spark, lake, SIGNALS, SIGNALS_SCHEMA)
     create_table(spark, lake, CATALOG, CATALOG_SCHEMA, partition=False)
     for name in wide:
-        create_table(spark, lake, wide_table_name(name), wide_schema(messages_named(databases, name)))
+        create_table(spark, lake, wide_table_name(name), wide_schema_named(databases, name))
 
 
 def write_catalog(spark: SparkSession, lake: str, databases: Databases) -> int:

@@ -13,10 +13,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
-from pcaplake.signals.frames import FrameDecoder, messages_named
+from pcaplake.signals.decoder import SignalDecoder
+from pcaplake.signals.frames import FrameDecoder
 from pcaplake.signals.someip.decoder import SomeipDecoder
 from pcaplake.signals.someip.description import NOTIFICATION, PayloadMessage
+from pcaplake.signals.sources import TABLES as SOURCE_TABLES
 from pcaplake.signals.tables import SOURCES, wide_table_name
+from pcaplake.signals.wide import source_of_message
 from pcaplake.spark_jobs.common.delta_writes import make_nullable
 from tests.signals.frame_files import BYTES
 
@@ -158,11 +161,11 @@ class SignalLake:
 
     def expected_wide(self, databases: Databases, message: str) -> Counter[str]:
         """By the decoder alone, from the frames that are there now."""
-        kind = messages_named(databases, message)[0].kind
+        source = source_of_message(databases, message)
         found: Counter[str] = Counter()
-        if (self.folder / SOURCES[kind]).is_dir():
-            for batch in self.table(SOURCES[kind]).to_batches():
-                found += texts(FrameDecoder(databases).decode_wide_rows(kind, message, batch))
+        if (self.folder / SOURCE_TABLES[source]).is_dir():
+            for batch in self.table(SOURCE_TABLES[source]).to_batches():
+                found += texts(SignalDecoder(databases, source, message).decode(batch))
         return found
 
 

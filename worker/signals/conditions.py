@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 
 import pyarrow.compute as pc
 
-from pcaplake.signals.database import OTHERS
-from pcaplake.signals.definitions import DefinitionChanges
+from pcaplake.signals.database import OTHERS, Databases
+from pcaplake.signals.definitions import DefinitionChanges, group_by_service
+from pcaplake.signals.frames import messages_named
 from pcaplake.signals.j1939 import masked_identifier
 from pcaplake.signals.model import BUSLESS, Kind, Message
+from pcaplake.signals.someip.wide import payloads_named
 from pcaplake.signals.sources import Source
 from pcaplake.signals.tables import FRAME_IDS, ROW_IDS
 
 
 def of_changed_frames(changes: DefinitionChanges, kind: Source) -> pc.Expression | None:
     """The frames of a source whose definitions changed; None: no definition changed."""
-    return _of_methods(changes) if kind == "someip" else _of_ids(changes, kind, FRAME_IDS[kind])
+    return _of_methods(changes.methods_by_service()) if kind == "someip" else _of_ids(changes, kind, FRAME_IDS[kind])
 
 
 def of_changed_rows(changes: DefinitionChanges, kind: Source) -> pc.Expression | None:
     """The rows of `signals` that those frames have."""
-    return _of_methods(changes) if kind == "someip" else _of_ids(changes, kind, ROW_IDS[kind])
+    return _of_methods(changes.methods_by_service()) if kind == "someip" else _of_ids(changes, kind, ROW_IDS[kind])
 
 
-def of_messages(messages: Iterable[Message]) -> pc.Expression | None:
-    """The frames that these messages of one kind may have; None: there are no messages."""
-    return _any([_of_message(message) for message in messages])
+def of_wide_table(databases: Databases, name: str) -> pc.Expression | None:
+    """The frames that a message with a table of its own may have; None: there is no such message."""
+    if payloads := payloads_named(databases.services, name):
+        return _of_methods(group_by_service((message.service_id, message.method_id) for message in payloads))
+    return _any([_of_message(message) for message in messages_named(databases, name)])
 
 
 def _of_message(message: Message) -> pc.Expression:
@@ -38,9 +42,10 @@ def _of_message(message: Message) -> pc.Expression:
     return pc.field(FRAME_IDS[message.kind]).isin([message.id])
 
 
-def _of_methods(changes: DefinitionChanges) -> pc.Expression | None:
-    changed = changes.methods_by_service().items()
-    return _any([pc.field("service_id").isin([service]) & pc.field("method_id").isin(ids) for service, ids in changed])
+def _of_methods(methods: Mapping[int, list[int]]) -> pc.Expression | None:
+    return _any(
+        [pc.field("service_id").isin([service]) & pc.field("method_id").isin(ids) for service, ids in methods.items()]
+    )
 
 
 def _of_ids(changes: DefinitionChanges, kind: Kind, column: str) -> pc.Expression | None:

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pcaplake.signals.database import Databases
-from pcaplake.signals.frames import messages_named
 from pcaplake.signals.sources import TABLES, Source
-from pcaplake.signals.tables import SIGNALS, SIGNALS_SCHEMA, wide_schema, wide_table_name
+from pcaplake.signals.tables import SIGNALS, SIGNALS_SCHEMA, wide_table_name
+from pcaplake.signals.wide import source_of_message, wide_schema_named
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
 from pcaplake.worker.lake.delta.commit_content import Swap
@@ -30,7 +30,7 @@ from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.lake.store.store import Store
 
-from .conditions import of_messages
+from .conditions import of_wide_table
 from .frames import Position
 from .state import OTHER_RUN
 
@@ -55,14 +55,13 @@ LONG: Final = Layout(table=SIGNALS, schema=SIGNALS_SCHEMA)
 
 
 def wide_layout(databases: Databases, message: str) -> Layout:
-    """The table `signals_<message>`. The databases have this message, on buses of one kind."""
-    messages = messages_named(databases, message)
+    """The table `signals_<message>`. The databases have this message, as `require_wide_messages` says."""
     return Layout(
         table=wide_table_name(message),
-        schema=wide_schema(messages),
-        kinds=(messages[0].kind,),
+        schema=wide_schema_named(databases, message),
+        kinds=(source_of_message(databases, message),),
         message=message,
-        only=of_messages(messages),
+        only=of_wide_table(databases, message),
     )
 
 

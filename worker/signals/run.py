@@ -272,7 +272,8 @@ class SignalsRun:
     ) -> DecodedFiles:
         self._runtime.step(f"before {output.layout.table}.decode {kind}")
         decoded = await self._writer.decode_files(output.layout, self._tables[kind], files, only)
-        self.tally.someip.add(decoded.someip)
+        if output is self._long:  # wide tables read the same messages
+            self.tally.someip.add(decoded.someip)
         self._runtime.step(f"after {output.layout.table}.decode {kind}")
         return decoded
 

@@ -12,6 +12,7 @@ import pytest
 
 from pcaplake.signals import Databases
 from pcaplake.signals.someip.description import Array, BaseType, Dimension, Member, String, Struct
+from pcaplake.signals.tables import wide_table_name
 from pcaplake.spark_jobs import signals as spark_signals
 from pcaplake.spark_jobs.signals import SignalReport
 from pcaplake.worker.lake.store.store import Store
@@ -27,8 +28,8 @@ from tests.signals.lakes import SignalLake, texts
 from tests.signals.someip.payload_writer import Writer
 from tests.signals.someip.traffic import PAYLOADS, Traffic, draw_messages
 
-WIDE = ("Speed", "Cmd", "Chassis", "Body", "Axle")
-TABLES = ("signals", "signal_catalog", *(f"signals_{name}" for name in WIDE))
+WIDE = ("Speed", "Cmd", "Chassis", "Body", "Axle", "Service28673.State")
+TABLES = ("signals", "signal_catalog", *map(wide_table_name, WIDE))
 BUSES = """
 databases:
   {a: a.dbc, b: b.dbc, doors: doors.ldf, truck: truck.dbc, backbone: car.arxml, services: [tables, s.xml, s.arxml]}
@@ -38,13 +39,14 @@ SENDERS = (0x18FEF100, 0x0CFEF117, 0x18FEF200)  # two of them send the group of 
 
 
 def described_service(number: int) -> Service:
-    """An event with a struct that has a list and a text."""
-    sizes = Sizes(plain=True)
+    """An event with a list of structs that have a list, and a text."""
+    sizes, dimensions = Sizes(plain=True), (Dimension(maximum=40, length_bits=32),)
     u16 = BaseType(name="number", coding="uint", bits=16)
-    samples = Array(name="samples", element=u16, dimensions=(Dimension(maximum=40, length_bits=32),))
-    text = String(name="text", encoding="utf-8", length_bits=32)
-    members = (Member(name="Level", type=u16), Member(name="Samples", type=samples), Member(name="Text", type=text))
-    state = Struct(name="State", members=members)
+    samples = Member(name="Samples", type=Array(name="samples", element=u16, dimensions=dimensions))
+    part = Struct(name="Part", members=(Member(name="Level", type=u16), samples))
+    parts = Member(name="Parts", type=Array(name="parts", element=part, dimensions=dimensions))
+    text = Member(name="Text", type=String(name="text", encoding="utf-8", length_bits=32))
+    state = Struct(name="State", members=(Member(name="Level", type=u16), parts, text))
     given = Struct(name="", members=(Member(name="State", type=state),))
     event = Operation(kind="event", name="State", ids=(0x8001,), given=given, returned=Struct(name="", members=()))
     return Service(name=f"Service{number}", id=number, major=1, sizes=sizes, operations=(event,))

@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pcaplake.signals import Databases
+from pcaplake.signals.database import Network
+from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.someip.description import REQUEST, RESPONSE, Services
+from pcaplake.signals.tables import wide_table_name
+from pcaplake.signals.wide import require_wide_messages, wide_schema_named
 from pcaplake.worker.cli.app import run_command_line
 from pcaplake.worker.lake.lake import Lake
 from tests.signals.databases import TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
-from tests.signals.someip.traffic import MESSAGES, Drawn, Traffic, draw_messages
+from tests.signals.someip.traffic import MESSAGES, PAYLOADS, Drawn, Traffic, draw_messages
+from tests.worker.adapters.faults import Killed
 from tests.worker.signals.runs import decode
 
 
@@ -85,6 +94,52 @@ def test_descriptions_that_come_later(lake: SignalLake, traffic: Traffic, tmp_pa
     decode(lake, gone)
     assert lake.signals() == lake.expected(gone)
     assert services(lake) == set()
+
+
+def test_wide_tables_follow(lake: SignalLake, traffic: Traffic) -> None:
+    """A later message, beside one of CAN; then new frames, and another definition with other columns, and a kill."""
+    first, second = (message.name for message, _ in traffic.drawn[:2])
+    known, tables = traffic.describe(2), [wide_table_name(name) for name in (first, second, "Speed")]
+    for wide in ((first,), (first, second, "Speed")):
+        tally = decode(lake, known, wide=wide)
+        check_wide(lake, known, wide)
+    assert tally.wide == dict(zip(tables, (0, PAYLOADS, 5), strict=True))
+    assert tally.someip.decoded == 0, "they count once, for `signals`"
+
+    other, payloads = traffic.drawn[-1]
+    traffic.drawn[1] = replace(traffic.drawn[1][0], parameters=other.parameters), payloads
+    traffic.fill(lake)
+    known = traffic.describe(2)
+
+    def step(name: str) -> None:
+        if name == f"after {tables[1]}.decode someip":
+            raise Killed
+
+    with pytest.raises(Killed):
+        decode(lake, known, step, wide=wide)
+    tally = decode(lake, known, wide=wide)
+    check_wide(lake, known, wide)
+    assert tally.wide == dict(zip(tables, (PAYLOADS, 2 * PAYLOADS, 0), strict=True)), "one table begins again"
+
+
+def check_wide(lake: SignalLake, known: Databases, names: Sequence[str]) -> None:
+    assert lake.signals() == lake.expected(known)
+    for name in names:
+        assert lake.wide(name) == lake.expected_wide(known, name)
+        assert lake.table(wide_table_name(name)).schema.names == wide_schema_named(known, name).names
+
+
+def test_messages_that_cannot_have_a_table(tmp_path: Path, drawn: Drawn) -> None:
+    known, name = databases(tmp_path, TWO_BUSES), drawn[0][0].name
+    request, response = (replace(drawn[0][0], message_type=number) for number in (REQUEST, RESPONSE))
+    both = replace(known, services=Services.from_messages([request, response]))
+    with pytest.raises(DatabaseError, match=rf"several types .* write {name}\.request or {name}\.response"):
+        require_wide_messages(both, [name])
+    require_wide_messages(both, ["Speed", f"{name}.request", f"{name}.response"])
+    speed = replace(next(message for _, message in known if message.name == "Speed"), name=name)
+    clash = replace(both, networks={"*": Network.from_messages([speed], "")})
+    with pytest.raises(DatabaseError, match=r"a message of SOME/IP and of can, which cannot share a table"):
+        require_wide_messages(clash, [name])
 
 
 def test_the_report_names_what_no_description_has(
