@@ -19,6 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from pcaplake.parser import Profile
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
+from pcaplake.signals.someip.decoder import SERVICE_DISCOVERY_ID
+from pcaplake.signals.someip.description import MESSAGE_TYPES, BaseType, Member, PayloadMessage, Struct
 from pcaplake.spark_jobs.replace import job as replace
 from pcaplake.spark_jobs.replace import signals as replace_signals
 from pcaplake.spark_jobs.replace import swap as replace_swap
@@ -31,8 +33,10 @@ from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
 from tests.signals.lakes import SignalLake
+from tests.signals.someip.wireshark_tables import TableWriter
 from tests.worker import lakes
 
+KEY = ["service_id", "method_id", "message_type", "interface_version"]
 DATED_NOW = ("ingested_at", "first_seen")
 
 
@@ -75,7 +79,21 @@ def make_drives(root: Path, captures: list[Path], profile: Path) -> Drives:
     dbc = root / "all.dbc"
     lines = [f'BO_ {one if one < 2048 else one | 1 << 31} M{one}: 8 A\n SG_ s : 0|8@1+ (1,0) [0|0] "" A' for one in ids]
     dbc.write_text('VERSION ""\nBU_: A\n' + "\n".join(lines) + "\n")
-    return Drives(captures=captures, profile=profile, other=other, databases=Databases.from_file(dbc))
+    TableWriter().write(root / "tables", first_bytes(lake))
+    databases = Databases.from_database_files([str(dbc), str(root / "tables")])
+    assert databases.services.messages
+    return Drives(captures=captures, profile=profile, other=other, databases=databases)
+
+
+def first_bytes(lake: Path) -> list[PayloadMessage]:
+    """The SOME/IP messages of a lake, described by their first byte."""
+    columns = DeltaTable(str(lake / "someip_messages")).to_pyarrow_table().select(KEY).to_pylist()
+    first = Struct(name="p", members=(Member(name="first", type=BaseType(name="byte", coding="uint", bits=8)),))
+    return [
+        PayloadMessage(**dict(key), service=f"S{number}", method=f"m{number}", parameters=first)
+        for number, key in enumerate(sorted({tuple(row.items()) for row in columns}))
+        if dict(key)["message_type"] in MESSAGE_TYPES and dict(key)["service_id"] != SERVICE_DISCOVERY_ID
+    ]
 
 
 def _renamed(profile: str) -> str:
@@ -224,6 +242,7 @@ def test_killed_between_two_tables(place: Place, wanted: Path, moments: tuple[st
     lake = SignalLake(place.lake)
     assert lake.signals() == lake.expected(place.drives.databases)
     assert max(lake.signals().values()) == 1
+    assert lake.table("signals")["service_id"].drop_null()
 
 
 @pytest.mark.parametrize("where", ["before can_frames", "at can_frames", "within"])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import write_deltalake
 
 from pcaplake.spark_jobs.signals import SignalOptions, run
 from tests.signals.lakes import SignalLake
@@ -13,9 +14,15 @@ from tests.signals.someip.traffic import PAYLOADS, Traffic, draw_messages
 
 
 def test_killed_and_described_otherwise(spark: Any, tmp_path: Path) -> None:
-    """Killed after a batch is written, which the next run repeats with another description and then decodes again."""
+    """Killed after a batch is written, which the next run repeats with another description and then decodes again.
+
+    On a table that is older than its newest column.
+    """
     lake, traffic = SignalLake(tmp_path / "lake"), Traffic(tmp_path, draw_messages())
     traffic.fill(lake)
+    expected = {count: lake.expected(traffic.describe(count)) for count in (2, 3)}
+    older = lake.table("someip_messages").drop_columns(["tp_complete"])
+    write_deltalake(str(lake.folder / "someip_messages"), older, mode="overwrite", schema_mode="overwrite")
     for count, where in ((2, "after batch"), (3, "drained")):
 
         def step(name: str, where: str = where) -> None:
@@ -24,8 +31,7 @@ def test_killed_and_described_otherwise(spark: Any, tmp_path: Path) -> None:
 
         with pytest.raises(Exception, match="killed here"):
             run(spark, str(lake.folder), SignalOptions(databases=traffic.describe(count)), step=step)
-    assert lake.signals() == lake.expected(traffic.describe(2))
-    known = traffic.describe(3)
-    report = run(spark, str(lake.folder), SignalOptions(databases=known))
-    assert lake.signals() == lake.expected(known)
+    assert lake.signals() == expected[2]
+    report = run(spark, str(lake.folder), SignalOptions(databases=traffic.describe(3)))
+    assert lake.signals() == expected[3]
     assert (report.decoded_again, report.someip["decoded"]) == (1, PAYLOADS)
