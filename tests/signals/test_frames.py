@@ -13,6 +13,7 @@ import pytest
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
+from pcaplake.signals import decoder as signals_decoder
 from pcaplake.signals.decoder import FRAMES_AT_ONCE, ROWS_OUT, SignalDecoder
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.frames import FrameDecoder
@@ -115,13 +116,24 @@ def test_equal_to_cantools_frame_by_frame(tmp_path: Path) -> None:
     assert len(found) == len(expected)
 
 
-def test_batches_are_gathered_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_batches_are_gathered_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = databases(tmp_path, "databases: {a: a.dbc}")
     batch = frames("can_frames", [can(256, bytes([n % 256]) * 8) for n in range(1000)])
     count = FRAMES_AT_ONCE // 1000 + 20
     found = list(SignalDecoder(known, "can").decode_batches(batch for _ in range(count)))
     assert sum(one.num_rows for one in found) == count * 1000 * 3
     assert max(one.num_rows for one in found) == ROWS_OUT
+
+    at_once: list[int] = []
+    decoder = SignalDecoder(known, "can")
+    decode = decoder.decode
+    monkeypatch.setattr(decoder, "decode", lambda frames: at_once.append(frames.num_rows) or decode(frames))
+    assert len(list(decoder.decode_batches(batch for _ in range(count)))) == len(found)
+    assert at_once == [1000, 132_000, count * 1000 - 133_000], "after the first, as many as the memory may hold"
+    at_once.clear()
+    monkeypatch.setattr(signals_decoder, "BYTES_AT_ONCE", 1)
+    assert sum(one.num_rows for one in decoder.decode_batches(batch for _ in range(3))) == 9000
+    assert at_once == [1000] * 3
     assert list(SignalDecoder(known, "can").decode_batches(iter(()))) == []
 
 

@@ -17,6 +17,8 @@ from pcaplake.signals.someip.description import (
     REQUEST,
     RESPONSE,
     Array,
+    Bitfield,
+    Bits,
     Dimension,
     Member,
     Services,
@@ -158,6 +160,21 @@ def test_types_of_messages_have_tables_of_their_own() -> None:
     assert payloads_named(services, "Vehicle.speed.notification") == [changed]
     assert payloads_named(services, "Vehicle.speed.request") == [get]
     assert payloads_named(services, "Vehicle") == []
+    both = pa.Table.from_batches([frames([b"\0\1"], message_type=RESPONSE, method_id=1), frames([b"\0\2"])])
+    table = WidePayloads([changed])
+    rows = SomeipDecoder(services).decode_wide_rows(table, both.combine_chunks().to_batches()[0])
+    assert rows_of(rows, "method_id", "speed") == [(0x8001, 0.02)]
+
+
+def test_32_combinations_of_indices_have_columns_and_33_a_list() -> None:
+    flags = Bitfield(name="flags", base=U8, members=(Bits(name="on", bit=7, labels=((1, "yes"),)),))
+    message = describe(Member(name="few", type=array(flags, 4, 8)), Member(name="many", type=array(flags, 33)))
+    table = WidePayloads([message])
+    assert table.schema.names[-4:] == ["few_3_7_on", "few_3_7_on_label", "many_on", "many_on_label"]
+    payload = bytes(31) + b"\x80" + bytes(32) + b"\x80"
+    rows = SomeipDecoder(Services.from_messages([message])).decode_wide_rows(table, frames([payload]))
+    assert rows_of(rows, "few_3_6_on_label", "few_3_7_on", "few_3_7_on_label") == [(None, 1.0, "yes")]
+    assert rows_of(rows, "many_on", "many_on_label") == [([0.0] * 32 + [1.0], [None] * 32 + ["yes"])]
 
 
 def test_too_many_columns_are_refused() -> None:
