@@ -56,10 +56,10 @@ class WidePayloads:
                     column = self.columns[key] = self.columns.get(key) or names.choose(_column_text(text))
                     if member.has_labels:
                         labels[column] = _nest_type(STRING, member)
-            if len(self.columns) > MOST_COLUMNS:
-                raise DatabaseError(
-                    f"{message.name} has more than {MOST_COLUMNS:,} members, which are too many columns: remove it from --wide"
-                )
+                if len(self.columns) > MOST_COLUMNS:
+                    raise DatabaseError(
+                        f"{message.name} has more than {MOST_COLUMNS:,} members, too many for columns: remove it from --wide"
+                    )
         fields = []
         for (_, type_), column in self.columns.items():
             fields.append(pa.field(column, type_))
