@@ -1,6 +1,6 @@
 """What protocols declare, declared otherwise: a capture of test_mutants.py must be decoded otherwise.
 
-`CLAIMS`: a key leads to another layer, or to none. `column_mutants`: a column reads a bit beside the truth.
+`CLAIMS`: a key leads to another layer, or to none. `column_mutants`: columns read a bit beside the truth.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pcaplake.parser.engine.layer import (
     LINKTYPE,
     PACKET,
     Case,
+    Column,
     FixedBytes,
     KeySpace,
     Layer,
@@ -205,15 +206,29 @@ CARRIED = {  # declared once for all layers that give rows to the table
 }
 
 
-def column_mutants(rows: Rows) -> Iterator[tuple[str, Rows]]:
-    """For each case of each column, rows in which it reads one bit further on, or has another constant. Not of texts."""
+def column_mutants(rows: Rows) -> Iterator[tuple[dict[str, str], Rows]]:
+    """Rows in which one case of each column reads one bit further on, or has another constant, until each case had its turn.
+
+    Yields the names of the mutants by column. Not of texts. Rows that find each other are changed in one column at a time,
+    because one column decides about others.
+    """
+    columns: dict[str, list[tuple[str, Column]]] = {}
     for name, column in rows.columns.items():
         cases = column_cases(column) if not isinstance(column, FixedBytes) else ()  # type: ignore[arg-type]
         for i, case in enumerate(cases):
             shared = (*SHARED, *CARRIED.get(rows.table, ()))
             if name not in shared and case.term.place not in (PACKET, BODY) and case.kind is None:
                 changed = (*cases[:i], _mutated_case(case), *cases[i + 1 :])
-                yield f"{name}, case {i}", dataclasses.replace(rows, columns={**rows.columns, name: changed})
+                columns.setdefault(name, []).append((f"{name}, case {i}", changed))
+    if rows.pairing is not None:
+        turns = [{name: mutant} for name, mutants in columns.items() for mutant in mutants]
+    else:
+        most = max(map(len, columns.values()), default=0)
+        turns = [{name: mutants[i] for name, mutants in columns.items() if i < len(mutants)} for i in range(most)]
+    for turn in turns:
+        changed_columns = {name: column for name, (_, column) in turn.items()}
+        mutant = dataclasses.replace(rows, columns={**rows.columns, **changed_columns})
+        yield {name: label for name, (label, _) in turn.items()}, mutant
 
 
 def _mutated_case(case: Case) -> Case:
