@@ -28,7 +28,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--moments", type=int, default=6, help="random moments at which an ingest is killed")
-    parser.addoption("--schedules", type=int, default=300, help="random schedules of the model of a fleet")
+    parser.addoption("--schedules", type=int, default=150, help="random schedules of the model of a fleet")
     parser.addoption("--torture", action="store_true", help="leave nothing out, however long it takes")
 
 

@@ -19,7 +19,7 @@ from tools import release
 
 LOCKS = "delta_log"
 SMALL = {  # a JVM beside everything else on two cores
-    "spark.driver.memory": "1g",
+    "spark.driver.memory": "2g",
     # one compiler tier alone has a code cache of 48 MB, which is soon full: methods are compiled again and again;
     # to verify the bytecode of Spark's and Delta's classes takes a tenth of the CPU time of a start
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -Xmn400m "
@@ -29,6 +29,9 @@ SMALL = {  # a JVM beside everything else on two cores
     "spark.databricks.delta.snapshotPartitions": "1",  # Delta reads a log in 50 tasks by default
     "spark.default.parallelism": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # what the user interface would show of a thousand queries fills the memory
+    **{f"spark.ui.retained{what}": "50" for what in ("Jobs", "Stages", "Tasks")},
+    "spark.sql.ui.retainedExecutions": "10",
 }
 INTERPRETED = {  # to compile Java for each small query takes longer than to run it; `make torture` compiles
     "spark.sql.codegen.wholeStage": "false",
@@ -97,6 +100,14 @@ def spark(site: Site, torture: bool) -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def tables_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Delta keeps the plans of each table that it has read for an hour: those of all tests would fill the JVM."""
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark")._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.fixture
