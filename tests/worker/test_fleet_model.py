@@ -16,7 +16,7 @@ import pytest
 from tests.worker.model.mutants import MUTANTS
 from tests.worker.model.story import survive
 
-SCHEDULES = 1000  # always the same; CI runs 300 of them (--schedules)
+SCHEDULES = 1000  # always the same; CI runs 150 of them (--schedules)
 STRICT = ("generation",)  # see World; "leader" no seed up to 1,500 shows any more
 HAPPENS = {
     *("error", "lost", "late", "dead before", "dead after", "freeze", "kill", "stop", "repeat", "expose", "redrive"),
