@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -138,6 +139,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.get_closest_marker("torture") is None]
     if hasattr(config, "workerinput"):  # a process of `-n`
         _longest_first(items)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: without this, each full collection of garbage looks at all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def _longest_first(items: list[pytest.Item]) -> None:
