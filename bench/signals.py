@@ -61,7 +61,11 @@ def measure_decoding_rates(folder: Path) -> dict[str, list[float]]:
     rng = random.Random(1)
     compiled = [CompiledMessage(message) for message in convert_messages(theirs, path.name).messages]
     matrices = [
-        (each, np.random.default_rng(1).integers(0, 256, (MATRIX, each.width), np.uint8), each.message.length)
+        (
+            each,
+            np.random.default_rng(1).integers(0, 256, (MATRIX, each.width(each.message.length)), np.uint8),
+            each.message.length,
+        )
         for each in compiled
     ]
     batch = _draw_frames(theirs, rng)

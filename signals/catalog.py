@@ -31,9 +31,10 @@ def build_catalog(databases: Databases) -> list[dict[str, Any]]:
         if message.database not in hashes:
             hashes[message.database] = databases.hash_of_database(message.database)
         where = {"bus": None if bus == OTHERS else bus}
-        signals: list[tuple[Signal, str | None]] = [(signal, None) for signal in message.signals]
-        signals += [(unreadable.signal, unreadable.reason) for unreadable in message.unreadable]
-        rows += [{**where, **_catalog_row(message, signal, why, hashes[message.database])} for signal, why in signals]
+        for part in message.parts:
+            signals: list[tuple[Signal, str | None]] = [(signal, None) for signal in part.signals]
+            signals += [(unreadable.signal, unreadable.reason) for unreadable in part.unreadable]
+            rows += [{**where, **_catalog_row(part, signal, why, hashes[part.database])} for signal, why in signals]
     return rows + _payload_rows(databases)
 
 

@@ -55,7 +55,7 @@ class DecodedSignal:
 
 
 class CompiledMessage:
-    """A compiled message. `width`: the least number of bytes that `decode_frames` needs in each row of its matrix.
+    """A compiled message.
 
     `chosen`: indices of the signals to decode; None: all. Raises `ValueError` for a signal with a
     `Signal.undecodable_reason`: it belongs in the message's `unreadable`.
@@ -63,27 +63,39 @@ class CompiledMessage:
 
     def __init__(self, message: Message, chosen: Collection[int] | None = None) -> None:
         for signal in message.signals:
-            if reason := signal.undecodable_reason(message.kind):
+            if reason := signal.undecodable_reason(message.carriers[-1]):
                 raise ValueError(f"{message.name}.{signal.name} cannot be decoded: {reason}")
         self.message = message
         self._signals = [CompiledSignal(signal) for signal in message.signals]
         self._decoded = [one for place, one in enumerate(self._signals) if chosen is None or place in chosen]
-        self.width = max((signal.width for signal in self._signals), default=1)
+
+    def width(self, longest: int) -> int:
+        """The least number of bytes that `decode_frames` needs in each row of its matrix, of payloads up to a length."""
+        return max((signal.width for signal in self._signals if signal.needs_bytes <= longest), default=1)
 
     def decode_frames(self, payload: Bytes, lengths: NDArray[np.int32] | NDArray[np.int64]) -> list[DecodedSignal]:
         """Decode `payload`, uint8 of shape (frames, bytes). `lengths`: bytes of each payload; bytes after them are ignored."""
-        if payload.shape[1] < self.width or not payload.flags.c_contiguous:
-            wide = np.zeros((len(payload), max(self.width, payload.shape[1])), np.uint8)
+        longest = int(lengths.max(initial=0))
+        width = self.width(longest)
+        if payload.shape[1] < width or not payload.flags.c_contiguous:
+            wide = np.zeros((len(payload), max(width, payload.shape[1])), np.uint8)
             wide[:, : payload.shape[1]] = payload
             payload = wide
         shortest = int(lengths.min()) if len(lengths) else 0
         chosen: dict[tuple[Parent, ...], Bools] = {}
         decoded = []
         for compiled in self._decoded:
+            if self._needs_bytes(compiled) > longest:
+                continue
             rows = self._rows_with_signal(compiled, payload, lengths, shortest, chosen)
             if rows is None or len(rows):
                 decoded.append(compiled.decode_rows(payload, rows))
         return decoded
+
+    def _needs_bytes(self, compiled: CompiledSignal) -> int:
+        """The length of the shortest payload that holds a signal and its multiplexers."""
+        parents = (self._signals[each.signal] for each in compiled.signal.parents)
+        return max([compiled.needs_bytes, *(parent.needs_bytes for parent in parents)])
 
     def _rows_with_signal(
         self,
@@ -95,7 +107,7 @@ class CompiledMessage:
     ) -> Ints | None:
         """Row numbers of the frames that hold a signal; None: all frames."""
         parents = compiled.signal.parents
-        needed = max([compiled.needs_bytes, *(self._signals[each.signal].needs_bytes for each in parents)])
+        needed = self._needs_bytes(compiled)
         if not parents and needed <= shortest:
             return None
         if parents and parents not in chosen:

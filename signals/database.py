@@ -27,7 +27,7 @@ from pcaplake.suggestions import suggest_name
 from .errors import DatabaseError
 from .files import load_database
 from .j1939 import frame_keys
-from .model import Key, Kind, Message
+from .model import CAN_CARRIERS, Key, Kind, Message
 from .someip.description import Services
 
 OTHERS = "*"
@@ -64,7 +64,8 @@ class Network:
             number -= UNKNOWN_CHANNEL
             return self.messages.get((kind, number, False)) or self.messages.get((kind, number, True))
         found = self.messages.get((kind, number, extended))
-        if found is None and extended and kind == "can":
+        if found is None and extended and kind in CAN_CARRIERS:
+            kind = "can"
             own, any_source = frame_keys(number)
             found = self.messages.get((kind, own, True)) or self.messages.get((kind, any_source, True))
         return found
@@ -137,7 +138,7 @@ class Databases:
     @property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of frames that they describe."""
-        return frozenset(kind for network in self.networks.values() for kind, _, _ in network.messages)
+        return frozenset(kind for _, message in self for kind in message.carriers)
 
     @property
     def named_buses(self) -> tuple[str, ...]:
@@ -152,7 +153,10 @@ class Databases:
     def unreadable_declarations(self) -> dict[str, str]:
         """`Message.Signal`, or the place in its file, of everything that cannot be decoded -> why."""
         signals = {
-            f"{message.name}.{each.signal.name}": each.reason for _, message in self for each in message.unreadable
+            f"{part.name}.{each.signal.name}": each.reason
+            for _, message in self
+            for part in message.parts
+            for each in part.unreadable
         }
         return signals | dict(self.lost)
 

@@ -301,7 +301,10 @@ class _DbcParser:
             if not draft.signals:
                 empty += 1
                 continue
-            signals, unreadable = assemble_signals("can", draft.length, self._declare_signals(draft))
+            j1939 = self._formats.is_j1939(draft.id)
+            signals, unreadable = assemble_signals(
+                "j1939" if j1939 else "can", draft.length, self._declare_signals(draft)
+            )
             messages.append(
                 Message(
                     kind="can",
@@ -313,7 +316,7 @@ class _DbcParser:
                     unreadable=unreadable,
                     database=self._source,
                     cycle_ms=cycle_time(self._cycles.get(draft.id, self._usual_cycle)),
-                    j1939=self._formats.is_j1939(draft.id),
+                    j1939=j1939,
                 )
             )
         for statement, declarations in (("VAL_", self._labels), ("SIG_VALTYPE_", self._floats)):

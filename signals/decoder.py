@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
+from .containers import ContainerCounts
 from .database import Databases
 from .frames import FrameDecoder
 from .someip.decoder import PayloadCounts, SomeipDecoder
@@ -23,6 +25,19 @@ BYTES_AT_ONCE: Final = 128 << 20
 ROWS_OUT: Final = 65_536
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedCounts:
+    """What the decoded messages were. The numbers grow."""
+
+    someip: PayloadCounts = field(default_factory=PayloadCounts)
+    containers: ContainerCounts = field(default_factory=ContainerCounts)
+
+    def add(self, other: DecodedCounts) -> None:
+        """Add the numbers of another decoder."""
+        self.someip.add(other.someip)
+        self.containers.add(other.containers)
+
+
 class SignalDecoder:
     """`message`: decodes to the wide table of this message; None: to `signals`. Not thread-safe."""
 
@@ -33,11 +48,7 @@ class SignalDecoder:
         if message is not None and source == "someip":
             self._wide = WidePayloads(payloads_named(databases.services, message))
         self.schema = SIGNALS_SCHEMA if message is None else wide_schema_named(databases, message)
-
-    @property
-    def counts(self) -> PayloadCounts:
-        """What the SOME/IP messages so far were."""
-        return self._payloads.counts
+        self.counts = DecodedCounts(someip=self._payloads.counts, containers=self._frames.counts)
 
     def decode(self, frames: pa.RecordBatch) -> pa.RecordBatch:
         """All rows of these frames, which have the columns `sources.COLUMNS`."""

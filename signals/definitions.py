@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from .database import OTHERS, Databases
-from .j1939 import GROUP_KEYS, masked_identifier
+from .j1939 import GROUP_KEYS, masked_group, masked_identifier
 from .model import BUSLESS, FLEXRAY_CYCLES, FRAME_BYTES, Kind
 from .someip.wide import payloads_named
 
@@ -27,8 +27,13 @@ def hash_wide_table(databases: Databases, name: str) -> str:
     by_bus = {}
     for bus in {*databases.named_buses, OTHERS}:
         network = databases.network_of_bus(None if bus == OTHERS else bus)
-        messages = network.messages.values() if network else ()
-        by_bus[bus] = sorted(message.definition_hash for message in messages if message.name == name)
+        messages = [part for message in network.messages.values() for part in message.parts] if network else []
+        by_bus[bus] = sorted(
+            # a table of other frames has other rows
+            message.definition_hash + ("" if message.wide_carrier == message.kind else message.wide_carrier)
+            for message in messages
+            if message.name == name
+        )
     differing = {bus: hashes for bus, hashes in by_bus.items() if bus == OTHERS or hashes != by_bus[OTHERS]}
     definitions = {"someip": payloads} if payloads else differing
     return hashlib.blake2b(json.dumps(definitions, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -173,12 +178,16 @@ class DefinitionChanges:
         }
         return {bus: changed for bus, changed in numbers.items() if changed}
 
-    def groups_by_bus(self) -> dict[str, dict[int, list[int]]]:
-        """Bus or OTHERS -> mask -> the bits under it of CAN identifiers whose parameter groups of J1939 changed."""
+    def groups_by_bus(self, column: str = "can_id") -> dict[str, dict[int, list[int]]]:
+        """Bus or OTHERS -> mask -> the bits under it of CAN identifiers whose parameter groups of J1939 changed.
+
+        `column`: "can_id", or "pgn" for masks and bits of the number of the group.
+        """
+        masked = masked_group if column == "pgn" else masked_identifier
         groups: dict[str, dict[int, set[int]]] = {}
         for bus, keys in self.ids.items():
             for kind, number in keys:
                 if kind == "can" and number >= GROUP_KEYS:
-                    mask, bits = masked_identifier(number)
+                    mask, bits = masked(number)
                     groups.setdefault(bus, {}).setdefault(mask, set()).add(bits)
         return {bus: {mask: sorted(bits) for mask, bits in sorted(one.items())} for bus, one in sorted(groups.items())}

@@ -1,16 +1,15 @@
-"""Reads database files: DBC with dbc.py, KCD, SYM and CAN in ARXML with cantools, LDF with ldfparser, FlexRay and PDUs in ARXML
+"""Reads database files: DBC with dbc.py, KCD, SYM and CAN in ARXML with cantools, LDF with ldf.py, FlexRay and PDUs in ARXML
 with autosar-data, FIBEX with fibex.
 
-Messages that cannot be decoded from one frame alone (AUTOSAR containers) and messages without signals are counted and left
-out. A signal or message that cannot be decoded is listed with its reason, and does not affect others. Secured messages of
-AUTOSAR are authenticated but not encrypted, so their signals are read like all others.
+Messages without signals are counted and left out. A signal or message that cannot be decoded is listed with its reason, and
+does not affect others. Secured messages of AUTOSAR are authenticated but not encrypted, so their signals are read like all
+others.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import tempfile
 import threading
 import warnings
 from collections import Counter
@@ -25,7 +24,7 @@ from .assemble import DeclaredSignal, assemble_signals, cycle_time, limit_to_flo
 from .database_cache import load_once
 from .database_text import decode_text
 from .errors import DatabaseError
-from .model import Message, Scale, Signal
+from .model import Container, Message, Scale, Signal
 from .someip.description import Services
 from .someip.wireshark import load_wireshark_tables
 from .xml_elements import root_name
@@ -115,6 +114,15 @@ def _load_dbc(path: Path, text: str, network: str | None) -> LoadedDatabase:
     return LoadedDatabase(messages=content.messages, skipped=content.skipped, lost=content.lost)
 
 
+def _load_ldf(path: Path, text: str, network: str | None) -> LoadedDatabase:
+    from .ldf import parse_ldf
+
+    if network is not None:
+        raise DatabaseError(f"{path} describes one LIN network: remove `#{network}`")
+    messages, others = parse_ldf(text, path.name)
+    return LoadedDatabase(messages=messages, skipped={"event triggered": others} if others else {})
+
+
 # -- FIBEX and ARXML ----------------------------------------------------------------------------------------------------
 def _load_fibex(path: Path, network: str | None) -> LoadedDatabase:
     from .fibex.frames import messages_of
@@ -132,36 +140,63 @@ def _load_fibex(path: Path, network: str | None) -> LoadedDatabase:
 
 
 def _load_arxml(path: Path, network: str | None) -> LoadedDatabase:
-    """CAN messages; without `network`, also FlexRay frames, PDUs and SOME/IP services."""
+    """CAN messages; without `network`, also FlexRay frames, PDUs and SOME/IP services.
+
+    cantools reads CAN frames, and containers in them with short headers; the other containers are read here.
+    """
     from .arxml.document import ArxmlDocument
     from .arxml.frames import KINDS as FRAMES
-    from .arxml.frames import messages_of
+    from .arxml.frames import can_containers, messages_of
     from .arxml.services import KINDS as SERVICES
     from .arxml.services import services_of
 
     with _silence_cantools():
-        loaded = _load_with_cantools(path, decode_text(path.read_bytes(), xml=True), network)
+        theirs = _parse_with_cantools(path, decode_text(path.read_bytes(), xml=True))
+    if network is not None and all(message.signals for message in theirs):  # containers have none
+        return convert_messages(theirs, path.name, network)
+    try:
+        document = ArxmlDocument(path, {*FRAMES, *SERVICES})
+    except DatabaseError:
+        if network is None:
+            raise
+        return convert_messages(theirs, path.name, network)  # of AUTOSAR 3, which has no containers with headers
+    read = {_place_of(one) for one in theirs if one.is_container}
+    containers = {place: one for place, one in can_containers(document, read) if network in (None, place[0])}
+    others = [one for one in theirs if _place_of(one) not in containers]
+    loaded = LoadedDatabase(messages=(), skipped={})
+    if not containers or network in (None, *(one.bus_name for one in others)):
+        loaded = convert_messages(others, path.name, network)
+    can = (*loaded.messages, *containers.values())
     if network is not None:
-        return loaded
-    document = ArxmlDocument(path, {*FRAMES, *SERVICES})
-    messages = (*loaded.messages, *messages_of(document))
+        return replace(loaded, messages=can, lost={**loaded.lost, **document.lost})
+    messages = (*can, *messages_of(document))
     services = services_of(document)
     return replace(loaded, messages=messages, lost={**loaded.lost, **services.lost}, services=services)
 
 
+def _place_of(message: Any) -> tuple[str | None, int, bool]:
+    """Cluster, id, and whether it is extended."""
+    return message.bus_name, message.frame_id, bool(message.is_extended_frame)
+
+
 # -- CAN --------------------------------------------------------------------------------------------------------------
 def _load_with_cantools(path: Path, text: str, network: str | None) -> LoadedDatabase:
-    import cantools
-
     lost: dict[str, str] = {}
     if path.suffix.lower() == ".sym":
         text = _remove_wide_id_ranges(text, path.name, lost)
+    loaded = convert_messages(_parse_with_cantools(path, text), path.name, network)
+    return replace(loaded, lost={**lost, **loaded.lost})
+
+
+def _parse_with_cantools(path: Path, text: str) -> list[Any]:
+    """The messages of a file, as cantools has them."""
+    import cantools
+
     with _accept_declared_messages():
         database = cantools.database.load_string(text, path.suffix[1:].lower(), strict=False, sort_signals=None)
     if not hasattr(database, "messages"):
         raise DatabaseError(f"{path} describes diagnostics, not messages: give a file with messages")
-    loaded = convert_messages(database.messages, path.name, network)
-    return replace(loaded, lost={**lost, **loaded.lost})
+    return list(database.messages)
 
 
 @contextmanager
@@ -215,30 +250,58 @@ def convert_messages(cantools_messages: Iterable[Any], source: str, network: str
     lost: dict[str, str] = {}
     for message in cantools_messages:
         most = 29 if message.is_extended_frame else 11
-        if message.is_container:
-            skipped["container"] += 1
-        elif not message.signals:
+        if not message.signals and not message.is_container:
             skipped["no signals"] += 1
         elif not 0 <= message.frame_id < 1 << most:
             kind = "an extended" if message.is_extended_frame else "a standard"
             lost[f"{message.name} ({source})"] = f"its id is {message.frame_id}, and {kind} id has {most} bits"
         else:
-            signals, unreadable = assemble_signals("can", message.length, map(_declare_signal, message.signals))
-            messages.append(
-                Message(
-                    kind="can",
-                    id=message.frame_id,
-                    extended=bool(message.is_extended_frame),
-                    name=message.name,
-                    length=message.length,
-                    signals=signals,
-                    unreadable=unreadable,
-                    database=source,
-                    cycle_ms=cycle_time(message.cycle_time),
-                    j1939=message.protocol == "j1939" and bool(message.is_extended_frame),
-                )
-            )
+            plain = _convert_message(message, message, source)
+            messages.append(replace(plain, containers=tuple(_convert_containers(message, source, lost))))
     return LoadedDatabase(messages=tuple(messages), skipped=dict(skipped), lost=lost)
+
+
+def _convert_message(message: Any, frame: Any, source: str) -> Message:
+    """A message in a frame, which may be itself."""
+    j1939 = message.protocol == "j1939" and bool(frame.is_extended_frame)
+    signals, unreadable = assemble_signals(
+        "j1939" if j1939 else "can", message.length, map(_declare_signal, message.signals)
+    )
+    return Message(
+        kind="can",
+        id=frame.frame_id,
+        extended=bool(frame.is_extended_frame),
+        name=message.name,
+        length=message.length,
+        signals=signals,
+        unreadable=unreadable,
+        database=source,
+        cycle_ms=cycle_time(message.cycle_time),
+        j1939=j1939,
+        contained=message is not frame,
+    )
+
+
+def _convert_containers(message: Any, source: str, lost: dict[str, str]) -> Iterator[Container]:
+    """An AUTOSAR container with short headers, which is all that cantools reads."""
+    if not message.is_container:
+        return
+    contained: dict[int, Message] = {}
+    for one in message.contained_messages:
+        if not 0 < one.header_id < 1 << 24 or one.header_id in contained:
+            other = contained.get(one.header_id)
+            why = "ids have 24 bits" if other is None else f"{other.name} has it too"
+            lost[f"{one.name} ({source})"] = f"its header id in {message.name} is {one.header_id:#x}, and {why}"
+        else:
+            contained[one.header_id] = _convert_message(one, message, source)
+    yield Container(
+        name=message.name,
+        start=0,
+        length=message.length,
+        long_header=False,
+        big_endian=message.header_byte_order != "little_endian",
+        contained=tuple(contained.items()),
+    )
 
 
 def _declare_signal(cantools_signal: Any) -> DeclaredSignal:
@@ -264,63 +327,3 @@ def _declare_signal(cantools_signal: Any) -> DeclaredSignal:
     )
     ids = None if cantools_signal.multiplexer_ids is None else frozenset(cantools_signal.multiplexer_ids)
     return DeclaredSignal(signal=signal, multiplexer=cantools_signal.multiplexer_signal, ids=ids)
-
-
-# -- LIN --------------------------------------------------------------------------------------------------------------
-def _load_ldf(path: Path, text: str, network: str | None) -> LoadedDatabase:
-    import ldfparser
-
-    if network is not None:
-        raise DatabaseError(f"{path} describes one LIN network: remove `#{network}`")
-    with tempfile.NamedTemporaryFile("w", suffix=LDF, encoding="utf-8") as plain:  # ldfparser reads files only
-        plain.write(text)
-        plain.flush()
-        ldf = ldfparser.parse_ldf(plain.name, encoding="utf-8")
-    messages = tuple(
-        _convert_lin_message(frame, path.name) for frame in ldf.get_unconditional_frames() if frame.signal_map
-    )
-    others = len(ldf.get_event_triggered_frames())
-    return LoadedDatabase(messages=messages, skipped={"event triggered": others} if others else {})
-
-
-def _convert_lin_message(frame: Any, source: str) -> Message:
-    signals, unreadable = assemble_signals(
-        "lin", frame.length, (DeclaredSignal(signal=_convert_lin_signal(*entry)) for entry in frame.signal_map)
-    )
-    return Message(
-        kind="lin",
-        id=frame.frame_id,
-        extended=False,
-        name=frame.name,
-        length=frame.length,
-        signals=signals,
-        unreadable=unreadable,
-        database=source,
-    )
-
-
-def _convert_lin_signal(start: int, lin_signal: Any) -> Signal:
-    """LIN 2.1, section 9.2.6.1: an encoding is a list of converters, and the first that fits applies."""
-    from ldfparser.encoding import ASCIIValue, BCDValue, LogicalValue, PhysicalValue
-
-    scales: list[Scale] = []
-    choices: dict[int, str] = {}
-    plain = Signal(name=lin_signal.name, start=start, length=lin_signal.width)
-    for converter in lin_signal.encoding_type.get_converters() if lin_signal.encoding_type is not None else ():
-        if isinstance(converter, BCDValue):
-            return replace(plain, coding="bcd")
-        if isinstance(converter, ASCIIValue):
-            return replace(plain, coding="ascii")
-        if isinstance(converter, LogicalValue):
-            choices.setdefault(converter.phy_value, converter.info or str(converter.phy_value))
-        elif isinstance(converter, PhysicalValue):
-            scales.append(
-                Scale(
-                    factor=converter.scale,
-                    offset=converter.offset,
-                    unit=converter.unit or None,
-                    low=int(converter.phy_min),
-                    high=int(converter.phy_max),
-                )
-            )
-    return replace(plain, scales=tuple(scales) or (Scale(),), choices=tuple(sorted(choices.items())))

@@ -7,7 +7,8 @@ signal are adjacent, which keeps the files small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,25 +21,33 @@ from pcaplake.parser.schemas import STRING
 from .arrow_columns import TextDictionary, take_rows
 from .choice import Choice
 from .compiled import Bytes, CompiledMessage, DecodedSignal, Ints
+from .containers import ContainerCounts, find_contained
 from .database import UNKNOWN_CHANNEL, Databases
+from .j1939 import identifiers
 from .model import FLEXRAY_CYCLES, Kind, Message
 from .tables import FRAME_IDS, KEYS, ROW_IDS, SIGNALS_SCHEMA, wide_columns, wide_schema
 from .wide_arrays import spread_over_frames, to_label_array, to_value_array
 
+_COPIED: Final = (*KEYS, "tp_packets")
+"""The columns of a frame that its signals have too."""
+
 
 class FrameDecoder:
-    """Decodes all messages of all buses, or a choice of their signals; compiles a message at its first frame. Not thread-safe."""
+    """Decodes all messages of all buses, or a choice of their signals; compiles a message at its first frame. Not thread-safe.
+
+    `counts` grows: what containers had."""
 
     def __init__(self, databases: Databases, choice: Choice | None = None) -> None:
         self._databases, self._choice = databases, choice
         self._compiled: dict[str, CompiledMessage] = {}
+        self.counts = ContainerCounts()
 
     def decode_signals(self, kind: Kind, frames: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of `signals`. `frames` has the columns INPUT[kind] in any order; other columns are ignored."""
         builder = _SignalRowsBuilder(kind, frames)
-        for message, number, rows, decoded in self._decode_groups(kind, frames):
-            for decoded_signal in decoded:
-                builder.add_signal(message, number, rows, decoded_signal)
+        for group in self._decode_groups(kind, frames):
+            for decoded_signal in group.signals:
+                builder.add_signal(group, decoded_signal)
         return builder.build_batch()
 
     def decode_wide_rows(self, kind: Kind, name: str, frames: pa.RecordBatch) -> pa.RecordBatch:
@@ -46,12 +55,17 @@ class FrameDecoder:
         messages = messages_named(self._databases, name)
         columns, schema = wide_columns(messages), wide_schema(messages)
         parts = [schema.empty_table()]
-        for _, number, rows, decoded in self._decode_groups(kind, frames, name):
+        for group in self._decode_groups(kind, frames, name):
+            rows = group.rows
             names = [name for name in KEYS if name in frames.schema.names]
             keys = frames.select(names).take(pa.array(rows))
             arrays_by_column: dict[str, pa.Array] = dict(zip(names, keys.columns, strict=True))
-            arrays_by_column[ROW_IDS[kind]] = pa.repeat(pa.scalar(number, schema.field(ROW_IDS[kind]).type), len(rows))
-            for decoded_signal in decoded:
+            arrays_by_column[ROW_IDS[kind]] = pa.repeat(
+                pa.scalar(group.number, schema.field(ROW_IDS[kind]).type), len(rows)
+            )
+            if group.places is not None:
+                arrays_by_column["contained_no"] = pa.array(group.places.astype(np.int32))
+            for decoded_signal in group.signals:
                 column, its_rows = columns[decoded_signal.signal.name], decoded_signal.rows
                 value, label = to_value_array(decoded_signal), to_label_array(decoded_signal)
                 arrays_by_column[column] = spread_over_frames(value, its_rows, len(rows))
@@ -60,34 +74,60 @@ class FrameDecoder:
             parts.append(pa.Table.from_arrays(arrays, schema=schema))
         return _to_single_batch(pa.concat_tables(parts))
 
-    def _decode_groups(
-        self, kind: Kind, frames: pa.RecordBatch, only: str | None = None
-    ) -> Iterator[tuple[Message, int, Ints, list[DecodedSignal]]]:
-        """Message, number in the id column, rows and signals of each group of frames."""
+    def _decode_groups(self, kind: Kind, frames: pa.RecordBatch, only: str | None = None) -> Iterator[_DecodedGroup]:
         payloads = _Payloads(frames.column("payload"))
         for bus, extended, frame_id, rows in group_by_id(kind, frames):
             network = self._databases.network_of_bus(bus)
             message = None if network is None else network.find_message(kind, frame_id, extended)
-            if message is None or (only is not None and message.name != only):
+            if message is None:
                 continue
-            definition = message.definition_hash
-            if self._choice is not None and definition not in self._choice:
-                continue
-            compiled = self._compiled.get(definition)
-            if compiled is None:
-                chosen = None if self._choice is None else self._choice[definition]
-                compiled = self._compiled[definition] = CompiledMessage(message, chosen)
-            yield (
-                message,
-                frame_id if kind == "can" else message.id,
-                rows,
-                compiled.decode_frames(payloads.payload_matrix(rows, compiled.width), payloads.lengths[rows]),
-            )
+            group = _DecodedGroup(message, frame_id if message.kind == "can" else message.id, rows)
+            if compiled := self._compile(message, only):
+                lengths = payloads.lengths[rows]
+                matrix = payloads.payload_matrix(rows, compiled.width(int(lengths.max())))
+                yield replace(group, signals=compiled.decode_frames(matrix, lengths))
+            for container in message.containers:
+                wanted = {key: part for key, part in container.contained if self._compile(part, only)}
+                if not wanted:
+                    continue
+                offsets, lengths = payloads.offsets[rows], payloads.lengths[rows]
+                for header_id, pdus in find_contained(container, payloads.data, offsets, lengths, self.counts):
+                    if (part := wanted.get(header_id)) is not None:
+                        compiled = self._compiled[part.definition_hash]
+                        matrix = payloads.gather_bytes(pdus.offsets, compiled.width(int(pdus.lengths.max())))
+                        signals = compiled.decode_frames(matrix, pdus.lengths)
+                        yield replace(group, message=part, rows=rows[pdus.rows], places=pdus.places, signals=signals)
+
+    def _compile(self, message: Message, only: str | None) -> CompiledMessage | None:
+        """None if no signal of the message itself is wanted."""
+        if (message.containers and not message.signals) or (only is not None and message.name != only):
+            return None
+        definition = message.definition_hash
+        if self._choice is not None and definition not in self._choice:
+            return None
+        compiled = self._compiled.get(definition)
+        if compiled is None:
+            chosen = None if self._choice is None else self._choice[definition]
+            compiled = self._compiled[definition] = CompiledMessage(message, chosen)
+        return compiled
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodedGroup:
+    """The signals of one message in some rows of frames, which may repeat. `number`: in the column of ids. `places`: of the PDUs
+    in their containers; None outside of containers."""
+
+    message: Message
+    number: int
+    rows: Ints
+    signals: Sequence[DecodedSignal] = ()
+    places: Ints | None = None
 
 
 def messages_named(databases: Databases, name: str) -> list[Message]:
     """All distinct definitions with that name."""
-    return list({message.definition_hash: message for _, message in databases if message.name == name}.values())
+    parts = (part for _, message in databases for part in message.parts)
+    return list({part.definition_hash: part for part in parts if part.name == name}.values())
 
 
 def _to_single_batch(table: pa.Table) -> pa.RecordBatch:
@@ -149,11 +189,23 @@ def _plain_ids(kind: Kind) -> Callable[[pa.RecordBatch], tuple[pa.Array, pa.Arra
     return read
 
 
+def _j1939_ids(frames: pa.RecordBatch) -> tuple[pa.Array, pa.Array, NDArray[Any]]:
+    """Of messages of several frames: the others are in `can_frames`."""
+    names = ("priority", "pgn", "source_address", "destination_address")
+    fields = [_to_numpy(pc.fill_null(frames.column(name), 0).cast(pa.int64())) for name in names]
+    is_group = pc.fill_null(pc.less(frames.column("pgn"), 1 << 18), False)
+    # rule: messages of one frame come from `can_frames` alone
+    is_of_several = pc.is_valid(frames.column("tp_packets"))
+    ids = pa.array(identifiers(*fields))
+    return ids, pc.and_(is_group, is_of_several), np.ones(frames.num_rows, np.int64)
+
+
 _IDS: Final[dict[Kind, Callable[[pa.RecordBatch], tuple[pa.Array, pa.Array, NDArray[Any]]]]] = {
     "can": _can_ids,
     "lin": _plain_ids("lin"),
     "flexray": _flexray_ids,
     "pdu": _plain_ids("pdu"),
+    "j1939": _j1939_ids,
 }
 
 
@@ -162,25 +214,30 @@ def _to_numpy(array: pa.Array) -> NDArray[Any]:
 
 
 class _Payloads:
-    """A binary column as a matrix of bytes, built without a Python loop over rows."""
+    """A binary column as a matrix of bytes, built without a Python loop over rows. `data`: all bytes; `offsets`, `lengths`: where
+    the payload of each row is in it."""
 
     def __init__(self, column: pa.Array) -> None:
         column = column.cast(pa.large_binary())
         _, offsets, data = column.buffers()
-        self._offsets = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
-        self.lengths = np.diff(self._offsets)
+        self.offsets = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+        self.lengths = np.diff(self.offsets)
         if column.null_count:
             self.lengths[~column.is_valid().to_numpy(zero_copy_only=False)] = 0
-        self._data = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+        self.data = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
         self._padded = np.zeros(0, np.uint8)
 
     def payload_matrix(self, rows: Ints, width: int) -> Bytes:
         """uint8 of shape (rows, width); bytes after the end of a payload are arbitrary."""
-        needed = len(self._data) + width
+        return self.gather_bytes(self.offsets[rows], width)
+
+    def gather_bytes(self, offsets: Ints, width: int) -> Bytes:
+        """The bytes of `data` from each of these offsets on: uint8 of shape (offsets, width); arbitrary after the end."""
+        needed = len(self.data) + width
         if len(self._padded) < needed:
-            self._padded = np.concatenate([self._data, np.zeros(max(width, 256), np.uint8)])
-        windows = np.ndarray((len(self._data) + 1,), f"V{width}", self._padded, 0, (1,))
-        return np.frombuffer(windows[self._offsets[rows]].tobytes(), np.uint8).reshape(len(rows), width)
+            self._padded = np.concatenate([self.data, np.zeros(max(width, 256), np.uint8)])
+        windows = np.ndarray((len(self.data) + 1,), f"V{width}", self._padded, 0, (1,))
+        return np.frombuffer(windows[offsets].tobytes(), np.uint8).reshape(len(offsets), width)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -200,11 +257,13 @@ class _SignalRowsBuilder:
         self._valid: list[NDArray[np.bool_]] = []
         self._unknown: list[tuple[int, NDArray[np.bool_]]] = []  # where values are null, by piece
         self._wide: list[int] = []  # pieces without raw values
+        self._places: list[tuple[int, Ints]] = []  # of PDUs in their containers, by piece
         errors = frames.column("errors") if kind in ("lin", "flexray") else None
         self._error_mask = None if errors is None else _to_numpy(pc.fill_null(errors, 0)) != 0
 
-    def add_signal(self, message: Message, number: int, rows: Ints, decoded: DecodedSignal) -> None:
-        frame_rows = rows if decoded.rows is None else rows[decoded.rows]
+    def add_signal(self, group: _DecodedGroup, decoded: DecodedSignal) -> None:
+        frame_rows = group.rows if decoded.rows is None else group.rows[decoded.rows]
+        places = group.places if group.places is None or decoded.rows is None else group.places[decoded.rows]
         count, piece = len(decoded), len(self._heads)
         valid = np.ones(count, np.bool_) if decoded.valid is None else decoded.valid
         if self._error_mask is not None:
@@ -213,6 +272,8 @@ class _SignalRowsBuilder:
             self._unknown.append((piece, ~decoded.known))
         if decoded.raw is None:
             self._wide.append(piece)
+        if places is not None:
+            self._places.append((piece, places))
         labels = np.full(count, -1, np.int32)
         if decoded.labels is not None:
             codes = self._labels.encode_texts(decoded.names)
@@ -227,9 +288,9 @@ class _SignalRowsBuilder:
         self._rows.append(frame_rows)
         self._heads.append(
             (
-                self._messages.encode_text(message.name),
+                self._messages.encode_text(group.message.name),
                 self._signals.encode_text(decoded.signal.name),
-                number,
+                group.number,
                 count,
             )
         )
@@ -253,7 +314,7 @@ class _SignalRowsBuilder:
             for piece in self._wide:
                 wide[starts[piece] : starts[piece + 1]] = True
         arrays_by_column = {
-            name: take_rows(self._frames.column(name), rows) for name in KEYS if name in self._names
+            name: take_rows(self._frames.column(name), rows) for name in _COPIED if name in self._names
         } | {
             "message": self._messages.to_arrow_array(np.repeat(heads[:, 0], counts)),
             "signal": self._signals.to_arrow_array(np.repeat(heads[:, 1], counts)),
@@ -263,6 +324,11 @@ class _SignalRowsBuilder:
             "unit": self._units.to_arrow_array(np.concatenate(self._parts["unit"])),
             "valid": pa.array(np.concatenate(self._valid)),
         }
+        if self._places:
+            numbers_in_container = np.full(total, -1, np.int32)
+            for piece, places in self._places:
+                numbers_in_container[starts[piece] : starts[piece + 1]] = places
+            arrays_by_column["contained_no"] = pa.array(numbers_in_container, mask=numbers_in_container < 0)
         column = ROW_IDS[self._kind]
         arrays_by_column[column] = pa.array(numbers).cast(SIGNALS_SCHEMA.field(column).type)
         columns = [

@@ -7,7 +7,10 @@ identifier name none. Layout: SAE J1939-21, section 5.2.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 GROUP_KEYS: Final = 1 << 40
 """Added to the number of a message that is found by its parameter group: above every CAN identifier."""
@@ -42,3 +45,19 @@ def masked_identifier(key: int) -> tuple[int, int]:
     number = key >> 9 & 0x3FFFF
     mask = BROADCAST_MASK if number >> 8 & 0xFF >= _FIRST_BROADCAST else ADDRESSED_MASK
     return mask, number << 8
+
+
+def masked_group(key: int) -> tuple[int, int]:
+    """(mask, bits): all numbers of parameter groups that are the group of this number of a message have these bits."""
+    mask, bits = masked_identifier(key)
+    return mask >> 8, bits >> 8
+
+
+def identifiers(
+    priority: NDArray[Any], group: NDArray[Any], source: NDArray[Any], destination: NDArray[Any]
+) -> NDArray[np.int64]:
+    """The identifier that a frame with a message would have, int64. Not for groups of more than 18 bits."""
+    to_all = (group >> 8 & 0xFF) >= _FIRST_BROADCAST
+    number = np.where(to_all, group, group & 0x3FF00 | destination)
+    result: NDArray[np.int64] = priority << 26 | number << 8 | source
+    return result

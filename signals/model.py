@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
@@ -15,13 +15,17 @@ DECODER_REVISION = 1
 """Part of every hash; increased when the same definition gives other rows, so that frames are decoded again."""
 _INFINITE_IS_NOT_VALID = 2  # revision of definitions whose values may be infinite
 
-Kind = Literal["can", "lin", "flexray", "pdu"]
+Kind = Literal["can", "lin", "flexray", "pdu", "j1939"]
+"""What carries messages; `j1939`: the transport protocol of SAE J1939, for messages of kind `can` that are parameter groups."""
 Channel = Literal["A", "B"]
 Coding = Literal["integer", "float", "bcd", "ascii"]
-FRAME_BYTES: Final[dict[Kind, int]] = {"can": 64, "lin": 8, "flexray": 254, "pdu": 2048}
-"""The longest payload of a frame, bytes."""
+FRAME_BYTES: Final[dict[Kind, int]] = {"can": 64, "lin": 8, "flexray": 254, "pdu": 2048, "j1939": 1785}
+"""The longest payload of a frame, or of a message that is put together from several, bytes."""
+_CLASSIC_BYTES: Final = 8  # of a frame of J1939-21
 _FLOATS: Final = (16, 32, 64)
 FLEXRAY_CYCLES: Final = 64
+CAN_CARRIERS: Final[frozenset[Kind]] = frozenset({"can", "j1939"})
+"""Kinds that carry messages of kind `can`."""
 BUSLESS: Final[frozenset[Kind]] = frozenset({"pdu"})
 """Kinds whose frames do not say a bus."""
 Key: TypeAlias = tuple[Kind, int, bool]
@@ -130,10 +134,28 @@ class Unreadable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """An AUTOSAR container PDU with headers, from byte `start` of a frame on, `length` bytes at most (0: to its end).
+
+    A header of 4 bytes (short: id of 24 bits, length of 8) or 8 (long: 32 bits each) is before each contained PDU. `contained`:
+    header id -> message. `update_bit`: the container is valid if this bit of the frame is 1.
+    """
+
+    name: str
+    start: int
+    length: int
+    long_header: bool
+    big_endian: bool
+    contained: tuple[tuple[int, Message], ...]
+    update_bit: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Message:
     """One message. `length` in bytes; `id` of a LIN frame is its 6 bits, of a FlexRay frame its slot, which has a `schedule`.
     `j1939`: its frames are found by the parameter group of `id`.
+    `containers`: PDUs that hold other messages, of the same kind and id, which are `contained`.
 
     `signals` are those that can be decoded; `unreadable`: the others, which give no rows. `cycle_ms`: None if it is not cyclic,
     or if the database does not say.
@@ -150,6 +172,23 @@ class Message:
     cycle_ms: float | None = None
     schedule: Schedule | None = None
     j1939: bool = False
+    containers: tuple[Container, ...] = ()
+    contained: bool = False
+
+    @property
+    def parts(self) -> tuple[Message, ...]:
+        """Itself, and the messages of its containers: those whose signals its frames may hold."""
+        return (self, *(message for one in self.containers for _, message in one.contained))
+
+    @property
+    def carriers(self) -> tuple[Kind, ...]:
+        """What may carry it; the last one carries the longest payloads."""
+        return (self.kind, "j1939") if self.j1939 else (self.kind,)
+
+    @property
+    def wide_carrier(self) -> Kind:
+        """What carries all of it, so that a wide table has its rows."""
+        return self.carriers[-1] if self.length > _CLASSIC_BYTES else self.kind
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -168,7 +207,16 @@ class Message:
     @cached_property
     def definition_hash(self) -> str:
         """A hash (16 hex digits) that changes when its rows change; independent of the file."""
-        definition = asdict(self)
+        definition = asdict(replace(self, containers=()))
+        definition["containers"] = [
+            asdict(replace(one, contained=()))
+            | {"contained": [(header_id, message.definition_hash) for header_id, message in one.contained]}
+            for one in self.containers
+        ]
+        if not self.containers:
+            del definition["containers"]
+        if not self.contained:
+            del definition["contained"]
         del definition["database"], definition["unreadable"], definition["cycle_ms"]
         if self.schedule is None:
             del definition["schedule"]

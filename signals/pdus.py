@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .assemble import DeclaredSignal, assemble_signals
-from .model import Kind, Message, Schedule, Signal
+from .model import Container, Kind, Message, Schedule, Signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,17 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Headers:
+    """Of a container PDU: headers of 8 bytes or 4; `contained`: header id -> PDU."""
+
+    long: bool
+    big_endian: bool
+    contained: tuple[tuple[int, Pdu], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pdu:
-    """`static`: PDUs that a multiplexed PDU always holds, and their positions."""
+    """`static`: PDUs that a multiplexed PDU always holds, and their positions. `headers`: of a container."""
 
     name: str
     length: int
@@ -42,6 +51,17 @@ class Pdu:
     selector: Signal | None = None
     static: tuple[tuple[Pdu, int], ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    headers: Headers | None = None
+
+    @property
+    def holds_signals(self) -> bool:
+        return bool(self.signals or self.static or self.selector or self.headers)
+
+    @property
+    def holds_headers(self) -> bool:
+        """Whether it is a container with headers, or holds one."""
+        inner = (*(pdu for pdu, _ in self.static), *(each.pdu for each in self.alternatives))
+        return self.headers is not None or any(pdu.holds_headers for pdu in inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +81,8 @@ def message_of(
     placed: Sequence[PduInFrame],
     database: str,
     schedule: Schedule | None = None,
+    *,
+    extended: bool = False,
 ) -> Message:
     """The message of a frame. A signal name that several of its PDUs have becomes `Pdu.Signal`."""
     declared = [(each.pdu.name, one) for each in placed for one in _declare_placed(each)]
@@ -69,10 +91,10 @@ def message_of(
         one if owners[one.signal.name] == 1 else _rename(one, f"{owner}.{one.signal.name}") for owner, one in declared
     ]
     signals, unreadable = assemble_signals(kind, length, renamed)
-    return Message(
+    message = Message(
         kind=kind,
         id=number,
-        extended=False,
+        extended=extended,
         name=name,
         length=length,
         signals=signals,
@@ -80,6 +102,34 @@ def message_of(
         database=database,
         schedule=schedule,
     )
+    containers = [_container_in(message, *found) for each in placed for found in _find_headers(each)]
+    return replace(message, containers=tuple(containers))
+
+
+def _container_in(frame: Message, pdu: Pdu, headers: Headers, position: int, update_bit: int | None) -> Container:
+    contained = []
+    for header_id, one in headers.contained:
+        placed = [PduInFrame(pdu=one)]
+        message = message_of(frame.kind, frame.id, one.name, one.length, placed, frame.database, frame.schedule)
+        contained.append((header_id, replace(message, extended=frame.extended, contained=True)))
+    return Container(
+        name=pdu.name,
+        start=position // 8,
+        length=pdu.length,
+        long_header=headers.long,
+        big_endian=headers.big_endian,
+        contained=tuple(contained),
+        update_bit=update_bit,
+    )
+
+
+def _find_headers(placed: PduInFrame) -> Iterator[tuple[Pdu, Headers, int, int | None]]:
+    """The containers with headers that a PDU in a frame is or always holds: container, headers, position, update bit."""
+    pdu = placed.pdu
+    if pdu.headers is not None:
+        yield pdu, pdu.headers, placed.position, placed.update_bit
+    for inner, at in pdu.static:
+        yield from _find_headers(replace(placed, pdu=inner, position=placed.position + at))
 
 
 def _rename(declared: DeclaredSignal, name: str) -> DeclaredSignal:

@@ -27,6 +27,7 @@ from .tables import INPUT, SIGNALS_SCHEMA, SOURCES
 from .time_base import spread_over_time
 
 SOMEIP: Final = "someip_messages"
+_J1939: Final = "can: {protocols: {extended: j1939}}"
 Files: TypeAlias = str | Path | Sequence[str | Path] | Databases
 
 
@@ -53,7 +54,8 @@ def read_signals(
                          buses have is named `Message.Signal` or `bus.Message.Signal`
     every                seconds between the rows of a wide table; by default a row for each time at which one of the
                          signals was sent
-    profile, start_ns, end_ns   as in `open_capture`
+    profile, start_ns, end_ns   as in `open_capture`; without a profile, CAN identifiers of 29 bits are those of J1939 if the
+                         databases have its messages
 
     The columns of the long table are those of the table `signals` of a lake; the rows of one signal are in the order of
     the capture. Memory grows with the chosen signals, not with the capture.
@@ -81,9 +83,10 @@ class _Chosen:
     def names(self, databases: Databases) -> list[tuple[str, str]]:
         """(message, signal) of those that are known before they are decoded: not the elements of arrays."""
         names = [
-            (message.name, message.signals[place].name)
+            (part.name, part.signals[place].name)
             for _, message in databases
-            for place in sorted(self.frames.get(message.definition_hash, ()))
+            for part in message.parts
+            for place in sorted(self.frames.get(part.definition_hash, ()))
         ]
         return names + [
             (message.name, path)
@@ -99,7 +102,7 @@ def _choose(databases: Databases, patterns: Sequence[str]) -> _Chosen:
     payloads = PathChoice(databases.services, patterns)
     for pattern in unknown:
         if pattern in payloads.unknown:
-            known = {signal.name for _, message in databases for signal in message.signals}
+            known = {signal.name for _, message in databases for part in message.parts for signal in part.signals}
             known |= {path for message in databases.services for path in list_paths(message)}
             which = suggest_name(pattern, sorted(known)) if known else "they have no signals"
             raise DatabaseError(f"the databases have no signal {pattern!r}; {which}")
@@ -109,9 +112,10 @@ def _choose(databases: Databases, patterns: Sequence[str]) -> _Chosen:
 def choose_signals(databases: Databases, patterns: Iterable[str]) -> tuple[Choice, list[str]]:
     """The signals of frames that these patterns name, and the patterns that name none."""
     names = {
-        (message.definition_hash, place): (signal.name, f"{message.name}.{signal.name}")
+        (part.definition_hash, place): (signal.name, f"{part.name}.{signal.name}")
         for _, message in databases
-        for place, signal in enumerate(message.signals)
+        for part in message.parts
+        for place, signal in enumerate(part.signals)
     }
     chosen: dict[str, set[int]] = {}
     unknown = []
@@ -141,9 +145,10 @@ def _decode_capture(
     end_ns: int | None,
 ) -> Iterator[pa.RecordBatch]:
     kinds: Mapping[str, Kind] = {
-        SOURCES[message.kind]: message.kind
+        SOURCES[kind]: kind
         for _, message in databases
-        if chosen is None or message.definition_hash in chosen.frames
+        for kind in message.carriers
+        if chosen is None or any(part.definition_hash in chosen.frames for part in message.parts)
     }
     services = databases.services
     tables = list(kinds)
@@ -153,6 +158,8 @@ def _decode_capture(
         return
     frames = FrameDecoder(databases, None if chosen is None else chosen.frames)
     payloads = SomeipDecoder(services, None if chosen is None else chosen.payloads)
+    if profile is None and SOURCES["j1939"] in tables:
+        profile = Profile.parse(_J1939)
     with open_capture(source, tables, profile=profile, start_ns=start_ns, end_ns=end_ns) as capture:
         for table, batch in capture.batches():
             if table == SOMEIP:

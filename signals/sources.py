@@ -8,14 +8,21 @@ from typing import Final, Literal, TypeAlias
 from .database import Databases
 from .model import Kind
 from .someip.decoder import INPUT as SOMEIP_INPUT
-from .tables import INPUT, ROW_IDS, SOURCES
+from .tables import INPUT, SOURCES
 
 Source: TypeAlias = Kind | Literal["someip"]
 TABLES: Final[Mapping[Source, str]] = dict([*SOURCES.items(), ("someip", "someip_messages")])
 COLUMNS: Final[Mapping[Source, tuple[str, ...]]] = dict([*INPUT.items(), ("someip", SOMEIP_INPUT)])
 """The columns that are read."""
-ROW_COLUMNS: Final[Mapping[Source, str]] = dict([*ROW_IDS.items(), ("someip", "service_id")])
-"""The column of `signals` that is null in all rows of other sources."""
+ROWS_SQL: Final[Mapping[Source, str]] = {
+    "can": "can_id IS NOT NULL AND tp_packets IS NULL",
+    "lin": "lin_id IS NOT NULL",
+    "flexray": "slot_id IS NOT NULL",
+    "pdu": "pdu_id IS NOT NULL",
+    "j1939": "tp_packets IS NOT NULL",
+    "someip": "service_id IS NOT NULL",
+}
+"""In SQL: the rows of `signals` that come from this source."""
 
 
 def described_sources(databases: Databases) -> frozenset[Source]:

@@ -1,6 +1,7 @@
 """Arrow schemas of the tables that only `signals` writes: `signals`, `signal_catalog` and `signals_<message>`.
 
-`can_id`, `lin_id`, `service_id`, `slot_id` or `pdu_id` tells where a row comes from: exactly one of them is not null.
+`can_id`, `lin_id`, `service_id`, `slot_id` or `pdu_id` tells where a row comes from: exactly one of them is not null. Rows with
+a `can_id` whose message came in several frames, by J1939's transport protocol, have `tp_packets` too.
 """
 
 from __future__ import annotations
@@ -22,11 +23,18 @@ SOURCES: Final[Mapping[Kind, str]] = {
     "lin": "lin_frames",
     "flexray": "flexray_frames",
     "pdu": "pdus",
+    "j1939": "j1939_messages",
 }
 """The tables of frames that are decoded."""
-FRAME_IDS: Final[Mapping[Kind, str]] = {"can": "can_id", "lin": "lin_id", "flexray": "frame_id", "pdu": "pdu_id"}
-"""The column of a frame that has its id."""
-ROW_IDS: Final[Mapping[Kind, str]] = {**FRAME_IDS, "flexray": "slot_id"}
+FRAME_IDS: Final[Mapping[Kind, str]] = {
+    "can": "can_id",
+    "lin": "lin_id",
+    "flexray": "frame_id",
+    "pdu": "pdu_id",
+    "j1939": "pgn",
+}
+"""The column of a frame that has its id; of J1939's transport protocol, the parameter group of the message."""
+ROW_IDS: Final[Mapping[Kind, str]] = {**FRAME_IDS, "flexray": "slot_id", "j1939": "can_id"}
 """The column of `signals` that has the id of the frame."""
 FLOAT64: Final = pa.float64()
 
@@ -40,6 +48,7 @@ INPUT: Final[Mapping[Kind, tuple[str, ...]]] = {
     "lin": (*KEYS, "lin_id", "errors", "payload"),
     "flexray": (*KEYS, "channel", "frame_id", "cycle", "null_frame", "errors", "payload"),
     "pdu": (*(name for name in KEYS if name in TABLES["pdus"].schema.names), "pdu_id", "payload"),
+    "j1939": (*KEYS, "priority", "pgn", "source_address", "destination_address", "tp_packets", "payload"),
 }
 """The columns of a frame that are read."""
 
@@ -66,6 +75,8 @@ SIGNALS_SCHEMA: Final = with_comments(
             pa.field("values", pa.list_(FLOAT64)),
             pa.field("slot_id", INT32),
             pa.field("pdu_id", INT64),
+            pa.field("tp_packets", INT16),
+            pa.field("contained_no", INT32),
         ]
     )
 )
@@ -160,6 +171,8 @@ def wide_schema_of(ids: Iterable[str], fields: Iterable[pa.Field]) -> pa.Schema:
 
 
 def _wide_ids(messages: Iterable[Message]) -> list[str]:
-    """The id columns of a wide table: those of CAN and LIN in each, and that of the messages."""
-    ids = {ROW_IDS[message.kind] for message in messages}
-    return ["can_id", "lin_id", *sorted(ids - {"can_id", "lin_id"})]
+    """The id columns of a wide table: those of CAN and LIN in each, and those of the messages."""
+    messages = list(messages)
+    ids = {ROW_IDS[message.wide_carrier] for message in messages}
+    places = ["contained_no"] if any(message.contained for message in messages) else []
+    return ["can_id", "lin_id", *sorted(ids - {"can_id", "lin_id"}), *places]

@@ -17,7 +17,7 @@ from .tables import wide_schema, wide_table_name
 def source_of_message(databases: Databases, name: str) -> Source:
     """Where the frames of a message are. The databases have it, as `require_wide_messages` says."""
     messages = messages_named(databases, name)
-    return messages[0].kind if messages else "someip"
+    return messages[0].wide_carrier if messages else "someip"
 
 
 def wide_schema_named(databases: Databases, name: str) -> pa.Schema:
@@ -30,7 +30,9 @@ def require_wide_messages(databases: Databases, names: Collection[str]) -> None:
     """Raise `DatabaseError` if one of these messages cannot have a table of its own."""
     for name in names:
         payloads = payloads_named(databases.services, name)
-        kinds = {message.kind for message in messages_named(databases, name)} | ({"SOME/IP"} if payloads else set())
+        kinds = {message.wide_carrier for message in messages_named(databases, name)} | (
+            {"SOME/IP"} if payloads else set()
+        )
         if not kinds:
             raise DatabaseError(f"no database has a message {name!r}: remove it from --wide")
         if len(kinds) > 1:

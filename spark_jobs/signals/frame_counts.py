@@ -23,6 +23,12 @@ _EXPRESSIONS: Final[Mapping[Kind, tuple[str, str, str]]] = {
         "channel = 'B'",
     ),
     "pdu": ("pdu_id IS NOT NULL", "pdu_id", "false"),
+    "j1939": (
+        f"tp_packets IS NOT NULL AND pgn < {1 << 18}",
+        "shiftleft(priority, 26) + source_address"
+        f" + shiftleft(IF((pgn & {0xFF00}) >= {240 << 8}, pgn, pgn & {0x3FF00} | destination_address), 8)",
+        "true",
+    ),
 }
 """Of each kind, in SQL: the frames that can have signals, their id, and whether it is extended."""
 

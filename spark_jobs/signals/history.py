@@ -10,14 +10,14 @@ killed in between, the next one repeats it. An overwritten lake (`ingest --mode 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pcaplake.signals.database import OTHERS
 from pcaplake.signals.definitions import DefinitionChanges, DefinitionState
-from pcaplake.signals.model import BUSLESS, Kind
-from pcaplake.signals.sources import Source
-from pcaplake.signals.tables import SOURCES
+from pcaplake.signals.model import BUSLESS, CAN_CARRIERS, Kind
+from pcaplake.signals.sources import ROWS_SQL, Source
+from pcaplake.signals.tables import FRAME_IDS, ROW_IDS
 from pcaplake.spark_jobs.common.event_loop import run_request
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.worker.errors import Fatal
@@ -26,38 +26,49 @@ from pcaplake.worker.lake.store.store import ObjectMeta, Store
 from pcaplake.worker.signals.state import FOLDER, LOCAL, SERVED_BY_LOCAL, read_format, read_generation
 
 
-def build_sql_condition(
-    changes: DefinitionChanges, sources: Collection[Source], columns: Mapping[Kind, str]
-) -> str | None:
-    """An SQL condition for the changed ids of these sources; None: no id changed. `columns`: FRAME_IDS or ROW_IDS."""
-    parts: list[tuple[Kind, str, str]] = []
-    for kind in SOURCES:
-        for bus, numbers in changes.numbers_by_bus(kind).items() if kind in sources else ():
-            parts.append((kind, bus, f"{columns[kind]} IN {_list(numbers)}"))
-    for bus, groups in changes.groups_by_bus().items() if "can" in sources else ():
-        parts += [("can", bus, f"(can_id & {mask}) IN {_list(bits)}") for mask, bits in groups.items()]
-    conditions = [
-        " AND ".join([*([where] if (where := _bus_condition(changes, kind, bus)) else []), of_ids])
-        for kind, bus, of_ids in parts
-    ]
-    if "someip" in sources:
-        methods = changes.methods_by_service().items()
-        conditions += [f"service_id = {service} AND method_id IN {_list(ids)}" for service, ids in methods]
+def of_changed_frames(changes: DefinitionChanges, source: Source) -> str | None:
+    """An SQL condition: the frames of a source whose definitions changed; None: no definition changed."""
+    return _of_methods(changes) if source == "someip" else _of_ids(changes, source, FRAME_IDS[source])
+
+
+def of_changed_rows(changes: DefinitionChanges, sources: Iterable[Source]) -> str | None:
+    """An SQL condition: the rows of `signals` that those frames of these sources have."""
+    parts = []
+    for source in sources:
+        rows = _of_methods(changes) if source == "someip" else _of_ids(changes, source, ROW_IDS[source])
+        # rows of `can` and `j1939` share `can_id`
+        parts += [] if rows is None else [f"{ROWS_SQL[source]} AND ({rows})"]
+    return _any(parts)
+
+
+def _of_ids(changes: DefinitionChanges, kind: Kind, column: str) -> str | None:
+    parts = [(bus, f"{column} IN {_list(numbers)}") for bus, numbers in changes.numbers_by_bus(kind).items()]
+    for bus, groups in changes.groups_by_bus(column).items() if kind in CAN_CARRIERS else ():
+        parts += [(bus, f"({column} & {mask}) IN {_list(bits)}") for mask, bits in groups.items()]
+    return _any(_bus_condition(changes, kind, bus) + of_ids for bus, of_ids in parts)
+
+
+def _of_methods(changes: DefinitionChanges) -> str | None:
+    services = changes.methods_by_service().items()
+    return _any(f"service_id = {service} AND method_id IN {_list(methods)}" for service, methods in services)
+
+
+def _any(conditions: Iterable[str]) -> str | None:
     return " OR ".join(f"({condition})" for condition in conditions) or None
 
 
-def _list(numbers: Iterable[int]) -> str:
-    return f"({', '.join(map(str, numbers))})"
+def _list(values: Iterable[object]) -> str:
+    return f"({', '.join(map(str, values))})"
 
 
 def _bus_condition(changes: DefinitionChanges, kind: Kind, bus: str) -> str:
     if kind in BUSLESS:
         return ""
     if bus != OTHERS:
-        return f"bus = {text_literal(bus)}"
+        return f"bus = {text_literal(bus)} AND "
     if not changes.named:
         return ""
-    return f"(bus IS NULL OR bus NOT IN ({', '.join(map(text_literal, changes.named))}))"
+    return f"(bus IS NULL OR bus NOT IN {_list(map(text_literal, changes.named))}) AND "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

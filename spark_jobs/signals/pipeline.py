@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 from pcaplake.signals.database import Databases
 from pcaplake.signals.definitions import DefinitionChanges, DefinitionState
 from pcaplake.signals.sources import TABLES, Source, described_sources
-from pcaplake.signals.tables import FRAME_IDS, ROW_IDS, SIGNALS, SIGNALS_SCHEMA, wide_table_name
+from pcaplake.signals.tables import SIGNALS, SIGNALS_SCHEMA, wide_table_name
 from pcaplake.signals.wide import require_wide_messages, source_of_message
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
 from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.plain_text import counted
-from pcaplake.worker.signals.payload_report import describe_payloads, report_payloads
+from pcaplake.worker.signals.counts_report import describe_counts, report_counts
 from pcaplake.worker.signals.unmatched import UnmatchedFrames, explain_unmatched
 
 from .frame_counts import count_frames
-from .history import StateFolder, build_sql_condition
+from .history import StateFolder, of_changed_frames, of_changed_rows
 from .stream import BatchLimits, SignalStream, drain_streams
 from .writing import WRITING, SignalRows, create_signal_tables, is_catalog_current, write_catalog
 
@@ -58,9 +58,9 @@ class SignalOptions:
 class SignalReport:
     """`rows`: written to `signals`, including replacements. `decoded_again`: ids whose definition changed. `skipped`: reason
     -> number of messages that are not decoded. `unreadable`: `Message.Signal`, or a line of a file -> why it cannot be
-    decoded. `missing`: source tables that the databases describe and that do not exist. `someip`: what its messages were (a
-    task that Spark repeats counts again). `unmatched`: why the table `signals`
-    is empty although there are frames."""
+    decoded. `missing`: source tables that the databases describe and that do not exist. `someip`, `containers`: what its
+    messages, and the PDUs in containers were (a task that Spark repeats counts again). `unmatched`: why the table `signals` is
+    empty although there are frames."""
 
     lake: str
     seconds: float
@@ -74,6 +74,7 @@ class SignalReport:
     unreadable: Mapping[str, str]
     missing: tuple[str, ...]
     someip: Mapping[str, Any]
+    containers: Mapping[str, Any]
     unmatched: UnmatchedFrames | None = None
 
 
@@ -139,8 +140,8 @@ class _SignalsJob:
         last = _signals_version(self._spark, self._lake)
         rows = _count_rows_written(self._spark, self._lake, first, last)
         described = described_sources(self._options.databases)
-        someip = report_payloads(self._rows.counts)
-        for text in describe_payloads(someip):
+        counts = report_counts(self._rows.counts)
+        for text in describe_counts(counts):
             self._say(text)
         return SignalReport(
             lake=self._lake,
@@ -158,7 +159,7 @@ class _SignalsJob:
                 for source, table in TABLES.items()
                 if source in described and not table_exists(self._spark, self._lake, table)
             ),
-            someip=someip,
+            **counts,
             unmatched=None if rows else self._explain_no_rows(),
         )
 
@@ -200,6 +201,8 @@ class _SignalsJob:
                 memory, BatchLimits(files=self._options.files, size=self._options.size), kept, lambda: False
             )
             self._step("drained")
+            # a stream that has begun just now has not written its changed wide tables
+            begun = [source for source in TABLES if memory.read_query_id(source) is not None]
             self._decode_history_again(memory, changes, begun)
             self._step("decoded again")
         if not is_catalog_current(self._spark, self._lake, self._options.databases):
@@ -211,12 +214,12 @@ class _SignalsJob:
     def _decode_history_again(self, memory: StateFolder, changes: DefinitionChanges, begun: Collection[Source]) -> None:
         history = {source: frames for source in begun if (frames := self._read_history(memory, source)) is not None}
         with session_settings(self._spark, WRITING):
-            where = build_sql_condition(changes, begun, ROW_IDS)
+            where = of_changed_rows(changes, begun)
             if where is not None:
                 parts = [
                     self._rows.decode_signals(source, frames.where(only))
                     for source, frames in history.items()
-                    if (only := build_sql_condition(changes, [source], FRAME_IDS)) is not None
+                    if (only := of_changed_frames(changes, source)) is not None
                 ]
                 rows = union_frames(parts)
                 if rows is None:

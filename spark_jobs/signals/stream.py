@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pcaplake.signals.sources import ROW_COLUMNS, TABLES, Source
+from pcaplake.signals.sources import ROWS_SQL, TABLES, Source
 from pcaplake.signals.tables import SIGNALS, wide_table_name
 from pcaplake.spark_jobs.common.delta_writes import retry_on_conflict, session_settings
 from pcaplake.spark_jobs.common.lake_tables import table_exists, table_path
@@ -118,14 +118,13 @@ class SignalStream:
 
     def _write_batch(self, batch: DataFrame, number: int) -> None:
         app = f"pcaplake-signals-{self.source}-{self._memory.read_query_id(self.source)}"
-        every = f"{ROW_COLUMNS[self.source]} IS NOT NULL"
         if self._wide:
             batch = batch.persist()
         try:
             self._step(f"before {SIGNALS}")
             writer = _transaction_writer(self._rows.decode_signals(self.source, batch), app, number)
             if number == 0:
-                writer = writer.mode("overwrite").option("replaceWhere", every)
+                writer = writer.mode("overwrite").option("replaceWhere", ROWS_SQL[self.source])
             with self._rows.write_lock:
                 retry_on_conflict(SIGNALS, lambda: writer.save(table_path(self._lake, SIGNALS)))
             for name in self._wide:

@@ -11,11 +11,10 @@ import pyarrow as pa
 from pcaplake.parser.schemas import TABLES as PARSER_TABLES
 from pcaplake.signals.catalog import build_catalog, holds_catalog
 from pcaplake.signals.database import Databases
-from pcaplake.signals.decoder import SignalDecoder
+from pcaplake.signals.decoder import DecodedCounts, SignalDecoder
 from pcaplake.signals.frames import messages_named
-from pcaplake.signals.j1939 import masked_identifier
+from pcaplake.signals.j1939 import masked_group, masked_identifier
 from pcaplake.signals.model import Message
-from pcaplake.signals.someip.decoder import PayloadCounts
 from pcaplake.signals.someip.wide import payloads_named
 from pcaplake.signals.sources import COLUMNS, TABLES, Source, described_sources
 from pcaplake.signals.tables import (
@@ -49,12 +48,12 @@ class SignalRows:
         """The streams write to `signals` one at a time: a batch that replaces rows conflicts with every append."""
         self._shared: Broadcast[Databases] = spark.sparkContext.broadcast(databases)
         self._described = described_sources(databases)
-        self._counts = spark.sparkContext.accumulator(PayloadCounts(), cast(Any, _CountsParam()))
+        self._counts = spark.sparkContext.accumulator(DecodedCounts(), cast(Any, _CountsParam()))
 
     @property
-    def counts(self) -> PayloadCounts:
-        """What the SOME/IP messages so far were. A task that Spark repeats counts again."""
-        return cast(PayloadCounts, self._counts.value)
+    def counts(self) -> DecodedCounts:
+        """What the messages so far were. A task that Spark repeats counts again."""
+        return cast(DecodedCounts, self._counts.value)
 
     def decode_signals(self, source: Source, frames: DataFrame) -> DataFrame:
         """Rows of `signals`."""
@@ -80,12 +79,12 @@ class SignalRows:
 
 
 class _CountsParam:
-    """How an accumulator of Spark adds `PayloadCounts`."""
+    """How an accumulator of Spark adds `DecodedCounts`."""
 
-    def zero(self, value: PayloadCounts) -> PayloadCounts:
-        return PayloadCounts()
+    def zero(self, value: DecodedCounts) -> DecodedCounts:
+        return DecodedCounts()
 
-    def addInPlace(self, total: PayloadCounts, more: PayloadCounts) -> PayloadCounts:  # Spark's name
+    def addInPlace(self, total: DecodedCounts, more: DecodedCounts) -> DecodedCounts:  # Spark's name
         total.add(more)
         return total
 
@@ -114,16 +113,24 @@ def _frames_of_table(databases: Databases, name: str) -> str:
 
 def _frames_of(message: Message) -> str:
     if message.j1939:
-        mask, bits = masked_identifier(message.keys[0][1])
-        return f"(can_id & {mask}) = {bits}"
+        column, masked = ("pgn", masked_group) if message.wide_carrier == "j1939" else ("can_id", masked_identifier)
+        mask, bits = masked(message.keys[0][1])
+        return f"({column} & {mask}) = {bits}"
     return f"{FRAME_IDS[message.kind]} = {message.id}"
 
 
-def create_table(spark: SparkSession, lake: str, table: str, schema: pa.Schema, *, partition: bool = True) -> None:
-    """Create a table like the worker's (protocol 1/2, same properties, partitioned by date) if it does not exist."""
-    if table_exists(spark, lake, table):  # an existing table keeps its columns
-        return
+def create_table(
+    spark: SparkSession, lake: str, table: str, schema: pa.Schema, *, partition: bool = True, add_columns: bool = False
+) -> None:
+    """Create a table like the worker's (protocol 1/2, same properties, partitioned by date) if it does not exist.
+
+    `add_columns`: an existing table gets the columns that it lacks; otherwise it keeps those that it has.
+    """
     writer = spark.createDataFrame([], to_spark_schema(schema)).write.format("delta").mode("append")
+    if table_exists(spark, lake, table):
+        if add_columns and not set(schema.names) <= set(read_table(spark, lake, table).columns):
+            writer.option("mergeSchema", "true").save(table_path(lake, table))
+        return
     for name, value in {**PROPERTIES, **_PROTOCOL}.items():
         writer = writer.option(name, value)
     if partition:
@@ -132,7 +139,7 @@ def create_table(spark: SparkSession, lake: str, table: str, schema: pa.Schema, 
 
 
 def create_signal_tables(spark: SparkSession, lake: str, databases: Databases, wide: Iterable[str]) -> None:
-    create_table(spark, lake, SIGNALS, SIGNALS_SCHEMA)
+    create_table(spark, lake, SIGNALS, SIGNALS_SCHEMA, add_columns=True)
     create_table(spark, lake, CATALOG, CATALOG_SCHEMA, partition=False)
     for name in wide:
         create_table(spark, lake, wide_table_name(name), wide_schema_named(databases, name))

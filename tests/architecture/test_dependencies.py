@@ -42,6 +42,7 @@ ENTRIES = {
 EXTRAS_OF_FUNCTIONS = {
     "pcaplake.signals.arxml.document": "signals",
     "pcaplake.signals.files": "signals",
+    "pcaplake.signals.ldf": "signals",
     "pcaplake.worker.admin.aws_clients": "aws",
     "pcaplake.worker.admin.setup.setup": "aws",
     "pcaplake.worker.captures.objects_signed": "aws",

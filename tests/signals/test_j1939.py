@@ -121,7 +121,8 @@ def test_a_changed_group_is_decoded_again_for_every_sender(tmp_path: Path) -> No
     assert DefinitionState.from_json(before.to_json()) == before
     condition = of_changed_rows(before.find_changes(after), "can")
     assert condition is not None
+    ids, packets = [0x18FEF100, 0x0CFEF117, 0x18FEF200, 0x0C0000FE, None, 0x18FEF100], [None] * 5 + [2]
     rows = pa.table(
-        {"can_id": pa.array([0x18FEF100, 0x0CFEF117, 0x18FEF200, 0x0C0000FE, None], pa.int64()), "bus": ["1"] * 5}
+        {"can_id": pa.array(ids, pa.int64()), "tp_packets": pa.array(packets, pa.int16()), "bus": ["1"] * 6}
     )
     assert rows.filter(condition).column("can_id").to_pylist() == [0x18FEF100, 0x0CFEF117]

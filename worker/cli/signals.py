@@ -20,7 +20,7 @@ from pcaplake.worker.config.settings import parse_size
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
-from pcaplake.worker.signals.payload_report import describe_payloads, report_payloads
+from pcaplake.worker.signals.counts_report import describe_counts, report_counts
 from pcaplake.worker.signals.run import Options, SignalsRun
 
 from .lake_options import LakeUri, Pair
@@ -167,7 +167,7 @@ async def _report(store: Store, options: Options, run: SignalsRun, seconds: floa
         "skipped": dict(known.skipped),
         "unreadable": known.unreadable_declarations,
         "missing": list(tally.missing),
-        "someip": report_payloads(tally.someip),
+        **report_counts(tally.counts),
         "unmatched": None if unmatched is None else {**asdict(unmatched), "text": str(unmatched)},
     }
 
@@ -187,7 +187,7 @@ def _show(report: dict[str, Any]) -> None:
         screen.line(f"unreadable: {name}: {reason}")
     if len(unreadable) > MOST_UNREADABLE:
         screen.line(f"... and {len(unreadable) - MOST_UNREADABLE:,} more unreadable declarations; --json shows all")
-    for text in describe_payloads(report["someip"]):
+    for text in describe_counts(report):
         screen.line(text)
     if report["unmatched"] is not None:
         screen.line(report["unmatched"]["text"])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pcaplake.signals.compiled import Ints
 from pcaplake.signals.database import UNKNOWN_CHANNEL, Databases
 from pcaplake.signals.frames import group_by_id
-from pcaplake.signals.model import FLEXRAY_CYCLES, Kind, Message
+from pcaplake.signals.model import CAN_CARRIERS, FLEXRAY_CYCLES, Kind, Message
 from pcaplake.signals.someip.decoder import SERVICE_DISCOVERY_ID, group_by_message
 from pcaplake.signals.someip.description import PayloadMessage
 from pcaplake.signals.sources import TABLES, Source, described_sources
@@ -88,7 +88,7 @@ class KnownMessages:
             message = None if network is None else network.find_message(kind, number, extended)
             shown = number % UNKNOWN_CHANNEL // FLEXRAY_CYCLES if kind == "flexray" else number
             known = "" if message is None else message.definition_hash
-            yield _Id(kind, bus, extended and kind == "can", shown, known), message, rows
+            yield _Id(kind, bus, extended and kind in CAN_CARRIERS, shown, known), message, rows
 
     def _group_payloads(self, frames: pa.RecordBatch) -> Iterator[tuple[_Id, PayloadMessage | None, Ints]]:
         for found, rows in group_by_message(frames):

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pcaplake.signals.database import Databases
-from pcaplake.signals.decoder import SignalDecoder
-from pcaplake.signals.someip.decoder import PayloadCounts
+from pcaplake.signals.decoder import DecodedCounts, SignalDecoder
 from pcaplake.signals.sources import described_sources
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.actions import AddFile
@@ -27,11 +26,11 @@ from .output import Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedFiles:
-    """Files of a table, with the rows that they have together. `someip`: what the decoded messages were."""
+    """Files of a table, with the rows that they have together. `counts`: what the decoded messages were."""
 
     adds: Sequence[AddFile] = ()
     rows: int = 0
-    someip: PayloadCounts = field(default_factory=PayloadCounts)
+    counts: DecodedCounts = field(default_factory=DecodedCounts)
 
 
 class SignalWriter:
@@ -71,11 +70,10 @@ class SignalWriter:
         ]
         await asyncio.wait(tasks)  # a failed thread leaves no other one behind
         parts = [task.result() for task in tasks]
-        counts = PayloadCounts()
+        whole = DecodedFiles(adds=[add for part in parts for add in part.adds], rows=sum(part.rows for part in parts))
         for part in parts:
-            counts.add(part.someip)
-        adds = [add for part in parts for add in part.adds]
-        return DecodedFiles(adds=adds, rows=sum(part.rows for part in parts), someip=counts)
+            whole.counts.add(part.counts)
+        return whole
 
     def _decode_share(
         self, layout: Layout, table: FrameTable, files: Sequence[FrameFile], only: pc.Expression | None
@@ -94,11 +92,11 @@ class SignalWriter:
                 window.write(layout.table, batch)
                 rows += batch.num_rows
             if not rows:
-                return DecodedFiles(someip=decoder.counts)
+                return DecodedFiles(counts=decoder.counts)
             window.end()
             stage = window.close()
             assert stage is not None
-            return DecodedFiles(adds=stage.adds[layout.table], rows=rows, someip=decoder.counts)
+            return DecodedFiles(adds=stage.adds[layout.table], rows=rows, counts=decoder.counts)
         finally:
             window.abandon()
 

@@ -23,8 +23,8 @@ from typing import Final
 import pyarrow.compute as pc
 
 from pcaplake.signals.database import Databases
+from pcaplake.signals.decoder import DecodedCounts
 from pcaplake.signals.definitions import DefinitionChanges, DefinitionState, hash_wide_table
-from pcaplake.signals.someip.decoder import PayloadCounts
 from pcaplake.signals.sources import TABLES, Source, described_sources
 from pcaplake.signals.tables import SIGNALS, wide_table_name
 from pcaplake.signals.wide import require_wide_messages
@@ -66,8 +66,8 @@ class Options:
 @dataclass(slots=True, kw_only=True)
 class Tally:
     """What a run has done so far. `read_bytes` of `total_bytes` of frames are decoded; each table reads them. `wide`: wide
-    table -> its new rows. `missing`: tables of frames that the databases describe and that do not exist. `someip`: what its
-    messages were."""
+    table -> its new rows. `missing`: tables of frames that the databases describe and that do not exist. `counts`: what
+    the messages were."""
 
     read_bytes: int = 0
     total_bytes: int = 0
@@ -77,7 +77,7 @@ class Tally:
     catalog_rows: int = 0
     decoded_again: int = 0
     missing: list[str] = field(default_factory=list)
-    someip: PayloadCounts = field(default_factory=PayloadCounts)
+    counts: DecodedCounts = field(default_factory=DecodedCounts)
 
 
 class SignalsRun:
@@ -273,7 +273,7 @@ class SignalsRun:
         self._runtime.step(f"before {output.layout.table}.decode {kind}")
         decoded = await self._writer.decode_files(output.layout, self._tables[kind], files, only)
         if output is self._long:  # wide tables read the same messages
-            self.tally.someip.add(decoded.someip)
+            self.tally.counts.add(decoded.counts)
         self._runtime.step(f"after {output.layout.table}.decode {kind}")
         return decoded
 

@@ -16,24 +16,27 @@ from pcaplake.signals.tables import wide_table_name
 from pcaplake.spark_jobs import signals as spark_signals
 from pcaplake.spark_jobs.signals import SignalReport
 from pcaplake.worker.lake.store.store import Store
-from pcaplake.worker.signals.payload_report import report_payloads
+from pcaplake.worker.signals.counts_report import report_counts
 from pcaplake.worker.signals.run import Options, SignalsRun
+from tests.signals import container_files
 from tests.signals.arxml_files import write_arxml
+from tests.signals.container_files import CAN_ID, LITTLE, SHORT
 from tests.signals.databases import A_DBC, databases
 from tests.signals.described_services import Operation, Service, Sizes, messages_of
 from tests.signals.fibex_files import write_fibex
 from tests.signals.frame_files import ONCE, REPEATED, arxml
-from tests.signals.j1939_files import ANY, dbc
+from tests.signals.j1939_files import ANY, dbc, long_dbc, transported
 from tests.signals.lakes import SignalLake, texts
 from tests.signals.someip.payload_writer import Writer
 from tests.signals.someip.traffic import PAYLOADS, Traffic, draw_messages
 
-WIDE = ("Speed", "Cmd", "Chassis", "Body", "Axle", "Service28673.State")
+WIDE = ("Speed", "Cmd", "Chassis", "Body", "Axle", "Component", "Wheels", "Service28673.State")
 TABLES = ("signals", "signal_catalog", *map(wide_table_name, WIDE))
 BUSES = """
 databases:
-  {a: a.dbc, b: b.dbc, doors: doors.ldf, truck: truck.dbc, backbone: car.arxml, services: [tables, s.xml, s.arxml]}
-buses: {1: a, "2": b, truck: truck, "*": [doors, backbone]}
+  {a: a.dbc, b: b.dbc, doors: doors.ldf, truck: truck.dbc, long: long.dbc, backbone: car.arxml, box: "box.arxml#Can",
+   services: [tables, s.xml, s.arxml]}
+buses: {1: a, "2": b, truck: [truck, long], "*": [doors, backbone, box]}
 """
 SENDERS = (0x18FEF100, 0x0CFEF117, 0x18FEF200)  # two of them send the group of `Axle`
 
@@ -83,6 +86,12 @@ def lakes(tmp_path: Path, traffic: Traffic) -> tuple[SignalLake, SignalLake]:
     lake.append(
         "can_frames", [{"can_id": one, "extended": True, "bus": "truck", "payload": bytes(8)} for one in SENDERS]
     )
+    lake.append("j1939_messages", transported(8))
+    box, unknown = container_files.box(SHORT, LITTLE), container_files.number(0x55, SHORT, LITTLE) + b"\x00"
+    lake.append(
+        "can_frames",
+        [{"can_id": CAN_ID, "extended": False, "bus": None, "payload": one} for one in (box, box, box[:12], unknown)],
+    )
     lake.flexray(70, bus="backbone")
     lake.flexray(5, bus=None, channel=None)
     lake.pdus(6)
@@ -100,7 +109,7 @@ def decode_with_both(spark: Any, lakes: tuple[SignalLake, SignalLake], known: Da
     run = SignalsRun(Store.open(str(lakes[1].folder)), options)
     asyncio.run(run.run())
     assert report.decoded_again == run.tally.decoded_again
-    assert report.someip == report_payloads(run.tally.someip)
+    assert {"someip": report.someip, "containers": report.containers} == report_counts(run.tally.counts)
     return report
 
 
@@ -109,17 +118,23 @@ def test_both_write_the_same_rows(
 ) -> None:
     traffic.write_tables(2)
     (tmp_path / "truck.dbc").write_text(dbc(("Axle", ANY)))
+    (tmp_path / "long.dbc").write_text(long_dbc())
+    (tmp_path / "box.arxml").write_text(container_files.arxml(SHORT, LITTLE, length=64))
     (tmp_path / "car.arxml").write_text(arxml(REPEATED))
     known = databases(tmp_path, BUSES)
-    decode_with_both(spark, lakes, known)
+    report = decode_with_both(spark, lakes, known)
+    assert report.containers["unknown"] == [{"container": "CanFrame", "header_id": 0x55, "pdus": 1}]
+    assert report.containers["cut_off"] == {"CanFrame": 1}
     for lake in lakes:  # new frames, and a database that says something else of one message and lacks another one
         lake.captures = 20
         lake.can(6)
         lake.lin(2)
         lake.flexray(9, bus="backbone")
         lake.pdus(3)
+        lake.append("j1939_messages", transported(4))
         traffic.fill(lake)
     traffic.write_tables(3)
+    (tmp_path / "long.dbc").write_text(long_dbc("Component", "Answer", factor=0.25))
     (tmp_path / "a.dbc").write_text(A_DBC.replace("(0.5,0)", "(0.25,1)").partition("BO_ 2147483904")[0])
     (tmp_path / "car.arxml").write_text(arxml(ONCE).replace("<V>-20</V>", "<V>-30</V>"))
     for name in TABLES:

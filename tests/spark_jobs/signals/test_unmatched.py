@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pcaplake.signals import Databases
+from pcaplake.signals.frames import group_by_id
 from pcaplake.spark_jobs.signals import SignalOptions, run
+from pcaplake.spark_jobs.signals.frame_counts import count_frames
 from pcaplake.worker.signals.unmatched import FrameCount, UnmatchedFrames, explain_unmatched
+from tests.signals.j1939_files import transported
 from tests.signals.lakes import SignalLake
 
 HEADER = 'VERSION ""\nBU_: A\n'
@@ -105,3 +109,13 @@ def test_the_report_of_a_run_that_decodes_nothing(spark: Any, tmp_path: Path) ->
     assert said[-1].startswith("hint: 1 id found with the bytes in the other order")
     right = SignalOptions(databases=described(tmp_path, others=dbc(0x100)))
     assert run(spark, str(lake.folder), right).unmatched is None
+    # identifiers of messages of several J1939 frames are computed, here in SQL
+    lake.append("j1939_messages", [*transported(8), *transported(3, packets=None)])
+    table = lake.table("j1939_messages").combine_chunks()
+    expected = {number: len(rows) for batch in table.to_batches() for *_, number, rows in group_by_id("j1939", batch)}
+    counts = [count for count in count_frames(spark, str(lake.folder)) if count.kind == "j1939"]
+    found: Counter[int] = Counter()
+    for count in counts:
+        assert count.extended
+        found[count.id] += count.frames
+    assert found == expected

@@ -11,12 +11,11 @@ from deltalake import DeltaTable
 from pcaplake.signals import Databases
 from pcaplake.signals.definitions import DefinitionChanges, DefinitionState
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.tables import ROW_IDS
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.spark_jobs.compact import job as compact
 from pcaplake.spark_jobs.compact import plan as compact_plan
 from pcaplake.spark_jobs.signals import SignalOptions, SignalReport, run
-from pcaplake.spark_jobs.signals.history import StateFolder, build_sql_condition
+from pcaplake.spark_jobs.signals.history import StateFolder, of_changed_frames, of_changed_rows
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store.store import Store
 from tests.signals.databases import A_DBC, TWO_BUSES, databases
@@ -65,7 +64,7 @@ def test_only_what_changed_is_decoded_again(spark: Any, tmp_path: Path) -> None:
     assert lake.signals() == lake.expected(moved)
 
 
-def test_the_catalog_of_an_older_version_gets_its_new_column(spark: Any, tmp_path: Path) -> None:
+def test_tables_of_an_older_version_get_their_new_columns(spark: Any, tmp_path: Path) -> None:
     """Without a change of any definition; and the job that found a signal it cannot decode goes on with the others."""
     lake, path = SignalLake(tmp_path / "lake"), tmp_path / "a.dbc"
     path.write_text(A_DBC.replace("BO_ 256 Speed: 8 A\n", 'BO_ 256 Speed: 8 A\n SG_ Bad : 0|24@1- (1,0) [0|0] "" A\n'))
@@ -78,7 +77,12 @@ def test_the_catalog_of_an_older_version_gets_its_new_column(spark: Any, tmp_pat
     place = str(lake.folder / "signal_catalog")
     older = spark.read.format("delta").load(place).drop("unreadable")
     older.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(place)
+    signals = str(lake.folder / "signals")
+    older = spark.read.format("delta").load(signals).drop("tp_packets", "contained_no")
+    older.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("date").save(signals)
+    lake.can(3)
     assert follow(spark, lake, known).catalog_rows == report.catalog_rows
+    assert lake.signals() == lake.expected(known)
     reasons = {row["signal"]: row["unreadable"] for row in lake.table("signal_catalog").to_pylist()}
     assert {name for name, reason in reasons.items() if reason is not None} == {"Bad"}
 
@@ -134,9 +138,10 @@ def test_wide_tables_follow(spark: Any, tmp_path: Path) -> None:
     assert {"Wheel", "Gear", "Gear_label", "Late"} <= set(wide.column_names)
     (tmp_path / "a.dbc").write_text(A_DBC.replace("SG_ Late", "SG_ Later"))
     lake.can(1)
-    follow(spark, lake, Databases.from_file(tmp_path / "buses.yaml"), wide=("Speed",))
+    lake.lin(2)  # the first ones
+    follow(spark, lake, Databases.from_file(tmp_path / "buses.yaml"), wide=("Speed", "Cmd"))
     wide = lake.table("signals_Speed")
-    assert len(wide) == 11
+    assert (len(wide), len(lake.table("signals_Cmd"))) == (11, 2)
     assert wide["Later"].null_count == 0
     assert "Late" not in wide.column_names
     with pytest.raises(DatabaseError, match="no database has a message 'Nothing'"):
@@ -179,19 +184,19 @@ def test_changes_and_their_predicate() -> None:
     }
     assert changes.wide == ("M", "N")
     others = "(bus IS NULL OR bus NOT IN ('B', 'it\\'s'))"
-    assert build_sql_condition(changes, ["can"], ROW_IDS) == (
+    assert of_changed_frames(changes, "can") == (
         f"({others} AND can_id IN (2)) OR (bus = 'B' AND can_id IN (1)) OR (bus = 'it\\'s' AND can_id IN (1, 2))"
     )
-    assert (
-        build_sql_condition(changes, ["lin"], ROW_IDS)
-        == f"({others} AND lin_id IN (1)) OR (bus = 'B' AND lin_id IN (1))"
-    )
-    assert build_sql_condition(DefinitionChanges(named=(), ids={"*": [("can", 1)]}, wide=()), ["lin"], ROW_IDS) is None
+    assert of_changed_frames(changes, "lin") == f"({others} AND lin_id IN (1)) OR (bus = 'B' AND lin_id IN (1))"
+    one = DefinitionChanges(named=(), ids={"*": [("can", 1)]}, wide=())
+    assert of_changed_frames(one, "lin") is None
+    assert of_changed_rows(one, ["lin", "j1939"]) is None
+    assert of_changed_rows(one, ["lin", "can"]) == "(can_id IS NOT NULL AND tp_packets IS NULL AND ((can_id IN (1))))"
     methods = DefinitionChanges(named=("B",), ids={}, wide=(), methods=frozenset({(7, 2), (7, 1), (9, 3)}))
-    assert build_sql_condition(methods, ["can", "someip"], ROW_IDS) == (
+    assert of_changed_frames(methods, "someip") == (
         "(service_id = 7 AND method_id IN (1, 2)) OR (service_id = 9 AND method_id IN (3))"
     )
-    assert build_sql_condition(methods, ["can"], ROW_IDS) is None
+    assert of_changed_frames(methods, "can") is None
     marked = old.with_pending_changes(changes)
     for one in (old, new):
         assert marked.find_changes(one).ids.keys() >= changes.ids.keys()

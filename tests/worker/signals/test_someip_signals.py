@@ -53,7 +53,7 @@ def test_every_row_once_from_run_to_run(lake: SignalLake, traffic: Traffic) -> N
     tally = decode(lake, known)
     assert lake.signals() == lake.expected(known)
     assert services(lake) == {message.service_id for message, _ in traffic.drawn}
-    assert (tally.someip.decoded, tally.someip.unknown.total()) == (5 * MESSAGES, 0)
+    assert (tally.counts.someip.decoded, tally.counts.someip.unknown.total()) == (5 * MESSAGES, 0)
     assert decode(lake, known).rows == 0
     traffic.fill(lake)
     decode(lake, known)
@@ -104,7 +104,7 @@ def test_wide_tables_follow(lake: SignalLake, traffic: Traffic) -> None:
         tally = decode(lake, known, wide=wide)
         check_wide(lake, known, wide)
     assert tally.wide == dict(zip(tables, (0, PAYLOADS, 5), strict=True))
-    assert tally.someip.decoded == 0, "they count once, for `signals`"
+    assert tally.counts.someip.decoded == 0, "they count once, for `signals`"
 
     other, payloads = traffic.drawn[-1]
     traffic.drawn[1] = replace(traffic.drawn[1][0], parameters=other.parameters), payloads
