@@ -7,6 +7,7 @@ signal begins in the middle of a byte. A payload that is shorter than declared g
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -243,8 +244,11 @@ class CompiledSignal:
             low, high = signal.raw_value_range
             ends = [low * factor + offset, high * factor + offset]
             largest = max(*map(abs, ends), abs(high * factor), abs(low * factor))
-            if _EXACT < largest < 1 << 63 and (factor, offset) != (1, 0):  # float arithmetic would round twice
-                return (integers * np.int64(factor) + np.int64(offset)).astype(np.float64)
+            if largest > _EXACT and (factor, offset) != (1, 0):  # float arithmetic would round twice
+                if largest < 1 << 63:
+                    return (integers * np.int64(factor) + np.int64(offset)).astype(np.float64)
+                if largest < 1 << sys.float_info.max_exp - 1:
+                    return np.array([float(raw * factor + offset) for raw in integers.tolist()], np.float64)
         return _apply_linear_scale(integers.astype(np.float64), scale)
 
     def _apply_piecewise_scales(self, words: Words) -> tuple[Floats, Bools, NDArray[np.int8]]:

@@ -220,6 +220,16 @@ def test_equal_to_cantools_on_any_payload(data: st.DataObject) -> None:
         against_cantools(theirs, message, payload, row)
 
 
+@pytest.mark.parametrize("raw", [-360287970189639658, (1 << 63) - 1, -(1 << 63)])
+def test_a_value_beyond_64_bits_is_rounded_once(raw: int) -> None:
+    """As cantools rounds it, which computes with Python's integers. The raw value times 3 has up to 66 bits."""
+    (theirs,) = (message for message in DATABASE.messages if message.name == "Floats")
+    (message,) = convert_messages([theirs], "x").messages
+    payload = bytes(25) + raw.to_bytes(8, "little", signed=True) + bytes(31)
+    (row,) = decode(message, [payload])
+    assert row["HugeSigned"][1] == float(raw * 3)
+
+
 signals = st.builds(
     lambda start, length, big, signed: Signal(name="s", start=start, length=length, big_endian=big, signed=signed),
     st.integers(0, 440),
