@@ -72,7 +72,7 @@ def _has_only_read(frame: bytes) -> bool:
 def test_made_frames_as_tshark_reads_them(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_frames, "ACF_TYPES", READ)
     r, made = Random(name), list[bytes]()
-    while len(made) < 150:
+    while len(made) < 250:
         frame = MAKERS[name](r)
         if _has_only_read(frame):
             made.append(frame)
