@@ -131,6 +131,7 @@ def imported(module: str, *, in_function: bool) -> set[str]:
     return {found for name in names if (found := distribution(name)) is not None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extras", ENTRIES)
 def test_extras_require_all_that_their_modules_import(extras: str) -> None:
     available = required(*extras.split())

@@ -57,6 +57,7 @@ def strings() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", QUOTED)
 def test_quoted_messages_are_those_of_the_code(page: str) -> None:
     shown, product = (ROOT / page).read_text(), "\n".join(text for texts in strings().values() for text in texts)

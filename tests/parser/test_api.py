@@ -56,6 +56,7 @@ def test_every_example_is_run() -> None:
     assert len(EXAMPLES) == PAGE.read_text(encoding="utf-8").count("```python") == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "printed"), [e[1:] for e in EXAMPLES], ids=[e[0] for e in EXAMPLES])
 def test_an_example(code: str, printed: str, folder: Path) -> None:
     out = io.StringIO()

@@ -149,6 +149,7 @@ def test_protocols_can_be_handed_in() -> None:
     assert Profile.parse("ports: {tcp: {13400: doip}}", protocols={"doip"}).tcp_ports == {13400: "doip"}
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="cannot read the profile"):
         Profile.load(tmp_path / "absent.yaml")

@@ -30,6 +30,7 @@ from tests.signals.fibex_files import write_fibex
 from tests.signals.someip.wireshark_tables import TableWriter
 
 
+@pytest.mark.slow
 @given(service=services(adaptive=True))
 @settings(max_examples=150, deadline=None)
 def test_what_is_written_is_read(service: Service, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -43,6 +44,7 @@ def test_what_is_written_is_read(service: Service, tmp_path_factory: pytest.Temp
     )
 
 
+@pytest.mark.slow
 @given(service=services(adaptive=True, plain=True))
 @settings(max_examples=100, deadline=None)
 def test_three_formats_give_equal_descriptions(service: Service, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -17,6 +17,7 @@ from tests.signals.described_services import Service, comparable, messages_of, s
 from tests.signals.fibex_files import write_fibex
 
 
+@pytest.mark.slow
 @given(service=services())
 @settings(max_examples=200, deadline=None)
 def test_what_is_written_is_read(service: Service, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -256,6 +257,7 @@ def test_a_file_that_is_not_xml(tmp_path: Path, text: str, reason: str) -> None:
     assert reason in str(refused.value)
 
 
+@pytest.mark.slow
 @given(service=services(), data=st.data())
 @settings(max_examples=100, deadline=None)
 def test_damaged_files_never_crash(

@@ -125,6 +125,7 @@ def test_a_single_frame_has_no_rows_of_j1939_messages(tmp_path: Path, monkeypatc
     assert decode_transported(databases, None) > 0
 
 
+@pytest.mark.slow
 def test_a_lake_has_each_message_once_and_single_frames_once(tmp_path: Path) -> None:
     lake, databases = SignalLake(tmp_path / "lake"), load(tmp_path, long_dbc())
     lake.append("can_frames", [{"can_id": LONG["Component"], "extended": True, "payload": bytes(8)}] * 3)

@@ -7,6 +7,7 @@ import pytest
 from bench.fleet_prices import Prices, price_captures
 
 
+@pytest.mark.slow
 def test_each_service_has_its_price() -> None:
     prices = Prices(
         core_hour=3600.0,

@@ -142,6 +142,7 @@ def test_the_lock_table_by_our_log_store_for_spark() -> None:
     assert of_table("delta_log", ("spark",)) == {*made, "DescribeTable"}  # asked by the session before it starts
 
 
+@pytest.mark.slow
 def test_s3() -> None:
     used = {
         node.func.attr

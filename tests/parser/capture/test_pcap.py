@@ -297,6 +297,7 @@ def test_released_memory_is_allocated_again() -> None:
     assert counts == [200, 200]
 
 
+@pytest.mark.slow
 def test_only_a_few_programs_keep_working_memory() -> None:
     """A process that reads captures with many profiles keeps the memory of those that it used last."""
     capture = pcap([CAN], 227)

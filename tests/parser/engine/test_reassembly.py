@@ -32,6 +32,7 @@ def test_the_engine_equals_the_reference(seed: int) -> None:
     assert (unlike := difference(reading.rows, rows)) is None, unlike
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_where_a_morsel_ends_makes_no_difference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     r = Random(seed)

@@ -39,6 +39,7 @@ def spoilt_captures() -> Iterator[bytes]:
             yield captures.pcap(spoilt, link_type, order=order, magic=magic)
 
 
+@pytest.mark.slow
 def test_both_find_the_same_rows_and_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = specialized_walk(compiled_program(Profile(), DECODED))
     used = set()

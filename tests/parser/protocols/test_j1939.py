@@ -69,6 +69,7 @@ def test_an_aborted_message_is_a_gap(seed: int) -> None:
     assert faults == ["gap"] * (announced - len(messages))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_poor_captures_equal_the_reference_wherever_morsels_end(seed: int) -> None:
     r = Random(seed)
@@ -81,6 +82,7 @@ def test_poor_captures_equal_the_reference_wherever_morsels_end(seed: int) -> No
         assert (unlike := difference(rows, read(data, chunk=chunk)[0])) is None, unlike
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_buses_of_a_capture_module_are_apart(seed: int) -> None:
     """The same addresses on two buses, several frames in a packet."""

@@ -49,6 +49,7 @@ def check_truth(value: Any, truth: Any, place: int) -> None:
         assert value.number is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_payloads_give_what_fits(seed: int) -> None:
     rng = random.Random(100 + seed)

@@ -625,6 +625,7 @@ def content_of(wire: Wire) -> Content:
     return Content(key="a", size=len(wire.data), etag="e1")
 
 
+@pytest.mark.slow
 async def test_cut_connections_on_the_wire() -> None:
     """More often than the store's client mends by itself."""
 

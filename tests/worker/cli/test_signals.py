@@ -52,6 +52,7 @@ def test_what_it_reports(lake: SignalLake, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.startswith("signals: 0 rows in 0 batches, ")
 
 
+@pytest.mark.slow
 def test_it_says_why_nothing_matches(lake: SignalLake, capsys: pytest.CaptureFixture[str]) -> None:
     lake.can(20, can_id=99)
     assert run_command_line(["signals", "--lake", "lake", "--databases", "buses.yaml"]) == 0
@@ -60,6 +61,7 @@ def test_it_says_why_nothing_matches(lake: SignalLake, capsys: pytest.CaptureFix
     assert "hint: the databases name none of these ids" in out
 
 
+@pytest.mark.slow
 def test_wrong_usage(lake: SignalLake, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run_command_line(["signals", "--lake", "lake"]) == 2
     assert run_command_line(["signals", "--lake", "lake", "--databases", "nothing.dbc"]) == 2

@@ -29,6 +29,7 @@ def test_captures_inside_the_lake_are_not_passed_over_in_silence(
     assert not (tmp_path / "_pcaplake").exists()
 
 
+@pytest.mark.slow
 def test_tables_of_a_lake_among_the_captures_are_not_searched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,6 +48,7 @@ def test_tables_of_a_lake_among_the_captures_are_not_searched(
     assert (code, result["captures"], result["already_ingested"], result["ignored"]) == (0, 1, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_new_lake_inside_a_lake_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.pcap").write_bytes(can_capture(3))
     outer, inner = tmp_path / "lake", tmp_path / "lake" / "packets" / "inner"

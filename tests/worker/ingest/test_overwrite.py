@@ -148,6 +148,7 @@ def test_it_says_what_it_removes_and_wants_a_yes(
     assert f"packets {packets:,}" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "expected"), [("n\n", 3), ("y\n", 0)])
 def test_on_a_terminal_it_asks(
     answer: str,

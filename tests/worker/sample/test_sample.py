@@ -65,6 +65,7 @@ def one(tmp_path: Path, mix: str, seconds: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", sample.MIXES)
 def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, mix: str) -> None:
     made = [
@@ -178,6 +179,7 @@ def test_mix_c(tmp_path: Path) -> None:
     assert 230 < path.stat().st_size / count < 246
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", ["a", "b", "c"])
 def test_seconds_scale_and_the_beginning_stays(tmp_path: Path, mix: str) -> None:
     short, long = (one(tmp_path / str(s), mix, s).read_bytes() for s in (0.25, 1.0))
@@ -194,6 +196,7 @@ def noise_of(tmp_path: Path, seconds: float) -> list[Path]:
     return captures
 
 
+@pytest.mark.slow
 def test_noise_has_the_shapes_of_the_mixes(tmp_path: Path) -> None:
     captures = noise_of(tmp_path, 0.3)
     assert [path.name for path in captures] == [
@@ -377,6 +380,7 @@ def test_the_files_of_a_drive(drive: list[Path]) -> None:
     assert gzip.decompress(drive[2].read_bytes())[:4] == b"\x0a\x0d\x0d\x0a"
 
 
+@pytest.mark.slow
 def test_every_table_has_rows_of_a_drive(tmp_path: Path) -> None:
     *captures, path = sample.write_sample_captures(tmp_path, "drive", 2.0, vehicles=1)
     rows: Counter[str] = Counter()

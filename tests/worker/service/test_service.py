@@ -295,6 +295,7 @@ async def test_a_message_that_is_given_back_does_not_go_to_a_poll_of_the_same_se
     assert delivery.receive_count == 2
 
 
+@pytest.mark.slow
 async def test_an_idle_service_does_not_wait_for_its_polls() -> None:
     """Time does not pass in the queue, so the polls never end."""
     fleet = Fleet()
@@ -578,6 +579,7 @@ async def test_a_message_that_could_not_be_deleted_is_not_counted_as_deleted() -
     assert fleet.captures() == {"s3://raw/a.pcap": 1}
 
 
+@pytest.mark.slow
 async def test_a_checkpoint_under_way_does_not_keep_it_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, stopped = set[str](), set[str]()
 

@@ -24,6 +24,7 @@ def load(tmp_path: Path, **changes: Any) -> Databases:
     return Databases.from_file(tmp_path / "car.arxml")
 
 
+@pytest.mark.slow
 def test_a_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the command, with a report; a changed header id decodes the frames again, and nothing else."""
 

@@ -24,6 +24,8 @@ from tests.signals.frame_files import BYTES, ONCE, REPEATED, arxml
 from tests.signals.lakes import SignalLake, texts
 from tests.worker.signals.runs import decode
 
+pytestmark = pytest.mark.slow
+
 FLEXRAY, ETHERNET, CAN = 210, 1, 227
 PORT = 60000
 PROFILE = f"""

@@ -9,6 +9,8 @@ import pytest
 from tests.worker.signals.scenes import SCENES, Stage
 from tests.worker.signals.signals_mutants import FOUND_BY, MUTANTS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_row_once(scene: str, tmp_path: Path) -> None:

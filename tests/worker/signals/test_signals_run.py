@@ -25,6 +25,8 @@ from tests.signals.databases import A_DBC, TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
 from tests.worker.signals.runs import decode
 
+pytestmark = pytest.mark.slow
+
 STATE = "_pcaplake/spark/signals"
 
 

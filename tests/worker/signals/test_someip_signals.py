@@ -25,6 +25,8 @@ from tests.signals.someip.traffic import MESSAGES, PAYLOADS, Drawn, Traffic, dra
 from tests.worker.adapters.faults import Killed
 from tests.worker.signals.runs import decode
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def drawn() -> Drawn:

@@ -18,6 +18,8 @@ from tests.signals.j1939_files import ANY, ENGINE, dbc
 from tests.signals.lakes import SignalLake
 from tests.worker.signals.runs import decode
 
+pytestmark = pytest.mark.slow
+
 WIDE = ("Speed", "Cmd")
 OTHER_COLUMNS = A_DBC.replace("Late", "Gear_label").replace('VAL_ 256 Gear 0 "P" 3 "D" ;', "")
 OTHER_FACTOR = A_DBC.replace("(0.5,0)", "(0.25,1)")

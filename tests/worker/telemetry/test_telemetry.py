@@ -546,6 +546,7 @@ def collector(status: int = 200) -> Iterator[tuple[str, list[ExportTraceServiceR
             thread.join()
 
 
+@pytest.mark.slow
 async def test_spans_arrive_with_their_attributes_and_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     async def message(number: int) -> None:
         with span("message", message_id=f"m{number}"):
@@ -594,6 +595,7 @@ def test_without_the_extra_there_is_a_warning(
     assert "pcaplake[otel]" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_down_costs_spans_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     with nothing_left(), collector(status=503) as (base, came):
         with exported_traces(f"{base}/v1/traces", timeout=0.1), span("message"):

@@ -26,6 +26,7 @@ async def lake_with_a(folder: Path) -> None:
         await ingest(lake, "a")
 
 
+@pytest.mark.slow
 async def test_cut_off_before_it_replaces_it_leaves_everything_as_it_was(tmp_path: Path) -> None:
     await lake_with_a(tmp_path)
     async with await opening(tmp_path) as lake:

@@ -94,6 +94,7 @@ async def swapping(log: LogStore) -> None:
     await swap(log, seen, sorted(seen.files.live), f"v{seen.files.version}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["error", "lost", "dead before", "dead after"])
 @pytest.mark.parametrize("times", [1, 3])
 async def test_a_fault_at_any_request_loses_and_doubles_nothing(kind: Kind, times: int) -> None:

@@ -197,6 +197,7 @@ def test_an_azure_account_that_is_not_named(monkeypatch: pytest.MonkeyPatch) -> 
         Store.open("az://bucket/lake")
 
 
+@pytest.mark.slow
 async def test_a_capture_of_a_store_without_credentials_can_be_read_later(profiles: Path) -> None:
     store = Store.open("s3://bucket", {"metadata_endpoint": NOBODY, "region": "eu-central-1"})
     assert isinstance(store, object_store.ObjectStore)
