@@ -25,7 +25,6 @@ from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.ingest.rebuild_files import CaptureSource
 from pcaplake.worker.ingest.restage import restage_captures
 from pcaplake.worker.ingest.stager import CaptureStager, Result, StagerConfig
-from pcaplake.worker.lake.delta.actions import Txn
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.retry import outlast_outage
@@ -66,10 +65,6 @@ class Driver:
         except BaseException:
             future.cancel()
             raise
-
-    def commit_transaction(self, lake: str, table: str, txn: Txn, operation: str) -> None:
-        """Commit a version without rows. Raises as `LogStore.commit_transaction`."""
-        self.run_coroutine(self.lakes[lake].log.commit_transaction(table, txn, operation))
 
     def raise_if_stopped(self) -> None:
         """Raise the error that stopped a committer, if one has stopped."""

@@ -6,6 +6,8 @@ exist yet reads as an empty one.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,3 +70,8 @@ def read_table(
             raise ValueError(f"{table} does not exist, and no schema is given for it")
         schema = TABLES[table].schema
     return spark.createDataFrame([], to_spark_schema(schema))
+
+
+def union_frames(frames: Iterable[DataFrame]) -> DataFrame:
+    """All rows of these; there is at least one."""
+    return functools.reduce(lambda all_rows, frame: all_rows.unionByName(frame), frames)

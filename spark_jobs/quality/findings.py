@@ -7,14 +7,13 @@ with the counts in `captures`.
 from __future__ import annotations
 
 import datetime
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.spark_jobs.common.lake_tables import read_table
+from pcaplake.spark_jobs.common.lake_tables import read_table, union_frames
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.plain_text import counted
 
@@ -58,10 +57,6 @@ class QualityOptions:
         return self.since is None and self.until is None
 
 
-def _union(frames: Iterable[DataFrame]) -> DataFrame:
-    return functools.reduce(lambda frame, other: frame.unionByName(other), frames)
-
-
 class Findings:
     """The chosen captures, and their row counts by table and day."""
 
@@ -78,8 +73,8 @@ class Findings:
         self.captures = captures
         self.distinct_captures = captures.dropDuplicates(["capture_id"])  # a duplicate capture is listed once
         self.tables = {name: self._rows_of_captures(tables[name]) for name in COUNTED}
-        # one aggregation of all tables: Spark plans it in a tenth of the time that one for each table takes
-        rows = _union(
+        # one aggregation of all tables is planned faster than one for each
+        rows = union_frames(
             table.select("capture_id", "vehicle_id", "date", f.lit(name).alias("table"))
             for name, table in self.tables.items()
         )
@@ -258,7 +253,7 @@ class Findings:
         counts_by_table = {
             row["table"]: row
             for key, names in names_by_key.items()
-            for row in _union(tables[name].select(f.lit(name).alias("table"), *key) for name in names)
+            for row in union_frames(tables[name].select(f.lit(name).alias("table"), *key) for name in names)
             .groupBy("table", *key)
             .count()
             .where("count > 1")

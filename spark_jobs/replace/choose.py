@@ -7,7 +7,6 @@ A capture is up to date when this decoder and this profile have read it, and eac
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from pcaplake.parser.schemas import TABLES
 from pcaplake.spark_jobs.backfill.driver import Driver
 from pcaplake.spark_jobs.backfill.executor import Work
-from pcaplake.spark_jobs.common.lake_tables import read_table
+from pcaplake.spark_jobs.common.lake_tables import read_table, union_frames
 from pcaplake.spark_jobs.common.sql import text_literal
 from pcaplake.worker import VERSION
 from pcaplake.worker.captures.source import Sources
@@ -146,8 +145,7 @@ def _find_incomplete(spark: SparkSession, lake: str, capture_ids: Collection[str
                 for name in _ANNOUNCED
             ),
         ]
-        beside = functools.reduce(lambda one, other: one.unionByName(other), counts)
-        wrong = beside.groupBy("capture_id", "table").agg(f.sum("rows").alias("rows")).where("rows <> 0")
+        wrong = union_frames(counts).groupBy("capture_id", "table").agg(f.sum("rows").alias("rows")).where("rows <> 0")
         twice = captures.groupBy("capture_id").count().where("count > 1")
         quarantined = captures.where("outcome = 'quarantined'").join(
             read_table(spark, lake, "quarantine"), "capture_id", "left_anti"

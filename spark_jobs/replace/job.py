@@ -155,7 +155,7 @@ def run(
         (inside,) = work.routes.lake_uris
 
         def commit_marker(table: str, txn: Txn) -> None:
-            driver.commit_transaction(inside, table, txn, "REPLACED")
+            driver.run_coroutine(driver.lakes[inside].log.commit_transaction(table, txn, "REPLACED"))
 
         run_request(lambda: delete_outdated_notes(store, generation))
         run_request(lambda: delete_stale_files(store, clock=time.time))

@@ -19,9 +19,9 @@ from pcaplake.signals.sources import TABLES, Source
 from pcaplake.signals.tables import SIGNALS, wide_table_name
 from pcaplake.signals.wide import require_wide_messages, source_of_message
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
-from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
+from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path, union_frames
 from pcaplake.spark_jobs.signals.history import StateFolder
-from pcaplake.spark_jobs.signals.pipeline import SignalOptions, run, union_frames
+from pcaplake.spark_jobs.signals.pipeline import SignalOptions, run
 from pcaplake.spark_jobs.signals.writing import WRITING, SignalRows
 from pcaplake.worker.errors import Fatal, Retryable
 
@@ -82,12 +82,9 @@ class SignalReplacer:
         rows = SignalRows(self._spark, self._follow.databases)
         with session_settings(self._spark, WRITING):
             new = union_frames(
-                [
-                    rows.decode_signals(source, read_table(self._spark, self._lake, table).where(where))
-                    for source, table in TABLES.items()
-                ]
+                rows.decode_signals(source, read_table(self._spark, self._lake, table).where(where))
+                for source, table in TABLES.items()
             )
-            assert new is not None
             replace_rows(new, self._lake, SIGNALS, where)
             for name in self._wide:
                 source = source_of_message(self._follow.databases, name)

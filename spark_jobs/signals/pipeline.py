@@ -14,7 +14,7 @@ replace every row of the changed ids.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from pcaplake.signals.sources import TABLES, Source, described_sources
 from pcaplake.signals.tables import SIGNALS, SIGNALS_SCHEMA, wide_table_name
 from pcaplake.signals.wide import require_wide_messages, source_of_message
 from pcaplake.spark_jobs.common.delta_writes import replace_rows, session_settings
-from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path
+from pcaplake.spark_jobs.common.lake_tables import read_table, table_exists, table_path, union_frames
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.signals.counts_report import describe_counts, report_counts
@@ -221,10 +221,8 @@ class _SignalsJob:
                     for source, frames in history.items()
                     if (only := of_changed_frames(changes, source)) is not None
                 ]
-                rows = union_frames(parts)
-                if rows is None:
-                    rows = read_table(self._spark, self._lake, SIGNALS, schema=SIGNALS_SCHEMA).limit(0)
-                replace_rows(rows, self._lake, SIGNALS, where)
+                no_rows = read_table(self._spark, self._lake, SIGNALS, schema=SIGNALS_SCHEMA).limit(0)
+                replace_rows(union_frames(parts or [no_rows]), self._lake, SIGNALS, where)
                 self._ids_decoded_again += changes.message_count
             for name in changes.wide:
                 source = source_of_message(self._options.databases, name)
@@ -292,16 +290,6 @@ class _SignalsJob:
             for stream in streams:
                 stream.stop()
             self._batches += sum(stream.batches for stream in streams)
-
-
-def union_frames(parts: Sequence[DataFrame]) -> DataFrame | None:
-    """All rows of these; None if there are none."""
-    if not parts:
-        return None
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.unionByName(part)
-    return whole
 
 
 def _signals_version(spark: SparkSession, lake: str) -> int:

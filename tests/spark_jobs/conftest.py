@@ -104,7 +104,7 @@ def spark(site: Site, torture: bool) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def tables_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Delta keeps the plans of each table that it has read for an hour: those of all tests would fill the JVM."""
+    """For an hour, Delta keeps the plans of each table that it has read; those of all tests would fill the JVM's memory."""
     yield
     if "spark" in request.fixturenames:
         request.getfixturevalue("spark")._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
