@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from .arrays import array_of_runs, constant_dictionary_array, dictionary_array, null_array, primitive_array
 from .fixed_bytes import Found, fixed_bytes_array, read_fixed_bytes
-from .kernels import columns, encoding, key_columns, payloads, text_codes
+from .kernels import columns, encoding, key_columns, payloads, shapes, text_codes
 from .kernels.raw_memory import SLACK
 from .layout import SPARE_ROWS, Layout
 from .objects import Bytes, MessageObjects, Spans
@@ -116,13 +116,14 @@ class BatchBuilder:
             if not count:
                 continue
             rows = morsel.sources[number]
-            present = np.empty(len(rows), np.int64)
-            columns.count_present_slots(rows, count, present)
-            common = (data, rows, count, base, m, morsel.packets, ordinals, present)
+            scratch = morsel.scratch
+            grouped = scratch.order, scratch.shapes
+            n_shapes = shapes.group_rows_by_shape(rows, count, scratch.masks, *grouped, scratch.shape_slots)
+            common = (data, rows, count, base, m, morsel.packets, ordinals, *grouped, n_shapes)
             if len(numbers):
-                columns.fill_number_columns(*common, numbers, cases, *arena, morsel.scratch.todo)
+                columns.fill_number_columns(*common, numbers, cases, *arena, scratch.todo)
             for plan in texts:
-                self._fill_text_columns(common, plan, cases, arena, morsel.scratch)
+                self._fill_text_columns(common, plan, cases, arena, scratch)
             for name, (first, last, term) in source.runs.items():
                 if name in layout.wanted:
                     self._append_stacked_values(data, name, rows, count, m, (first, last), term)
@@ -132,7 +133,7 @@ class BatchBuilder:
             if number in morsel.spans:
                 self.objects.keep_messages(data, source.rows, morsel.spans[number])
             if number == layout.program.late:
-                columns.clear_row_slots(rows, count, present)
+                columns.clear_row_slots(rows, count, scratch.shapes, n_shapes)
         for name, values in morsel.paired.get(layout.spec.name, {}).items():
             self.paired.setdefault(name, []).append(values)
         if self.body:

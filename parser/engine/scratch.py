@@ -33,6 +33,9 @@ class ScratchBuffers:
     def _allocate_for_columns(self, room: int) -> None:
         self.todo, self.words = np.empty(room, np.int32), np.empty(9 * room, np.uint8)
         self.lows, self.highs, self.kinds = (np.empty(room, np.int64) for _ in range(3))
+        self.order, self.masks = (np.empty(room, np.int32) for _ in range(2))
+        self.shapes = np.empty((encoding.MOST_SHAPES, encoding.SHAPE_WIDTH), np.int64)
+        self.shape_slots = np.empty(encoding.SHAPE_SLOTS, np.int32)
 
     def with_room(self, rows: int) -> ScratchBuffers:
         """Working memory to fill columns of that many rows of a table: these buffers, or a copy with larger ones."""

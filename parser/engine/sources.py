@@ -56,6 +56,8 @@ class RowSource:
                 if tuple(self.uses[at : at + len(places)]) == places:
                     return encoding.STARTS + at
         self.uses.extend(places)
+        if len(self.uses) > encoding.MOST_SLOTS:
+            raise CannotCompile(f"rows of {self.rows.table} read more than {encoding.MOST_SLOTS} places")
         return encoding.STARTS + len(self.uses) - len(places)
 
 

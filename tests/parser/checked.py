@@ -27,6 +27,7 @@ from pcaplake.parser.engine.kernels import (
     layers,
     payloads,
     rows,
+    shapes,
     text_codes,
     walk,
 )
@@ -41,6 +42,7 @@ MODULES = (
     header_values,
     layers,
     walk,
+    shapes,
     cases,
     columns,
     text_codes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from operator import ge, gt, itemgetter, le, lt
+from operator import and_, ge, gt, itemgetter, le, lt, or_
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pcaplake.parser.engine.kernels import (
     key_columns,
     layers,
     payloads,
+    shapes,
     text_codes,
     walk,
 )
@@ -34,6 +35,10 @@ def _false(left: Any, right: Any) -> bool:
 
 def _true(left: Any, right: Any) -> bool:
     return True
+
+
+def _right(left: Any, right: Any) -> Any:
+    return right
 
 
 def _left(left: Any, right: Any) -> Any:
@@ -340,8 +345,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "of two cases, a condition has no greatest value": Mutant(
         columns._fill_either_case, "the first case counts only where its condition holds", Operation(_false, ast.Gt)
     ),
-    "the first two of several cases are an either-or": Mutant(
-        columns.fill_number_columns, "exactly two cases are an either-or", Operation(_true, ast.Eq)
+    "an either-or has a case of the next column": Mutant(
+        columns._is_either_case, "an either-or needs another case of the same layer", Operation(_true, ast.Lt)
     ),
     "a row takes the last case that applies": Mutant(
         cases.store_case_values, "a row takes the first case that applies", Becomes(1)
@@ -361,8 +366,27 @@ MUTANTS: Mapping[str, Mutant] = {
     "a negative field of the packet counts in a case": Mutant(
         cases.store_case_values, "a negative field of the packet is not known", Becomes(True)
     ),
-    "a case whose layer only one row has is left out": Mutant(
-        cases.trim_absent_cases, "a case stays if any row has its layer", Operation(lambda a, b: a > 1, ast.Gt)
+    # shapes of rows
+    "rows of two shapes are one": Mutant(
+        shapes.group_rows_by_shape, "rows have the same shape if they have the same layers", Operation(_true, ast.Eq)
+    ),
+    "shapes have no bound": Mutant(
+        shapes.group_rows_by_shape, "shapes are bounded", Argument(lambda bound: bound + 1, 1)
+    ),
+    "the last shape has what its last row has": Mutant(
+        shapes.group_rows_by_shape, "rows of the last shape have what some of them have", Operation(_right, ast.BitOr)
+    ),
+    "all rows of the last shape have what the last one has": Mutant(
+        shapes.group_rows_by_shape, "rows of the last shape have nothing that all of them have", ALWAYS
+    ),
+    "a case whose layer only one shape has is left out": Mutant(
+        shapes.merge_shapes, "a case is left out only if no row has its layer", Operation(and_, ast.BitOr)
+    ),
+    "all rows have what some have": Mutant(
+        shapes.merge_shapes, "all rows have what those of each shape have", Operation(or_, ast.BitAnd)
+    ),
+    "rows are taken together that have another case": Mutant(
+        shapes.take_together, "rows are taken together only if there is no other case", Operation(_true, ast.Eq)
     ),
     "rows before the morsel are not null": Mutant(
         cases.mark_valid_rows, "rows before the morsel that nothing has filled are null", Argument(lambda null: 1, 2)

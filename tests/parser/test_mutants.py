@@ -6,7 +6,8 @@ Mutants of the kernels (kernel_mutants.py) run interpreted and checked.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -223,8 +224,51 @@ def modules() -> bytes:
     return captures.pcap([*made, tecmp_ethernet(tagged(""), 7), *segmented(cmp_ethernet(macsec()), 30)])
 
 
+def shapes() -> bytes:
+    """More shapes of packets than the kernels tell apart: in links of two types, with VLAN tags, fragmented, with IPv6
+    extensions."""
+
+    def upper(protocol: int) -> bytes:
+        return {
+            17: struct.pack(">HHHH", 7, 8, 9, 0) + b"u",
+            6: struct.pack(">HHIIHHHH", 7, 8, 1, 2, 5 << 12, 1, 0, 0),
+        }.get(protocol, b"")
+
+    def six(extensions: Sequence[int], protocol: int) -> bytes:
+        """extensions: 44 fragment, 51 authentication, 60 options."""
+        chain = [*extensions, protocol]
+        headers = {44: b"%c\0\0\1" + bytes(4), 51: b"%c\1" + bytes(10), 60: b"%c\0\1\4" + bytes(4)}
+        body = b"".join(headers[kind] % after for kind, after in zip(extensions, chain[1:], strict=True)) + upper(
+            protocol
+        )
+        return b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(body), chain[0], 64) + bytes(32) + body
+
+    def four(fragment: int, authenticated: bool, protocol: int) -> bytes:
+        body = (bytes([protocol, 1]) + bytes(10) if authenticated else b"") + upper(protocol)
+        kind = 51 if authenticated else protocol
+        return (
+            b"\x08\x00" + struct.pack(">BBHHHBBH8s", 0x45, 0, 20 + len(body), 1, fragment, 9, kind, 0, bytes(8)) + body
+        )
+
+    subsets = [subset for n in range(4) for subset in combinations((60, 44, 51), n)]
+    packets = [six(subset, protocol) for subset in subsets for protocol in (17, 6, 59)]
+    packets += [four(f, a, p) for f in (0, 0x2000) for a in (False, True) for p in (17, 6, 59)]
+    heads = bytes(12), bytes(12) + b"\x81\0\0\7", bytes(14)  # Ethernet, with a VLAN tag; Linux cooked capture
+    section = Section("<")
+    made = [section.enhanced(head + packet, interface=len(head) == 14) for packet in packets for head in heads]
+    Random(2).shuffle(made)
+    return section.header() + section.interface(1) + section.interface(113) + b"".join(made)
+
+
+def mostly() -> bytes:
+    """Packets of which nearly all have what one of them has not."""
+    udp = struct.pack(">BBHHHBBH8s", 0x45, 0, 28, 0, 0, 9, 17, 0, bytes(8)) + struct.pack(">HHHH", 1, 2, 8, 0)
+    six = struct.pack(">IHBB", 6 << 28, 0, 59, 64) + bytes(32)
+    return captures.pcap([bytes(12) + b"\x08\0" + udp] * 20 + [bytes(12) + b"\x86\xdd" + six, bytes(14)], 1)
+
+
 SMALL = [cornered(), *generated()]  # read in batches as small as they can be
-CORPUS = [*golden(), sections(), diagnostics(), transported(), modules(), *SMALL]
+CORPUS = [*golden(), sections(), diagnostics(), transported(), modules(), shapes(), mostly(), *SMALL]
 
 DECLARED = [(nests(),), (groups(), nested.GROUPS, (*nested.GROUP_ROWS, nested.PACKETS))]
 

@@ -83,21 +83,6 @@ def store_case_values(data, S, room, K, room_k, ordinals, Q, q, lookup, arena, p
 
 
 @helper
-def trim_absent_cases(Q, q, n_cases, present):
-    """Leave out cases at both ends whose layer does not occur in the morsel; return (first case, number of cases)."""
-    while n_cases and get(Q, q) >= 0 and present[get(Q, q)] == 0:
-        q += CASE_WIDTH
-        n_cases -= 1
-    while n_cases > 1:
-        slot = get(Q, q + (n_cases - 1) * CASE_WIDTH)
-        # rule: a case stays if any row has its layer
-        if slot < 0 or present[slot] > 0:
-            break
-        n_cases -= 1
-    return q, n_cases
-
-
-@helper
 def mark_valid_rows(arena, valid, live, column, base, rows, whole, S, m):
     """Set the validity bytes of the morsel: 1 for all rows (whole) or for m rows of a source, 0 for others.
 

@@ -3,46 +3,82 @@
 from __future__ import annotations
 
 from . import helper, kernel
-from .cases import mark_valid_rows, store_case_value, store_case_values, trim_absent_cases
+from .cases import mark_valid_rows, store_case_value, store_case_values
 from .encoding import *
 from .raw_memory import get, load, put, store8, store16, store32, store64, swap
+from .shapes import has_slot, merge_shapes, next_case, take_together
 
 
 def _make_column_filler(store):
     @helper
-    def fill_column(data, S, dest, at, m, place, step, offset, shift, mask, big, mul, add, arena, valid):
-        """Store one term for m rows of a source.
+    def fill_column(
+        data,
+        S,
+        order,
+        first,
+        last,
+        ordered,
+        straight,
+        at,
+        place,
+        step,
+        offset,
+        shift,
+        mask,
+        big,
+        mul,
+        add,
+        arena,
+        valid,
+    ):
+        """Store one term for the rows order[first:last] of a source; return how many have its layer.
 
-        dest: where S holds the row of each value, -1 if value i belongs to row i; valid: where the validity bytes begin, -1
-        if all rows have the layer. A row without it gets any value and a validity byte of 0: a branch would be mispredicted.
+        ordered: 0 if these are all rows of the source. Then some may lack the layer; such a row gets any value and a validity
+        byte of 0, because a branch would be mispredicted. straight: whether row i of the source is row i of the morsel.
+        valid: where the validity bytes begin, -1 if all rows have the layer, and these are set.
         """
-        if valid >= 0:
-            for i in range(m):
-                start = get(S, at + i)
-                word = load(data, (start if start >= 0 else 0) + offset)
-                if big:
-                    word = swap(word)
-                d = get(S, dest + i) if dest >= 0 else i
-                store(arena, place + step * d, ((word >> shift) & mask) * mul + add)
-                # rule: a row without the layer is null
-                store8(arena, valid + d, start >= 0)
-        elif dest >= 0:
-            for i in range(m):
+        count = last - first
+        if ordered:
+            for j in range(first, last):
+                i = get(order, j)
                 word = load(data, get(S, at + i) + offset)
                 if big:
                     word = swap(word)
-                store(arena, place + step * get(S, dest + i), ((word >> shift) & mask) * mul + add)
+                d = i if straight else get(S, i)
+                store(arena, place + step * d, ((word >> shift) & mask) * mul + add)
+                if valid >= 0:
+                    store8(arena, valid + d, 1)
+        elif valid >= 0:
+            count = 0
+            for i in range(last):
+                start = get(S, at + i)
+                there = start >= 0
+                word = load(data, (start if there else 0) + offset)
+                if big:
+                    word = swap(word)
+                d = i if straight else get(S, i)
+                store(arena, place + step * d, ((word >> shift) & mask) * mul + add)
+                # rule: a row without the layer is null
+                store8(arena, valid + d, there)
+                count += there
+        elif not straight:
+            for i in range(last):
+                word = load(data, get(S, at + i) + offset)
+                if big:
+                    word = swap(word)
+                store(arena, place + step * get(S, i), ((word >> shift) & mask) * mul + add)
         elif mul == 0:
-            for i in range(m):
+            for i in range(last):
                 store(arena, place + step * i, add)
         elif big:
-            for i in range(m):
+            for i in range(last):
                 word = swap(load(data, get(S, at + i) + offset))
                 store(arena, place + step * i, ((word >> shift) & mask) * mul + add)
         else:
-            for i in range(m):
+            for i in range(last):
                 word = load(data, get(S, at + i) + offset)
                 store(arena, place + step * i, ((word >> shift) & mask) * mul + add)
+        return count
 
     return fill_column
 
@@ -52,10 +88,9 @@ _fill8, _fill16, _fill32, _fill64 = (_make_column_filler(store) for store in (st
 
 
 @helper
-def _fill_either_case(data, S, dest, at, m, Q, q, arena, place, step):
-    """Store two plain cases of one layer that all m rows have: the first where its condition holds, else the second.
-
-    dest: where S holds the row of each value, -1 if value i belongs to row i.
+def _fill_either_case(data, S, order, first, last, ordered, at, Q, q, arena, place, step, valid):
+    """Store two plain cases of one layer that all rows order[first:last] have: the first where its condition holds, else the
+    second. ordered, valid: as for `fill_column`.
     """
     offset, shift, mask, big = get(Q, q + 2), get(Q, q + 3), get(Q, q + 4), get(Q, q + 5)
     mul, add, least, most = get(Q, q + 6), get(Q, q + 7), get(Q, q + Q_LEAST), get(Q, q + Q_MOST)
@@ -64,30 +99,36 @@ def _fill_either_case(data, S, dest, at, m, Q, q, arena, place, step):
     q += CASE_WIDTH
     offset_2, shift_2, mask_2, big_2 = get(Q, q + 2), get(Q, q + 3), get(Q, q + 4), get(Q, q + 5)
     mul_2, add_2 = get(Q, q + 6), get(Q, q + 7)
-    for i in range(m):
-        start = get(S, at + i)
-        d = get(S, dest + i) if dest >= 0 else i
-        guard, first, second = load(data, start + if_offset), load(data, start + offset), load(data, start + offset_2)
+    for j in range(first, last):
+        i = get(order, j) if ordered else j
+        start, d = get(S, at + i), get(S, i)
+        guard, one, other = load(data, start + if_offset), load(data, start + offset), load(data, start + offset_2)
         if if_big:
             guard = swap(guard)
         if big:
-            first = swap(first)
+            one = swap(one)
         if big_2:
-            second = swap(second)
+            other = swap(other)
         guard = ((guard >> if_shift) & if_mask) * if_mul + if_add
-        first = ((first >> shift) & mask) * mul + add
-        second = ((second >> shift_2) & mask_2) * mul_2 + add_2
+        one = ((one >> shift) & mask) * mul + add
+        other = ((other >> shift_2) & mask_2) * mul_2 + add_2
         # rule: the first case counts only where its condition holds
-        value = second if (guard < least) | (guard > most) else first
+        value = other if (guard < least) | (guard > most) else one
         store_case_value(arena, place + step * d, step, value)
+        if valid >= 0:
+            store8(arena, valid + d, 1)
 
 
 @helper
-def _fill_packet_field(K, field, ordinals, S, m, table, size, lookup, arena, place, step, valid):
-    """Store a field of the packet, mapped by a table if there is one, for m rows; return how many are not null."""
+def _fill_packet_field(
+    K, field, ordinals, S, order, first, last, ordered, table, size, lookup, arena, place, step, valid
+):
+    """Store a field of the packet, mapped by a table if there is one, for the rows order[first:last]; return how many are not
+    null. ordered: as for `fill_column`.
+    """
     count = 0
-    for i in range(m):
-        d = get(S, i)
+    for j in range(first, last):
+        d = get(S, get(order, j) if ordered else j)
         value = get(K, field + get(ordinals, d))
         # rule: a negative field of the packet is null
         known = value >= 0
@@ -110,99 +151,195 @@ def _is_plain_term(Q, q):
 
 
 @helper
-def _is_either_case(Q, q):
+def _is_either_case(Q, q, end):
     """Whether the case and the next one are terms of one layer, and only the first has a condition, on that layer."""
     conditional = get(Q, q + Q_TABLE) < 0 and get(Q, q + Q_KIND) == BYTES_OF and get(Q, q + Q_IF_SLOT) == get(Q, q)
-    return conditional and get(Q, q + CASE_WIDTH) == get(Q, q) and _is_plain_term(Q, q + CASE_WIDTH)
+    after = q + CASE_WIDTH
+    # rule: an either-or needs another case of the same layer
+    return conditional and after < end and get(Q, after) == get(Q, q) and _is_plain_term(Q, after)
 
 
 @kernel
-def count_present_slots(source, m, present):
-    """present[slot] = how many of m rows of a source int32[slots, room] have a start in that slot."""
-    S, room = source, source.shape[1]
-    for slot in range(STARTS, source.shape[0]):
-        seen = 0
-        for i in range(slot * room, slot * room + m):
-            seen += get(S, i) >= 0
-        put(present, slot, seen)
-
-
-@kernel
-def clear_row_slots(source, m, present):
+def clear_row_slots(source, m, shapes, n_shapes):
     """Set all slots of m rows of packets to -1 again, for the next morsel."""
     S, room = source, source.shape[1]
+    some, _ = merge_shapes(shapes, n_shapes)
     for slot in range(STARTS, source.shape[0]):
-        if get(present, slot):
+        if has_slot(some, slot):
             for i in range(slot * room, slot * room + m):
                 put(S, i, -1)
 
 
 @kernel
 def fill_number_columns(
-    data, source, m, base, rows, packets, ordinals, present, columns_, cases_, lookup, arena, live, filled, todo
+    data,
+    source,
+    m,
+    base,
+    rows,
+    packets,
+    ordinals,
+    order,
+    shapes,
+    n_shapes,
+    columns_,
+    cases_,
+    lookup,
+    arena,
+    live,
+    filled,
+    todo,
 ):
     """Fill every column of numbers for m rows of a source, at row `base` + DEST of the batch in `arena`.
 
     source int32[slots, room]; rows: how many rows the table gets in this morsel (m: this source alone gives them, in
-    order); ordinals int32[rows] the packet of each; present int64[slots] of `count_present_slots`;
+    order); ordinals int32[rows] the packet of each; order, shapes, n_shapes: of `group_rows_by_shape`;
     columns_ int64[n, COLUMN_WIDTH]; cases_ int64[n, CASE_WIDTH]; lookup int16; live, filled int64[columns of the table]:
     how far the validity bytes are set, how many values there are; todo: working memory, int32[m].
     """
-    S, room, K, room_k, Q = source, source.shape[1], packets, packets.shape[1], cases_
+    S, room, K, room_k, Q, G = source, source.shape[1], packets, packets.shape[1], cases_, shapes
     straight = m == rows
+    some_of_all, all_of_all = merge_shapes(G, n_shapes)
     for j in range(columns_.shape[0]):
         step, column = columns_[j, K_BYTES], columns_[j, K_COLUMN]
         place, valid = columns_[j, K_PLACE] + base * step, columns_[j, K_VALID]
-        q, n_cases = trim_absent_cases(Q, columns_[j, K_CASE] * CASE_WIDTH, columns_[j, K_CASES], present)
-        if n_cases == 0:
+        begin = columns_[j, K_CASE] * CASE_WIDTH
+        end = begin + columns_[j, K_CASES] * CASE_WIDTH
+        begin = next_case(Q, begin, end, some_of_all)
+        if begin == end:
             continue
-        simple = _is_plain_term(Q, q)
-        all_have = get(Q, q) >= 0 and present[get(Q, q)] == m
-        dense = simple and all_have
-        # rule: exactly two cases are an either-or
-        either = all_have and n_cases == 2 and _is_either_case(Q, q)
-        if valid >= 0:
-            whole = dense or either
-            valid = mark_valid_rows(arena, valid, live, column, base, rows, whole and straight, S, m if whole else 0)
-        if dense or (simple and n_cases == 1):
-            at, dest = get(Q, q) * room, -1 if straight else DEST * room
-            offset, shift, mask, big, mul, add = (
-                get(Q, q + 2),
-                get(Q, q + 3),
-                get(Q, q + 4),
-                get(Q, q + 5),
-                get(Q, q + 6),
-                get(Q, q + 7),
-            )
-            v = -1 if dense else valid
-            if step == 1:
-                _fill8(data, S, dest, at, m, place, 1, offset, shift, mask, big, mul, add, arena, v)
-            elif step == 2:
-                _fill16(data, S, dest, at, m, place, 2, offset, shift, mask, big, mul, add, arena, v)
-            elif step == 4:
-                _fill32(data, S, dest, at, m, place, 4, offset, shift, mask, big, mul, add, arena, v)
+        parts = 1 if take_together(Q, begin, end, G, n_shapes, some_of_all, m) else n_shapes
+        first, last, marked = 0, 0, False
+        for part in range(parts):
+            first, last = last, m if parts == 1 else get(G, part * SHAPE_WIDTH)
+            some = some_of_all if parts == 1 else get(G, part * SHAPE_WIDTH + SHAPE_SOME)
+            every = all_of_all if parts == 1 else get(G, part * SHAPE_WIDTH + SHAPE_ALL)
+            q = next_case(Q, begin, end, some)
+            if q == end:
+                continue
+            slot, ordered = get(Q, q), parts > 1
+            all_have = slot >= 0 and has_slot(every, slot)
+            # rows that are taken together have this case or none
+            plain = slot >= 0 and (all_have or parts < n_shapes) and _is_plain_term(Q, q)
+            either = all_have and _is_either_case(Q, q, end)
+            whole = not ordered and all_have and (plain or either)
+            if valid >= 0 and not marked:
+                valid = mark_valid_rows(
+                    arena, valid, live, column, base, rows, whole and straight, S, m if whole else 0
+                )
+                marked = True
+            v, d = -1 if whole else valid, straight
+            if plain:
+                at = slot * room
+                offset, shift, mask, big, mul, add = (
+                    get(Q, q + 2),
+                    get(Q, q + 3),
+                    get(Q, q + 4),
+                    get(Q, q + 5),
+                    get(Q, q + 6),
+                    get(Q, q + 7),
+                )
+                if step == 1:
+                    count = _fill8(
+                        data,
+                        S,
+                        order,
+                        first,
+                        last,
+                        ordered,
+                        d,
+                        at,
+                        place,
+                        1,
+                        offset,
+                        shift,
+                        mask,
+                        big,
+                        mul,
+                        add,
+                        arena,
+                        v,
+                    )
+                elif step == 2:
+                    count = _fill16(
+                        data,
+                        S,
+                        order,
+                        first,
+                        last,
+                        ordered,
+                        d,
+                        at,
+                        place,
+                        2,
+                        offset,
+                        shift,
+                        mask,
+                        big,
+                        mul,
+                        add,
+                        arena,
+                        v,
+                    )
+                elif step == 4:
+                    count = _fill32(
+                        data,
+                        S,
+                        order,
+                        first,
+                        last,
+                        ordered,
+                        d,
+                        at,
+                        place,
+                        4,
+                        offset,
+                        shift,
+                        mask,
+                        big,
+                        mul,
+                        add,
+                        arena,
+                        v,
+                    )
+                else:
+                    count = _fill64(
+                        data,
+                        S,
+                        order,
+                        first,
+                        last,
+                        ordered,
+                        d,
+                        at,
+                        place,
+                        8,
+                        offset,
+                        shift,
+                        mask,
+                        big,
+                        mul,
+                        add,
+                        arena,
+                        v,
+                    )
+                filled[column] += count
+            elif either:
+                _fill_either_case(data, S, order, first, last, ordered, slot * room, Q, q, arena, place, step, v)
+                filled[column] += last - first
+            elif q + CASE_WIDTH == end and slot < 0 and get(Q, q + Q_IF_SLOT) == NO_SLOT:
+                table, size, field = get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE), (-1 - slot) * room_k
+                count = _fill_packet_field(
+                    K, field, ordinals, S, order, first, last, ordered, table, size, lookup, arena, place, step, valid
+                )
+                filled[column] += count
             else:
-                _fill64(data, S, dest, at, m, place, 8, offset, shift, mask, big, mul, add, arena, v)
-            filled[column] += present[get(Q, q)]
-            continue
-        if either:
-            _fill_either_case(data, S, -1 if straight else DEST * room, get(Q, q) * room, m, Q, q, arena, place, step)
-            filled[column] += m
-            continue
-        if n_cases == 1 and get(Q, q) < 0 and get(Q, q + Q_IF_SLOT) == NO_SLOT:
-            table, size, field = get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE), (-1 - get(Q, q)) * room_k
-            filled[column] += _fill_packet_field(
-                K, field, ordinals, S, m, table, size, lookup, arena, place, step, valid
-            )
-            continue
-        left = m
-        for i in range(m):
-            put(todo, i, i)
-        for c in range(n_cases):
-            k = q + c * CASE_WIDTH
-            left = store_case_values(
-                data, S, room, K, room_k, ordinals, Q, k, lookup, arena, place, step, valid, todo, left
-            )
-            if left == 0:
-                break
-        filled[column] += m - left
+                for i in range(first, last):
+                    put(todo, i - first, get(order, i) if ordered else i)
+                left = last - first
+                while q < end and left:
+                    left = store_case_values(
+                        data, S, room, K, room_k, ordinals, Q, q, lookup, arena, place, step, valid, todo, left
+                    )
+                    q = next_case(Q, q + CASE_WIDTH, end, some)
+                filled[column] += last - first - left

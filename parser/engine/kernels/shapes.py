@@ -1,0 +1,129 @@
+"""Groups the rows of a source by shape: which of its layers a row has.
+
+Traffic has few shapes (CAN frames, UDP over IPv4 with a VLAN tag, ...), and all rows of a shape take a column from the same
+cases. So the kernels that fill columns choose the case once for each shape, and touch no row that lacks the column.
+"""
+
+from __future__ import annotations
+
+from . import helper, kernel
+from .encoding import *
+from .raw_memory import get, put
+
+BLOCK = 2048  # rows whose masks stay in the first-level cache
+
+
+@kernel
+def group_rows_by_shape(source, m, masks, order, shapes, slots):
+    """Order m rows of a source int32[slots, room] by shape; return the number of shapes.
+
+    A mask has one bit for each slot from STARTS on: whether there is a start in it.
+
+    masks    int32[>= m], working memory
+    order    int32[>= m]: the rows by shape, those of a shape in order; not written if there is one shape only
+    shapes   int64[MOST_SHAPES, SHAPE_WIDTH]: where the rows of a shape end in `order`, the slots that some of its rows have,
+             and those that all of them have
+    slots    int32[SHAPE_SLOTS], working memory
+    """
+    S, room, n_slots = source, source.shape[1], source.shape[0]
+    for first in range(0, m, BLOCK):
+        last = min(first + BLOCK, m)
+        for i in range(first, last):
+            put(masks, i, 0)
+        for slot in range(STARTS, n_slots):
+            bit, at = 1 << slot - STARTS, slot * room
+            for i in range(first, last):
+                put(masks, i, get(masks, i) | (bit if get(S, at + i) >= 0 else 0))
+    only, different = get(masks, 0), 0
+    for i in range(m):
+        different |= get(masks, i) ^ only
+    if not different:
+        put(shapes, SHAPE_END, m)
+        put(shapes, SHAPE_SOME, only)
+        put(shapes, SHAPE_ALL, only)
+        return 1
+    for h in range(SHAPE_SLOTS):
+        put(slots, h, -1)
+    n = 0
+    for i in range(m):
+        mask = get(masks, i)
+        h = (mask ^ mask >> 8 ^ mask >> 16) & SHAPE_SLOTS - 1
+        while True:
+            shape = get(slots, h)
+            # rule: rows have the same shape if they have the same layers
+            if shape < 0 or get(shapes, shape * SHAPE_WIDTH + SHAPE_SOME) == mask:
+                break
+            h = (h + 1) & SHAPE_SLOTS - 1
+        if shape < 0:
+            # rule: shapes are bounded
+            shape = min(n, MOST_SHAPES - 1)
+            if n < MOST_SHAPES:
+                put(shapes, shape * SHAPE_WIDTH + SHAPE_END, 0)
+                put(shapes, shape * SHAPE_WIDTH + SHAPE_SOME, 0)
+                n += 1
+            if n < MOST_SHAPES:
+                put(slots, h, shape)
+            # rule: rows of the last shape have what some of them have
+            some = get(shapes, shape * SHAPE_WIDTH + SHAPE_SOME) | mask
+            put(shapes, shape * SHAPE_WIDTH + SHAPE_SOME, some)
+            # rule: rows of the last shape have nothing that all of them have
+            put(shapes, shape * SHAPE_WIDTH + SHAPE_ALL, mask if n < MOST_SHAPES else 0)
+        put(masks, i, shape)
+        put(shapes, shape * SHAPE_WIDTH, get(shapes, shape * SHAPE_WIDTH) + 1)
+    end = 0
+    for shape in range(n):
+        end += get(shapes, shape * SHAPE_WIDTH)
+        put(shapes, shape * SHAPE_WIDTH, end - get(shapes, shape * SHAPE_WIDTH))
+    for i in range(m):
+        at = get(masks, i) * SHAPE_WIDTH
+        put(order, get(shapes, at), i)
+        put(shapes, at, get(shapes, at) + 1)
+    return n
+
+
+@helper
+def has_slot(mask, slot):
+    """Whether a slot is in the mask of a shape; fields of the packet (below 0) are in every one."""
+    return slot < 0 or (mask >> (slot - STARTS)) & 1 != 0
+
+
+@helper
+def merge_shapes(G, n_shapes):
+    """The masks of the slots that some rows, and that all rows have."""
+    some, every = get(G, SHAPE_SOME), get(G, SHAPE_ALL)
+    for shape in range(1, n_shapes):
+        # rule: a case is left out only if no row has its layer
+        some = some | get(G, shape * SHAPE_WIDTH + SHAPE_SOME)
+        # rule: all rows have what those of each shape have
+        every = every & get(G, shape * SHAPE_WIDTH + SHAPE_ALL)
+    return some, every
+
+
+@helper
+def next_case(Q, q, end, some):
+    """The first case from `q` on that rows of a shape may take, `end` if there is none. some: the slots that some rows have."""
+    while q < end:
+        if_slot = get(Q, q + Q_IF_SLOT)
+        if has_slot(some, get(Q, q)) and has_slot(some, if_slot):
+            break
+        q += CASE_WIDTH
+    return q
+
+
+@helper
+def take_together(Q, q, end, G, n_shapes, some, m):
+    """Whether all m rows, whatever their shape, get a column in one loop, whose first case is at `q`: all of them have it, or
+    nearly all, and there is no other case. some: the slots that some rows have.
+    """
+    slot = get(Q, q)
+    if slot < 0:
+        return True
+    count, first = 0, 0
+    for shape in range(n_shapes):
+        last = get(G, shape * SHAPE_WIDTH + SHAPE_END)
+        count += last - first if has_slot(get(G, shape * SHAPE_WIDTH + SHAPE_ALL), slot) else 0
+        first = last
+    if count == m:
+        return True
+    # rule: rows are taken together only if there is no other case
+    return count >= m - m // 8 and next_case(Q, q + CASE_WIDTH, end, some) == end
