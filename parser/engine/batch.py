@@ -82,6 +82,12 @@ class BatchBuilder:
         self.body = next((c for c in (*BODIES, "raw") if c in layout.wanted), None)
         self.payload = np.empty((rows * 16 if self.body else 0) + 64, np.uint8)
 
+    def clear(self) -> None:
+        """Forget all rows. Only for a batch of numbers, whose arena no Arrow array refers to."""
+        self.captures.clear()
+        self.n = self.null_times = 0
+        self.live[:], self.filled[:] = 0, 0
+
     def column_view(self, at: int, kind: str, rows: int) -> Any:
         return self.data[at : at + rows * np.dtype(kind).itemsize].view(kind)
 
@@ -178,14 +184,15 @@ class BatchBuilder:
 
     def int64_values(self, index: int) -> Any:
         """The values so far of an int64 column, 0 for null."""
-        n, filled, at = self.n, int(self.filled[index]), self.layout.valid[index]
+        n, filled, at, live = self.n, int(self.filled[index]), self.layout.valid[index], int(self.live[index])
         if filled == 0:
             return np.zeros(n, np.int64)
         values = self.column_view(self.layout.place[index], "i8", n)
         if filled == n:
             return values
-        self.data[at + int(self.live[index]) : at + n] = 0
-        return np.where(self.data[at : at + n] != 0, values, 0)
+        if live < n:
+            self.data[at + live : at + n] = 0
+        return values * self.data[at : at + n]  # a validity byte is 0 or 1
 
     # -- results ------------------------------------------------------------------------------------------------
     @property

@@ -24,7 +24,7 @@ from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans
 from .open_batches import OpenBatches
 from .open_requests import OpenRequests
 from .program import Program
-from .row_values import read_row_values
+from .row_values import RowValueReader
 from .scratch import ScratchBuffers, Walker
 from .specialize import specialized_walk
 
@@ -90,6 +90,7 @@ class Decoder:
         self.faults = FaultRows(tables.get("faults"), names, batches.formatters)
         self.rows: dict[str, int] = dict.fromkeys(tables, 0)
         self.requests = {t: OpenRequests(pairing, program.partners) for t, pairing in program.pairings.items()}
+        self._readers: dict[str, RowValueReader] = {}  # of the tables with requests
         self.dates: list[int] = []
         self._walk = Walker(choose_walk(program), program, self.lut)
         self.learned = LearnedKeys(program, self.lut) if learns else None
@@ -214,8 +215,10 @@ class Decoder:
         for t, requests in self.requests.items():
             if found.table_rows[t]:
                 name = self.program.tables[t]
-                columns = [*requests.pairing.columns(), *self.program.buses[name]]
-                paired[name] = requests.match(read_row_values(self.program, name, columns, found, morsel))
+                if name not in self._readers:
+                    columns = [*requests.pairing.columns(), *self.program.buses[name]]
+                    self._readers[name] = RowValueReader(self.program, name, columns)
+                paired[name] = requests.match(self._readers[name].read(found, morsel))
         return paired
 
     def _packet_values(self, packets: Any, n: int) -> PacketValues:

@@ -20,7 +20,7 @@ from .kernels import carried, encoding
 from .kernels.raw_memory import SLACK
 from .pieces import MessageHeader, Reassembly
 from .reassembly import Assembler, Gap, Message, PieceRows, assembler_of
-from .row_values import read_row_values
+from .row_values import RowValueReader
 from .scratch import ScratchBuffers, Walker
 
 Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the capture, need, have
@@ -48,7 +48,9 @@ class MessageDecoder:
     def __init__(self, walk: Walker, room: int, buffers: ScratchBuffers) -> None:
         self.program, self._walk, self._buffers = walk.program, walk, buffers
         self._share = room // len(self.program.reassemblies)
-        self.assemblers: dict[Reassembly, Assembler[Any]] = {}  # of the kinds that the capture has
+        # of the kinds that the capture has
+        self.assemblers: dict[Reassembly, Assembler[Any]] = {}
+        self._readers: dict[Reassembly, RowValueReader] = {}
 
     def put_together(self, found: FoundRows, morsel: Morsel) -> list[Fault]:
         """Add the rows of the messages that are whole now to those that were found. Returns the faults."""
@@ -87,7 +89,9 @@ class MessageDecoder:
         n = int(found.table_rows[t])
         table, data = found.tables[t], found.data_of(t)
         buses = list(self.program.buses[kind.name])
-        read = read_row_values(self.program, kind.name, [*kind.values(), *buses], found, morsel)
+        if kind not in self._readers:
+            self._readers[kind] = RowValueReader(self.program, kind.name, [*kind.values(), *buses])
+        read = self._readers[kind].read(found, morsel)
         values = {name: column.tolist() for name, column in read.columns.items()}
         begins, ends = table[encoding.BODY, :n], table[encoding.BODY_END, :n]
         # rule: pieces of two buses have nothing in common

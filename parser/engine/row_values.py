@@ -30,22 +30,40 @@ class RowValues:
     columns: Mapping[str, Any]
 
 
-def read_row_values(
-    program: Program, table: str, columns: Sequence[str], found: FoundRows, morsel: Morsel
-) -> RowValues:
-    """Fill int64 columns of a table, of which the morsel has rows, with the kernels that fill those of a batch."""
-    t, spec = program.tables.index(table), program.specs[table]
-    n = int(found.table_rows[t])
-    capacity = max(LEAST_ROWS, 1 << (n - 1).bit_length())
-    wanted = [*columns, "interface"]
-    layout = program.keep(("values", table, capacity), lambda: Layout(program, spec, wanted, capacity))
-    batch = BatchBuilder(layout, {})
-    batch.append_morsel(found.tables[t], n, morsel.with_rows(found.data_of(t), found.sources, found.source_rows, n), {})
-    batch.layout.release_arena(batch.arena)
-    keys = batch.keys
-    return RowValues(
-        numbers=keys["packet_no"][:n],
-        times=keys["ts_ns"][:n],
-        interfaces=keys["interface"][:n],
-        columns={name: batch.int64_values(spec.schema.get_field_index(name)) for name in columns},
-    )
+class RowValueReader:
+    """Reads int64 columns of a table, with the kernels that fill those of a batch.
+
+    It is kept for the next morsel, because to make a batch takes longer than to fill it with a few rows.
+    """
+
+    def __init__(self, program: Program, table: str, columns: Sequence[str]) -> None:
+        self._program, self._table, self._wanted = program, program.tables.index(table), [*columns, "interface"]
+        self._spec = program.specs[table]
+        self._indices = {name: self._spec.schema.get_field_index(name) for name in columns}
+        self._batch: BatchBuilder | None = None
+
+    def read(self, found: FoundRows, morsel: Morsel) -> RowValues:
+        """The values of the rows that the morsel has of the table. They are valid until the next call."""
+        t = self._table
+        n = int(found.table_rows[t])
+        batch = self._empty_batch(n)
+        batch.append_morsel(
+            found.tables[t], n, morsel.with_rows(found.data_of(t), found.sources, found.source_rows, n), {}
+        )
+        keys = batch.keys
+        return RowValues(
+            numbers=keys["packet_no"][:n],
+            times=keys["ts_ns"][:n],
+            interfaces=keys["interface"][:n],
+            columns={name: batch.int64_values(index) for name, index in self._indices.items()},
+        )
+
+    def _empty_batch(self, n: int) -> BatchBuilder:
+        """A batch with room for n rows."""
+        if self._batch is None or self._batch.layout.rows < n:
+            capacity = max(LEAST_ROWS, 1 << (n - 1).bit_length())
+            program, spec, wanted = self._program, self._spec, self._wanted
+            layout = program.keep(("values", spec.name, capacity), lambda: Layout(program, spec, wanted, capacity))
+            self._batch = BatchBuilder(layout, {})
+        self._batch.clear()
+        return self._batch

@@ -80,6 +80,10 @@ class Assembler(ABC, Generic[Entry]):
     messages: list[Message] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     held: int = 0  # bytes of all entries
+    longest: int = field(init=False)  # bytes of the longest message that is put together
+
+    def __post_init__(self) -> None:
+        self.longest = min(self.declaration.longest, self.room // 2)
 
     def add_pieces(self, rows: PieceRows) -> tuple[list[Message], list[Gap]]:
         self.messages, self.gaps = [], []
@@ -112,11 +116,6 @@ class Assembler(ABC, Generic[Entry]):
     def is_late(self, time: int, before: int) -> bool:
         """Whether a piece comes too long after the one before it; clocks may jump either way."""
         return NO_TIME not in (time, before) and abs(time - before) > self.declaration.timeout_ns
-
-    @property
-    def longest(self) -> int:
-        """Bytes of the longest message that is put together."""
-        return min(self.declaration.longest, self.room // 2)
 
     def finish(self) -> list[Gap]:
         """The gaps of all that is incomplete at the end of the capture."""

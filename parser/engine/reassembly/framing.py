@@ -12,11 +12,10 @@ from pcaplake.parser.errors import CannotCompile
 Read = Callable[[bytes | bytearray, int], int]
 
 
-def compile_term(layer: Layer, value: object) -> Read:
-    """The value of a term of `layer`, whose header begins at a position of some bytes."""
+def expression(layer: Layer, value: object) -> str:
+    """A term of `layer` as Python: its value in `data`, if the header is at `at`."""
     if isinstance(value, int):
-        constant = value
-        return lambda data, at: constant
+        return str(value)
     if not isinstance(value, Term) or value.layer is not layer:
         raise CannotCompile(f"a stream of {layer.name} can read its header only, not {value!r}")
     mask, mul, add, order = value.mask & (1 << 64) - 1, value.mul, value.add, "big" if value.big else "little"
@@ -24,26 +23,32 @@ def compile_term(layer: Layer, value: object) -> Read:
     size = min((bits + 7) // 8, 8)
     shift = value.shift - (64 - 8 * size) if value.big else value.shift
     first, last = value.offset, value.offset + size
+    read = f"data[at + {first}]" if size == 1 else f"from_bytes(data[at + {first} : at + {last}], {order!r})"
+    if shift or mask < (1 << 8 * size) - 1:
+        read = f"({read} >> {shift} & {mask})"
+    return f"({read} * {mul} + {add})" if (mul, add) != (1, 0) else read
 
-    def read(data: bytes | bytearray, at: int) -> int:
-        return (int.from_bytes(data[at + first : at + last], order) >> shift & mask) * mul + add  # type: ignore[arg-type]
 
-    return read
+def compile_expression(text: str, **names: object) -> Read:
+    """The function of `data` and `at` that has this value, as one call, because it is called for each message."""
+    function: Read = eval(f"lambda data, at: {text}", {"from_bytes": int.from_bytes, **names})
+    return function
 
 
 class Check:
     """A `Range` over the header of a layer."""
 
     def __init__(self, layer: Layer, condition: Range | None) -> None:
-        self.groups: list[list[tuple[Read, int, int]]] = []
         self.terms: list[list[tuple[Term, int, int]]] = []
         terms = iter(condition.terms if condition is not None else ())
         for count in condition.alternatives if condition is not None else ():
             self.terms.append([next(terms) for _ in range(count)])
-            self.groups.append([(compile_term(layer, term), least, most) for term, least, most in self.terms[-1]])
-
-    def holds(self, data: bytes | bytearray, at: int) -> bool:
-        return all(any(least <= read(data, at) <= most for read, least, most in group) for group in self.groups)
+        groups = (
+            " or ".join(f"{least} <= {expression(layer, term)} <= {most}" for term, least, most in group)
+            for group in self.terms
+        )
+        self.text = " and ".join(f"({group})" for group in groups) or "True"
+        self.holds = compile_expression(self.text)
 
     def pattern(self, size: int) -> re.Pattern[bytes]:
         """Matches, without consuming a byte, where headers of `size` bytes may pass: a quick search before `holds`."""
@@ -73,19 +78,14 @@ class Framing:
     def __init__(self, declaration: Stream, longest: int) -> None:
         frame = declaration.frame
         self.least, self.longest = frame.least, longest
-        self._head = compile_term(frame, frame.header(frame))
-        self._total = declaration.length or compile_term(frame, frame.total(frame))
-        self._check = Check(frame, frame.check(frame) if frame.check is not None else None)
+        check, head = Check(frame, frame.check(frame) if frame.check is not None else None), frame.header(frame)
+        total = "length(data, at)" if declaration.length else expression(frame, frame.total(frame))
+        valid = f"total if (total := {total}) >= max({self.least}, {expression(frame, head)}) else 0"
+        # bytes of the message whose header is at a position of the data, 0 if it is none
+        self.length = compile_expression(f"({valid}) if {check.text} else 0", length=declaration.length)
         self._plausible = Check(frame, declaration.plausible(frame))
         self._pattern = self._plausible.pattern(frame.least)
         self._marked = declaration.marked
-
-    def length(self, data: bytes | bytearray, at: int) -> int:
-        """Bytes of the message whose header is at `at`, 0 if it is none. The header is there."""
-        if not self._check.holds(data, at):
-            return 0
-        total = self._total(data, at)
-        return total if total >= max(self.least, self._head(data, at)) else 0
 
     def is_start(self, data: bytes | bytearray, at: int) -> bool:
         """Whether a message seems to begin at `at`. The header is there."""
@@ -101,7 +101,7 @@ class Framing:
         at = 0
         while at + self.least <= len(data) and 0 < (size := self.length(data, at)) <= self.longest:
             at += size
-        return 0 < at == len(data) and self._plausible.holds(data, 0)
+        return 0 < at == len(data) and bool(self._plausible.holds(data, 0))
 
     def find(self, data: bytes | bytearray, at: int) -> tuple[int, bool]:
         """The first start of a message from `at` on, and True; or the first byte that cannot be judged yet, and False."""

@@ -71,6 +71,12 @@ class StreamAssembler(Assembler[Flow]):
         self.framing = Framing(declaration, self.longest)
         self.value = 0  # of the piece that is added now
         self.stated = [name for name in declaration.values() if name.startswith("stated")]
+        self.lengths: list[int] = []  # of the pieces, as stated
+
+    def add_pieces(self, rows: PieceRows) -> tuple[list[Message], list[Gap]]:
+        stated = [rows.values[name] for name in self.stated]
+        self.lengths = list(map(sum, zip(*stated, strict=True))) if stated else [0] * len(rows.keys)
+        return super().add_pieces(rows)
 
     def add_piece(self, piece: int, rows: PieceRows) -> None:
         key, time, body, values = rows.keys[piece], rows.times[piece], rows.bodies[piece], rows.values
@@ -78,7 +84,8 @@ class StreamAssembler(Assembler[Flow]):
         # rule: what a stream tells of its messages is what its pieces say
         self.value = values["value"][piece]
         flow = self.entries.get(key)
-        if not len(body) and not starts and not values["ends"][piece]:
+        ends = values["ends"][piece]
+        if not body and not starts and not ends:
             return
         # rule: sequence numbers wrap
         at = sequence if flow is None else flow.last + ((sequence - flow.last + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
@@ -100,20 +107,22 @@ class StreamAssembler(Assembler[Flow]):
                 flow.islands.append(Island(at, at, synced=True, sure=True, joined=True))
         before = flow.cost
         flow.time = time
-        if len(body):
+        if body:
             flow.offset = rows.offsets[piece]
             self._add_bytes(flow, at, bytes(body), piece)
             flow.last = at + len(body)
             # rule: a segment that was cut when it was captured gives what it has of a message
-            if sum(values[name][piece] for name in self.stated) > len(body):
+            if self.lengths[piece] > len(body):
                 self._end_island(flow, at + len(body), piece, clipped=True)
-        if values["ends"][piece]:
+        if ends:
             # rule: a message ends before its stream
             self._end_island(flow, at + len(body), piece, clipped=False)
         # rule: the islands of a stream are bounded
         while len(flow.islands) > MOST_ISLANDS:
             self._note_gap(flow, flow.islands.pop(0).lost, piece)
-        flow.cost = ENTRY_BYTES * (1 + len(flow.islands)) + sum(island.lost for island in flow.islands)
+        flow.cost = ENTRY_BYTES
+        for island in flow.islands:
+            flow.cost += ENTRY_BYTES + len(island.lead) + len(island.data)
         self.keep(key, flow, before)
         self.entries.move_to_end(key)
 
@@ -121,14 +130,15 @@ class StreamAssembler(Assembler[Flow]):
         """Add the bytes from position `at` on that are not known."""
         islands, end, position = flow.islands, at + len(body), at
         while position < end:
-            i = bisect_right(islands, position, key=lambda island: island.start)
+            # most segments follow the one before them
+            i = len(islands) if islands and islands[-1].end == position else self._next_island(islands, position)
             left = islands[i - 1] if i else None
             # rule: the bytes that came first count
             if left is not None and position < left.end:
                 position = left.end
                 continue
             stop = min(end, islands[i].start) if i < len(islands) else end
-            part = body[position - at : stop - at]
+            part = body if stop - position == len(body) else body[position - at : stop - at]
             if left is None or left.end != position:
                 left = Island(position, position, synced=False, sure=False, joined=False)
                 islands.insert(i, left)
@@ -148,8 +158,14 @@ class StreamAssembler(Assembler[Flow]):
             if i < len(islands) and islands[i].start == stop:
                 self._join(flow, left, islands.pop(i), piece)
             # rule: repeated bytes are recognized within a window
-            left.start = max(left.start, left.end - max(WINDOW, left.lost))
+            if left.end - left.start > WINDOW:
+                left.start = max(left.start, left.end - max(WINDOW, left.lost))
             position = stop
+
+    @staticmethod
+    def _next_island(islands: list[Island], position: int) -> int:
+        """The index of the first island that begins behind `position`."""
+        return bisect_right(islands, position, key=lambda island: island.start)
 
     def _length(self, data: bytes | bytearray) -> int:
         return self.framing.length(data, 0) if len(data) >= self.framing.least else 0
