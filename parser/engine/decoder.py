@@ -158,6 +158,7 @@ class Decoder:
             sources=self.source_room,
             table_rows=self.table_rows,
             source_rows=self.source_rows,
+            scratch=self._buffers,
         )
         morsel = Morsel(
             data=data,

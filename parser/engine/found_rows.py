@@ -10,6 +10,7 @@ import numpy as np
 from .kernels import encoding
 from .objects import Bytes
 from .program import Program
+from .scratch import ScratchBuffers
 
 
 @dataclass(slots=True)
@@ -20,6 +21,7 @@ class FoundRows:
     sources          for each source int32[slots, >= rows]
     table_rows, source_rows   int64: how many rows of these are used
     base             offset in the capture of data[0]
+    scratch          has the memory of `joined`
 
     Messages are in a copy of the morsel's bytes, joined[:used], behind these. The rows of a table that has rows of messages
     refer to `joined`: such a table is in `moved`.
@@ -37,6 +39,7 @@ class FoundRows:
     sources: Any
     table_rows: Any
     source_rows: Any
+    scratch: ScratchBuffers
     joined: Bytes | None = None
     used: int = 0
     moved: set[int] = field(default_factory=set)
@@ -66,7 +69,7 @@ class FoundRows:
             self.tables, self.sources = list(self.tables), list(self.sources)
         position, self.used = self.used, self.used + len(written)
         if self.used > len(self.joined):
-            longer = np.empty(self.used + self.used // 2, np.uint8)  # several kinds append to it
+            longer = self.scratch.room_for_messages(self.used)
             longer[:position] = self.joined[:position]
             self.joined = longer
         self.joined[position : self.used] = written

@@ -11,6 +11,8 @@ import numpy as np
 from .kernels import encoding
 from .program import Program
 
+MOST_KEPT = 16 << 20  # bytes of messages; longer ones are rare
+
 
 class ScratchBuffers:
     """The working memory of one decoder, kept for the next capture, because fresh pages cost time."""
@@ -28,6 +30,7 @@ class ScratchBuffers:
         self.where, self.touched = (np.empty(n * len(program.layers), np.int64) for n in (encoding.WHERE_WIDTH, 1))
         self.stack = np.empty(encoding.STACK_WIDTH * (encoding.DEPTH + 1), np.int64)
         self.last, self.subs = (np.empty(len(program.tables), np.int64) for _ in range(2))
+        self.messages = np.empty(0, np.uint8)
         self._allocate_for_columns(room)
 
     def _allocate_for_columns(self, room: int) -> None:
@@ -36,6 +39,12 @@ class ScratchBuffers:
         self.order, self.masks = (np.empty(room, np.int32) for _ in range(2))
         self.shapes = np.empty((encoding.MOST_SHAPES, encoding.SHAPE_WIDTH), np.int64)
         self.shape_slots = np.empty(encoding.SHAPE_SLOTS, np.int32)
+
+    def room_for_messages(self, size: int) -> Any:
+        """Memory for at least `size` bytes of a morsel and its messages, uint8. It may be that of the morsel before."""
+        if size > self.messages.size:
+            self.messages = np.empty(size + size // 2, np.uint8)  # several kinds append to it
+        return self.messages
 
     def with_room(self, rows: int) -> ScratchBuffers:
         """Working memory to fill columns of that many rows of a table: these buffers, or a copy with larger ones."""
@@ -62,6 +71,8 @@ class ScratchBuffers:
     def release_buffers(self, program: Program, clean: int) -> None:
         """Keep the buffers for the next decoder. clean: rows of packets whose slots are all -1."""
         self.clean = clean
+        if self.messages.size > MOST_KEPT:
+            self.messages = np.empty(0, np.uint8)
         spare = program.keep(("scratch", self.morsel_rows), list)
         spare.append(self)
         del spare[:-4]
