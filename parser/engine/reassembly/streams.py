@@ -52,6 +52,7 @@ class Flow:
     last: int  # position of the last byte that was seen
     origin: int | None  # position of the first byte, if its beginning has been seen
     islands: list[Island] = field(default_factory=list)
+    lost: int = 0  # bytes of the islands that are in no message yet
     offset: int = 0
     cost: int = 0
 
@@ -59,8 +60,7 @@ class Flow:
         return any(island.start <= first and last <= island.end for island in self.islands)
 
     def gap(self, piece: int) -> Gap | None:
-        lost = sum(island.lost for island in self.islands)
-        return Gap(piece, GAP, self.offset, 0, lost) if lost else None
+        return Gap(piece, GAP, self.offset, 0, self.lost) if self.lost else None
 
 
 class StreamAssembler(Assembler[Flow]):
@@ -119,10 +119,10 @@ class StreamAssembler(Assembler[Flow]):
             self._end_island(flow, at + len(body), piece, clipped=False)
         # rule: the islands of a stream are bounded
         while len(flow.islands) > MOST_ISLANDS:
-            self._note_gap(flow, flow.islands.pop(0).lost, piece)
-        flow.cost = ENTRY_BYTES
-        for island in flow.islands:
-            flow.cost += ENTRY_BYTES + len(island.lead) + len(island.data)
+            lost = flow.islands.pop(0).lost
+            flow.lost -= lost
+            self._note_gap(flow, lost, piece)
+        flow.cost = ENTRY_BYTES * (1 + len(flow.islands)) + flow.lost
         self.keep(key, flow, before)
         self.entries.move_to_end(key)
 
@@ -144,6 +144,7 @@ class StreamAssembler(Assembler[Flow]):
                 islands.insert(i, left)
                 i += 1
             left.end = stop
+            flow.lost -= left.lost
             # rule: a message that is whole in its segment is believed more than a guess
             if (
                 not left.sure
@@ -156,7 +157,9 @@ class StreamAssembler(Assembler[Flow]):
             left.data += part
             self._decode(flow, left, piece)
             if i < len(islands) and islands[i].start == stop:
+                flow.lost -= islands[i].lost
                 self._join(flow, left, islands.pop(i), piece)
+            flow.lost += left.lost
             # rule: repeated bytes are recognized within a window
             if left.end - left.start > WINDOW:
                 left.start = max(left.start, left.end - max(WINDOW, left.lost))
@@ -243,11 +246,13 @@ class StreamAssembler(Assembler[Flow]):
         """Nothing continues the message that is incomplete at `end`."""
         for island in flow.islands:
             if island.end == end and island.synced and island.data:
+                flow.lost -= island.lost
                 if clipped and self._length(island.data):
                     self._give(piece, island.data)
                     island.data, island.sure = bytearray(), True
                 elif island.sure:
                     self._leave_data(flow, island, piece)
+                flow.lost += island.lost
                 # rule: without a mark, nothing follows a message that was cut
                 island.synced = self.declaration.marked
 
