@@ -64,7 +64,7 @@ test: setup $(VENV)/.tools $(VENV)/.jars lint types architecture ## everything t
 	$(PYTEST)
 
 unit: setup ## the quick tests that need only Python: no JVM, no services, no network
-	$(PYTEST) --dist worksteal -m "unit and not slow"
+	$(PYTEST) --dist worksteal -m "unit and not slow" --ignore tests/integration --ignore tests/k8s # they have none
 
 check: setup $(VENV)/.jars lint types architecture ## lint, types, import rules and the quick tests
 	$(PYTEST) -m "not slow"

@@ -13,6 +13,7 @@ does not apply to what follows the mark.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import io
 import sys
@@ -167,8 +168,15 @@ DROP, FIRST, NEVER, ALWAYS = _Drop(), _First(), _Condition(False), _Condition(Tr
 
 
 # -- marks --------------------------------------------------------------------------------------------------------------
-def marks(source: str) -> Iterator[tuple[str, int]]:
+@functools.cache
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@functools.cache
+def marks(source: str) -> list[tuple[str, int]]:
     """Each rule that this source marks, and the line of the code that follows the mark."""
+    found = []
     rule = ""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and token.string.startswith(MARK):
@@ -176,8 +184,13 @@ def marks(source: str) -> Iterator[tuple[str, int]]:
             assert not token.line[: token.start[1]].strip(), f"a mark has a line of its own: {token.line}"
             rule = token.string.removeprefix(MARK)
         elif rule and token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
-            yield rule, token.start[0]
+            found.append((rule, token.start[0]))
             rule = ""
+    return found
+
+
+def _first_line(statement: ast.stmt) -> int:
+    return min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
 
 
 def _places(tree: ast.AST) -> Iterator[Place]:
@@ -207,18 +220,25 @@ class Mutant:
     def tree(self) -> ast.Module:
         """The syntax tree of the file with the changed function."""
         lines, first = inspect.getsourcelines(self._original)
-        source = self.file.read_text(encoding="utf-8")
+        source = _read(self.file)
         marked = [
             line for rule, line in marks(source) if rule == self.rule and first <= line < max(first, 1) + len(lines)
         ]
         assert len(marked) == 1, f"{self.function.__name__} marks {len(marked)} times: {self.rule}"
         tree = ast.parse(source)
         if not isinstance(self.change, Instead):
-            places = [place for place in _places(tree) if getattr(place.node, "lineno", None) == marked[0]]
-            before = ast.dump(tree)
+            at = max(index for index, statement in enumerate(tree.body) if _first_line(statement) <= marked[0])
+            outermost = Place(tree, "body", at, tree.body[at])
+            places = [
+                place
+                for place in (outermost, *_places(tree.body[at]))
+                if getattr(place.node, "lineno", None) == marked[0]
+            ]
+            before = ast.dump(tree.body[at])
             self.change.apply(sorted(places, key=lambda place: place.node.col_offset))  # type: ignore[attr-defined]
-            assert ast.dump(tree) != before, f"{self.function.__name__} does not change: {self.rule}"
-        return ast.fix_missing_locations(tree)
+            assert ast.dump(tree.body[at]) != before, f"{self.function.__name__} does not change: {self.rule}"
+            ast.fix_missing_locations(tree.body[at])
+        return tree
 
     def code(self) -> CodeType:
         """The changed function's code."""

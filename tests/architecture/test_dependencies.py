@@ -143,6 +143,7 @@ def test_extras_require_all_that_their_modules_import(extras: str) -> None:
     assert not missing
 
 
+@pytest.mark.slow
 def test_every_module_is_below_an_entry() -> None:
     assert set().union(*map(reach, ENTRIES)) == modules().keys()
 

@@ -26,7 +26,7 @@ LEAST: Mapping[str, Any] = {"settings": {"queue": "captures", "lake": "s3://lake
 
 
 def case(name: str) -> dict[str, Any]:
-    values: dict[str, Any] = yaml.safe_load((HERE / "cases" / f"{name}.yaml").read_text())
+    values: dict[str, Any] = yaml.load((HERE / "cases" / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
     return values
 
 

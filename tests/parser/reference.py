@@ -27,6 +27,7 @@ from pcaplake.parser.engine.layer import (
     SPAN,
     Case,
     Claim,
+    Column,
     FixedBytes,
     KeySpace,
     Layer,
@@ -61,6 +62,17 @@ from tests.parser.reference_values import (
 )
 
 LONGEST_PACKET, LONGEST_BLOCK, DEPTH, DATES = 262_144, 524_288, 32, 8
+
+_CASES: dict[
+    int, tuple[Column, tuple[Case, ...]]
+] = {}  # by identity, because terms have no hash; this keeps them alive
+
+
+def _cases(column: Column) -> tuple[Case, ...]:
+    known = _CASES.get(id(column))
+    if known is None:
+        known = _CASES[id(column)] = (column, column_cases(column))
+    return known[1]
 
 
 class Reference:
@@ -426,9 +438,7 @@ class Reference:
                 row[name] = self._fixed_bytes(column, kind, here)
                 continue
             row[name] = (
-                self._run(column)
-                if isinstance(column, Run)
-                else self._column(column_cases(column), kind, packet, path, here)
+                self._run(column) if isinstance(column, Run) else self._column(_cases(column), kind, packet, path, here)
             )
         if here is None:
             row["raw"] = packet.whole

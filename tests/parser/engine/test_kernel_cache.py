@@ -87,6 +87,7 @@ def test_the_first_folder_that_can_be_written_keeps_the_kernels(
     assert all("set NUMBA_CACHE_DIR" in one and "\n" not in one for one in (kept, nowhere))
 
 
+@pytest.mark.slow
 def test_kernels_of_the_installation_are_read_by_users_who_cannot_write_there(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -58,17 +58,22 @@ def test_both_find_the_same_rows_and_faults(monkeypatch: pytest.MonkeyPatch) -> 
         assert (unlike := difference(specialized, interpreted)) is None, unlike
 
 
+def by_number(first: int, names: Iterable[str]) -> str:
+    return ", ".join(f"{number}: {name}" for number, name in enumerate(names, first))
+
+
 # each name of a protocol that a profile can give to a port, an identifier or a channel
-NAMED = [
-    *(f"ports: {{udp: {{9000: {name}}}}}" for name in protocols.UDP_PROTOCOLS),
-    *(f"ports: {{tcp: {{9000: {name}}}}}" for name in protocols.TCP_PROTOCOLS),
-    *(f"can: {{protocols: {{0x510: {name}}}}}" for name in protocols.CAN_PROTOCOLS),
-    *(f"can: {{isotp: [{{request: 0x7E0, addressing: {name}}}]}}" for name in isotp.ADDRESSING),
-    *(f"can: {{identifiers: {order}}}" for order in protocols.CAN_IDENTIFIERS),
-]
+CHANNELS = [f"{{request: {number}, addressing: {name}}}" for number, name in enumerate(isotp.ADDRESSING, 0x700)]
+NAMED = {
+    "UDP": f"ports: {{udp: {{{by_number(9000, protocols.UDP_PROTOCOLS)}}}}}",
+    "TCP": f"ports: {{tcp: {{{by_number(9000, protocols.TCP_PROTOCOLS)}}}}}",
+    "CAN": f"can: {{protocols: {{{by_number(0x510, protocols.CAN_PROTOCOLS)}}}}}",
+    "ISO-TP": f"can: {{isotp: [{', '.join(CHANNELS)}]}}",
+    **{order: f"can: {{identifiers: {order}}}" for order in protocols.CAN_IDENTIFIERS},
+}
 
 
-@pytest.mark.parametrize("profile", [PROFILE, *map(Profile.parse, NAMED)], ids=["several", *NAMED])
+@pytest.mark.parametrize("profile", [PROFILE, *map(Profile.parse, NAMED.values())], ids=["several", *NAMED])
 def test_a_profile_changes_no_code(profile: Profile) -> None:
     """Ports and identifiers of a profile are data, so its program has the kernel that is already compiled."""
     program, default = (compiled_program(one, DECODED) for one in (profile, Profile()))

@@ -12,7 +12,8 @@ from tests.parser.captures import pcap
 from tests.parser.compare import read
 
 _FILES = [
-    yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(Path(__file__).parent.glob("golden*.yaml"))
+    yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    for path in sorted(Path(__file__).parent.glob("golden*.yaml"))
 ]
 GOLDEN: dict[str, list[dict[str, Any]]] = {
     kind: [case for file in _FILES for case in file[kind]] for kind in ("good", "faulty")

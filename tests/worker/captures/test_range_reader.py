@@ -97,6 +97,7 @@ async def nothing_runs() -> bool:
 
 
 # -- bodies -----------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.integers(0, 5000),

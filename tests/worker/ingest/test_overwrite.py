@@ -171,10 +171,11 @@ def test_on_a_terminal_it_asks(
 
 
 def test_a_mistyped_path_is_told_of_before_anything_is_announced(
-    bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake = tmp_path / "lake"
-    assert lakes.run(capsys, "ingest", bus_drive.captures[0], "--lake", lake)[0] == 0
+    capture, _ = sample.write_sample_captures(tmp_path / "drive", "c", 0.02)
+    assert lakes.run(capsys, "ingest", capture, "--lake", lake)[0] == 0
     (tmp_path / "empty").mkdir()
     for name, code in ((tmp_path / "missing", 2), (tmp_path / "empty", 2)):
         found, _, err = lakes.run(capsys, "ingest", name, "--lake", lake, "--mode", "overwrite", "--yes")
