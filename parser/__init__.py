@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from .can_errors import CanError, decode_can_error
     from .errors import CannotCompile, CaptureError, ParserError, ProfileError
     from .profile import Profile
-    from .schemas import TABLES, TableSpec
+    from .schemas import TABLES
+    from .table_spec import TableSpec
 
 _MODULES = {
     "TABLES": "schemas",
@@ -37,7 +38,7 @@ _MODULES = {
     "Region": "capture.state",
     "SectionHeader": "capture.state",
     "Summary": "capture.reader",
-    "TableSpec": "schemas",
+    "TableSpec": "table_spec",
     "decode_can_error": "can_errors",
     "is_capture": "capture.recognition",
     "open_capture": "capture.reader",

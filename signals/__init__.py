@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pcaplake.lazy_names import import_on_use
 
 if TYPE_CHECKING:
-    from .compiled import CompiledMessage, DecodedSignal
+    from .compiled import CompiledMessage
+    from .compiled_signal import DecodedSignal
     from .database import Databases, Network
     from .errors import DatabaseError
     from .files import load_database
@@ -24,7 +25,7 @@ _MODULES = {
     "CompiledMessage": "compiled",
     "DatabaseError": "errors",
     "Databases": "database",
-    "DecodedSignal": "compiled",
+    "DecodedSignal": "compiled_signal",
     "Message": "model",
     "Network": "database",
     "Scale": "model",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcaplake.parser.schemas import STRING
+from pcaplake.parser.table_spec import STRING
 
 
 class TextDictionary:

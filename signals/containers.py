@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from .compiled import Bytes, Ints
+from .compiled_signal import Bytes, Ints
 from .model import Container
 
 _FAR: Final = 1 << 40  # a place that is in no frame, whatever a database says

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcaplake.parser.schemas import STRING
+from pcaplake.parser.table_spec import STRING
 
 from .arrow_columns import TextDictionary, take_rows
 from .choice import Choice
-from .compiled import Bytes, CompiledMessage, DecodedSignal, Ints
+from .compiled import CompiledMessage
+from .compiled_signal import Bytes, DecodedSignal, Ints
 from .containers import ContainerCounts, find_contained
 from .database import UNKNOWN_CHANNEL, Databases
 from .j1939 import identifiers

@@ -12,7 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from pcaplake.parser.schemas import BOOL, INT16, INT32, INT64, STRING, TABLES
+from pcaplake.parser.schemas import TABLES
+from pcaplake.parser.table_spec import BOOL, INT16, INT32, INT64, STRING
 
 from .descriptions import with_comments
 from .model import Kind, Message

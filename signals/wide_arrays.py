@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcaplake.parser.schemas import STRING
+from pcaplake.parser.table_spec import STRING
 
-from .compiled import DecodedSignal, Ints
+from .compiled_signal import DecodedSignal, Ints
 
 
 def to_value_array(decoded: DecodedSignal) -> pa.Array:

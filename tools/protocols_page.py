@@ -16,7 +16,8 @@ from types import ModuleType
 
 from pcaplake.parser import protocols
 from pcaplake.parser.engine.decoder import REASSEMBLY_BYTES
-from pcaplake.parser.engine.layer import KeySpace, Layer
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.engine.pieces import LONGEST_MESSAGE, Stream
 from pcaplake.parser.engine.reassembly.assembler import MOST_PIECES
 from pcaplake.parser.engine.reassembly.streams import MOST_ISLANDS, WINDOW

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pcaplake.parser import protocols
-from pcaplake.parser.engine.layer import Claim, Layer
+from pcaplake.parser.engine.key_spaces import Claim
+from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.profile import Profile
 from pcaplake.parser.protocols.can_content import identifier_claims
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT

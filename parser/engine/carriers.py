@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pcaplake.parser.errors import CannotCompile
 
-from .layer import Claim, KeySpace, Layer
+from .key_spaces import Claim, KeySpace
+from .layer import Layer
 from .pieces import Reassembly
 
 

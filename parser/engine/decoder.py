@@ -17,7 +17,8 @@ from .batch import NO_DAY, Morsel
 from .faults import FaultRows
 from .found_rows import FoundRows
 from .kernels import encoding, key_columns, walk
-from .layer import INTERFACE, LINKTYPE, Layer
+from .key_spaces import INTERFACE, LINKTYPE
+from .layer import Layer
 from .learned_keys import MOST_LEARNED, TOO_MANY_PORTS, Key, LearnedKeys
 from .messages import Fault, MessageDecoder
 from .objects import TOO_MUCH_REPEATED, Bytes, Spans, measure_object_spans

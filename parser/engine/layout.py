@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcaplake.parser.schemas import TableSpec
+from pcaplake.parser.table_spec import TableSpec
 
 from .kernels import encoding
 from .objects import Bytes

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .kernels import encoding
-from .layer import KeySpace
+from .key_spaces import KeySpace
 from .learned import Learned
 from .program import Program
 

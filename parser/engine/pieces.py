@@ -30,9 +30,10 @@ from typing import Any
 import dpkt
 import pyarrow as pa
 
-from pcaplake.parser.schemas import TableSpec
+from pcaplake.parser.table_spec import TableSpec
 
-from .layer import Case, Column, Layer, Record, Select, column_cases
+from .key_spaces import Select
+from .layer import Case, Column, Layer, Record, column_cases
 
 Value = Column | int
 SECOND = 1_000_000_000  # ns

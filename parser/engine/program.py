@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from pcaplake.parser.errors import CannotCompile
-from pcaplake.parser.schemas import TABLES, TableSpec
+from pcaplake.parser.schemas import TABLES
+from pcaplake.parser.table_spec import TableSpec
 
 from .buses import bus_columns
 from .carriers import CarrierGraph
 from .kernels import encoding
-from .layer import HERE, SPAN, START, Claim, KeySpace, Layer, Range, Rows, Term
+from .key_spaces import SPAN, Claim, KeySpace
+from .layer import HERE, START, Layer, Range, Rows, Term
 from .pieces import Reassembly, spec_of_pieces
 from .sources import SourceCompiler, with_internal_columns
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from pcaplake.parser.errors import CannotCompile
-from pcaplake.parser.schemas import TableSpec
+from pcaplake.parser.table_spec import TableSpec
 
 from .kernels import encoding
 from .layer import (

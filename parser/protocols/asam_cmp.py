@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Case, Column, KeySpace, Layer, Rows, Term
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import Segments
 
 from .can import CAN_WORD, STANDARD, WORD

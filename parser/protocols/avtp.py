@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Case, Claim, Column, KeySpace, Layer, Rows, Term
+from pcaplake.parser.engine.key_spaces import Claim, KeySpace
+from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import Segments
 
 from .can import ABOVE_STANDARD, CAN_WORD, EXTENDED, FD_DLC, STANDARD, split_identifier_cases

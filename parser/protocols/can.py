@@ -23,19 +23,8 @@ import dpkt
 import numpy as np
 
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import (
-    LINKTYPE,
-    SPAN,
-    Case,
-    Claim,
-    Column,
-    KeySpace,
-    Layer,
-    Range,
-    Rows,
-    Term,
-    packet_field,
-)
+from pcaplake.parser.engine.key_spaces import LINKTYPE, SPAN, Claim, KeySpace
+from pcaplake.parser.engine.layer import Case, Column, Layer, Range, Rows, Term, packet_field
 
 from .ethernet import SLL, SLL2, SLL_PROTOCOL
 

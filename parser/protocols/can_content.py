@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import Case, Claim, Column, Layer, Term, packet_field
+from pcaplake.parser.engine.key_spaces import Claim
+from pcaplake.parser.engine.layer import Case, Column, Layer, Term, packet_field
 from pcaplake.parser.profile import CanIdentifiers
 
 from . import asam_cmp, avtp, caneth, tecmp

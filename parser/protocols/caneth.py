@@ -13,7 +13,8 @@ from __future__ import annotations
 import dpkt
 
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import KeySpace, Layer, Rows, packet_field
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Layer, Rows, packet_field
 
 from .can import ABOVE_STANDARD, CAN_WORD, DIRECTION, EXTENDED, STANDARD, split_identifier_cases
 from .ethernet import UDP_PORT

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Case, Claim, Column, KeySpace, Layer, Rows, Term
+from pcaplake.parser.engine.key_spaces import Claim, KeySpace
+from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 
 from .can_content import ANY_IDENTIFIER, BUS_COLUMNS, CAN_ID, STANDARD_ID
 from .ethernet import Bare

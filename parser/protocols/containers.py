@@ -13,7 +13,8 @@ from typing import Any
 
 import dpkt
 
-from pcaplake.parser.engine.layer import INTERFACE, KeySpace, Layer, Record
+from pcaplake.parser.engine.key_spaces import INTERFACE, KeySpace
+from pcaplake.parser.engine.layer import Layer, Record
 
 FRAME = "frame"  # Wireshark's name for the protocol of a packet in which no other is found
 BLOCK_LE, BLOCK_BE = KeySpace("pcapng block, little-endian"), KeySpace("pcapng block, big-endian")

@@ -15,7 +15,8 @@ from typing import Any
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Column, Layer, Rows
 from pcaplake.parser.engine.pieces import LONGEST_MESSAGE
 
 from .ethernet import (

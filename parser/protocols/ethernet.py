@@ -18,7 +18,8 @@ from typing import Any
 
 import dpkt
 
-from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer, Term
+from pcaplake.parser.engine.key_spaces import LINKTYPE, KeySpace
+from pcaplake.parser.engine.layer import Layer, Term
 from pcaplake.parser.engine.pieces import LONGEST_DATAGRAM, SECOND, Fragments, Stream
 
 ETHERTYPE = KeySpace("ethertype")

@@ -14,7 +14,8 @@ from __future__ import annotations
 import dpkt
 
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import LINKTYPE, SPAN, Column, KeySpace, Layer, Rows, packet_field
+from pcaplake.parser.engine.key_spaces import LINKTYPE, SPAN, KeySpace
+from pcaplake.parser.engine.layer import Column, Layer, Rows, packet_field
 
 KIND = KeySpace("FlexRay kind", 7)
 HAS_DATA, CAPTURED, REST = KeySpace("FlexRay null frame", 1), KeySpace("FlexRay bytes"), KeySpace("FlexRay header", 1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import KeySpace, Layer
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Layer
 
 from .doip import DIAGNOSTIC_MESSAGE
 from .ethernet import TCP_PORT, UDP_PORT, Bare, tcp_stream

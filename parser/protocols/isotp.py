@@ -15,7 +15,8 @@ from collections.abc import Iterable
 
 import dpkt
 
-from pcaplake.parser.engine.layer import SPAN, Claim, KeySpace, Layer
+from pcaplake.parser.engine.key_spaces import SPAN, Claim, KeySpace
+from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.engine.pieces import SECOND, Segments
 from pcaplake.parser.profile import IsoTpChannel
 

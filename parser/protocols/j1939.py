@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Case, Column, KeySpace, Layer, Rows, Term
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import SECOND, Segments
 
 from .can import EXTENDED

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 import dpkt
 
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import LINKTYPE, SPAN, Column, KeySpace, Layer, Rows, packet_field
+from pcaplake.parser.engine.key_spaces import LINKTYPE, SPAN, KeySpace
+from pcaplake.parser.engine.layer import Column, Layer, Rows, packet_field
 
 KIND, NO_RESPONSE_FLAG = KeySpace("LIN message type", 2), KeySpace("LIN no response", 1)
 CAPTURED, REST = KeySpace("LIN bytes"), KeySpace("LIN frame", 1)

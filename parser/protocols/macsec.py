@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Column, Layer, Rows
 
 from .ethernet import CARRIED_ETHERNET, ETHERNET, ETHERTYPE
 

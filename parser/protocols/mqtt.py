@@ -14,7 +14,8 @@ from typing import Any
 
 import dpkt
 
-from pcaplake.parser.engine.layer import KeySpace, Layer
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Layer
 
 from .ethernet import TCP_PORT, Bare, tcp_stream
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Column, Layer, Rows
 
 from .ethernet import IP_DST, IP_SRC, TCP, TCP_PORT, UDP, UDP_PORT, Bare, tcp_stream
 

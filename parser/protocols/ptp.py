@@ -15,7 +15,8 @@ from typing import Any
 import dpkt
 import numpy as np
 
-from pcaplake.parser.engine.layer import Column, FixedBytes, KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Column, FixedBytes, Layer, Rows
 from pcaplake.parser.engine.pairing import Pairing
 from pcaplake.parser.engine.pieces import SECOND
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows, Term
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Column, Layer, Rows, Term
 from pcaplake.parser.engine.learned import Learned
 from pcaplake.parser.engine.pieces import LONGEST_MESSAGE, SECOND, Fragments
 

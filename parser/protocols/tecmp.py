@@ -17,7 +17,8 @@ from typing import Any
 import dpkt
 import numpy as np
 
-from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Column, Layer, Rows
 
 from .can import ABOVE_STANDARD, CAN_WORD, FD_DLC, WORD, can_identifier_cases
 from .ethernet import CARRIED_FRAME, ETHERTYPE, Empty

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import SPAN, Case, Column, KeySpace, Layer, Rows, Term
+from pcaplake.parser.engine.key_spaces import SPAN, KeySpace
+from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pairing import Pairing
 
 from .can_content import CAN_ID

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Layer, Rows
 from pcaplake.parser.engine.learned import Learned
 from pcaplake.parser.engine.pieces import LONGEST_MESSAGE
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import dpkt
 
-from pcaplake.parser.engine.layer import Column, KeySpace, Layer, Rows, Term
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import Stream
 
 from .can_content import ANY_IDENTIFIER, CAN_BUS, CAN_ID, CARRIERS, EXTENDED_WORDS, STANDARD_WORDS

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcaplake.signals.compiled import Bytes, Ints
+from pcaplake.signals.compiled_signal import Bytes, Ints
 from pcaplake.signals.tables import KEYS
 
 from .choice import PathChoice

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pcaplake.signals.compiled import Bools, Bytes, Ints, Words
+from pcaplake.signals.compiled_signal import Bools, Bytes, Ints, Words
 
 from .description import E2E_PATH, BaseType, Bitfield, Bits, EndToEnd
 from .kernels.checksums import compute_checksums

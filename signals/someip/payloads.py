@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcaplake.signals.compiled import Bytes, Ints
+from pcaplake.signals.compiled_signal import Bytes, Ints
 
 from .description import DEEPEST, PayloadMessage
 from .end_to_end import check_checksums, find_header_members

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcaplake.parser.schemas import INT16, INT32, INT64
+from pcaplake.parser.table_spec import INT16, INT32, INT64
 from pcaplake.signals.arrow_columns import TextDictionary, take_rows
-from pcaplake.signals.compiled import Ints
+from pcaplake.signals.compiled_signal import Ints
 from pcaplake.signals.tables import KEYS, SIGNALS_SCHEMA
 
 from .description import PayloadMessage

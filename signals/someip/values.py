@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcaplake.signals.compiled import Bytes, CompiledSignal, DecodedSignal, Ints, Words
+from pcaplake.signals.compiled_signal import Bytes, CompiledSignal, DecodedSignal, Ints, Words
 from pcaplake.signals.model import Scale, Signal
 
 from .description import BaseType, Bitfield, Bits, String, Union

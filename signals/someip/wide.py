@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcaplake.parser.schemas import STRING
-from pcaplake.signals.compiled import Ints
+from pcaplake.parser.table_spec import STRING
+from pcaplake.signals.compiled_signal import Ints
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.tables import FLOAT64, KEYS, ColumnNames, wide_schema_of
 from pcaplake.signals.wide_arrays import nest_in_lists, spread_over_frames, to_label_array, to_value_array

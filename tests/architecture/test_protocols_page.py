@@ -10,7 +10,8 @@ import dpkt
 import pytest
 
 from pcaplake.parser import protocols
-from pcaplake.parser.engine.layer import KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Layer, Rows
 from pcaplake.parser.protocols.ethernet import ETHERTYPE
 from pcaplake.parser.schemas import TABLES
 from tools import protocols_page

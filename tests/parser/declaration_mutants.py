@@ -8,18 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from pcaplake.parser.engine.layer import (
-    BODY,
-    LINKTYPE,
-    PACKET,
-    Case,
-    Column,
-    FixedBytes,
-    KeySpace,
-    Layer,
-    Rows,
-    column_cases,
-)
+from pcaplake.parser.engine.key_spaces import LINKTYPE, KeySpace
+from pcaplake.parser.engine.layer import BODY, PACKET, Case, Column, FixedBytes, Layer, Rows, column_cases
 from pcaplake.parser.protocols import (
     asam_cmp,
     avtp,

@@ -17,7 +17,8 @@ import dpkt
 import pytest
 
 from pcaplake.parser.capture import reader as capture
-from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import LINKTYPE, KeySpace
+from pcaplake.parser.engine.layer import Layer, Rows
 from pcaplake.parser.engine.program import Program
 from pcaplake.parser.protocols import containers, packets
 

@@ -18,18 +18,16 @@ import pyarrow as pa
 
 from pcaplake.parser import protocols
 from pcaplake.parser.capture.claims import profile_claims
+from pcaplake.parser.engine.key_spaces import SPAN, Claim, KeySpace
 from pcaplake.parser.engine.layer import (
     BODY,
     HERE,
     LATEST,
     PACKET,
     RUN_END,
-    SPAN,
     Case,
-    Claim,
     Column,
     FixedBytes,
-    KeySpace,
     Layer,
     Range,
     Rows,

@@ -10,7 +10,8 @@ from typing import Any
 import dpkt
 import pytest
 
-from pcaplake.parser.engine.layer import KeySpace, Layer
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.engine.pieces import SECOND, Fragments, Segments, Stream
 from pcaplake.parser.engine.reassembly import Assembler, PieceRows, assembler_of
 from pcaplake.parser.engine.reassembly.fragments import FragmentAssembler

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcaplake.signals.compiled import Ints
+from pcaplake.signals.compiled_signal import Ints
 from pcaplake.signals.database import UNKNOWN_CHANNEL, Databases
 from pcaplake.signals.frames import group_by_id
 from pcaplake.signals.model import CAN_CARRIERS, FLEXRAY_CYCLES, Kind, Message

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from pcaplake.parser import Capture, Summary
-from pcaplake.parser.engine.layer import LINKTYPE, KeySpace, Layer
+from pcaplake.parser.engine.key_spaces import LINKTYPE, KeySpace
+from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.engine.pieces import Stream
 from pcaplake.parser.protocols import LAYERS, REASSEMBLIES, ROWS, asam_cmp, avtp, mqtt, rtps, v2g
 from pcaplake.parser.protocols.containers import FRAME

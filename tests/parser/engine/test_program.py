@@ -16,7 +16,8 @@ import pytest
 from pcaplake.parser import CannotCompile, protocols
 from pcaplake.parser.engine.kernel_cache import KernelCache
 from pcaplake.parser.engine.kernels import encoding
-from pcaplake.parser.engine.layer import LINKTYPE, Claim, KeySpace, Layer, Rows
+from pcaplake.parser.engine.key_spaces import LINKTYPE, Claim, KeySpace
+from pcaplake.parser.engine.layer import Layer, Rows
 from pcaplake.parser.engine.program import Program
 from pcaplake.parser.engine.specialize import specialized_walk
 from tests.parser import captures, nested

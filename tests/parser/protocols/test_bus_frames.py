@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from pcaplake.parser.engine.layer import KeySpace
+from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.protocols import LAYERS, asam_cmp, avtp, tecmp
 from tests.parser.can_carriers import CARRIERS, REQUEST
 from tests.parser.captures import pcap
