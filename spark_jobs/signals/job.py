@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from pcaplake.signals.wide import require_wide_messages
 from pcaplake.spark_jobs.common import job
 from pcaplake.spark_jobs.common.progress import report_tasks
 from pcaplake.worker.config.settings import WrongSetting, parse_size
+from pcaplake.worker.signals.command_options import DatabasesFile, WideMessages
 
 from .pipeline import SignalOptions, SignalReport, run
 
@@ -20,20 +20,8 @@ from .pipeline import SignalOptions, SignalReport, run
 @job.command
 def command(
     *,
-    databases: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="YAML file with databases and buses (`pcaplake docs signals`), or one database for all buses.",
-        ),
-    ],
-    wide: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MESSAGE",
-            help="Give this message its own table with a column for each signal; of SOME/IP, name Service.method. Repeatable.",
-        ),
-    ] = None,
+    databases: DatabasesFile,
+    wide: WideMessages = None,
     every: Annotated[
         float | None,
         typer.Option(

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +19,7 @@ from pcaplake.worker.config.settings import parse_size
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.signals.command_options import DatabasesFile, WideMessages
 from pcaplake.worker.signals.counts_report import describe_counts, report_counts
 from pcaplake.worker.signals.run import Options, SignalsRun
 
@@ -31,22 +31,10 @@ MOST_UNREADABLE = 10  # lines; --json has all
 
 
 def signals(
-    databases: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="YAML file with databases and buses (`pcaplake docs signals`), or one database for all buses.",
-        ),
-    ],
+    databases: DatabasesFile,
     lake: LakeUri = None,
     storage_option: Pair = None,
-    wide: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MESSAGE",
-            help="Give this message its own table with a column for each signal; of SOME/IP, name Service.method. Repeatable.",
-        ),
-    ] = None,
+    wide: WideMessages = None,
     every: Annotated[
         float | None,
         typer.Option(
