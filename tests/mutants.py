@@ -189,6 +189,17 @@ def marks(source: str) -> list[tuple[str, int]]:
     return found
 
 
+def _statement_around(block: ast.Module | ast.ClassDef, line: int) -> tuple[ast.Module | ast.ClassDef, int]:
+    """The module or class that has the outermost statement around a line, other than a class, and its index there."""
+    at = max(index for index, statement in enumerate(block.body) if _first_line(statement) <= line)
+    statement = block.body[at]
+    return (
+        _statement_around(statement, line)
+        if isinstance(statement, ast.ClassDef) and statement.lineno < line
+        else (block, at)
+    )
+
+
 def _first_line(statement: ast.stmt) -> int:
     return min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
 
@@ -227,17 +238,17 @@ class Mutant:
         assert len(marked) == 1, f"{self.function.__name__} marks {len(marked)} times: {self.rule}"
         tree = ast.parse(source)
         if not isinstance(self.change, Instead):
-            at = max(index for index, statement in enumerate(tree.body) if _first_line(statement) <= marked[0])
-            outermost = Place(tree, "body", at, tree.body[at])
+            block, at = _statement_around(tree, marked[0])
+            outermost = Place(block, "body", at, block.body[at])
             places = [
                 place
-                for place in (outermost, *_places(tree.body[at]))
+                for place in (outermost, *_places(block.body[at]))
                 if getattr(place.node, "lineno", None) == marked[0]
             ]
-            before = ast.dump(tree.body[at])
+            before = ast.dump(block.body[at])
             self.change.apply(sorted(places, key=lambda place: place.node.col_offset))  # type: ignore[attr-defined]
-            assert ast.dump(tree.body[at]) != before, f"{self.function.__name__} does not change: {self.rule}"
-            ast.fix_missing_locations(tree.body[at])
+            assert ast.dump(block.body[at]) != before, f"{self.function.__name__} does not change: {self.rule}"
+            ast.fix_missing_locations(block.body[at])
         return tree
 
     def code(self) -> CodeType:
