@@ -22,13 +22,14 @@ def _clients_are_quick() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """Eight captures in `folder`, and the profile to read them with; `rows` by table."""
+    """Eight captures in `folder`, and the profile to read them with; `rows` by table. `lake` is for copies."""
 
     folder: Path
     profile: Path
     captures: list[Path]
     packets: int
     rows: dict[str, int]
+    lake: Path
 
 
 @pytest.fixture(scope="session")
@@ -50,5 +51,10 @@ def _ingested(root: Path, mix: str, seconds: float, *, vehicles: int) -> Drive:
     assert code == 0, (root / "log").read_text()
     assert result["captures"] == len(captures)
     return Drive(
-        folder=root / "drive", profile=profile, captures=captures, packets=result["packets"], rows=result["rows"]
+        folder=root / "drive",
+        profile=profile,
+        captures=captures,
+        packets=result["packets"],
+        rows=result["rows"],
+        lake=root / "lake",
     )

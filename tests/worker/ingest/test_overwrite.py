@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -18,13 +19,23 @@ from tests.worker.conftest import Drive
 @pytest.mark.slow
 def test_overwrite_replaces_everything(bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, log, profile = tmp_path / "lake", tmp_path / "log", str(bus_drive.profile)
-    lakes.ingest([bus_drive.folder], lake, log, profile=profile)
+    shutil.copytree(bus_drive.lake, lake)
     code, result = lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile, mode="overwrite")
     assert (code, result["captures"], result["already_ingested"]) == (0, 1, 0)
     lakes.check(lake, result["rows"], capsys)
     code, result = lakes.ingest([bus_drive.folder], lake, log, profile=profile)
     assert (code, result["captures"], result["already_ingested"]) == (0, len(bus_drive.captures) - 1, 1)
     lakes.check(lake, bus_drive.rows, capsys)
+
+
+@pytest.fixture(scope="module")
+def alone(bus_drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Rows by table of the first capture."""
+    root = tmp_path_factory.mktemp("alone")
+    code, result = lakes.ingest(bus_drive.captures[:1], root / "lake", root / "log", profile=str(bus_drive.profile))
+    assert code == 0, (root / "log").read_text()
+    rows: dict[str, int] = result["rows"]
+    return rows
 
 
 KEPT = ("before stage.4 packets", "after stage.5", "after stage.6", "before overwrite")
@@ -34,20 +45,19 @@ REPLACED = ("after overwrite", "after commit.1", "after commit.3a", "before comm
 @pytest.mark.slow
 @pytest.mark.parametrize("where", KEPT + REPLACED)
 def test_killed_and_followed_by_an_ordinary_ingest(
-    where: str, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    where: str, bus_drive: Drive, alone: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake, log, given = tmp_path / "lake", tmp_path / "log", {"profile": str(bus_drive.profile), "threads": 1}
     one = [bus_drive.captures[0]]
-    _, alone = lakes.ingest(one, tmp_path / "alone", log, **given)
-    lakes.ingest([bus_drive.folder], lake, log, **given)
+    shutil.copytree(bus_drive.lake, lake)
     killed, _ = lakes.ingest(one, lake, log, kill=where, mode="overwrite", **given)
     assert killed == -signal.SIGKILL, log.read_text()
     code, result = lakes.ingest(one, lake, log, **given)
     assert (code, result["already_ingested"]) == (0, 1), log.read_text()
-    lakes.check(lake, bus_drive.rows if where in KEPT else alone["rows"], capsys)
+    lakes.check(lake, bus_drive.rows if where in KEPT else alone, capsys)
     code, result = lakes.ingest(one, lake, log, mode="overwrite", **given)
     assert (code, result["captures"]) == (0, 1), log.read_text()
-    lakes.check(lake, alone["rows"], capsys)
+    lakes.check(lake, alone, capsys)
 
 
 @pytest.mark.slow
@@ -75,7 +85,7 @@ def test_ctrl_c_keeps_the_old_rows(
     where: str, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake, log, given = tmp_path / "lake", tmp_path / "log", {"profile": str(bus_drive.profile), "threads": 1}
-    lakes.ingest([bus_drive.folder], lake, log, **given)
+    shutil.copytree(bus_drive.lake, lake)
     code, _ = lakes.ingest([bus_drive.folder], lake, log, interrupt=where, mode="overwrite", max_records=1, **given)
     assert code == 130
     assert "nothing was replaced, and the lake stays as it is: it was stopped" in log.read_text()
@@ -88,7 +98,7 @@ def test_what_cannot_be_read_replaces_nothing(
     what: str, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake, log, given = tmp_path / "lake", tmp_path / "log", {"profile": str(bus_drive.profile), "threads": 1}
-    lakes.ingest([bus_drive.folder], lake, log, **given)
+    shutil.copytree(bus_drive.lake, lake)
     bad, pipe = tmp_path / "bad.pcap", tmp_path / "pipe.pcap"
     bad.write_bytes(b"this is no capture")
     os.mkfifo(pipe)
@@ -106,7 +116,7 @@ def test_what_cannot_be_read_replaces_nothing(
 def test_a_full_disk_replaces_nothing(bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake, log, folder = tmp_path / "lake", tmp_path / "log", tmp_path / "captures"
     *_, profile = sample.write_sample_captures(folder, "a", 6)
-    lakes.ingest([bus_drive.folder], lake, log, profile=str(bus_drive.profile))
+    shutil.copytree(bus_drive.lake, lake)
     given = {"profile": str(profile), "threads": 1, "mode": "overwrite"}
     code, _ = lakes.ingest([folder], lake, log, largest=300_000, commit_timeout="1s", **given)
     assert code == 3, log.read_text()
@@ -120,7 +130,7 @@ def test_some_quarantined_captures_are_no_reason_to_keep_the_old_rows(
     bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake, log, given = tmp_path / "lake", tmp_path / "log", {"profile": str(bus_drive.profile)}
-    lakes.ingest([bus_drive.folder], lake, log, **given)
+    shutil.copytree(bus_drive.lake, lake)
     bad = tmp_path / "bad.pcap"
     bad.write_bytes(b"this is no capture")
     code, result = lakes.ingest([bad, bus_drive.captures[0]], lake, log, mode="overwrite", **given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,15 @@ from tests.worker.conftest import Drive
 
 
 class Growing:
-    """A capture that grows, with two others; `rows` by table of the three, for each of its contents."""
+    """A capture that grows, with two others; `rows` by table of the three, for each of its contents.
 
-    def __init__(self, bus_drive: Drive, folder: Path, rows: dict[str, dict[str, int]]) -> None:
-        self.path, self.lake, self.log, self.rows = folder / "grows.pcapng", folder / "lake", folder / "log", rows
+    `started`: a lake that has them with the first half.
+    """
+
+    def __init__(
+        self, bus_drive: Drive, path: Path, folder: Path, rows: dict[str, dict[str, int]], started: Path
+    ) -> None:
+        self.path, self.lake, self.log, self.rows, self.started = path, folder / "lake", folder / "log", rows, started
         self.profile, self.others = str(bus_drive.profile), bus_drive.captures[1:3]
         whole = bus_drive.captures[0].read_bytes()
         self.contents = {"half": whole[: len(whole) // 2], "whole": whole}
@@ -25,32 +31,39 @@ class Growing:
     def become(self, name: str) -> None:
         self.path.write_bytes(self.contents[name])
 
+    def start(self) -> None:
+        """The first half is in the lake: as `become("half")` and `ingest()`, from a copy."""
+        shutil.copy2(self.started.with_suffix(".half"), self.path)
+        shutil.copytree(self.started, self.lake)
+
     def ingest(self, **given: Any) -> tuple[int, dict[str, Any]]:
         """It and two others, which share its windows and so its Parquet files."""
         return lakes.ingest([self.path, *self.others], self.lake, self.log, profile=self.profile, **given)
 
 
 @pytest.fixture(scope="module")
-def rows(bus_drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for name in ("half", "whole"):
-        growing = Growing(bus_drive, tmp_path_factory.mktemp(name), found)
+def first(bus_drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> Growing:
+    """The growing capture is in one place for all tests, because lakes name it."""
+    path, rows = tmp_path_factory.mktemp("growing") / "grows.pcapng", dict[str, dict[str, int]]()
+    for name in ("whole", "half"):
+        folder = tmp_path_factory.mktemp(name)
+        growing = Growing(bus_drive, path, folder, rows, folder / "lake")
         growing.become(name)
         code, result = growing.ingest()
         assert code == 0, growing.log.read_text()
-        found[name] = result["rows"]
-    return found
+        rows[name] = result["rows"]
+    shutil.copy2(path, growing.started.with_suffix(".half"))
+    return growing
 
 
 @pytest.fixture
-def growing(bus_drive: Drive, tmp_path: Path, rows: dict[str, dict[str, int]]) -> Growing:
-    return Growing(bus_drive, tmp_path, rows)
+def growing(bus_drive: Drive, tmp_path: Path, first: Growing) -> Growing:
+    return Growing(bus_drive, first.path, tmp_path, first.rows, first.started)
 
 
 @pytest.mark.slow
 def test_the_old_content_goes_when_the_new_one_is_in(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
-    growing.become("half")
-    growing.ingest()
+    growing.start()
     growing.become("whole")
     code, result = growing.ingest(replace_changed=True)
     assert (code, result["captures"], result["changed"], result["replaced"]) == (0, 1, 0, 1), growing.log.read_text()
@@ -86,8 +99,7 @@ def test_a_content_that_comes_back_is_read_again(growing: Growing, capsys: pytes
 
 @pytest.mark.slow
 def test_what_is_no_capture_replaces_nothing(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
-    growing.become("half")
-    growing.ingest()
+    growing.start()
     growing.path.write_bytes(b"no capture any more")
     code, result = growing.ingest(replace_changed=True)
     assert (code, result["quarantined"], result["changed"], result["replaced"]) == (1, 1, 1, 0)
@@ -98,8 +110,7 @@ def test_what_is_no_capture_replaces_nothing(growing: Growing, capsys: pytest.Ca
 
 @pytest.mark.slow
 def test_ctrl_c_replaces_nothing(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
-    growing.become("half")
-    growing.ingest()
+    growing.start()
     growing.become("whole")
     code, result = growing.ingest(replace_changed=True, interrupt="after stage.5")
     assert (code, result["replaced"]) == (130, 0)
@@ -122,8 +133,7 @@ THEN += [(where, then) for where in STEPS[::3] for then in ("an ordinary ingest"
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "then"), THEN)
 def test_killed_between_two_steps(where: str, then: str, growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
-    growing.become("half")
-    growing.ingest()
+    growing.start()
     growing.become("whole")
     killed, _ = growing.ingest(replace_changed=True, kill=where)
     assert killed == -signal.SIGKILL, growing.log.read_text()
@@ -162,8 +172,7 @@ def replaced_twice(growing: Growing) -> None:
 def test_an_older_copy_of_the_ledger_takes_no_content_that_came_back(
     growing: Growing, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    growing.become("half")
-    growing.ingest()
+    growing.start()
     older = (growing.lake / lakes.LEDGER_FILE).read_bytes()
     replaced_twice(growing)
     for path in growing.lake.glob(f"{lakes.LEDGER_FILE}*"):
@@ -186,8 +195,7 @@ def test_a_table_that_was_rolled_back_loses_replaced_rows_again(
     lost: int, growing: Growing, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The version with the DELETE is lost, alone or with the `txn` after it: no batch is, so nobody else can tell."""
-    growing.become("half")
-    growing.ingest()
+    growing.start()
     growing.become("whole")
     growing.ingest(replace_changed=True)
     for path in versions(growing, "packets")[-lost:]:
@@ -202,8 +210,7 @@ def test_a_table_that_was_rolled_back_loses_replaced_rows_again(
 
 @pytest.mark.slow
 def test_an_accepted_loss_brings_no_replaced_rows_back(growing: Growing, capsys: pytest.CaptureFixture[str]) -> None:
-    growing.become("half")
-    growing.ingest()
+    growing.start()
     growing.become("whole")
     growing.ingest(replace_changed=True)
     for path in versions(growing, "packets")[-3:]:  # the batch of the whole, too

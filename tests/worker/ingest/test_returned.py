@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import zlib
 from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,23 @@ MOMENTS = (
 )
 
 
-def loses_a_file(bus_drive: Drive, tmp_path: Path) -> tuple[Path, Path]:
-    """A lake with one capture in the tables, and another in a stage of two days ago, which lacks a file of `packets`
-    -> lake, the other capture.
-    """
-    lake, log, profile = tmp_path / "lake", tmp_path / "log", str(bus_drive.profile)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A lake with one capture in the tables, and another in a stage of two days ago, which lacks a file of `packets`."""
+
+    lake: Path
+    capture: Path  # the other one
+    rows: dict[str, int]  # of both captures, by table
+
+
+@pytest.fixture(scope="module")
+def made(bus_drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> Damaged:
+    """Made once. The tests damage what `damaged` copies from it."""
+    root, profile = tmp_path_factory.mktemp("damaged"), str(bus_drive.profile)
+    lake, log = root / "lake", root / "log"
     assert lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile)[0] == 0
-    capture = Path(shutil.copy(bus_drive.captures[1], tmp_path))
+    capture = root / bus_drive.captures[1].name
+    shutil.copy2(bus_drive.captures[1], capture)
     assert lakes.ingest([capture], lake, log, profile=profile, kill="after stage.5")[0] == -signal.SIGKILL
     with closing(sqlite3.connect(lake / LEDGER_FILE, isolation_level=None)) as db:
         ((stage_id, body),) = db.execute("SELECT stage_id, body FROM stages WHERE batch IS NULL").fetchall()
@@ -49,45 +60,52 @@ def loses_a_file(bus_drive: Drive, tmp_path: Path) -> tuple[Path, Path]:
         )
     file, *_ = (lake / "packets").rglob(f"{stage_id}-*.parquet")
     file.unlink()
-    return lake, capture
-
-
-def expected(bus_drive: Drive, tmp_path: Path, capture: Path) -> dict[str, int]:
-    names = [bus_drive.captures[0], capture]
-    code, result = lakes.ingest(names, tmp_path / "expected", tmp_path / "log", profile=str(bus_drive.profile))
+    code, result = lakes.ingest([bus_drive.captures[0], capture], root / "expected", log, profile=profile)
     assert code == 0
-    rows: dict[str, int] = result["rows"]
-    return rows
+    return Damaged(lake=lake, capture=capture, rows=result["rows"])
+
+
+@pytest.fixture
+def damaged(made: Damaged, bus_drive: Drive, tmp_path: Path) -> Damaged:
+    """The lake copied; the capture is where it was, because the stage names it."""
+    shutil.copy2(bus_drive.captures[1], made.capture)
+    return replace(made, lake=Path(shutil.copytree(made.lake, tmp_path / "lake")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", MOMENTS)
-def test_killed(where: str, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed(
+    where: str, damaged: Damaged, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The next run, which is not told of the capture, brings its rows."""
-    lake, capture = loses_a_file(bus_drive, tmp_path)
+    lake = damaged.lake
     log, profile = tmp_path / "log", str(bus_drive.profile)
     assert lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile, kill=where)[0] == -signal.SIGKILL
     code, _ = lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile)
     assert code == 0, log.read_text()
-    lakes.check(lake, expected(bus_drive, tmp_path, capture), capsys)
+    lakes.check(lake, damaged.rows, capsys)
     assert lakes.run(capsys, "doctor", "--lake", lake)[0] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [moment for moment in MOMENTS if not moment.endswith("#2")])
-def test_interrupted(where: str, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupted(
+    where: str, damaged: Damaged, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One Ctrl-C lets it finish: the same run brings the rows, and counts the capture as read."""
-    lake, capture = loses_a_file(bus_drive, tmp_path)
+    lake = damaged.lake
     log, profile = tmp_path / "log", str(bus_drive.profile)
     code, result = lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile, interrupt=where)
     assert (code, result["captures"]) == (130, 1), log.read_text()
-    lakes.check(lake, expected(bus_drive, tmp_path, capture), capsys)
+    lakes.check(lake, damaged.rows, capsys)
 
 
 @pytest.mark.slow
-def test_what_an_overwrite_replaces_meanwhile_is_not_read_for_it(bus_drive: Drive, tmp_path: Path) -> None:
+def test_what_an_overwrite_replaces_meanwhile_is_not_read_for_it(
+    damaged: Damaged, bus_drive: Drive, tmp_path: Path
+) -> None:
     """It begins while the given back capture is being read: its rows would come back with the new ones."""
-    lake, _ = loses_a_file(bus_drive, tmp_path)
+    lake = damaged.lake
     begun: list[str] = []
 
     def begin(step: str) -> None:
@@ -107,10 +125,10 @@ def test_what_an_overwrite_replaces_meanwhile_is_not_read_for_it(bus_drive: Driv
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_cannot_be_read_any_more_is_told_until_it_is_back(
-    gone: bool, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gone: bool, damaged: Damaged, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The capture goes, or gets another content, just when it has been given back."""
-    lake, capture = loses_a_file(bus_drive, tmp_path)
+    lake, capture = damaged.lake, damaged.capture
     log = tmp_path / "log"
     kept = Path(shutil.copy(capture, tmp_path / "kept"))
 
@@ -137,10 +155,10 @@ def test_what_cannot_be_read_any_more_is_told_until_it_is_back(
 
 @pytest.mark.slow
 def test_what_is_gone_for_good_can_be_given_up(
-    bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damaged: Damaged, bus_drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`quarantine` names it with its rows, once however often it is repeated, and the lake is well again."""
-    lake, capture = loses_a_file(bus_drive, tmp_path)
+    lake, capture = damaged.lake, damaged.capture
     log, given = tmp_path / "log", {"profile": str(bus_drive.profile), "commit_timeout": "1s"}
 
     def lose(step: str) -> None:
