@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pty
@@ -293,16 +292,12 @@ def test_live_on_a_terminal_until_ctrl_c(drive: Drive, tmp_path: Path, capsys: C
     assert b"Traceback" not in drawn
 
 
-def test_two_lakes_of_settings_one_of_which_is_gone(drive: Drive, tmp_path: Path, capsys: Capsys) -> None:
+async def test_two_lakes_of_settings_one_of_which_is_gone(drive: Drive, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    assert lakes.run(capsys, "ingest", drive.captures[0], "--lake", lake, "--profile", drive.profile)[0] == 0
-
-    async def run() -> Status:
-        routes = [f"  - {{bucket: {name}, lake: '{tmp_path / name}'}}" for name in ("lake", "other")]
-        (tmp_path / "routes.yaml").write_text("\n".join(["routes:", *routes]))
-        async with FleetWatch(Subject(settings=FleetSettings(routes=tmp_path / "routes.yaml"))) as watch:
-            return await watch.read_status()
-
-    now = asyncio.run(run())
+    assert lakes.ingest([drive.captures[0]], lake, tmp_path / "log", profile=str(drive.profile))[0] == 0
+    routes = [f"  - {{bucket: {name}, lake: '{tmp_path / name}'}}" for name in ("lake", "other")]
+    (tmp_path / "routes.yaml").write_text("\n".join(["routes:", *routes]))
+    async with FleetWatch(Subject(settings=FleetSettings(routes=tmp_path / "routes.yaml"))) as watch:
+        now = await watch.read_status()
     assert [one.problem for one in now.lakes] == [None, "the lake does not exist yet"]
     assert not now.is_complete

@@ -385,7 +385,7 @@ def test_a_table_of_an_older_version_grows(drive: Drive, tmp_path: Path, capsys:
 
 
 @pytest.mark.slow
-def test_the_lake_is_never_ingested(drive: Drive, tmp_path: Path) -> None:
+async def test_the_lake_is_never_ingested(drive: Drive, tmp_path: Path) -> None:
     folder = tmp_path / "all"
     folder.mkdir()
     shutil.copy(drive.captures[0], folder / "one.pcapng")
@@ -393,7 +393,7 @@ def test_the_lake_is_never_ingested(drive: Drive, tmp_path: Path) -> None:
     (lake / "captures").mkdir(parents=True)
     shutil.copy(drive.captures[1], lake / "captures" / "inside.pcapng")
     for _ in range(2):
-        refs = asyncio.run(find_captures([str(folder), str(lake)], Sources(), Store.open(lake)))
+        refs = await find_captures([str(folder), str(lake)], Sources(), Store.open(lake))
         assert [ref.uri for ref in refs] == [f"file://{folder}/one.pcapng"]
         assert lakes.ingest([folder], lake, tmp_path / "log")[0] == 0
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -274,17 +272,13 @@ def test_each_run_has_a_number(lake: SignalLake, known: Databases) -> None:
         assert DeltaTable(str(lake.folder / "signals")).transaction_version(RUN_APP) == number
 
 
-def test_why_there_are_no_rows(lake: SignalLake, known: Databases) -> None:
+async def test_why_there_are_no_rows(lake: SignalLake, known: Databases) -> None:
     lake.can(5, can_id=77)
     lake.append("can_frames", [{"can_id": 77, "extended": False, "rtr": True, "payload": b""}])
     lake.can(2, can_id=256, bus="9")
-
-    async def run() -> Any:
-        one = SignalsRun(Store.open(str(lake.folder)), Options(databases=known))
-        await one.run()
-        return await one.explain_no_rows()
-
-    unmatched = asyncio.run(run())
+    one = SignalsRun(Store.open(str(lake.folder)), Options(databases=known))
+    await one.run()
+    unmatched = await one.explain_no_rows()
     assert unmatched.frames == {"can_frames": {"1": 5, "9": 2}}
     assert unmatched.unknown_ids == 2
     assert [hint.partition(":")[0] for hint in unmatched.hints] == [
