@@ -299,12 +299,13 @@ def _signals_version(spark: SparkSession, lake: str) -> int:
 
 
 def _count_rows_written(spark: SparkSession, lake: str, after: int, last: int) -> int:
-    """Rows written to `signals` after version `after`, from the operationMetrics of its history."""
+    """Rows that were decoded into `signals` after version `after`, from the operationMetrics of its history."""
     from delta.tables import DeltaTable
 
     if last <= after:
         return 0
     history = DeltaTable.forPath(spark, table_path(lake, SIGNALS)).history(last - after)
     counted = history.where(f"version > {after} AND operation = 'WRITE'")
-    total = counted.selectExpr("sum(cast(operationMetrics['numOutputRows'] as bigint))").first()
-    return int(total[0] or 0)
+    # a version that replaces rows also writes the other rows of their files again, and counts them as output
+    decoded = "operationMetrics['numOutputRows'] - coalesce(operationMetrics['numCopiedRows'], 0)"
+    return int(counted.selectExpr(f"cast(sum({decoded}) as bigint)").first()[0] or 0)
