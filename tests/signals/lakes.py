@@ -39,8 +39,12 @@ COMPARED = (
     "service_id",
     "method_id",
     "values",
+    "can_id",
+    "lin_id",
     "slot_id",
     "pdu_id",
+    "tp_packets",
+    "contained_no",
 )
 
 

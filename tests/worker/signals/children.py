@@ -14,6 +14,7 @@ from pcaplake.worker.errors import PcaplakeError
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.signals.run import Options
 from tests.worker.adapters.faults import crash_at_step
+from tests.worker.signals.every_kind import WIDE
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.worker.signals.children"])
@@ -24,7 +25,7 @@ def _decode(lake: Path, databases: Path, log: Path, kill: str) -> None:
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-        options = Options(databases=Databases.from_file(databases), wide=("Speed",), threads=2, batch_bytes=1)
+        options = Options(databases=Databases.from_file(databases), wide=(WIDE,), threads=2, batch_bytes=1)
         step = crash_at_step(kill) if kill else lambda name: None
         try:
             code = run_signals(Store.open(str(lake)), options, json=True, step=step)

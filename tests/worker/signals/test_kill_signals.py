@@ -14,29 +14,28 @@ from typing import Any
 
 import pytest
 
-from pcaplake.signals import Databases
-from tests.signals.databases import A_DBC, databases
-from tests.signals.frame_files import fibex
 from tests.signals.lakes import SignalLake
 from tests.worker.signals import children
-from tests.worker.signals.scenes import BUSES
+from tests.worker.signals.every_kind import YAML, check, fill, write_databases
 
 OFTEN_FIRST = [
     "after signals.claim",
     "after signals.decode can",
     "after signals.commit can",
-    "after signals.commit flexray",
+    "after signals.commit someip",
     "after signals_Speed.begin",
 ]
 FIRST = [*OFTEN_FIRST, "after signals.wide", "after signals.begin", "after signals.record", "before signals.decode can"]
 FIRST += ["after signals.commit can #2", "before signals.decode lin", "after signals.decode lin"]
 FIRST += ["after signals.commit lin", "after signals.decode flexray", "after signals_Speed.decode can"]
+FIRST += [f"after signals.commit {kind}" for kind in ("flexray", "pdu", "j1939")]
 OFTEN_CHANGED = ["after signals.mark", "before signals.swap", "after signals.swap", "after signals_Speed.decode can"]
 CHANGED = [*OFTEN_CHANGED, "after signals.wide", "after signals_Speed.begin", "after signals.decode can"]
-CHANGED += ["after signals.commit can", "after signals.commit flexray", "after signals.drain", "after signals.record"]
+CHANGED += [f"after signals.commit {kind}" for kind in ("can", "flexray", "j1939", "someip")]
+CHANGED += ["after signals.drain", "after signals.record"]
 MORE = ["after signals_Speed.decode can", "after signals_Speed.commit can", "after signals_Speed.commit can #2"]
 FRAME = ("capture_id", "packet_no", "sub_no")
-KEYS = {"signals": (*FRAME, "message", "signal"), "signals_Speed": FRAME}
+KEYS = {"signals": (*FRAME, "tp_packets", "contained_no", "message", "signal"), "signals_Speed": FRAME}
 
 
 def in_torture(moments: Iterable[str], keep: Collection[str]) -> Iterator[Any]:
@@ -49,28 +48,8 @@ def in_torture(moments: Iterable[str], keep: Collection[str]) -> Iterator[Any]:
 def lake(tmp_path: Path) -> SignalLake:
     lake = SignalLake(tmp_path / "lake")
     fill(lake)
-    (tmp_path / "car.xml").write_text(fibex())
-    databases(tmp_path, BUSES)
+    write_databases(tmp_path)
     return lake
-
-
-def fill(lake: SignalLake) -> None:
-    lake.can(20)
-    lake.can(10, bus="2")
-    lake.can(2, bus="1")
-    lake.lin(5)
-    lake.flexray(9, bus="backbone")
-
-
-def change_factor(folder: Path, number: int) -> None:
-    (folder / "a.dbc").write_text(A_DBC.replace("(0.5,0)", f"({1 + number},1)"))
-    (folder / "car.xml").write_text(fibex().replace("<V>-20</V>", f"<V>{-number}</V>"))
-
-
-def check(lake: SignalLake, folder: Path) -> None:
-    known = Databases.from_file(folder / "buses.yaml")
-    assert lake.signals() == lake.expected(known)
-    assert lake.wide("Speed") == lake.expected_wide(known, "Speed")
 
 
 def require_no_row_twice(lake: SignalLake) -> None:
@@ -84,7 +63,7 @@ def require_no_row_twice(lake: SignalLake) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("where", list(in_torture(FIRST, keep=OFTEN_FIRST)))
 def test_killed_at_a_step(where: str, lake: SignalLake, tmp_path: Path) -> None:
-    log, yaml = tmp_path / "log", tmp_path / "buses.yaml"
+    log, yaml = tmp_path / "log", tmp_path / YAML
     assert children.decode(lake.folder, yaml, log, where) == -signal.SIGKILL, log.read_text()
     require_no_row_twice(lake)
     assert children.decode(lake.folder, yaml, log) == 0, log.read_text()
@@ -94,13 +73,13 @@ def test_killed_at_a_step(where: str, lake: SignalLake, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("where", list(in_torture(CHANGED, keep=OFTEN_CHANGED)))
 def test_killed_at_a_step_after_the_databases_changed(where: str, lake: SignalLake, tmp_path: Path) -> None:
-    log, yaml = tmp_path / "log", tmp_path / "buses.yaml"
+    log, yaml = tmp_path / "log", tmp_path / YAML
     assert children.decode(lake.folder, yaml, log) == 0, log.read_text()
     fill(lake)
-    change_factor(tmp_path, 1)
+    write_databases(tmp_path, 1)
     assert children.decode(lake.folder, yaml, log, where) == -signal.SIGKILL, log.read_text()
     require_no_row_twice(lake)
-    change_factor(tmp_path, 2)  # also if the next run has yet other databases
+    write_databases(tmp_path, 2)  # also if the next run has yet other databases
     assert children.decode(lake.folder, yaml, log) == 0, log.read_text()
     check(lake, tmp_path)
     assert children.decode(lake.folder, yaml, log) == 0
@@ -110,7 +89,7 @@ def test_killed_at_a_step_after_the_databases_changed(where: str, lake: SignalLa
 @pytest.mark.slow
 @pytest.mark.parametrize("where", list(in_torture(MORE, keep=MORE[1:2])))
 def test_killed_at_a_step_of_new_frames(where: str, lake: SignalLake, tmp_path: Path) -> None:
-    log, yaml = tmp_path / "log", tmp_path / "buses.yaml"
+    log, yaml = tmp_path / "log", tmp_path / YAML
     assert children.decode(lake.folder, yaml, log) == 0, log.read_text()
     fill(lake)
     fill(lake)
@@ -125,7 +104,7 @@ def test_killed_at_random_moments(lake: SignalLake, tmp_path: Path, moments: int
     """So many kills on one lake, which gets new frames and other databases meanwhile. The seed is printed when it fails."""
     seed = random.SystemRandom().getrandbits(32)
     rng = random.Random(seed)
-    log, yaml = tmp_path / "log", tmp_path / "buses.yaml"
+    log, yaml = tmp_path / "log", tmp_path / YAML
     begin = time.monotonic()
     assert children.decode(lake.folder, yaml, log) == 0, log.read_text()
     longest = time.monotonic() - begin
@@ -135,7 +114,7 @@ def test_killed_at_random_moments(lake: SignalLake, tmp_path: Path, moments: int
         assert moment <= 4 * moments, f"seed {seed}: {killed} of {moment} runs were killed"
         fill(lake)
         if rng.random() < 0.4:
-            change_factor(tmp_path, moment)
+            write_databases(tmp_path, moment)
         process = children.start(lake.folder, yaml, log)
         process.join(rng.uniform(0.1, 1) * longest)
         if process.exitcode is None:
