@@ -52,7 +52,7 @@ demo: setup ## create a sample drive, ingest it, decode its signals, show the ta
 	rm -rf demo
 	$(BIN)/pcaplake sample demo/drive --mix drive --seconds $(DEMO_SECONDS)
 	$(BIN)/pcaplake ingest demo/drive --lake demo/lake --profile demo/drive/profile.yaml
-	$(BIN)/pcaplake signals --lake demo/lake --databases demo/drive/vehicle.dbc
+	$(BIN)/pcaplake signals --lake demo/lake --databases demo/drive/databases.yaml
 	$(BIN)/pcaplake tables --lake demo/lake
 	@$(BIN)/python docs/examples/query.py demo/lake
 	@$(BIN)/python docs/examples/plot_signal.py demo/lake VehicleSpeed

@@ -27,7 +27,7 @@ def sample(
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same bytes.")] = 1,
 ) -> None:
-    """Generate sample captures and a profile.yaml for them; a drive also has a signal database, vehicle.dbc.
+    """Generate sample captures and a profile.yaml for them; a drive also has databases of its signals, databases.yaml.
 
     Examples:
 

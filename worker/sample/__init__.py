@@ -1,7 +1,8 @@
 """Generates captures: benchmark mixes, noise and a realistic drive. The same arguments give the same bytes.
 
 OUT/profile.yaml                                   the ports and buses to read them with
-OUT/vehicle.dbc                                    what CAN messages of a drive mean
+OUT/databases.yaml                                 what the messages of a drive mean: names the databases of its buses
+OUT/vehicle.dbc, OUT/doors.ldf, OUT/someip/        CAN, LIN and SOME/IP
 OUT/vehicle-001/2026-09-21-b.pcap                  a mix (a, b or c)
 OUT/vehicle-001/2026-09-21-noise-b.pcap            noise: a capture in the shape of each mix
 OUT/vehicle-001/2026-09-21-1.pcapng                a drive: the first recording
@@ -23,7 +24,7 @@ from typing import BinaryIO, cast
 
 import zstandard
 
-from . import damage, diagnosis, drive, files, mixes, modules, motion, noise, truck
+from . import damage, databases, diagnosis, drive, files, mixes, modules, noise, truck
 from .sources import BUSES, EVENT_PORT, INTERFACES, SECOND, SOMEIP_PORT, STREAM_PORT, TECMP_BUSES
 
 MIXES = (*mixes.MIXES, "noise", "drive")
@@ -66,7 +67,7 @@ def write_sample_captures(
         else:
             paths += _write_mix(out / vehicle, mix, seconds, seed, report_progress)
     if mix == "drive":
-        motion.write_databases(out)
+        databases.write_databases(out)
     (out / "profile.yaml").write_text(_profile_text(mix), encoding="utf-8")
     return [*paths, out / "profile.yaml"]
 

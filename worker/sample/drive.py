@@ -9,7 +9,7 @@ import heapq
 import random
 from collections.abc import Callable, Iterable, Iterator
 
-from . import backbone, diagnosis, frames, modules, motion, truck
+from . import backbone, diagnosis, doors, frames, modules, motion, truck, vehicle_service
 from .files import INBOUND, OUTBOUND, Packet
 from .payloads import payload_source
 from .sources import BODY, CHASSIS, POWERTRAIN, Source, cyclic_timestamps
@@ -31,6 +31,8 @@ def generate_drive_packets(vehicle: str, seed: int, start_ns: int, extra: Iterab
             *modules.module_sources(),
             *truck.truck_sources(),
             *motion.motion_sources(),
+            *doors.door_sources(),
+            *vehicle_service.service_sources(),
         )
     ]
     return heapq.merge(*everything, extra, key=lambda packet: packet.time_ns)

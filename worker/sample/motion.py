@@ -1,4 +1,4 @@
-"""What a vehicle of a drive does, as CAN messages with physical signals, and the databases that describe them.
+"""What a vehicle of a drive does, as CAN messages with physical signals, and the DBC file that describes them.
 
 A vehicle accelerates, drives at a speed, brakes and stands, again and again. The engine turns as its gear and speed say; the
 wheels turn in curves. Each message has a counter and a checksum, as those of `payloads.py`.
@@ -10,7 +10,6 @@ import math
 import random
 import struct
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from . import frames
 from .files import INBOUND, Packet
@@ -50,11 +49,6 @@ VAL_ {ENGINE_ID} Gear 0 "neutral" 1 "first" 2 "second" 3 "third" 4 "fourth" 5 "f
 """
 
 
-def write_databases(folder: Path) -> None:
-    """Write vehicle.dbc, which describes the messages of this module."""
-    (folder / "vehicle.dbc").write_text(DBC, encoding="utf-8")
-
-
 def speed_at(seconds: float) -> tuple[float, float]:
     """Speed (km/h) and its change (km/h per second) so long after the beginning of a round of TRIPS."""
     phases = list(_phases())
@@ -64,6 +58,11 @@ def speed_at(seconds: float) -> tuple[float, float]:
             return speed + change * seconds, change
         seconds -= length
     return 0.0, 0.0
+
+
+def gear_at(speed: float) -> int:
+    """The gear of a speed (km/h): 1 to 6, 0 while the vehicle stands."""
+    return sum(speed >= least for least in _GEARS) if speed else 0
 
 
 def _phases() -> Iterator[tuple[float, float, float]]:
@@ -99,12 +98,12 @@ def _build_speed(seconds: float) -> bytes:
 
 def _build_engine(seconds: float) -> bytes:
     speed, change = speed_at(seconds)
-    gear = max(number for number, least in enumerate(_GEARS) if speed >= least)
-    rpm = max(_IDLE, speed * _RPM_PER_KMH[gear])
+    gear = gear_at(speed)
+    rpm = max(_IDLE, speed * _RPM_PER_KMH[gear - 1])
     throttle = 0.0 if change < 0 or not speed else 15.0 + speed / 5 + 30.0 * (change > 0)
     coolant = 90.0 - 70.0 * math.exp(-seconds / 240.0)
     head = struct.pack("<HBB", round(rpm * 4), round(throttle / 0.4), round(coolant + 40))
-    return head + bytes((gear + 1 if speed else 0, 0, 0, 0))
+    return head + bytes((gear, 0, 0, 0))
 
 
 def _build_steering(seconds: float) -> bytes:

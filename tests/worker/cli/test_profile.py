@@ -50,14 +50,14 @@ def test_the_page_shows_what_is_proposed(out: Path, capsys: Capsys) -> None:
 
 @pytest.mark.slow
 def test_the_page_shows_what_the_proposal_changes(out: Path, tmp_path: Path, capsys: Capsys) -> None:
-    profile = tmp_path / "v5.yaml"
+    profile = tmp_path / "vehicle.yaml"
     profile.write_text(lakes.run(capsys, "profile", "init", out)[1])
     code, text, err = lakes.run(capsys, "profile", "check", profile, out)
     assert (code, err) == (0, "")
     *lines, rest = plain(shown("text"))
     assert rest == "..."
-    found = plain(re.sub(r"v5@\w+", "v5@HASH", text))
-    assert {re.sub(r"v5@\w+", "v5@HASH", line) for line in lines} <= set(found)
+    found = plain(re.sub(r"vehicle@\w+", "vehicle@HASH", text))
+    assert {re.sub(r"vehicle@\w+", "vehicle@HASH", line) for line in lines} <= set(found)
     assert any(line.startswith("UDP port N before service discovery offered it N N N") for line in found)
 
 

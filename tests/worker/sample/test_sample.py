@@ -23,6 +23,7 @@ from pcaplake.parser import TABLES, open_capture
 from pcaplake.parser.profile import Profile
 from pcaplake.worker import sample
 from pcaplake.worker.sample import damage, frames, noise
+from pcaplake.worker.sample.databases import NAMES
 from pcaplake.worker.sample.senders import Number, Sender
 from pcaplake.worker.sample.sources import INTERFACES
 from tests.oracles import tshark
@@ -75,7 +76,7 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, mix: str) -> Non
     first, second, third = (contents(tmp_path / name) for name in ("one", "two", "three"))
     assert first == second
     assert first.keys() == third.keys()
-    captures = [name for name in first if name not in ("profile.yaml", "vehicle.dbc")]
+    captures = [name for name in first if name.startswith("vehicle-")]
     assert all(first[name] != third[name] for name in captures)
     assert [str(path.relative_to(tmp_path / "one")) for path in made[0]] == [
         *captures_in_order(captures),
@@ -91,7 +92,7 @@ def captures_in_order(names: list[str]) -> list[str]:
 def test_vehicles_differ(tmp_path: Path, mix: str, vehicles: int) -> None:
     sample.write_sample_captures(tmp_path, mix, 0.05, vehicles=vehicles)
     found = contents(tmp_path)
-    others = {"profile.yaml"} | ({"vehicle.dbc"} if mix == "drive" else set())
+    others = {"profile.yaml", *(NAMES if mix == "drive" else ())}
     assert {name.split("/")[0] for name in found} == {f"vehicle-{n:03d}" for n in range(1, vehicles + 1)} | others
     assert len(set(found.values())) == len(found)
 
