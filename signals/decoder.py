@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from .arrow_columns import ROWS_OUT
 from .containers import ContainerCounts
 from .database import Databases
 from .frames import FrameDecoder
@@ -22,7 +23,6 @@ ROWS_AT_ONCE: Final = 1_000_000
 """Rows of signals that are decoded at once, about 200 MB."""
 BYTES_AT_ONCE: Final = 128 << 20
 """Of frames that are joined."""
-ROWS_OUT: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class SignalDecoder:
         self.schema = SIGNALS_SCHEMA if message is None else wide_schema_named(databases, message)
         self.counts = DecodedCounts(someip=self._payloads.counts, containers=self._frames.counts)
 
-    def decode(self, frames: pa.RecordBatch) -> pa.RecordBatch:
+    def decode(self, frames: pa.RecordBatch) -> pa.Table:
         """All rows of these frames, which have the columns `sources.COLUMNS`."""
         if self._wide is not None:
             return self._payloads.decode_wide_rows(self._wide, frames)
@@ -77,16 +77,11 @@ class SignalDecoder:
             if count:
                 rows = self.decode(_join(gathered))
                 at_once = min(FRAMES_AT_ONCE, max(1, most * count // max(1, rows.num_rows)))
-                yield from _split(rows)
+                yield from rows.to_batches(ROWS_OUT)
             gathered, count, size = [], 0, 0
         if count:
-            yield from _split(self.decode(_join(gathered)))
+            yield from self.decode(_join(gathered)).to_batches(ROWS_OUT)
 
 
 def _join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
-def _split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for start in range(0, rows.num_rows, ROWS_OUT):
-        yield rows.slice(start, ROWS_OUT)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from pcaplake.parser.table_spec import STRING
 
-from .arrow_columns import TextDictionary, take_rows
 from .choice import Choice
 from .compiled import CompiledMessage
 from .compiled_signal import Bytes, DecodedSignal, Ints
@@ -26,7 +25,8 @@ from .containers import ContainerCounts, find_contained
 from .database import UNKNOWN_CHANNEL, Databases
 from .j1939 import identifiers
 from .model import FLEXRAY_CYCLES, Kind, Message
-from .tables import FRAME_IDS, KEYS, ROW_IDS, SIGNALS_SCHEMA, wide_columns, wide_schema
+from .rows import SignalRowsBuilder
+from .tables import FRAME_IDS, KEYS, ROW_IDS, wide_columns, wide_schema
 from .wide_arrays import spread_over_frames, to_label_array, to_value_array
 
 _COPIED: Final = (*KEYS, "tp_packets")
@@ -43,15 +43,31 @@ class FrameDecoder:
         self._compiled: dict[str, CompiledMessage] = {}
         self.counts = ContainerCounts()
 
-    def decode_signals(self, kind: Kind, frames: pa.RecordBatch) -> pa.RecordBatch:
+    def decode_signals(self, kind: Kind, frames: pa.RecordBatch) -> pa.Table:
         """Rows of `signals`. `frames` has the columns INPUT[kind] in any order; other columns are ignored."""
-        builder = _SignalRowsBuilder(kind, frames)
+        builder, column = SignalRowsBuilder(frames, _COPIED), ROW_IDS[kind]
+        errors = frames.column("errors") if kind in ("lin", "flexray") else None
+        faulty = None if errors is None else _to_numpy(pc.fill_null(errors, 0)) != 0
         for group in self._decode_groups(kind, frames):
-            for decoded_signal in group.signals:
-                builder.add_signal(group, decoded_signal)
-        return builder.build_batch()
+            for decoded in group.signals:
+                rows, places, valid = group.rows, group.places, decoded.valid
+                if decoded.rows is not None:
+                    rows, places = rows[decoded.rows], None if places is None else places[decoded.rows]
+                if faulty is not None:
+                    valid = ~faulty[rows] if valid is None else valid & ~faulty[rows]
+                (signal,) = builder.encode_signals([decoded.signal.name])
+                builder.add(
+                    rows,
+                    decoded,
+                    message=group.message.name,
+                    signal=int(signal),
+                    valid=valid,
+                    places=places,
+                    ids={column: group.number},
+                )
+        return builder.build_table()
 
-    def decode_wide_rows(self, kind: Kind, name: str, frames: pa.RecordBatch) -> pa.RecordBatch:
+    def decode_wide_rows(self, kind: Kind, name: str, frames: pa.RecordBatch) -> pa.Table:
         """Rows of `signals_<name>`, one per frame of that message."""
         messages = messages_named(self._databases, name)
         columns, schema = wide_columns(messages), wide_schema(messages)
@@ -73,7 +89,7 @@ class FrameDecoder:
                 arrays_by_column[f"{column}_label"] = spread_over_frames(label, its_rows, len(rows))
             arrays = [arrays_by_column.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
             parts.append(pa.Table.from_arrays(arrays, schema=schema))
-        return _to_single_batch(pa.concat_tables(parts))
+        return pa.concat_tables(parts).combine_chunks()
 
     def _decode_groups(self, kind: Kind, frames: pa.RecordBatch, only: str | None = None) -> Iterator[_DecodedGroup]:
         payloads = _Payloads(frames.column("payload"))
@@ -129,11 +145,6 @@ def messages_named(databases: Databases, name: str) -> list[Message]:
     """All distinct definitions with that name."""
     parts = (part for _, message in databases for part in message.parts)
     return list({part.definition_hash: part for part in parts if part.name == name}.values())
-
-
-def _to_single_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------
@@ -239,101 +250,3 @@ class _Payloads:
             self._padded = np.concatenate([self.data, np.zeros(max(width, 256), np.uint8)])
         windows = np.ndarray((len(self.data) + 1,), f"V{width}", self._padded, 0, (1,))
         return np.frombuffer(windows[offsets].tobytes(), np.uint8).reshape(len(offsets), width)
-
-
-# -- rows -------------------------------------------------------------------------------------------------------------
-class _SignalRowsBuilder:
-    """Collects the columns of `signals` as numpy arrays for each signal, and converts them to Arrow once."""
-
-    def __init__(self, kind: Kind, frames: pa.RecordBatch) -> None:
-        self._kind, self._frames = kind, frames
-        self._names = frozenset(frames.schema.names)
-        self._messages = TextDictionary()
-        self._signals = TextDictionary()
-        self._units = TextDictionary()
-        self._labels = TextDictionary()
-        self._heads: list[tuple[int, int, int, int]] = []  # message, signal, id, rows of each piece
-        self._rows: list[Ints] = []
-        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("value", "raw", "label", "unit")}
-        self._valid: list[NDArray[np.bool_]] = []
-        self._unknown: list[tuple[int, NDArray[np.bool_]]] = []  # where values are null, by piece
-        self._wide: list[int] = []  # pieces without raw values
-        self._places: list[tuple[int, Ints]] = []  # of PDUs in their containers, by piece
-        errors = frames.column("errors") if kind in ("lin", "flexray") else None
-        self._error_mask = None if errors is None else _to_numpy(pc.fill_null(errors, 0)) != 0
-
-    def add_signal(self, group: _DecodedGroup, decoded: DecodedSignal) -> None:
-        frame_rows = group.rows if decoded.rows is None else group.rows[decoded.rows]
-        places = group.places if group.places is None or decoded.rows is None else group.places[decoded.rows]
-        count, piece = len(decoded), len(self._heads)
-        valid = np.ones(count, np.bool_) if decoded.valid is None else decoded.valid
-        if self._error_mask is not None:
-            valid = valid & ~self._error_mask[frame_rows]
-        if decoded.known is not None and not decoded.known.all():
-            self._unknown.append((piece, ~decoded.known))
-        if decoded.raw is None:
-            self._wide.append(piece)
-        if places is not None:
-            self._places.append((piece, places))
-        labels = np.full(count, -1, np.int32)
-        if decoded.labels is not None:
-            codes = self._labels.encode_texts(decoded.names)
-            labels = np.append(codes, np.int32(-1))[decoded.labels]
-        units = self._units.encode_texts([scale.unit or "" for scale in decoded.signal.scales])
-        parts = self._parts
-        parts["value"].append(decoded.value)
-        parts["raw"].append(np.zeros(count, np.int64) if decoded.raw is None else decoded.raw)
-        parts["label"].append(labels)
-        parts["unit"].append(np.full(count, units[0]) if decoded.units is None else units[decoded.units])
-        self._valid.append(valid)
-        self._rows.append(frame_rows)
-        self._heads.append(
-            (
-                self._messages.encode_text(group.message.name),
-                self._signals.encode_text(decoded.signal.name),
-                group.number,
-                count,
-            )
-        )
-
-    def build_batch(self) -> pa.RecordBatch:
-        if not self._rows:
-            return pa.RecordBatch.from_pylist([], SIGNALS_SCHEMA)
-        heads = np.array(self._heads, np.int64)
-        counts = heads[:, 3]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        total = int(starts[-1])
-        rows = pa.array(np.concatenate(self._rows))
-        numbers = np.repeat(heads[:, 2], counts)
-        unknown = wide = None
-        if self._unknown:
-            unknown = np.zeros(total, np.bool_)
-            for piece, mask in self._unknown:
-                unknown[starts[piece] : starts[piece + 1]] = mask
-        if self._wide:
-            wide = np.zeros(total, np.bool_)
-            for piece in self._wide:
-                wide[starts[piece] : starts[piece + 1]] = True
-        arrays_by_column = {
-            name: take_rows(self._frames.column(name), rows) for name in _COPIED if name in self._names
-        } | {
-            "message": self._messages.to_arrow_array(np.repeat(heads[:, 0], counts)),
-            "signal": self._signals.to_arrow_array(np.repeat(heads[:, 1], counts)),
-            "value": pa.array(np.concatenate(self._parts["value"]), mask=unknown),
-            "label": self._labels.to_arrow_array(np.concatenate(self._parts["label"])),
-            "raw_value": pa.array(np.concatenate(self._parts["raw"]), mask=wide),
-            "unit": self._units.to_arrow_array(np.concatenate(self._parts["unit"])),
-            "valid": pa.array(np.concatenate(self._valid)),
-        }
-        if self._places:
-            numbers_in_container = np.full(total, -1, np.int32)
-            for piece, places in self._places:
-                numbers_in_container[starts[piece] : starts[piece + 1]] = places
-            arrays_by_column["contained_no"] = pa.array(numbers_in_container, mask=numbers_in_container < 0)
-        column = ROW_IDS[self._kind]
-        arrays_by_column[column] = pa.array(numbers).cast(SIGNALS_SCHEMA.field(column).type)
-        columns = [
-            arrays_by_column[field.name] if field.name in arrays_by_column else pa.nulls(total, field.type)
-            for field in SIGNALS_SCHEMA
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=SIGNALS_SCHEMA)

@@ -167,8 +167,7 @@ def _decode_capture(
             else:
                 rows = frames.decode_signals(kinds[table], with_plain_strings(kinds[table], batch))
             del batch  # the next batch may use its memory
-            if rows.num_rows:
-                yield rows
+            yield from rows.to_batches()
 
 
 def with_plain_strings(kind: Kind, frames: Any) -> Any:

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcaplake.signals.compiled_signal import Bytes, Ints
+from pcaplake.signals.rows import SignalRowsBuilder
 from pcaplake.signals.tables import KEYS
 
 from .choice import PathChoice
 from .description import PayloadMessage, Services
 from .kernels import encoding as E
 from .payloads import DecodedPayloads, PayloadDecoder
-from .rows import PayloadRowsBuilder
 from .wide import WidePayloads
 
 INPUT: Final = (
@@ -77,21 +77,30 @@ class SomeipDecoder:
         self._compiled: dict[str, PayloadDecoder] = {}
         self.counts = PayloadCounts()
 
-    def decode_signals(self, frames: pa.RecordBatch) -> pa.RecordBatch:
+    def decode_signals(self, frames: pa.RecordBatch) -> pa.Table:
         """Rows of `signals`. `frames` has the columns INPUT in any order; other columns are ignored."""
-        builder = PayloadRowsBuilder(frames)
+        builder = SignalRowsBuilder(frames, KEYS, empty_labels=True)
         for message, rows, decoded in self._decode_groups(frames):
             for part in decoded:
-                builder.add_values(message, rows, part)
-        return builder.build_batch()
+                values, codes = part.values.decoded, builder.encode_signals(part.paths)
+                whole = part.path_of is None and len(part.rows) == len(rows)  # each payload has one such value
+                builder.add(
+                    rows if whole else rows[part.rows],
+                    values,
+                    message=message.name,
+                    signal=int(codes[0]) if part.path_of is None else codes[part.path_of],
+                    valid=values.valid,
+                    lists=part.values.lists,
+                    ids={"service_id": message.service_id, "method_id": message.method_id},
+                )
+        return builder.build_table()
 
-    def decode_wide_rows(self, table: WidePayloads, frames: pa.RecordBatch) -> pa.RecordBatch:
+    def decode_wide_rows(self, table: WidePayloads, frames: pa.RecordBatch) -> pa.Table:
         """Rows of a wide table, one for each of its messages; `frames` as above."""
         parts = [table.schema.empty_table()]
         for message, rows, decoded in self._decode_groups(frames, table.definitions):
             parts.append(table.build_rows(frames, message, rows, decoded))
-        batches = pa.concat_tables(parts).combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+        return pa.concat_tables(parts).combine_chunks()
 
     def _decode_groups(
         self, frames: pa.RecordBatch, only: Container[str] | None = None

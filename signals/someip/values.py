@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +11,10 @@ from numpy.typing import NDArray
 
 from pcaplake.signals.compiled_signal import Bytes, CompiledSignal, DecodedSignal, Ints, Words
 from pcaplake.signals.model import Scale, Signal
+from pcaplake.signals.rows import Lists
 
 from .description import BaseType, Bitfield, Bits, String, Union
 from .program import Leaf, join_path
-
-Lists: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float64]]
-"""Offsets and numbers of lists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ import pytest
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases
 from pcaplake.signals import decoder as signals_decoder
-from pcaplake.signals.decoder import FRAMES_AT_ONCE, ROWS_OUT, SignalDecoder
+from pcaplake.signals.arrow_columns import ROWS_OUT
+from pcaplake.signals.decoder import FRAMES_AT_ONCE, SignalDecoder
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.frames import FrameDecoder
 from pcaplake.signals.tables import SIGNALS_SCHEMA, wide_columns, wide_schema
