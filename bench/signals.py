@@ -11,6 +11,7 @@ messages, MIT license, fetched by pip) equally often, random payloads of full le
 
 from __future__ import annotations
 
+import argparse
 import random
 import statistics
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from pcaplake.signals.frames import FrameDecoder
 from pcaplake.signals.tables import KEYS, SIGNALS_SCHEMA
 
 from .rates import ROUNDS, measure_rates
+from .signals_lake import lake_section
 
 FRAMES = FRAMES_AT_ONCE  # of one batch
 PEER_FRAMES = 8_192
@@ -141,4 +143,9 @@ def _fetch_test_databases() -> Path:
 
 
 if __name__ == "__main__":
-    print(signals_section())
+    parser = argparse.ArgumentParser(prog="python -m bench.signals", description="Signals per second and core.")
+    parser.add_argument(
+        "--lake", type=int, nargs="+", metavar="FRAMES", help="`pcaplake signals` on lakes of these sizes"
+    )
+    sizes = parser.parse_args().lake
+    print(lake_section(sizes) if sizes else signals_section())

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-
 ROWS_OUT: Final = 65_536
 """Rows of a part: few enough that the memory of one part serves the next."""
 

@@ -92,7 +92,7 @@ class FrameDecoder:
         return pa.concat_tables(parts).combine_chunks()
 
     def _decode_groups(self, kind: Kind, frames: pa.RecordBatch, only: str | None = None) -> Iterator[_DecodedGroup]:
-        payloads = _Payloads(frames.column("payload"))
+        payloads = Payloads(frames.column("payload"))
         for bus, extended, frame_id, rows in group_by_id(kind, frames):
             network = self._databases.network_of_bus(bus)
             message = None if network is None else network.find_message(kind, frame_id, extended)
@@ -225,7 +225,7 @@ def _to_numpy(array: pa.Array) -> NDArray[Any]:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-class _Payloads:
+class Payloads:
     """A binary column as a matrix of bytes, built without a Python loop over rows. `data`: all bytes; `offsets`, `lengths`: where
     the payload of each row is in it."""
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcaplake.signals.compiled_signal import Ints
+from pcaplake.signals.containers import ContainerCounts, find_contained
 from pcaplake.signals.database import UNKNOWN_CHANNEL, Databases
-from pcaplake.signals.frames import group_by_id
+from pcaplake.signals.frames import Payloads, group_by_id
 from pcaplake.signals.model import CAN_CARRIERS, FLEXRAY_CYCLES, Kind, Message
 from pcaplake.signals.someip.decoder import SERVICE_DISCOVERY_ID, group_by_message
 from pcaplake.signals.someip.description import PayloadMessage
@@ -24,18 +25,20 @@ _NS_PER_MS = 1_000_000
 
 
 class _Id(NamedTuple):
-    """Of FlexRay, `number` is the slot; of SOME/IP, service id * 65,536 + method id. `definition`: "" if nobody knows it."""
+    """Of FlexRay, `number` is the slot; of SOME/IP, service id * 65,536 + method id. `definition`: "" if nobody knows it.
+    `container`: of a PDU in a container, the message that has the container; its id is that of the frame."""
 
     kind: Source
     bus: str | None
     extended: bool
     number: int
     definition: str
+    container: str | None = None
 
 
 @dataclass(slots=True)
 class _Sent:
-    """The frames of one id on one bus. Times in ns; the frames of a bus are in the order of time."""
+    """The frames of one id on one bus, or PDUs in containers. Times in ns; the frames of a bus are in the order of time."""
 
     message: Message | PayloadMessage | None
     frames: int = 0
@@ -88,7 +91,11 @@ class KnownMessages:
             message = None if network is None else network.find_message(kind, number, extended)
             shown = number % UNKNOWN_CHANNEL // FLEXRAY_CYCLES if kind == "flexray" else number
             known = "" if message is None else message.definition_hash
-            yield _Id(kind, bus, extended and kind in CAN_CARRIERS, shown, known), message, rows
+            key = _Id(kind, bus, extended and kind in CAN_CARRIERS, shown, known)
+            yield key, message, rows
+            if message is not None and message.containers:
+                for part, its_rows in _find_parts(message, frames, rows):
+                    yield key._replace(definition=part.definition_hash, container=message.name), part, its_rows
 
     def _group_payloads(self, frames: pa.RecordBatch) -> Iterator[tuple[_Id, PayloadMessage | None, Ints]]:
         for found, rows in group_by_message(frames):
@@ -112,15 +119,30 @@ class KnownMessages:
             if sent.message is None:
                 unknown.append(where)
             else:
-                messages.append({"message": sent.message.name, **where, **_cycle(sent, sent.message)})
-        declared = {message.name for _, message in self._databases} | {one.name for one in self._databases.services}
+                container = {"container": key.container}
+                messages.append({"message": sent.message.name, **where, **container, **_cycle(sent, sent.message)})
+        declared = {part.name for _, message in self._databases for part in message.parts}
+        declared |= {one.name for one in self._databases.services}
         return {
-            "known_frames": sum(one["frames"] for one in messages),
+            "known_frames": sum(one["frames"] for one in messages if one["container"] is None),
             "unknown_frames": sum(one["frames"] for one in unknown),
             "messages": sorted(messages, key=lambda one: (one["bus"] or "", one["kind"], one["id"], one["message"])),
             "unknown_ids": sorted(unknown, key=lambda one: -one["frames"]),
             "not_sent": sorted(declared - {one["message"] for one in messages}),
         }
+
+
+def _find_parts(message: Message, frames: pa.RecordBatch, rows: Ints) -> Iterator[tuple[Message, Ints]]:
+    """The PDUs in the containers of a message, and the rows that have them; a row may have several of one kind."""
+    payloads = Payloads(frames.column("payload"))
+    for container in message.containers:
+        parts = dict(container.contained)
+        found = find_contained(
+            container, payloads.data, payloads.offsets[rows], payloads.lengths[rows], ContainerCounts()
+        )
+        for header_id, pdus in found:
+            if header_id in parts:
+                yield parts[header_id], rows[pdus.rows]
 
 
 def _cycle(sent: _Sent, message: Message | PayloadMessage) -> dict[str, float | None]:

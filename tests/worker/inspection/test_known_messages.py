@@ -13,7 +13,9 @@ from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import Databases, load_database
 from pcaplake.signals.someip.description import Member, Services
 from pcaplake.worker.inspection.known_messages import KINDS, KnownMessages
+from tests.signals import container_files
 from tests.signals.cantools_files import databases as cantools_databases
+from tests.signals.container_files import CAN_ID, LITTLE, SHORT
 from tests.signals.frame_files import write
 from tests.signals.someip.vehicle import U8, describe
 from tests.signals.someip.vehicle import frames as someip_messages
@@ -95,6 +97,27 @@ def test_pdus(tmp_path: Path) -> None:
         ("Body", 0x77, 2, 5.0)
     ]
     assert [(one["id"], one["frames"]) for one in described["unknown_ids"]] == [(1, 1)]
+
+
+def test_pdus_in_containers(tmp_path: Path) -> None:
+    """`Speed` comes twice in each container. Frames count once; header ids that nobody knows do not count."""
+    (tmp_path / "car.arxml").write_text(container_files.arxml(SHORT, LITTLE, length=64), encoding="utf-8")
+    found = KnownMessages(Databases.from_database_files([f"{tmp_path / 'car.arxml'}#Can"]))
+    box = container_files.box(SHORT, LITTLE) + container_files.number(0x55, SHORT, LITTLE) + b"\0"
+    rows = [{"ts_ns": at * MS, "can_id": CAN_ID, "extended": False, "payload": box} for at in (0, 10)]
+    found.add("can", batch("can_frames", rows[:1]))
+    assert found.describe()["not_sent"] == []
+    found.add("can", batch("can_frames", [*rows[1:], rows[1] | {"payload": box[:6]}]))
+    described = found.describe()
+    assert (described["known_frames"], described["unknown_frames"]) == (3, 0)
+    assert sorted(
+        (one["message"], one["container"], one["id"], one["frames"], one["longest_gap_ms"])
+        for one in described["messages"]
+    ) == [
+        ("CanFrame", None, CAN_ID, 3, 10.0),
+        ("Speed", "CanFrame", CAN_ID, 5, 10.0),
+        ("Wheels", "CanFrame", CAN_ID, 2, 10.0),
+    ]
 
 
 def test_messages_of_someip() -> None:
