@@ -7,6 +7,7 @@ signal are adjacent, which keeps the files small.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -93,12 +94,8 @@ class FrameDecoder:
 
     def _decode_groups(self, kind: Kind, frames: pa.RecordBatch, only: str | None = None) -> Iterator[_DecodedGroup]:
         payloads = Payloads(frames.column("payload"))
-        for bus, extended, frame_id, rows in group_by_id(kind, frames):
-            network = self._databases.network_of_bus(bus)
-            message = None if network is None else network.find_message(kind, frame_id, extended)
-            if message is None:
-                continue
-            group = _DecodedGroup(message, frame_id if message.kind == "can" else message.id, rows)
+        for message, number, rows in self._group_by_message(kind, frames):
+            group = _DecodedGroup(message, number, rows)
             if compiled := self._compile(message, only):
                 lengths = payloads.lengths[rows]
                 matrix = payloads.payload_matrix(rows, compiled.width(int(lengths.max())))
@@ -114,6 +111,21 @@ class FrameDecoder:
                         matrix = payloads.gather_bytes(pdus.offsets, compiled.width(int(pdus.lengths.max())))
                         signals = compiled.decode_frames(matrix, pdus.lengths)
                         yield replace(group, message=part, rows=rows[pdus.rows], places=pdus.places, signals=signals)
+
+    def _group_by_message(self, kind: Kind, frames: pa.RecordBatch) -> Iterator[tuple[Message, int, Ints]]:
+        """Each message, the id of its rows, and the frames that have it, in order."""
+        cycles: defaultdict[tuple[str | None, str], list[tuple[Message, Ints]]] = defaultdict(list)
+        for bus, extended, frame_id, rows in group_by_id(kind, frames):
+            network = self._databases.network_of_bus(bus)
+            message = None if network is None else network.find_message(kind, frame_id, extended)
+            if message is None:
+                continue
+            if kind == "flexray":  # whose groups are single cycles
+                cycles[bus, message.definition_hash].append((message, rows))
+            else:
+                yield message, frame_id if message.kind == "can" else message.id, rows
+        for parts in cycles.values():
+            yield parts[0][0], parts[0][0].id, np.sort(np.concatenate([rows for _, rows in parts]))
 
     def _compile(self, message: Message, only: str | None) -> CompiledMessage | None:
         """None if no signal of the message itself is wanted."""
