@@ -6,14 +6,17 @@
     dynamic   a list of 0 to 7 such structs with a 32-bit length field, a text of 0 to 12 characters and a union of two types
 
 Ways: *decode* gives raw, value, valid and label by member, *rows* an Arrow batch of `signals` with keys and texts, *wide* that of
-a wide table; *plain* is the decoder of the tests, one recursive Python function per type, which gives the same values.
+a wide table; *plain* is the decoder of the tests, one recursive Python function per type, which gives the same values; *tshark*
+prints them as PDML, with Wireshark's tables of the same messages (CPU seconds of its process, with its start).
 """
 
 from __future__ import annotations
 
 import random
 import statistics
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +37,15 @@ from pcaplake.signals.someip.description import (
 )
 from pcaplake.signals.someip.payloads import PayloadDecoder
 from pcaplake.signals.someip.wide import WidePayloads
+from tests.oracles.tshark_someip import run_tshark, write_capture
 from tests.signals.someip.reference import decode
+from tests.signals.someip.wireshark_tables import TableWriter
 
 from .rates import ROUNDS, measure_rates
 
 MESSAGES = 65_536
 PEER_MESSAGES = 512
+TSHARK_MESSAGES = 8_192
 NUMBERS = (("uint", 16), ("sint", 32), ("float", 32), ("uint", 8), ("float", 64), ("uint", 32))
 
 
@@ -63,12 +69,13 @@ def measure_payload_rates() -> dict[str, list[float]]:
     """way -> values per CPU second, by round. Every round has all ways, so that disturbances affect all of them."""
     rng = random.Random(1)
     ways: dict[str, Callable[[], int]] = {}
-    for name, message, payloads in (("fixed", *_draw_fixed(rng)), ("dynamic", *_draw_dynamic(rng))):
-        ways |= _ways(name, message, payloads)
-    return measure_rates(ways)
+    with tempfile.TemporaryDirectory(prefix="pcaplake-bench-") as folder:
+        for name, message, payloads in (("fixed", *_draw_fixed(rng)), ("dynamic", *_draw_dynamic(rng))):
+            ways |= _ways(name, message, payloads, Path(folder, name))
+        return measure_rates(ways)
 
 
-def _ways(name: str, message: PayloadMessage, payloads: list[bytes]) -> dict[str, Callable[[], int]]:
+def _ways(name: str, message: PayloadMessage, payloads: list[bytes], folder: Path) -> dict[str, Callable[[], int]]:
     data = np.frombuffer(b"".join(payloads), np.uint8)
     ends = np.cumsum([len(payload) for payload in payloads], dtype=np.int64)
     starts = np.concatenate([[0], ends[:-1]])
@@ -76,6 +83,10 @@ def _ways(name: str, message: PayloadMessage, payloads: list[bytes]) -> dict[str
     compiled, decoder = PayloadDecoder(message), SomeipDecoder(Services.from_messages([message]))
     frames, table = _rows(message, payloads), WidePayloads([message])
     values = decoder.decode_signals(frames).num_rows
+    TableWriter().write(folder, [message])
+    head = message.service_id, message.method_id, message.message_type, 1
+    write_capture(folder / "some.pcap", [(*head, payload) for payload in payloads[:TSHARK_MESSAGES]])
+    printed = decoder.decode_signals(frames.slice(0, TSHARK_MESSAGES)).num_rows
     return {
         f"{name}, decode": lambda: sum(
             len(part.rows) for part in compiled.decode_payloads(data, starts, ends, headers)[0]
@@ -83,6 +94,7 @@ def _ways(name: str, message: PayloadMessage, payloads: list[bytes]) -> dict[str
         f"{name}, rows": lambda: int(decoder.decode_signals(frames).num_rows),
         f"{name}, wide": lambda: values * bool(decoder.decode_wide_rows(table, frames).num_rows),
         f"{name}, plain": lambda: sum(len(decode(message, payload).values) for payload in payloads[:PEER_MESSAGES]),
+        f"{name}, tshark": lambda: printed * bool(run_tshark(folder / "some.pcap", folder)),
     }
 
 

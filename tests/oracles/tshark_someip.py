@@ -44,8 +44,8 @@ def write_capture(path: Path, messages: Sequence[tuple[int, int, int, int, bytes
             file.write(struct.pack("<IIII", 1_764_000_000 + number, 0, len(frame), len(frame)) + frame)
 
 
-def read_payloads(capture: Path, tables: Path) -> list[dict[int, Field]]:
-    """The leaves of each payload by the byte in the payload at which they end."""
+def run_tshark(capture: Path, tables: Path) -> bytes:
+    """What tshark prints as PDML. Fails if it complains about the tables."""
     arguments = ["tshark", "-n", "-r", str(capture), "-T", "pdml", "-d", f"udp.port=={PORT},someip"]
     for table, row in LATE_ROWS.items():
         arguments += ["-o", f"uat:SOMEIP_parameter_{table}:{row}"]
@@ -53,8 +53,13 @@ def read_payloads(capture: Path, tables: Path) -> list[dict[int, Field]]:
     done = subprocess.run(arguments, capture_output=True, env=environment, check=True)
     complaints = [line for line in done.stderr.decode().splitlines() if "Running as user" not in line]
     assert not complaints, complaints
+    return done.stdout
+
+
+def read_payloads(capture: Path, tables: Path) -> list[dict[int, Field]]:
+    """The leaves of each payload by the byte in the payload at which they end."""
     packets = []
-    for packet in ET.fromstring(done.stdout).iter("packet"):
+    for packet in ET.fromstring(run_tshark(capture, tables)).iter("packet"):
         fields: dict[int, Field] = {}
         for payload in packet.iter("field"):
             if payload.get("name") == "someip.payload":

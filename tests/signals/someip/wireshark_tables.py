@@ -36,6 +36,7 @@ class TableWriter:
     def add(self, type_: Type) -> tuple[int, str]:
         """The kind and id of a type, which gets rows."""
         number = self.number()
+        head: tuple[object, ...]
         if isinstance(type_, BaseType):
             return self.add_base(type_, number)
         if isinstance(type_, String):
@@ -104,7 +105,8 @@ class TableWriter:
 
     def write(self, folder: Path, messages: Iterable[PayloadMessage]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        services, methods = {}, []
+        services: dict[int, str] = {}
+        methods: list[tuple[object, ...]] = []
         for message in messages:
             services[message.service_id] = message.service
             methods.append((f"{message.service_id:04x}", f"{message.method_id:04x}", message.method))
