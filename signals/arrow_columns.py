@@ -94,6 +94,7 @@ class SignalColumns:
                 for name in self._schema.names
             ]
             parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._builders.clear()  # they refer to this object, so its arrays would wait for the garbage collector
         return pa.Table.from_batches(parts, self._schema)
 
     def _repeat(self, name: str, key: Any, value: Any, part: slice) -> pa.Array:

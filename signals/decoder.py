@@ -19,8 +19,8 @@ from .tables import SIGNALS_SCHEMA
 from .wide import wide_schema_named
 
 FRAMES_AT_ONCE: Final = 131_072
-ROWS_AT_ONCE: Final = 1_000_000
-"""Rows of signals that are decoded at once, about 200 MB."""
+ROWS_AT_ONCE: Final = 500_000
+"""Rows of signals that are decoded at once, about 100 MB."""
 BYTES_AT_ONCE: Final = 128 << 20
 """Of frames that are joined."""
 

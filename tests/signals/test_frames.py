@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.signals import Databases
+from pcaplake.signals import Databases, arrow_columns
 from pcaplake.signals import decoder as signals_decoder
 from pcaplake.signals.arrow_columns import ROWS_OUT
 from pcaplake.signals.decoder import FRAMES_AT_ONCE, SignalDecoder
@@ -115,6 +116,35 @@ def test_equal_to_cantools_frame_by_frame(tmp_path: Path) -> None:
     found = decoder.decode_signals("can", batch).to_pylist()
     assert {(row["packet_no"], row["signal"]): row["value"] for row in found} == expected
     assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("most", [1, 7, 64])
+def test_parts_have_the_rows_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Where columns change within a part and at its end: messages, signals, units, labels, null values and buses."""
+    decoder = FrameDecoder(databases(tmp_path, TWO_BUSES))
+    rng = np.random.default_rng(4)
+    rows = [can(256, rng.bytes(int(rng.integers(2, 9))), bus=str(rng.integers(1, 3))) for _ in range(60)]
+    batch = frames("can_frames", [*rows, *(can(256, b"\0\0\3", bus="1") for _ in range(30))])
+    whole = decoder.decode_signals("can", batch)
+    assert set(whole["message"].to_pylist()) == {"Speed", "Turn"}
+    assert whole.column("value").num_chunks == 1
+    monkeypatch.setattr(arrow_columns, "ROWS_OUT", most)
+    parts = decoder.decode_signals("can", batch)
+    assert parts.column("value").num_chunks == -(-whole.num_rows // most)
+    assert parts.to_pylist() == whole.to_pylist()
+
+
+def test_decoded_rows_do_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
+    decoder = FrameDecoder(databases(tmp_path, TWO_BUSES))
+    batch = frames("can_frames", [can(256, bytes([n % 256]) * 8) for n in range(1000)])
+    gc.disable()
+    try:
+        before = pa.total_allocated_bytes()
+        for _ in range(3):
+            assert decoder.decode_signals("can", batch).num_rows == 3000
+        assert pa.total_allocated_bytes() == before
+    finally:
+        gc.enable()
 
 
 def test_batches_are_gathered_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
