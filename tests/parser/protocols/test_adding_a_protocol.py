@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pcaplake.parser import TABLES, TableSpec, descriptions, protocols, schemas
+from pcaplake.parser import TABLES, TableSpec, descriptions, protocols, schemas, table_spec
 from pcaplake.parser.engine.decoder import Decoder
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.open_batches import OpenBatches
 from pcaplake.parser.engine.program import Program
 from pcaplake.parser.protocols.containers import PCAP
-from pcaplake.parser.table_spec import define_table
 from tools import data_dictionary
 
 PAGE = Path(__file__).parents[3] / "ARCHITECTURE.md"
@@ -31,7 +30,7 @@ def example() -> str:
 
 
 def define_table() -> TableSpec:
-    return define_table(
+    return table_spec.define_table(
         "hsr_tags", schemas._KEYS, [pa.field("eth_dst", pa.string()), *(pa.field(name, pa.int64()) for name in NUMBERS)]
     )
 
