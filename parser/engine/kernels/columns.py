@@ -9,34 +9,18 @@ from .raw_memory import get, load, put, store8, store16, store32, store64, swap
 from .shapes import has_slot, merge_shapes, next_case, take_together
 
 
-def _make_column_filler(store):
+def _make_column_filler(store, step):
     @helper
-    def fill_column(
-        data,
-        S,
-        order,
-        first,
-        last,
-        ordered,
-        straight,
-        at,
-        place,
-        step,
-        offset,
-        shift,
-        mask,
-        big,
-        mul,
-        add,
-        arena,
-        valid,
-    ):
-        """Store one term for the rows order[first:last] of a source; return how many have its layer.
+    def fill_column(data, S, order, first, last, ordered, straight, at, Q, q, arena, place, valid):
+        """Store the term of a case for the rows order[first:last] of a source; return how many have its layer.
 
         ordered: 0 if these are all rows of the source. Then some may lack the layer; such a row gets any value and a validity
         byte of 0, because a branch would be mispredicted. straight: whether row i of the source is row i of the morsel.
-        valid: where the validity bytes begin, -1 if all rows have the layer, and these are set.
+        at: where S holds the starts of the layer. valid: where the validity bytes begin, -1 if all rows have the layer, and
+        these are set.
         """
+        offset, shift, mask, big = get(Q, q + Q_OFFSET), get(Q, q + Q_SHIFT), get(Q, q + Q_MASK), get(Q, q + Q_BIG)
+        mul, add = get(Q, q + Q_MUL), get(Q, q + Q_ADD)
         count = last - first
         if ordered:
             for j in range(first, last):
@@ -84,7 +68,9 @@ def _make_column_filler(store):
 
 
 # rule: a value is stored in as many bytes as its column has
-_fill8, _fill16, _fill32, _fill64 = (_make_column_filler(store) for store in (store8, store16, store32, store64))
+_fill8, _fill16, _fill32, _fill64 = (
+    _make_column_filler(store, step) for store, step in ((store8, 1), (store16, 2), (store32, 4), (store64, 8))
+)
 
 
 @helper
@@ -228,104 +214,19 @@ def fill_number_columns(
                     arena, valid, live, column, base, rows, whole and straight, S, m if whole else 0
                 )
                 marked = True
-            v, d = -1 if whole else valid, straight
+            v, at = -1 if whole else valid, slot * room
             if plain:
-                at = slot * room
-                offset, shift, mask, big, mul, add = (
-                    get(Q, q + 2),
-                    get(Q, q + 3),
-                    get(Q, q + 4),
-                    get(Q, q + 5),
-                    get(Q, q + 6),
-                    get(Q, q + 7),
-                )
                 if step == 1:
-                    count = _fill8(
-                        data,
-                        S,
-                        order,
-                        first,
-                        last,
-                        ordered,
-                        d,
-                        at,
-                        place,
-                        1,
-                        offset,
-                        shift,
-                        mask,
-                        big,
-                        mul,
-                        add,
-                        arena,
-                        v,
-                    )
+                    count = _fill8(data, S, order, first, last, ordered, straight, at, Q, q, arena, place, v)
                 elif step == 2:
-                    count = _fill16(
-                        data,
-                        S,
-                        order,
-                        first,
-                        last,
-                        ordered,
-                        d,
-                        at,
-                        place,
-                        2,
-                        offset,
-                        shift,
-                        mask,
-                        big,
-                        mul,
-                        add,
-                        arena,
-                        v,
-                    )
+                    count = _fill16(data, S, order, first, last, ordered, straight, at, Q, q, arena, place, v)
                 elif step == 4:
-                    count = _fill32(
-                        data,
-                        S,
-                        order,
-                        first,
-                        last,
-                        ordered,
-                        d,
-                        at,
-                        place,
-                        4,
-                        offset,
-                        shift,
-                        mask,
-                        big,
-                        mul,
-                        add,
-                        arena,
-                        v,
-                    )
+                    count = _fill32(data, S, order, first, last, ordered, straight, at, Q, q, arena, place, v)
                 else:
-                    count = _fill64(
-                        data,
-                        S,
-                        order,
-                        first,
-                        last,
-                        ordered,
-                        d,
-                        at,
-                        place,
-                        8,
-                        offset,
-                        shift,
-                        mask,
-                        big,
-                        mul,
-                        add,
-                        arena,
-                        v,
-                    )
+                    count = _fill64(data, S, order, first, last, ordered, straight, at, Q, q, arena, place, v)
                 filled[column] += count
             elif either:
-                _fill_either_case(data, S, order, first, last, ordered, slot * room, Q, q, arena, place, step, v)
+                _fill_either_case(data, S, order, first, last, ordered, at, Q, q, arena, place, step, v)
                 filled[column] += last - first
             elif q + CASE_WIDTH == end and slot < 0 and get(Q, q + Q_IF_SLOT) == NO_SLOT:
                 table, size, field = get(Q, q + Q_TABLE), get(Q, q + Q_TABLE_SIZE), (-1 - slot) * room_k
