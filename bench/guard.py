@@ -84,10 +84,8 @@ def count_samples(folder: Path) -> dict[str, Counts]:
     count_capture(small[0], profile)  # imports what is imported on first use
     for mix, seconds in SECONDS.items():
         *_, profile = sample.write_sample_captures(folder / mix, mix, seconds, vehicles=1)
-        captures = list_captures(folder / mix)
-        for name, path in captures.items():
-            if mix != "drive" or name == "1":  # the first recording has everything
-                found["drive" if mix == "drive" else name] = count_capture(path, profile)
+        for name, path in list_captures(folder / mix).items():
+            found[name] = count_capture(path, profile)
     return found
 
 

@@ -87,6 +87,8 @@ class BatchBuilder:
         self.captures.clear()
         self.n = self.null_times = 0
         self.live[:], self.filled[:] = 0, 0
+        if self.known or self.lists or self.fixed_bytes or self.paired:
+            raise AssertionError("only columns of numbers are forgotten")
 
     def column_view(self, at: int, kind: str, rows: int) -> Any:
         return self.data[at : at + rows * np.dtype(kind).itemsize].view(kind)
@@ -134,8 +136,9 @@ class BatchBuilder:
                 if name in layout.wanted:
                     self._append_stacked_values(data, name, rows, count, m, (first, last), term)
             for name, (slot, field) in source.fixed_bytes.items():
-                read = read_fixed_bytes(data, rows[slot, :count], field)
-                self.fixed_bytes.setdefault(name, []).append((base + rows[encoding.DEST, :count], read))
+                if name in layout.wanted:
+                    read = read_fixed_bytes(data, rows[slot, :count], field)
+                    self.fixed_bytes.setdefault(name, []).append((base + rows[encoding.DEST, :count], read))
             if number in morsel.spans:
                 self.objects.keep_messages(data, source.rows, morsel.spans[number])
             if number == layout.program.late:

@@ -82,10 +82,12 @@ class KnownMessages:
             self._sent.setdefault(key, _Sent(message))
             found[key].append(rows)
         for key, parts in found.items():
-            rows = np.sort(np.concatenate(parts))
-            self._sent[key].add(len(rows), times[rows[timed[rows]]])
+            rows = np.concatenate(parts)
+            frames_once = np.unique(rows)  # a frame may have several PDUs of one kind, which were sent at one time
+            self._sent[key].add(len(rows), times[frames_once[timed[frames_once]]])
 
     def _group_frames(self, kind: Kind, frames: pa.RecordBatch) -> Iterator[tuple[_Id, Message | None, Ints]]:
+        payloads: Payloads | None = None
         for bus, extended, number, rows in group_by_id(kind, frames):
             network = self._databases.network_of_bus(bus)
             message = None if network is None else network.find_message(kind, number, extended)
@@ -94,7 +96,8 @@ class KnownMessages:
             key = _Id(kind, bus, extended and kind in CAN_CARRIERS, shown, known)
             yield key, message, rows
             if message is not None and message.containers:
-                for part, its_rows in _find_parts(message, frames, rows):
+                payloads = payloads or Payloads(frames.column("payload"))
+                for part, its_rows in _find_parts(message, payloads, rows):
                     yield key._replace(definition=part.definition_hash, container=message.name), part, its_rows
 
     def _group_payloads(self, frames: pa.RecordBatch) -> Iterator[tuple[_Id, PayloadMessage | None, Ints]]:
@@ -132,9 +135,8 @@ class KnownMessages:
         }
 
 
-def _find_parts(message: Message, frames: pa.RecordBatch, rows: Ints) -> Iterator[tuple[Message, Ints]]:
+def _find_parts(message: Message, payloads: Payloads, rows: Ints) -> Iterator[tuple[Message, Ints]]:
     """The PDUs in the containers of a message, and the rows that have them; a row may have several of one kind."""
-    payloads = Payloads(frames.column("payload"))
     for container in message.containers:
         parts = dict(container.contained)
         found = find_contained(

@@ -13,7 +13,7 @@ import pytest
 
 from pcaplake.parser import protocols
 from pcaplake.parser.engine.layer import Layer, Term
-from tests.parser import captures, frames
+from tests.parser import captures, frames, middleware_frames
 from tests.parser.captures import T0, Section
 from tests.parser.compare import PROFILE, difference, read
 from tests.parser.reference import Reference
@@ -277,3 +277,33 @@ def test_more_texts_than_a_table_of_texts() -> None:
     six = [struct.pack(">IHBB", 6 << 28, 0, 59, 1) + p.packed + bytes(16) for p in pairs]
     rows, _ = read(captures.pcap(six, 229))
     assert [ipaddress.IPv6Address(row["ip_src"]) for row in rows["packets"]] == pairs
+
+
+def test_more_texts_than_a_table_of_texts_in_rows_of_several_shapes() -> None:
+    """The table grows in the middle of a shape, and rows of other shapes have no text."""
+    s = Section("<")
+
+    def ip6(number: int) -> bytes:
+        return struct.pack(">IHBB", 6 << 28, 0, 59, 1) + number.to_bytes(16, "little") + bytes(16)
+
+    made = []
+    for i in range(4_500):
+        mac = bytes(6) + (i * 70_000).to_bytes(6, "big")
+        frame = (mac + b"\x08\x06", mac + b"\x86\xdd" + ip6(i * 70_000), bytes(14) + b"\x86\xdd" + ip6(i))[i % 3]
+        made.append(s.enhanced(frame, interface=int(i % 3 == 2)))
+    rows, _ = read(s.header() + s.interface(1) + s.interface(113) + b"".join(made), batch_rows=10_000)
+    for i, row in enumerate(rows["packets"]):
+        mac = None if i % 3 == 2 else (i * 70_000).to_bytes(6, "big").hex(":")
+        number = (None, i * 70_000, i)[i % 3]
+        address = None if number is None else ipaddress.IPv6Address(number.to_bytes(16, "little")).compressed
+        assert (row["eth_src"], row["ip_src"]) == (mac, address), i
+
+
+def test_values_that_are_read_in_advance_keep_nothing_of_a_morsel() -> None:
+    """Messages of gPTP are matched with their requests by values of each morsel, and have columns that are no numbers."""
+    r = Random(3)
+    made = [bytes(12) + b"\x88\xf7" + middleware_frames.ptp(r) for _ in range(400)]
+    whole, _ = read(captures.pcap(made))
+    assert len(whole["gptp_messages"]) > 200
+    parts, _ = read(captures.pcap(made), chunk=2000)  # each chunk is a morsel
+    assert (unlike := difference(whole, parts)) is None, unlike

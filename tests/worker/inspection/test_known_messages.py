@@ -111,12 +111,12 @@ def test_pdus_in_containers(tmp_path: Path) -> None:
     described = found.describe()
     assert (described["known_frames"], described["unknown_frames"]) == (3, 0)
     assert sorted(
-        (one["message"], one["container"], one["id"], one["frames"], one["longest_gap_ms"])
+        (one["message"], one["container"], one["id"], one["frames"], one["cycle_ms"], one["longest_gap_ms"])
         for one in described["messages"]
     ) == [
-        ("CanFrame", None, CAN_ID, 3, 10.0),
-        ("Speed", "CanFrame", CAN_ID, 5, 10.0),
-        ("Wheels", "CanFrame", CAN_ID, 2, 10.0),
+        ("CanFrame", None, CAN_ID, 3, 5.0, 10.0),
+        ("Speed", "CanFrame", CAN_ID, 5, 5.0, 10.0),
+        ("Wheels", "CanFrame", CAN_ID, 2, 10.0, 10.0),
     ]
 
 

@@ -22,6 +22,9 @@ SECONDS = 30.0
 FIRST_BUSES = {"powertrain", "chassis", "doors", None}  # SOME/IP messages have no bus
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("drive")
