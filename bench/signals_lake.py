@@ -1,4 +1,4 @@
-"""`pcaplake signals` on lakes of several sizes: rows per second, and the memory that does not grow with the lake.
+"""`pcaplake signals` on lakes of several sizes: rows per second and peak memory.
 
 `python -m bench.signals --lake 1000000 10000000` prints the section. The CAN frames of a sample drive are repeated, as
 captures of their own, until there are enough. A DBC file describes all of their bytes as signals of 16 bits. Each size has a new

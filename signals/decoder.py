@@ -20,7 +20,7 @@ from .wide import wide_schema_named
 
 FRAMES_AT_ONCE: Final = 131_072
 ROWS_AT_ONCE: Final = 500_000
-"""Rows of signals that are decoded at once, about 100 MB."""
+"""Rows of signals that are decoded at once."""
 BYTES_AT_ONCE: Final = 128 << 20
 """Of frames that are joined."""
 

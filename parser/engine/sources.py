@@ -57,7 +57,9 @@ class RowSource:
                     return encoding.STARTS + at
         self.uses.extend(places)
         if len(self.uses) > encoding.MOST_SLOTS:
-            raise CannotCompile(f"rows of {self.rows.table} read more than {encoding.MOST_SLOTS} places")
+            raise CannotCompile(
+                f"rows of {self.rows.table} read more than {encoding.MOST_SLOTS} headers and bodies of layers"
+            )
         return encoding.STARTS + len(self.uses) - len(places)
 
 

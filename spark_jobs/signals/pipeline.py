@@ -56,11 +56,11 @@ class SignalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalReport:
-    """`rows`: written to `signals`, including replacements. `decoded_again`: ids whose definition changed. `skipped`: reason
-    -> number of messages that are not decoded. `unreadable`: `Message.Signal`, or a line of a file -> why it cannot be
-    decoded. `missing`: source tables that the databases describe and that do not exist. `someip`, `containers`: what its
-    messages, and the PDUs in containers were (a task that Spark repeats counts again). `unmatched`: why the table `signals` is
-    empty although there are frames."""
+    """`rows`: decoded and written to `signals`, also those that replace others; rows that Delta only copies do not count.
+    `decoded_again`: ids whose definition changed. `skipped`: reason -> number of messages that are not decoded.
+    `unreadable`: `Message.Signal`, or a line of a file -> why it cannot be decoded. `missing`: source tables that the
+    databases describe and that do not exist. `someip`, `containers`: what its messages, and the PDUs in containers were
+    (a task that Spark repeats counts again). `unmatched`: why the table `signals` is empty although there are frames."""
 
     lake: str
     seconds: float

@@ -61,9 +61,8 @@ from tests.parser.reference_values import (
 
 LONGEST_PACKET, LONGEST_BLOCK, DEPTH, DATES = 262_144, 524_288, 32, 8
 
-_CASES: dict[
-    int, tuple[Column, tuple[Case, ...]]
-] = {}  # by identity, because terms have no hash; this keeps them alive
+# by identity, because terms have no hash; this keeps them alive
+_CASES: dict[int, tuple[Column, tuple[Case, ...]]] = {}
 
 
 def _cases(column: Column) -> tuple[Case, ...]:

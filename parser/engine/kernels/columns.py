@@ -197,7 +197,7 @@ def fill_number_columns(
         parts = 1 if take_together(Q, begin, end, G, n_shapes, some_of_all, m) else n_shapes
         first, last, marked = 0, 0, False
         for part in range(parts):
-            first, last = last, m if parts == 1 else get(G, part * SHAPE_WIDTH)
+            first, last = last, m if parts == 1 else get(G, part * SHAPE_WIDTH + SHAPE_END)
             some = some_of_all if parts == 1 else get(G, part * SHAPE_WIDTH + SHAPE_SOME)
             every = all_of_all if parts == 1 else get(G, part * SHAPE_WIDTH + SHAPE_ALL)
             q = next_case(Q, begin, end, some)

@@ -118,14 +118,12 @@ CASE_WIDTH = 19
 BYTES_OF, LENGTH_OF, PACKET_OF, WIDE = range(4)  # Q_KIND; WIDE: 16 bytes, of which the term reads the first 8
 NO_SLOT = -(2**31)
 NULL = -(2**15)  # in a table of `via` or `names`
-# -- `shapes`: one row for each shape of the rows of a source -----------------------------------------------------------
-SHAPE_END, SHAPE_SOME, SHAPE_ALL = range(
-    3
-)  # where its rows end in `order`; masks of the slots that some, that all rows have
-SHAPE_WIDTH = 3
-MOST_SHAPES, SHAPE_SLOTS = (
-    64,
-    256,
-)  # the last one is that of all further rows; slots of the hash table that finds a shape
-MOST_SLOTS = 31  # places that a row of a source keeps; a mask has a bit for each
 TEXT_KINDS = ("mac", "ipv4", "ipv6", "decimal", "interface", "tecmp", "cmp", "acf", "pdu", "characters")
+
+# -- `shapes`: one row for each shape of the rows of a source -----------------------------------------------------------
+# SHAPE_END: where its rows end in `order`; SHAPE_SOME, SHAPE_ALL: masks of the slots that some, and that all of its rows have
+SHAPE_END, SHAPE_SOME, SHAPE_ALL = range(3)
+SHAPE_WIDTH = 3
+MOST_SHAPES = 64  # the last one is that of all further rows
+SHAPE_SLOTS = 256  # of the hash table that finds a shape
+MOST_SLOTS = 31  # places that a row of a source keeps; a mask has a bit for each

@@ -69,13 +69,15 @@ def group_rows_by_shape(source, m, masks, order, shapes, slots):
             # rule: rows of the last shape have nothing that all of them have
             put(shapes, shape * SHAPE_WIDTH + SHAPE_ALL, mask if n < MOST_SHAPES else 0)
         put(masks, i, shape)
-        put(shapes, shape * SHAPE_WIDTH, get(shapes, shape * SHAPE_WIDTH) + 1)
+        at = shape * SHAPE_WIDTH + SHAPE_END
+        put(shapes, at, get(shapes, at) + 1)
     end = 0
     for shape in range(n):
-        end += get(shapes, shape * SHAPE_WIDTH)
-        put(shapes, shape * SHAPE_WIDTH, end - get(shapes, shape * SHAPE_WIDTH))
+        at = shape * SHAPE_WIDTH + SHAPE_END
+        end += get(shapes, at)
+        put(shapes, at, end - get(shapes, at))
     for i in range(m):
-        at = get(masks, i) * SHAPE_WIDTH
+        at = get(masks, i) * SHAPE_WIDTH + SHAPE_END
         put(order, get(shapes, at), i)
         put(shapes, at, get(shapes, at) + 1)
     return n

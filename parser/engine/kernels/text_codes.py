@@ -69,7 +69,7 @@ def fill_text_codes(
     parts = 1 if take_together(Q, begin, end, G, n_shapes, some_of_all, m) else n_shapes
     first, last, marked, ordered = 0, 0, resumed > 0, parts > 1
     for part in range(parts):
-        first, last = last, get(G, part * SHAPE_WIDTH) if ordered else m
+        first, last = last, get(G, part * SHAPE_WIDTH + SHAPE_END) if ordered else m
         some = get(G, part * SHAPE_WIDTH + SHAPE_SOME) if ordered else some_of_all
         every = get(G, part * SHAPE_WIDTH + SHAPE_ALL) if ordered else all_of_all
         q = next_case(Q, begin, end, some)

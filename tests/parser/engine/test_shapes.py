@@ -51,5 +51,5 @@ def test_a_row_reads_a_bounded_number_of_places() -> None:
     source = RowSource(Rows("packets", None, {}), 0)
     for place in range(encoding.MOST_SLOTS):
         source.allocate_slot(place)
-    with pytest.raises(CannotCompile, match="rows of packets read more than 31 places"):
+    with pytest.raises(CannotCompile, match="rows of packets read more than 31 headers and bodies"):
         source.allocate_slot(encoding.MOST_SLOTS)
