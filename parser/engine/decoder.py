@@ -30,7 +30,7 @@ from .scratch import ScratchBuffers, Walker
 from .specialize import specialized_walk
 
 DAY_NS = 86_400 * encoding.BILLION
-MORSEL_ROWS = 32_768  # more rows need more cache, fewer rows more calls: 16,384 to 65,536 differ little
+MORSEL_ROWS = 65_536  # more rows need more cache, fewer rows more calls for each of the tables
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
 REASSEMBLY_BYTES = 64 << 20  # of all messages of a capture that are not whole

@@ -14,6 +14,7 @@ from pcaplake.parser.table_spec import TableSpec
 from .kernels import encoding
 from .objects import Bytes
 from .program import Program
+from .small_pages import allocate_small_pages
 from .sources import RowSource, TextColumn
 
 SPARE_ROWS = 16  # unused rows of space after each column
@@ -80,7 +81,8 @@ class Layout:
             if sys.getrefcount(arena) == 2:  # `arena` and the argument of getrefcount
                 return arena
             self.spare.append(arena)
-        return np.empty(self.size, np.uint8)
+        new: Bytes = allocate_small_pages((self.size,), np.uint8)
+        return new
 
     def release_arena(self, arena: Bytes) -> None:
         self.spare.append(arena)

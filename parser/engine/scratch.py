@@ -10,6 +10,7 @@ import numpy as np
 
 from .kernels import encoding
 from .program import Program
+from .small_pages import allocate_small_pages
 
 MOST_KEPT = 16 << 20  # bytes of messages; longer ones are rare
 
@@ -22,8 +23,8 @@ class ScratchBuffers:
         self.morsel_rows, self.clean = morsel_rows, 0
         self.table_rows = np.zeros(len(program.tables), np.int64)
         self.source_rows = np.zeros(len(program.sources), np.int64)
-        self.tables = np.empty((len(program.tables), encoding.TABLE_FIELDS, room), np.int32)
-        self.all_slots = np.empty((int(program.slots_of.sum()), room), np.int32)
+        self.tables = allocate_small_pages((len(program.tables), encoding.TABLE_FIELDS, room), np.int32)
+        self.all_slots = allocate_small_pages((int(program.slots_of.sum()), room), np.int32)
         self.sources = np.split(self.all_slots, program.first_slots[1:])
         self.packets = np.empty((encoding.PACKET_FIELDS, morsel_rows), np.int64)
         self.faults = np.empty((6, room), np.int64)

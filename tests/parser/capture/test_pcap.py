@@ -272,6 +272,39 @@ def test_memory_does_not_grow_with_the_file() -> None:
     assert large[1] < 1.1 * small[1]
 
 
+OF_MANY_KINDS = """
+import io, resource
+from pcaplake.parser import open_capture
+from tests.parser import captures
+from tests.parser.protocols.golden import GOLDEN
+
+by_link_type = {}
+for case in GOLDEN["good"]:
+    by_link_type.setdefault(case["link_type"], []).append(bytes.fromhex(case["frame"]))
+
+
+def decode(link_type, frames):
+    with open_capture(io.BytesIO(captures.pcap(frames, link_type))) as capture:
+        tables = {table for table, _ in capture.batches()}
+    return tables, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+before = decode(1, by_link_type[1][:1])[1]
+decoded = [decode(*item) for item in by_link_type.items()]
+print(len(set().union(*(tables for tables, _ in decoded))), max(peak for _, peak in decoded) - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_row_of_each_kind_takes_little_memory() -> None:
+    """Working memory has room for a morsel of any kind; a kind with few rows takes its pages and not its room."""
+    command = [sys.executable, "-c", OF_MANY_KINDS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
+    tables, megabytes = map(int, done.stdout.split())
+    assert tables > 10
+    assert megabytes < 64
+
+
 @pytest.mark.parametrize(("few", "frames"), [(True, 20), (False, 15_000)])
 def test_kept_rows_of_a_small_capture_do_not_keep_an_arena(few: bool, frames: int) -> None:
     """A merge window keeps the rows of many captures: those of a small one are copied out of room for thousands."""

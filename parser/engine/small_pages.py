@@ -1,0 +1,21 @@
+"""Memory of which only the pages that are written take space."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+
+def allocate_small_pages(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of zeros, in pages of the least size that the system has.
+
+    numpy asks for huge pages of 2 MB. A buffer with one part for each of a thousand columns then takes nearly all of its size
+    as soon as each part has a row: 780 instead of 390 MB for a drive that has every protocol.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    # not `frombuffer(...).reshape`: views must refer to the array that is returned, because `Layout` counts references to it
+    return np.ndarray(shape, dtype, memory)
