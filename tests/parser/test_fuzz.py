@@ -54,8 +54,8 @@ def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_fuzzer_runs() -> None:
-    """For some seconds here; `make fuzz` runs it for minutes."""
-    done = fuzz("--seconds", "20")
+    """A few inputs more than the corpus has here; `make fuzz` runs it for minutes."""
+    done = fuzz("--seconds", "240", "-runs=450")
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Done " in done.stderr
     assert "NEW" in done.stderr, "coverage did not guide it anywhere"
