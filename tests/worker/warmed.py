@@ -8,3 +8,4 @@ from __future__ import annotations
 from pcaplake.worker import warm
 
 warm.warm()
+assert warm.is_warm()  # this also compiles the program of the default profile, which most processes need

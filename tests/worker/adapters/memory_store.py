@@ -80,13 +80,13 @@ class MemoryStore(Store):
         folder = prefix.rstrip("/") + "/" if prefix.rstrip("/") else ""
 
         def list_objects() -> Listing:
-            names = sorted(path for path in self.objects if path.startswith(folder) and path > (start_after or ""))
-            return [self.objects[path][1] for path in names]
+            found = sorted(self.objects.copy().items())  # other threads change the store meanwhile
+            return [meta for path, (_, meta) in found if path.startswith(folder) and path > (start_after or "")]
 
         return await self._faults.run_with_faults(f"store.list {prefix}", list_objects)
 
     async def list_folders(self) -> tuple[str, ...]:
-        return tuple(sorted({path.partition("/")[0] for path in self.objects if "/" in path}))
+        return tuple(sorted({path.partition("/")[0] for path in self.objects.copy() if "/" in path}))
 
     async def delete(self, path: str) -> None:
         await self._faults.run_with_faults(f"store.delete {checked_path(path)}", lambda: self.objects.pop(path, None))

@@ -83,7 +83,7 @@ def test_killed(
     assert lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile, kill=where)[0] == -signal.SIGKILL
     code, _ = lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile)
     assert code == 0, log.read_text()
-    lakes.check(lake, damaged.rows, capsys)
+    lakes.check(lake, damaged.rows, capsys, with_duckdb=True)
     assert lakes.run(capsys, "doctor", "--lake", lake)[0] == 0
 
 
@@ -188,4 +188,4 @@ def test_what_is_gone_for_good_can_be_given_up(
     assert "rows" in detail
     names = [bus_drive.captures[0], bus_drive.captures[2]]
     _, whole = lakes.ingest(names, tmp_path / "expected", log, **given)
-    assert lakes.by_duckdb(lake) == {**whole["rows"], "quarantine": whole["rows"].get("quarantine", 0) + 1}
+    assert lakes.by_polars(lake) == {**whole["rows"], "quarantine": whole["rows"].get("quarantine", 0) + 1}
