@@ -33,14 +33,18 @@ PACKAGES = (*OF_CAPTURES, payload_kernels)
 NOTICE = "compiling the decode kernels, once, about a minute"
 
 
-def kernels(packages: Iterable[ModuleType] = PACKAGES) -> Iterator[Kernel]:
-    """The kernels of these packages that are kept on disk, or would be."""
+def kernels(packages: Iterable[ModuleType] = PACKAGES, profile: Profile | None = None) -> Iterator[Kernel]:
+    """The kernels of these packages that are kept on disk, or would be.
+
+    profile: what the caller reads captures with. Its program is compiled, which the next capture then need not do; kernels are
+    the same for all profiles.
+    """
     for package in packages:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
                 if isinstance(value, Kernel) and value.__module__ == module.name:
                     yield value
-    yield choose_walk(compiled_program(Profile(), DECODED))
+    yield choose_walk(compiled_program(profile or Profile(), DECODED))
 
 
 def is_warm() -> bool:
@@ -49,13 +53,15 @@ def is_warm() -> bool:
 
 
 def compile_missing(
-    say: Callable[[str], None], bar: Callable[[str], AbstractContextManager[Callable[[float], None]]]
+    say: Callable[[str], None],
+    bar: Callable[[str], AbstractContextManager[Callable[[float], None]]],
+    profile: Profile | None = None,
 ) -> None:
-    """Compile the missing kernels that captures need.
+    """Compile the missing kernels that captures need. profile: as in `kernels`.
 
     That takes a minute or two, so it calls `say` before, and shows a bar like `console.share`.
     """
-    missing = [kernel.dispatcher for kernel in kernels(OF_CAPTURES) if not kernel.is_compiled]
+    missing = [kernel.dispatcher for kernel in kernels(OF_CAPTURES, profile) if not kernel.is_compiled]
     if missing:
         say(NOTICE)
         with bar("compiling") as progress, follow_compilation(missing, progress):

@@ -95,7 +95,7 @@ class InspectionRun:
             refs.insert(0 if names[0] == STDIN else len(refs), None)
         totals.found, size = len(refs), sum(ref.size for ref in refs if ref)
         captures, done = sum(ref is None or counts_by_name(ref) for ref in refs), 0
-        compile_missing(screen.say, screen.share)
+        compile_missing(screen.say, screen.share, self.inspector.profile)
 
         def progress() -> tuple[float, float, str]:
             return self.inspector.read_bytes, self.readings * size, f"{done:,}/{counted(captures, 'capture')}"

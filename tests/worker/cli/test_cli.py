@@ -10,8 +10,10 @@ import pty
 import shutil
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -20,6 +22,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from numba import njit
 
+from pcaplake.parser import Profile
+from pcaplake.parser.capture import programs
 from pcaplake.parser.engine import kernel_image
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import sample, warm
@@ -445,6 +449,27 @@ def test_warm_calls_every_kernel() -> None:
         "print([kernel.name for kernel in warm.kernels() if not kernel.dispatcher.signatures])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", ["ingest", "inspect"])
+def test_a_command_compiles_one_program(
+    command: str, drive: Drive, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the profile; the look for missing kernels needs no other."""
+    profile, given = tmp_path / "profile.yaml", ("--lake", tmp_path / "lake") if command == "ingest" else ()
+    profile.write_text("ports:\n  udp:\n    40001: someip\n")
+    monkeypatch.setattr(programs, "_PROGRAMS", OrderedDict())
+    made: list[Profile] = []
+    compile_program = programs._compile_program
+
+    def count(profile: Profile, tables: Any) -> Any:
+        made.append(profile)
+        return compile_program(profile, tables)
+
+    monkeypatch.setattr(programs, "_compile_program", count)
+    code, _, err = lakes.run(capsys, command, drive.captures[0], "--profile", profile, *given)
+    assert code == 0, err
+    assert len(made) == 1
 
 
 def test_compilation_shows_how_far_it_is() -> None:
