@@ -47,7 +47,7 @@ def link(venv: Path, packages: Iterable[str]) -> None:
 
 def copy_kernels(venv: Path) -> None:
     """The kernels that `make setup` has compiled from the same sources, so that nothing is compiled again."""
-    for folder in ("parser", "worker"):
+    for folder in ("parser", "signals", "worker"):
         for kernel in (ROOT / folder).rglob("__pycache__/*.nb[ic]"):
             target = site_packages(venv) / "pcaplake" / kernel.relative_to(ROOT)
             target.parent.mkdir(exist_ok=True)
