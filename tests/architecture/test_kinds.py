@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tests import conftest
 from tests.guard import NotAUnitTest, guarded
 
 KINDS = {"unit", "services", "spark", "cluster"}
+ROOT = Path(__file__).parents[2]
 ELSEWHERE = ("192.0.2.1", 9)  # an address that nobody has (RFC 5737)
 
 
@@ -22,6 +26,17 @@ def test_every_test_has_one_kind(request: pytest.FixtureRequest) -> None:
         kinds = KINDS & {mark.name for mark in item.iter_markers()}
         assert len(kinds) == 1, (item.nodeid, kinds)
         assert kinds != {"unit"} or "aws" not in getattr(item, "fixturenames", ()), item.nodeid
+
+
+def test_what_make_unit_ignores_has_no_unit_tests() -> None:
+    """A test there has the kind of its folder, unless it says that it is a unit test."""
+    (command,) = re.findall(r"^unit:.*\n\t(.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    ignored = re.findall(r"--ignore tests/(\S+)", command)
+    assert ignored
+    assert set(ignored) <= set(conftest.KINDS)
+    sources = [path for folder in ignored for path in (ROOT / "tests" / folder).rglob("*.py")]
+    assert len(sources) > len(ignored)
+    assert [str(path) for path in sources if "mark.unit" in path.read_text()] == []
 
 
 def connect() -> None:
