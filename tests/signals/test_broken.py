@@ -143,26 +143,61 @@ for name in sys.argv[1:]:
     try:
         found = Databases.from_file(name)
         signals = {message.name: [one.name for one in message.signals] for _, message in found}
-        print(json.dumps([found.unreadable_declarations, signals]))
+        print(json.dumps([found.unreadable_declarations, signals]), flush=True)
     except Exception:
-        print(json.dumps([traceback.format_exc()]))
+        print(json.dumps([traceback.format_exc()]), flush=True)
 """
+
+
+def read_apart(program: str, paths: dict[str, Path], seconds: float = 120) -> dict[str, list[Any]]:
+    """What `program` prints of each path, one after the other in one process; of the case that ends it or hangs, only that.
+
+    The next process goes on with the case after it.
+    """
+    found: dict[str, list[Any]] = {}
+    while left := [case for case in paths if case not in found]:
+        command = [sys.executable, "-c", program, *(str(paths[case]) for case in left)]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+            out, end = done.stdout, f"its process ended with {done.returncode}: {done.stderr[-2000:].decode()}"
+        except subprocess.TimeoutExpired as error:
+            out, end = error.stdout or b"", f"its process took more than {seconds} s"
+        read = [json.loads(line) for line in out.splitlines(keepends=True) if line.endswith(b"\n")]
+        found |= zip(left, read, strict=False)
+        if len(read) < len(left):
+            found[left[len(read)]] = [end]
+    return found
 
 
 @pytest.fixture(scope="module")
 def read_in_little_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """All of BROKEN, read one after the other in one process of little memory: what is listed, and the signals by message."""
+    """All of BROKEN: what is listed, and the signals by message."""
     folder = tmp_path_factory.mktemp("broken")
-    paths = []
-    for number, (name, text, _, _) in enumerate(BROKEN.values()):
+    paths = {}
+    for number, (case, (name, text, _, _)) in enumerate(BROKEN.items()):
         (folder / str(number)).mkdir()
-        paths.append(folder / str(number) / name)
-        paths[-1].write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-c", _BOUNDED, *paths], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(BROKEN, map(json.loads, done.stdout.splitlines()), strict=True))
+        paths[case] = folder / str(number) / name
+        paths[case].write_text(text)
+    return read_apart(_BOUNDED, paths)
+
+
+def test_a_case_that_ends_its_process_is_named() -> None:
+    """And the cases before and after it have their results."""
+    program = """
+import os, sys, time
+for name in sys.argv[1:]:
+    if name == "killed":
+        os.kill(os.getpid(), 9)
+    if name == "hangs":
+        time.sleep(60)
+    print(f'["{name}", 0]', flush=True)
+"""
+    paths = {f"case {name}": Path(name) for name in ("first", "killed", "hangs", "last")}
+    found = read_apart(program, paths, seconds=3)
+    assert found["case first"] == ["first", 0]
+    assert found["case killed"] == ["its process ended with -9: "]
+    assert found["case hangs"] == ["its process took more than 3 s"]
+    assert found["case last"] == ["last", 0]
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -171,7 +206,9 @@ def test_what_cannot_be_read_is_listed_and_costs_nothing_else(
 ) -> None:
     """A giant number costs neither memory nor time."""
     name, _, listed, why = BROKEN[case]
-    unreadable, messages = read_in_little_memory[case]
+    found = read_in_little_memory[case]
+    assert len(found) == 2, found[0]
+    unreadable, messages = found
     assert why in unreadable[listed]
     good, signal = ("Stat", "Serial") if name.endswith("ldf") else ("Good", "S" if name.endswith("sym") else "Fine")
     assert signal in messages[good]
