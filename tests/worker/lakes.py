@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import multiprocessing
 import os
@@ -187,12 +188,19 @@ def run(capsys: Any, *arguments: object) -> tuple[int, str, str]:
     return code, shown.out, shown.err
 
 
-def connect() -> duckdb.DuckDBPyConnection:
-    """DuckDB with its delta extension, from the installed package."""
+@functools.cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """Of this process: to load the extension takes a second of CPU time, because DuckDB checks its signature."""
     connection = duckdb.connect()
     extension = next(path for path in files("duckdb-extension-delta") or () if path.suffix == ".duckdb_extension")
     connection.load_extension(str(extension.locate()))
+    connection.execute("SET enable_external_file_cache = false")  # each query reads the files as they are now
     return connection
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """DuckDB with its delta extension, from the installed package. To close it leaves the extension loaded."""
+    return _duckdb().cursor()
 
 
 def by_duckdb(lake: Path) -> dict[str, int]:

@@ -73,7 +73,7 @@ def test_an_object_that_cannot_be_read_costs_itself_only(
 def contents(lake: Path) -> list[tuple[str, list[str], bool]]:
     """What the query of docs/troubleshooting.md finds."""
     with lakes.contextlib.closing(lakes.connect()) as connection:
-        connection.sql(f"CREATE VIEW captures AS FROM delta_scan('{lake}/captures')")
+        connection.sql(f"CREATE TEMP VIEW captures AS FROM delta_scan('{lake}/captures')")
         return connection.sql(SEE).fetchall()
 
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import deltalake
-import duckdb
-import duckdb_extension_delta
 import polars
 import pytest
+
+from tests.worker import lakes
 
 PAGE = Path(__file__).parents[4] / "docs" / "commit-api.md"
 EXPECTED = [(1, 12.5, "2026-11-21", None), (2, 80.0, "2026-11-21", None), (3, 7.0, "2026-11-22", "ada")]
@@ -36,7 +36,7 @@ def test_the_example_runs_and_everybody_reads_its_table(tmp_path: Path) -> None:
     assert tidy([tuple(row.values()) for row in by_deltalake]) == EXPECTED
     by_polars = polars.read_delta(str(table)).select("trip", "km", "date", "driver").rows()
     assert tidy(by_polars) == EXPECTED
-    by_duckdb = connect().execute(f"SELECT trip, km, date, driver FROM delta_scan('{table}')").fetchall()
+    by_duckdb = lakes.connect().execute(f"SELECT trip, km, date, driver FROM delta_scan('{table}')").fetchall()
     assert tidy(by_duckdb) == EXPECTED
     log = sorted(path.name for path in (table / "_delta_log").glob("*.json"))
     assert log == [f"{number:020d}.json" for number in range(3)]
@@ -51,11 +51,3 @@ def once_more(code: str) -> str:
 
 def tidy(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     return sorted((*row[:2], str(row[2]), row[3]) for row in rows)
-
-
-def connect() -> duckdb.DuckDBPyConnection:
-    """DuckDB with its delta extension out of the wheel: nothing is downloaded."""
-    (extension,) = Path(duckdb_extension_delta.__file__).parent.glob("extensions/*/delta.duckdb_extension")
-    connection = duckdb.connect()
-    connection.execute(f"LOAD '{extension}'")
-    return connection

@@ -8,23 +8,20 @@ from collections import Counter
 from pathlib import Path
 
 import deltalake
-import duckdb
-import duckdb_extension_delta
 import polars
 import pyarrow as pa
 import pytest
 
 from pcaplake.worker.lake.delta import LogStore, SchemaConflict, TableBlocked, Txn
 from pcaplake.worker.lake.store.store import Store
+from tests.worker import lakes
 from tests.worker.lake.delta import deltas
 
 DAY = 24 * 3600
 
 
 def everybody_reads(table: Path, values: list[int]) -> None:
-    (extension,) = Path(duckdb_extension_delta.__file__).parent.glob("extensions/*/delta.duckdb_extension")
-    duck = duckdb.connect()
-    duck.execute(f"LOAD '{extension}'")
+    duck = lakes.connect()
     seen = {
         "deltalake": deltalake.DeltaTable(table).to_pyarrow_table(columns=["n"])["n"].to_pylist(),
         "polars": polars.read_delta(str(table)).get_column("n").to_list(),

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pcaplake.worker.lake.delta import LogStore
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.lake.tables import count_tables
+from tests.worker import lakes
 from tests.worker.lake.delta.deltas import SCHEMA, read_schema, txn, write
 
 
@@ -28,18 +29,10 @@ def rows(*values: int, date: str = "2026-11-21") -> pa.Table:
     return pa.table({"n": pa.array(values, pa.int64()), "date": [date] * len(values)})
 
 
-def duck() -> duckdb.DuckDBPyConnection:
-    """DuckDB with its Delta extension from the wheel: nothing is fetched, and it is signed."""
-    extension = next(Path(duckdb_extension_delta.__file__).parent.glob(f"extensions/v{duckdb.__version__}/*"))
-    connection = duckdb.connect()
-    connection.execute(f"LOAD '{extension}'")
-    return connection
-
-
 def agreed(table: Path, columns: str = "n, date") -> list[tuple[Any, ...]]:
     """The rows of the table, which three readers must see alike."""
     names = columns.split(", ")
-    with duck() as connection:
+    with lakes.connect() as connection:
         by_duckdb = connection.execute(f"SELECT {columns} FROM delta_scan('{table}')").fetchall()
     by_polars = pl.scan_delta(str(table)).select(names).collect().rows()
     read = DeltaTable(table).to_pyarrow_table(columns=names).to_pydict()
@@ -168,7 +161,7 @@ async def test_files_are_skipped_by_our_statistics(tmp_path: Path) -> None:
     log = await started(tmp_path)
     for number in range(1, 10):
         await log.commit("t", [write(table, number, [number * 100])], txn=txn(number))
-    with duck() as connection:
+    with lakes.connect() as connection:
         query = f"EXPLAIN ANALYZE SELECT count(*) FROM delta_scan('{table}') WHERE n >= 800"
         plan = connection.execute(query).fetchall()[0][1]
     assert "Scanning Files: 2/10" in plan
