@@ -90,4 +90,4 @@ def test_killed_again_and_again_on_one_lake(
         killed, _ = lakes.ingest([bus_drive.folder], lake, log, kill=where, **given)
         assert killed == -signal.SIGKILL, log.read_text()
     assert lakes.ingest([bus_drive.folder], lake, log, **given)[0] == 0
-    lakes.check(lake, bus_drive.rows, capsys, with_duckdb=True)
+    lakes.check(lake, bus_drive.rows, capsys)

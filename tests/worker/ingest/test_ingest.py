@@ -45,7 +45,7 @@ def test_a_folder_twice(drive: Drive, tmp_path: Path, capsys: pytest.CaptureFixt
     code, again = lakes.ingest([drive.folder], lake, log, profile=str(drive.profile))
     assert (code, again["captures"], again["already_ingested"]) == (0, 0, len(drive.captures))
     assert (again["packets"], again["rows"], again["faults"]) == (0, NO_ROWS, {})
-    lakes.check(lake, drive.rows, capsys, with_duckdb=True)
+    lakes.check(lake, drive.rows, capsys)
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_the_old_content_goes_when_the_new_one_is_in(growing: Growing, capsys: p
     growing.become("whole")
     code, result = growing.ingest(replace_changed=True)
     assert (code, result["captures"], result["changed"], result["replaced"]) == (0, 1, 0, 1), growing.log.read_text()
-    lakes.check(growing.lake, growing.rows["whole"], capsys, with_duckdb=True)
+    lakes.check(growing.lake, growing.rows["whole"], capsys)
     code, out, _ = lakes.run(capsys, "doctor", "--lake", growing.lake)
     assert code == 0, out
 

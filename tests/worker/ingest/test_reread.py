@@ -408,7 +408,7 @@ def test_a_process_that_is_killed(where: str, drive: Drive, tmp_path: Path, caps
     assert (code, result["unfinished"]) == (0, 4)
     code, result = lakes.ingest([drive.folder], lake, log, profile=profile, reread=True)
     assert (code, result["reread"], result["unfinished"]) == (0, len(drive.captures), 0), log.read_text()
-    lakes.check(lake, drive.rows, capsys, with_duckdb=True)
+    lakes.check(lake, drive.rows, capsys)
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
     assert code == 0, out
 

@@ -83,7 +83,7 @@ def test_killed(
     assert lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile, kill=where)[0] == -signal.SIGKILL
     code, _ = lakes.ingest([bus_drive.captures[0]], lake, log, profile=profile)
     assert code == 0, log.read_text()
-    lakes.check(lake, damaged.rows, capsys, with_duckdb=True)
+    lakes.check(lake, damaged.rows, capsys)
     assert lakes.run(capsys, "doctor", "--lake", lake)[0] == 0
 
 
