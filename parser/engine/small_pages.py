@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from typing import Any
 
@@ -16,6 +17,7 @@ def allocate_small_pages(shape: tuple[int, ...], dtype: Any) -> Any:
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    with contextlib.suppress(OSError):  # a kernel without huge pages does not know this advice
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
     # not `frombuffer(...).reshape`: views must refer to the array that is returned, because `Layout` counts references to it
     return np.ndarray(shape, dtype, memory)
