@@ -79,8 +79,8 @@ async def refuse_lake_with_lock_table(store: Store) -> None:
     known = await read_identity(store)
     if known is not None and known[0].log_store != LOG_STORE:
         raise Fatal(
-            f"{store.uri} commits under a lock table ({known[0].log_store}), which `deltalake` does not know: let Spark "
-            "compact and vacuum it"
+            f"{store.uri} commits under a lock table ({known[0].log_store}), which this command does not know: use the "
+            "Spark job instead (pcaplake-spark compact, vacuum or signals)"
         )
 
 

@@ -295,7 +295,7 @@ async def test_a_lake_under_a_lock_table_is_not_maintained_without_it() -> None:
     store, ledger = MemoryStore(), MemoryLedger()
     await refuse_lake_with_lock_table(store)  # no lake yet
     await open_identity(store, ledger, log_store="dynamodb delta_log")
-    with pytest.raises(Fatal, match="let Spark"):
+    with pytest.raises(Fatal, match="pcaplake-spark compact, vacuum or signals"):
         await refuse_lake_with_lock_table(store)
 
 
