@@ -1,7 +1,7 @@
 """Decodes records in memory to Arrow batches by table. File formats and protocols are declared elsewhere.
 
-It works in morsels of some ten thousand rows, which stay in the processor's cache: `walk.walk_records` finds the rows, then each
-open batch fills its columns from them.
+It works in morsels of at most `MORSEL_ROWS` rows, so that working memory does not grow with the capture: `walk.walk_records`
+finds the rows, then each open batch fills its columns from them.
 """
 
 from __future__ import annotations

@@ -218,13 +218,7 @@ def by_duckdb(lake: Path) -> dict[str, int]:
 
 
 def by_polars(lake: Path) -> dict[str, int]:
-    """Rows by table, after each row was seen to be there once by its key."""
-    counts = {}
-    for name, spec in TABLES.items():
-        table = pl.scan_delta(f"{lake}/{name}").select(pl.len(), pl.struct(spec.key).n_unique().alias("keys"))
-        counts[name], keys = table.collect().row(0)
-        assert counts[name] == keys, f"{name} has a row twice"
-    return counts
+    return {name: pl.scan_delta(f"{lake}/{name}").select(pl.len()).collect().item() for name in TABLES}
 
 
 def by_deltalake(lake: Path) -> dict[str, int]:

@@ -70,7 +70,7 @@ def committed(work: Work) -> None:
 
 def rows(lake: Path) -> dict[str, int]:
     """Of every table, each row once."""
-    return {name: count for name, count in lakes.by_polars(lake).items() if count}
+    return {name: count for name, count in lakes.by_duckdb(lake).items() if count}
 
 
 # -- what an executor does -----------------------------------------------------------------------------------------

@@ -388,7 +388,7 @@ def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: 
     later = later.rename(tmp_path / "later.pcapng")
     options = ("--lake", lake, "--profile", drive.profile)
     assert lakes.run(capsys, "ingest", folder, *options, "--max-records", 1)[0] == 0
-    before = lakes.by_polars(lake)
+    before = lakes.by_duckdb(lake)
     head = asyncio.run(LogStore(Store.open(lake)).read_transaction("packets", "pcaplake"))
     sizes = {name: one.bytes for name, one in asyncio.run(count_tables(Store.open(lake))).items()}
     code, out, _ = lakes.run(capsys, "maintain", "--lake", lake, "--json")
@@ -403,7 +403,7 @@ def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: 
     assert list(report) == list(TABLES)
     assert report["packets"]["compacted"] > report["packets"]["added"] > 0
     assert all(one["deleted"] == 0 for one in report.values()), "nothing is a week old"
-    assert lakes.by_polars(lake) == before
+    assert lakes.by_duckdb(lake) == before
     assert list((lake / "packets" / "_delta_log").glob("*.checkpoint.parquet"))
     assert asyncio.run(LogStore(Store.open(lake)).read_transaction("packets", "pcaplake")) == head
     code, out, err = lakes.run(capsys, "ingest", folder, *options, "--json")
@@ -411,7 +411,7 @@ def test_maintain_keeps_every_row_and_every_transaction(drive: Drive, tmp_path: 
     code, out, err = lakes.run(capsys, "ingest", later, *options, "--json")
     assert (code, json.loads(out)["captures"]) == (0, 1), err
     assert asyncio.run(LogStore(Store.open(lake)).read_transaction("packets", "pcaplake")) > head
-    assert lakes.by_polars(lake) == before | {n: before[n] + c for n, c in json.loads(out)["rows"].items()}
+    assert lakes.by_duckdb(lake) == before | {n: before[n] + c for n, c in json.loads(out)["rows"].items()}
     code, out, err = lakes.run(capsys, "maintain", "--lake", lake, "--retention-days", 6)
     assert (code, out) == (2, "")
     assert "the minimum is 7" in err

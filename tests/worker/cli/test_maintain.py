@@ -54,11 +54,11 @@ def test_files_that_wait_for_a_blocked_table_are_kept(drive: Drive, tmp_path: Pa
     configure(lake / "packets")
     shutil.rmtree(captures)  # it is safe: its message would be deleted by now
     assert lakes.run(capsys, "ingest", drive.captures[0], *options)[0] == 0
-    rows = lakes.by_polars(lake)
+    rows = lakes.by_duckdb(lake)
     expected = tmp_path / "expected"
     (tmp_path / "again").mkdir()
     assert lakes.run(capsys, "ingest", *drive.captures[:2], "--lake", expected, "--profile", drive.profile)[0] == 0
-    assert rows == lakes.by_polars(expected)
+    assert rows == lakes.by_duckdb(expected)
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_a_table_whose_log_was_rolled_back_is_left_alone(drive: Drive, tmp_path:
     lake = tmp_path / "lake"
     for capture in drive.captures[:2]:
         assert lakes.run(capsys, "ingest", capture, "--lake", lake, "--profile", drive.profile)[0] == 0
-    before = lakes.by_polars(lake)
+    before = lakes.by_duckdb(lake)
     (lake / "captures" / "orphan.parquet").write_bytes(b"x")
     for table in ("packets", "captures"):
         age(lake / table, 9)
@@ -144,7 +144,7 @@ def test_a_table_whose_log_was_rolled_back_is_left_alone(drive: Drive, tmp_path:
     newest.rename(lake / "packets" / "_delta_log" / newest.name)
     code, out, err = lakes.run(capsys, "maintain", "--lake", lake, "--json")
     assert (code, json.loads(out)["packets"]["compacted"]) == (0, 2), err
-    assert lakes.by_polars(lake) == before
+    assert lakes.by_duckdb(lake) == before
 
 
 @pytest.mark.slow

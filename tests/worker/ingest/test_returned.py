@@ -188,4 +188,4 @@ def test_what_is_gone_for_good_can_be_given_up(
     assert "rows" in detail
     names = [bus_drive.captures[0], bus_drive.captures[2]]
     _, whole = lakes.ingest(names, tmp_path / "expected", log, **given)
-    assert lakes.by_polars(lake) == {**whole["rows"], "quarantine": whole["rows"].get("quarantine", 0) + 1}
+    assert lakes.by_duckdb(lake) == {**whole["rows"], "quarantine": whole["rows"].get("quarantine", 0) + 1}

@@ -224,7 +224,7 @@ def test_a_folder_that_was_moved_keeps_what_waits_in_a_ledger_beside_it(
     assert code == 0, err
     expected = tmp_path / "expected"
     assert lakes.run(capsys, "ingest", *drive.captures[:3], "--lake", expected, "--profile", drive.profile)[0] == 0
-    assert lakes.by_polars(moved) == lakes.by_polars(expected)
+    assert lakes.by_duckdb(moved) == lakes.by_duckdb(expected)
     assert len(list(ledgers.glob("*.sqlite"))) == 1, "no empty one was made"
     assert doctor(capsys, moved, ledgers)[0] == 0
 
@@ -252,9 +252,9 @@ def test_a_copied_folder_that_is_adopted_has_a_ledger_that_ingest_finds(
     for name, captures in {"lake": drive.captures[:2], "copy": [drive.captures[0], drive.captures[2]]}.items():
         expected = tmp_path / f"expected-{name}"
         assert lakes.run(capsys, "ingest", *captures, "--lake", expected, "--profile", drive.profile)[0] == 0
-        rows[name] = lakes.by_polars(expected)
-    assert lakes.by_polars(copy) == rows["copy"]
-    assert lakes.by_polars(lake) == rows["lake"], "what waited is the original's"
+        rows[name] = lakes.by_duckdb(expected)
+    assert lakes.by_duckdb(copy) == rows["copy"]
+    assert lakes.by_duckdb(lake) == rows["lake"], "what waited is the original's"
     recorded = {Path(json.loads((one / LAKE_JSON).read_text())["ledger_name"]) for one in (lake, copy)}
     assert len(recorded) == 2
     assert original in recorded

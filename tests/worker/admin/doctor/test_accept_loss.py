@@ -89,12 +89,12 @@ def test_a_batch_goes_on_without_files_and_quarantine_says_so_once(
     ((uri, detail),) = quarantined(lake)
     assert uri.endswith(capture.name)
     assert f"1 missing file of packets with {rows} rows" in detail
-    found = lakes.by_polars(lake)
+    found = lakes.by_duckdb(lake)
     expected = tmp_path / "expected"
     assert (
         lakes.run(capsys, "ingest", *bus_drive.captures[:3], "--lake", expected, "--profile", bus_drive.profile)[0] == 0
     )
-    wanted = lakes.by_polars(expected)
+    wanted = lakes.by_duckdb(expected)
     assert found == {**wanted, "packets": wanted["packets"] - rows, "quarantine": wanted["quarantine"] + 1}
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
     assert code == 0, out
@@ -105,7 +105,7 @@ def test_a_dropped_table_goes_on_without_its_rows(bus_drive: Drive, tmp_path: Pa
     lake = tmp_path / "lake"
     options = ("--lake", lake, "--profile", bus_drive.profile)
     assert lakes.run(capsys, "ingest", bus_drive.captures[0], *options)[0] == 0
-    rows = lakes.by_polars(lake)["packets"]
+    rows = lakes.by_duckdb(lake)["packets"]
     shutil.rmtree(lake / "packets")
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake, "--repair", "--accept-loss", "packets")
     assert f"the table was dropped, with the batches 0 ({rows:,} rows of 1 capture when they were committed)" in out
@@ -118,7 +118,7 @@ def test_a_dropped_table_goes_on_without_its_rows(bus_drive: Drive, tmp_path: Pa
     ((uri, detail),) = quarantined(lake)
     assert uri == f"file://{lake}/packets"
     assert f"its missing rows are given up: {rows:,} rows of 1 capture" in detail
-    assert lakes.by_polars(lake)["packets"] > 0
+    assert lakes.by_duckdb(lake)["packets"] > 0
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_rows_that_an_overwrite_removed_are_not_counted(bus_drive: Drive, tmp_pa
     options = ("--lake", lake, "--profile", bus_drive.profile)
     for one, mode in zip(bus_drive.captures[:3], ("append", "overwrite", "append"), strict=True):
         assert lakes.run(capsys, "ingest", one, *options, "--mode", mode, "--yes")[0] == 0
-    rows = lakes.by_polars(lake)["packets"]
+    rows = lakes.by_duckdb(lake)["packets"]
     shutil.rmtree(lake / "packets")
     _, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
     assert f"the table was dropped, with the batches 1, 2 ({rows:,} rows of 2 captures" in out
