@@ -42,6 +42,7 @@ def read(
     tight: bool = False,
     chunk_bytes: int = DEFAULT_OPTIONS.chunk_bytes,
     batch_rows: int = DEFAULT_OPTIONS.batch_rows,
+    reassembly_bytes: int = DEFAULT_OPTIONS.reassembly_bytes,
     **choice: Any,
 ) -> tuple[dict[str, list[dict[str, Any]]], Summary]:
     """All rows of a capture by table, and its summary.
@@ -53,7 +54,7 @@ def read(
         chunk = len(data) + 1
     elif tight and data[:4] in pcap.MAGICS:
         chunk = max(len(data) - 24, 0) + 1
-    options = ReadOptions(chunk_bytes=chunk_bytes, batch_rows=batch_rows)
+    options = ReadOptions(chunk_bytes=chunk_bytes, batch_rows=batch_rows, reassembly_bytes=reassembly_bytes)
     with open_capture(io.BytesIO(data), **{"profile": PROFILE, "raw": True, **choice}, options=options) as capture:
         if chunk is not None:
             capture._chunk_bytes = chunk

@@ -13,7 +13,8 @@ import pytest
 
 from pcaplake.parser import ReadOptions, open_capture, protocols
 from pcaplake.parser.capture import reader as capture
-from pcaplake.parser.engine.decoder import Decoder
+from pcaplake.parser.engine.decoder import MORSEL_ROWS, Decoder
+from pcaplake.parser.engine.kernels import encoding
 from tests.parser import captures, conversations
 from tests.parser.captures import pcap_header, pcap_record
 from tests.parser.compare import PROFILE, difference, read
@@ -158,15 +159,16 @@ def test_no_length_is_trusted() -> None:
 
 @pytest.mark.slow
 def test_rows_for_which_there_is_no_room_are_a_fault() -> None:
-    """A message of service discovery with 120,000 entries: more than any that is sent, and more than one walk has room for."""
-    entries = 120_000
+    """A message of service discovery with more entries than any that is sent, and than one walk has room for."""
+    entries = MORSEL_ROWS + encoding.RESERVE + 10_000
     find = struct.pack(">BBBBHHII", 0, 0, 0, 0, 1, 1, 1 << 24 | 3, 0)
     body = struct.pack(">II", 0xC0000000, 16 * entries) + find * entries + bytes(4)
     message = struct.pack(">IIHHBBBB", 0xFFFF8100, len(body) + 8, 0, 1, 1, 1, 2, 0) + body
     parts = [message[at : at + 60_000] for at in range(0, len(message), 60_000)]
     frames = [ipv4(tcp(1 + 60_000 * i, part), 6) for i, part in enumerate(parts)]
-    rows, _ = read(captures.pcap([*frames, ipv4(tcp(1 + len(message), COOKIE), 6)]))
-    assert 60_000 < len(rows["someip_sd_entries"]) < entries
+    data = captures.pcap([*frames, ipv4(tcp(1 + len(message), COOKIE), 6)])
+    rows, _ = read(data, reassembly_bytes=256 << 20)
+    assert encoding.RESERVE < len(rows["someip_sd_entries"]) < entries
     assert [(f["reason"], f["layer"], f["packet_no"]) for f in rows["faults"]] == [
         ("too_many_rows", "someip_stream", len(parts))
     ]
