@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pcaplake.signals.someip.description import Array, BaseType, Dimension, Memb
 from pcaplake.signals.tables import wide_table_name
 from pcaplake.spark_jobs import signals as spark_signals
 from pcaplake.spark_jobs.signals import SignalReport
+from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.signals.counts_report import report_counts
 from pcaplake.worker.signals.run import Options, SignalsRun
@@ -147,3 +149,33 @@ def test_both_write_the_same_rows(
     for name in TABLES:
         assert texts(lakes[0].table(name)) == texts(lakes[1].table(name))
         assert lakes[0].table(name).schema.names == lakes[1].table(name).schema.names
+
+
+def test_one_program_serves_a_lake_until_its_state_is_deleted(spark: Any, tmp_path: Path) -> None:
+    """Each refuses what the other serves, and what its error says to do leads to the same rows, each once."""
+    lake, known = SignalLake(tmp_path / "lake"), databases(tmp_path, 'databases: {a: a.dbc}\nbuses: {"*": [a]}\n')
+    lake.can(30)
+
+    def with_spark() -> None:
+        spark_signals.run(spark, str(lake.folder), spark_signals.SignalOptions(databases=known))
+
+    def without_spark() -> None:
+        asyncio.run(SignalsRun(Store.open(str(lake.folder)), Options(databases=known)).run())
+
+    for serve, refused, said in (
+        (without_spark, with_spark, r"go on with that command.* delete the folder (\S+) of the lake"),
+        (with_spark, without_spark, r"go on with `pcaplake-spark signals`.* delete the folder (\S+) of the lake"),
+    ):
+        serve()
+        rows = lake.signals()
+        assert rows == lake.expected(known)
+        lake.can(5)
+        with pytest.raises(Fatal, match=said) as error:
+            refused()
+        assert lake.signals() == rows
+        found = re.search(said, str(error.value))
+        assert found is not None
+        shutil.rmtree(lake.folder / found[1])
+        refused()
+        assert lake.signals() == lake.expected(known)
+        shutil.rmtree(lake.folder / found[1])
