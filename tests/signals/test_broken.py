@@ -181,6 +181,7 @@ def read_in_little_memory(tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return read_apart(_BOUNDED, paths)
 
 
+@pytest.mark.slow
 def test_a_case_that_ends_its_process_is_named() -> None:
     """And the cases before and after it have their results."""
     program = """

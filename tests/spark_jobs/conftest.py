@@ -18,12 +18,15 @@ from tests.aws import Aws
 from tools import release
 
 LOCKS = "delta_log"
+# to verify the bytecode of Spark's and Delta's classes takes a tenth of the CPU time of a start; one compiler tier alone has a
+# code cache of 48 MB, which is soon full: methods are compiled again and again
+JAVA = (
+    "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -Xmn400m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 SMALL = {  # a JVM beside everything else on two cores
     "spark.driver.memory": "2g",
-    # one compiler tier alone has a code cache of 48 MB, which is soon full: methods are compiled again and again;
-    # to verify the bytecode of Spark's and Delta's classes takes a tenth of the CPU time of a start
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -Xmn400m "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 {JAVA}",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM lists in 10,000 tasks by default
     "spark.databricks.delta.snapshotPartitions": "1",  # Delta reads a log in 50 tasks by default
@@ -95,7 +98,8 @@ def site(aws: Aws) -> Site:
 def spark(site: Site, torture: bool) -> Iterator[Any]:
     """Spark with Delta, for `file://` and for `s3a://` under the lock table of `site`."""
     lake = site.lake()
-    conf = SMALL if torture else SMALL | INTERPRETED
+    # the second compiler takes 20 s of CPU time, after which this JVM needs two thirds of the time for the same test
+    conf = (SMALL if torture else SMALL | INTERPRETED) | {"spark.driver.extraJavaOptions": JAVA}
     session = open_session(app="tests", settings=site.settings(), lakes=[lake], master="local[2]", conf=conf)
     session.sparkContext.setLogLevel("ERROR")
     yield session
