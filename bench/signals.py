@@ -25,8 +25,8 @@ from cantools.database.namedsignalvalue import NamedSignalValue
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.signals import CompiledMessage, Databases
+from pcaplake.signals.cantools_reader import convert_messages
 from pcaplake.signals.decoder import FRAMES_AT_ONCE
-from pcaplake.signals.files import convert_messages
 from pcaplake.signals.frames import FrameDecoder
 from pcaplake.signals.tables import KEYS, SIGNALS_SCHEMA
 

@@ -25,7 +25,7 @@ import yaml
 from pcaplake.suggestions import suggest_name
 
 from .errors import DatabaseError
-from .files import load_database
+from .files import DatabaseLoader
 from .j1939 import frame_keys
 from .model import CAN_CARRIERS, Key, Kind, Message
 from .someip.description import Services
@@ -112,11 +112,12 @@ class Databases:
         lost: dict[str, str] = {}
         databases: dict[str, list[Message]] = {}
         services: list[Services] = []
+        loader = DatabaseLoader()
         for name, files in _require_mapping(sections.get("databases"), f"{where}: databases").items():
             databases[name] = []
             for reference in _require_name_list(files, f"{where}: databases.{name}"):
                 file, _, network = reference.partition("#")
-                loaded = load_database(folder / file, network or None)
+                loaded = loader.load(folder / file, network or None)
                 databases[name] += loaded.messages
                 services.append(loaded.services)
                 skipped.update(loaded.skipped)

@@ -6,6 +6,7 @@ most significant bit. An update bit of 0 means that the sender has not written t
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,11 @@ class Headers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pdu:
-    """`static`: PDUs that a multiplexed PDU always holds, and their positions. `headers`: of a container."""
+    """`static`: PDUs that a multiplexed PDU always holds, and their positions. `headers`: of a container.
+
+    `selector`: without a name, it is that of the frame with `_selector1` and so on. `footer`: signals that are named after the
+    message, with `_` between. `cycle_ms`: None if it is not sent in cycles, or if the file does not say.
+    """
 
     name: str
     length: int
@@ -52,10 +57,12 @@ class Pdu:
     static: tuple[tuple[Pdu, int], ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     headers: Headers | None = None
+    footer: tuple[Signal, ...] = ()
+    cycle_ms: float | None = None
 
     @property
     def holds_signals(self) -> bool:
-        return bool(self.signals or self.static or self.selector or self.headers)
+        return bool(self.signals or self.static or self.selector or self.headers or self.footer)
 
     @property
     def holds_headers(self) -> bool:
@@ -85,40 +92,56 @@ def message_of(
     extended: bool = False,
 ) -> Message:
     """The message of a frame. A signal name that several of its PDUs have becomes `Pdu.Signal`."""
-    declared = [(each.pdu.name, one) for each in placed for one in _declare_placed(each)]
-    owners = Counter(name for name, _ in {(one.signal.name, owner) for owner, one in declared})
-    renamed = [
-        one if owners[one.signal.name] == 1 else _rename(one, f"{owner}.{one.signal.name}") for owner, one in declared
-    ]
-    signals, unreadable = assemble_signals(kind, length, renamed)
-    message = Message(
+    empty = Message(
         kind=kind,
         id=number,
         extended=extended,
         name=name,
         length=length,
-        signals=signals,
-        unreadable=unreadable,
+        signals=(),
         database=database,
         schedule=schedule,
     )
-    containers = [_container_in(message, *found) for each in placed for found in _find_headers(each)]
+    return _fill(empty, placed, (f"{name}_selector{n}" for n in itertools.count(1)))
+
+
+def _fill(empty: Message, placed: Sequence[PduInFrame], selectors: Iterator[str]) -> Message:
+    """A message with its signals. `selectors`: names for those that have none."""
+    declarations = _Declarations(empty.name, selectors)
+    declared = [(each.pdu.name, one) for each in placed for one in declarations.of_placed(each)]
+    owners = Counter(name for name, _ in {(one.signal.name, owner) for owner, one in declared})
+    renamed = [
+        one if owners[one.signal.name] == 1 else _rename(one, f"{owner}.{one.signal.name}") for owner, one in declared
+    ]
+    signals, unreadable = assemble_signals(empty.kind, empty.length, renamed)
+    cycles = [each.pdu.cycle_ms for each in placed if each.pdu.cycle_ms is not None]
+    message = replace(
+        empty,
+        signals=signals,
+        unreadable=unreadable,
+        cycle_ms=min(cycles) if cycles and empty.schedule is None else None,
+    )
+    containers = [_container_in(message, *found, selectors) for each in placed for found in _find_headers(each)]
     return replace(message, containers=tuple(containers))
 
 
-def _container_in(frame: Message, pdu: Pdu, headers: Headers, position: int, update_bit: int | None) -> Container:
-    contained = []
-    for header_id, one in headers.contained:
-        placed = [PduInFrame(pdu=one)]
-        message = message_of(frame.kind, frame.id, one.name, one.length, placed, frame.database, frame.schedule)
-        contained.append((header_id, replace(message, extended=frame.extended, contained=True)))
+def _container_in(
+    frame: Message, pdu: Pdu, headers: Headers, position: int, update_bit: int | None, selectors: Iterator[str]
+) -> Container:
+    contained = tuple(
+        (
+            header_id,
+            _fill(replace(frame, name=one.name, length=one.length, contained=True), [PduInFrame(pdu=one)], selectors),
+        )
+        for header_id, one in headers.contained
+    )
     return Container(
         name=pdu.name,
         start=position // 8,
         length=pdu.length,
         long_header=headers.long,
         big_endian=headers.big_endian,
-        contained=tuple(contained),
+        contained=contained,
         update_bit=update_bit,
     )
 
@@ -136,35 +159,46 @@ def _rename(declared: DeclaredSignal, name: str) -> DeclaredSignal:
     return replace(declared, signal=replace(declared.signal, name=name))
 
 
-def _declare_placed(placed: PduInFrame) -> Iterator[DeclaredSignal]:
-    condition: _Condition = (None, None)
-    if placed.update_bit is not None:
-        bit = Signal(name=f"{placed.pdu.name}_UpdateBit", start=placed.update_bit, length=1)
-        yield DeclaredSignal(signal=bit)
-        condition = bit.name, frozenset({1})
-    yield from _declare_pdu(placed.pdu, placed.position, condition)
-
-
 _Condition = tuple[str | None, frozenset[int] | None]  # multiplexer and its values
 
 
-def _declare_pdu(pdu: Pdu, position: int, condition: _Condition) -> Iterator[DeclaredSignal]:
-    aligned = (
-        None if position % 8 == 0 else f"its PDU {pdu.name} begins at bit {position}, which is not the start of a byte"
-    )
-    for each in pdu.signals:
-        above = condition
-        if each.update_bit is not None:
-            bit = Signal(name=f"{each.signal.name}_UpdateBit", start=each.update_bit + position, length=1)
-            yield DeclaredSignal(signal=bit, multiplexer=condition[0], ids=condition[1], reason=aligned)
-            above = bit.name, frozenset({1})
-        moved = replace(each.signal, start=each.signal.start + position)
-        yield DeclaredSignal(signal=moved, multiplexer=above[0], ids=above[1], reason=each.reason or aligned)
-    for inner, at in pdu.static:
-        yield from _declare_pdu(inner, position + at, condition)
-    if pdu.selector is not None:
-        selector = replace(pdu.selector, start=pdu.selector.start + position)
-        yield DeclaredSignal(signal=selector, multiplexer=condition[0], ids=condition[1], reason=aligned)
-        for alternative in pdu.alternatives:
-            held = selector.name, frozenset({alternative.selector})
-            yield from _declare_pdu(alternative.pdu, position + alternative.position, held)
+class _Declarations:
+    """The signals of PDUs as those of their message, whose name is `message`."""
+
+    def __init__(self, message: str, selectors: Iterator[str]) -> None:
+        self._message, self._selectors = message, selectors
+
+    def of_placed(self, placed: PduInFrame) -> Iterator[DeclaredSignal]:
+        condition: _Condition = (None, None)
+        if placed.update_bit is not None:
+            bit = Signal(name=f"{placed.pdu.name}_UpdateBit", start=placed.update_bit, length=1)
+            yield DeclaredSignal(signal=bit)
+            condition = bit.name, frozenset({1})
+        yield from self._of_pdu(placed.pdu, placed.position, condition)
+
+    def _of_pdu(self, pdu: Pdu, position: int, condition: _Condition) -> Iterator[DeclaredSignal]:
+        aligned = (
+            None
+            if position % 8 == 0
+            else f"its PDU {pdu.name} begins at bit {position}, which is not the start of a byte"
+        )
+        for each in pdu.signals:
+            above = condition
+            if each.update_bit is not None:
+                bit = Signal(name=f"{each.signal.name}_UpdateBit", start=each.update_bit + position, length=1)
+                yield DeclaredSignal(signal=bit, multiplexer=condition[0], ids=condition[1], reason=aligned)
+                above = bit.name, frozenset({1})
+            moved = replace(each.signal, start=each.signal.start + position)
+            yield DeclaredSignal(signal=moved, multiplexer=above[0], ids=above[1], reason=each.reason or aligned)
+        if pdu.selector is not None:
+            name = pdu.selector.name or next(self._selectors)
+            selector = replace(pdu.selector, name=name, start=pdu.selector.start + position)
+            yield DeclaredSignal(signal=selector, multiplexer=condition[0], ids=condition[1], reason=aligned)
+            for alternative in pdu.alternatives:
+                held = selector.name, frozenset({alternative.selector})
+                yield from self._of_pdu(alternative.pdu, position + alternative.position, held)
+        for inner, at in pdu.static:
+            yield from self._of_pdu(inner, position + at, condition)
+        for one in pdu.footer:
+            moved = replace(one, name=f"{self._message}_{one.name}", start=one.start + position)
+            yield DeclaredSignal(signal=moved, multiplexer=condition[0], ids=condition[1], reason=aligned)

@@ -71,18 +71,21 @@ def read_elements(path: Path, wanted: Collection[str]) -> Iterator[XmlElement]:
     yield from reader.take()
 
 
-def root_name(path: Path) -> str | None:
-    """The name of the outermost element; None if the file does not begin like XML."""
-    names: list[str] = []
-    parser = expat.ParserCreate()
-    parser.StartElementHandler = lambda name, _: names.append(name)
+def read_root(path: Path) -> tuple[str | None, str | None]:
+    """The name of the outermost element and its namespace; None if the file does not begin like XML, or without a namespace."""
+    roots: list[str] = []
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.StartElementHandler = lambda name, _: roots.append(name)
     try:
         with path.open("rb") as file:
-            while not names and (chunk := file.read(1 << 16)):
+            while not roots and (chunk := file.read(1 << 16)):
                 parser.Parse(chunk, False)
     except expat.ExpatError:
         pass
-    return _local(names[0]) if names else None
+    if not roots:
+        return None, None
+    namespace, _, name = roots[0].rpartition(" ")
+    return name, namespace or None
 
 
 def _local(name: str) -> str:

@@ -7,6 +7,7 @@ The name of a service is that of the PROVIDED-SERVICE-INSTANCE with its id, or i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Final
 
@@ -47,17 +48,17 @@ SERVICE_DISCOVERY: Final = 0xFFFF8100
 
 def classic_messages(
     document: ArxmlDocument, types: TypeBuilder, names: dict[int, str], methods: dict[tuple[int, int], str]
-) -> Iterator[PayloadMessage]:
-    """The messages of all socket connections; adds the names of their services and methods."""
+) -> Iterator[tuple[str | None, PayloadMessage]]:
+    """Cluster and message of all socket connections; adds the names of their services and methods."""
     for instance in document.all_of("PROVIDED-SERVICE-INSTANCE"):
         if (number := instance.text_at("SERVICE-IDENTIFIER")) is not None:
             names.setdefault(whole_number(number, "SERVICE-IDENTIFIER"), short_name(instance))
     reader = _ClassicReader(document, types, names)
     seen = set()
-    for header, path in header_ids(document):
-        if (header, path) in seen or header == SERVICE_DISCOVERY:
+    for cluster, header, path in header_ids(document):
+        if (cluster, header, path) in seen or header == SERVICE_DISCOVERY:
             continue
-        seen.add((header, path))
+        seen.add((cluster, header, path))
         try:
             message = reader.read(header, path)
         except DatabaseError as error:
@@ -65,20 +66,30 @@ def classic_messages(
             continue
         if message is not None:
             methods.setdefault((message.service_id, message.method_id), message.method)
-            yield message
+            yield cluster, message
 
 
-def header_ids(document: ArxmlDocument) -> Iterator[tuple[int, str]]:
-    """(header id, path of the PDU triggering) of each PDU of a socket connection."""
-    for kind, identifier in (
-        ("ETHERNET-CLUSTER", "SOCKET-CONNECTION-IPDU-IDENTIFIER"),
-        ("SOCKET-CONNECTION-IPDU-IDENTIFIER-SET", "SO-CON-I-PDU-IDENTIFIER"),
-    ):
-        for element in document.all_of(kind):
-            for found in _descendants(element, identifier):
-                header, path = found.text_at("HEADER-ID"), found.text_at("PDU-TRIGGERING-REF")
-                if header is not None and path is not None:
-                    yield whole_number(header, "HEADER-ID"), path
+def header_ids(document: ArxmlDocument) -> Iterator[tuple[str | None, int, str]]:
+    """(cluster, header id, path of the PDU triggering) of each PDU of a socket connection.
+
+    A set of identifiers is in no cluster: then it is that of the PDU triggering, or None.
+    """
+    clusters = {}
+    for cluster in document.all_of("ETHERNET-CLUSTER"):
+        clusters[path_of(cluster)] = name = short_name(cluster)
+        for found in _descendants(cluster, "SOCKET-CONNECTION-IPDU-IDENTIFIER"):
+            yield from ((name, *each) for each in _header_id(found))
+    for identifiers in document.all_of("SOCKET-CONNECTION-IPDU-IDENTIFIER-SET"):
+        for found in _descendants(identifiers, "SO-CON-I-PDU-IDENTIFIER"):
+            for header, path in _header_id(found):
+                above = itertools.accumulate(path.split("/"), lambda one, part: f"{one}/{part}")
+                yield next((clusters[each] for each in above if each in clusters), None), header, path
+
+
+def _header_id(identifier: XmlElement) -> Iterator[tuple[int, str]]:
+    header, path = identifier.text_at("HEADER-ID"), identifier.text_at("PDU-TRIGGERING-REF")
+    if header is not None and path is not None:
+        yield whole_number(header, "HEADER-ID"), path
 
 
 def _descendants(element: XmlElement, name: str) -> Iterator[XmlElement]:

@@ -43,9 +43,24 @@ class ArxmlDocument:
                 self.lose(f"line {line.partition(':')[0]}", line.partition(":")[2].strip())
         self._elements: dict[str, XmlElement] = {}
         self._by_kind: dict[str, list[str]] = {kind: [] for kind in kinds}
+        self._bases: dict[tuple[str, str | None], str] = {}
+        """Package and name of a reference base (None: the default one) -> path."""
         for place, element in self._model.identifiable_elements:
-            if element is not None and (paths := self._by_kind.get(element.element_name)) is not None:
+            if element is None:
+                continue
+            name = element.element_name
+            if (paths := self._by_kind.get(name)) is not None:
                 paths.append(place)
+            elif name == "AR-PACKAGE" and (bases := element.get_sub_element("REFERENCE-BASES")) is not None:
+                self._add_bases(place, self._convert(bases, place))
+
+    def _add_bases(self, package: str, bases: XmlElement) -> None:
+        for base in bases.children:
+            path, label = base.text_at("PACKAGE-REF"), base.text_at("SHORT-LABEL")
+            if path is not None and label is not None:
+                self._bases[package, label] = path
+                if base.text_at("IS-DEFAULT") == "true":
+                    self._bases[package, None] = path
 
     def all_of(self, kind: str) -> Iterator[XmlElement]:
         """All named elements of a kind, with everything in them."""
@@ -59,7 +74,7 @@ class ArxmlDocument:
             element = self._model.get_element_by_path(path)
             if element is None:
                 return None
-            self._elements[path] = _convert(element, path.rpartition("/")[0])
+            self._elements[path] = self._convert(element, path.rpartition("/")[0])
         return self._elements[path]
 
     def target(self, element: XmlElement, reference: str) -> XmlElement | None:
@@ -78,6 +93,33 @@ class ArxmlDocument:
         if found is None:
             raise DatabaseError(f"{name_of(element)} has no {reference}: add one")
         return found
+
+    def _convert(self, element: Any, owner: str) -> XmlElement:
+        """An element of autosar-data with everything in it. `owner`: the path of the named element around it."""
+        attributes = {each.attrname: str(each.content) for each in element.attributes}
+        if element.is_identifiable:
+            owner = f"{owner}/{element.item_name}"
+            attributes[PATH] = owner
+        converted = XmlElement(element.element_name, attributes, 0)
+        mixed = element.content_type == _mixed()
+        content = (
+            [each for each in element.content if isinstance(each, str | int | float)]
+            if mixed
+            else [element.character_data]
+        )
+        converted.parts += [str(each) for each in content if each is not None]
+        if "DEST" in attributes and not converted.text.startswith("/"):
+            converted.parts = [self._absolute(converted.text, attributes.get("BASE"), owner)]
+        converted.children = [self._convert(child, owner) for child in element.sub_elements]
+        return converted
+
+    def _absolute(self, path: str, base: str | None, owner: str) -> str:
+        """A relative reference from the reference base of the closest package that has one; itself without."""
+        while owner:
+            if (found := self._bases.get((owner, base))) is not None:
+                return f"{found}/{path}"
+            owner = owner.rpartition("/")[0]
+        return path
 
     def lose(self, place: str, reason: str) -> None:
         self.lost[f"{self.name}, {place}"] = reason
@@ -98,22 +140,6 @@ def short_name(element: XmlElement) -> str:
     if name is None:
         raise DatabaseError(f"{element.name} has no SHORT-NAME: add one")
     return name
-
-
-def _convert(element: Any, owner: str) -> XmlElement:
-    """An element of autosar-data with everything in it. `owner`: the path of the named element around it."""
-    attributes = {each.attrname: str(each.content) for each in element.attributes}
-    if element.is_identifiable:
-        owner = f"{owner}/{element.item_name}"
-        attributes[PATH] = owner
-    converted = XmlElement(element.element_name, attributes, 0)
-    mixed = element.content_type == _mixed()
-    data = (
-        [each for each in element.content if isinstance(each, str | int | float)] if mixed else [element.character_data]
-    )
-    converted.parts += [str(each) for each in data if each is not None]
-    converted.children = [_convert(child, owner) for child in element.sub_elements]
-    return converted
 
 
 @functools.cache

@@ -1,15 +1,15 @@
-"""The frames of FlexRay clusters and the PDUs of PDU transport in an ARXML file, as messages.
+"""The frames of CAN and FlexRay clusters and the PDUs of PDU transport in an ARXML file, as messages.
 
+    CAN: frame triggering (identifier) > frame > PDUs at their positions
     FlexRay: frame triggering (slot, cycles) > frame > PDUs at their positions
     PDU transport: header id > PDU triggering > PDU
-    CAN: frame triggering (identifier) > frame > PDUs at their positions; frames with containers alone, cantools reads the others
 
 What a SOME/IP transformer serializes is in `classic.py`. Layout: AUTOSAR TPS_SystemTemplate R22-11.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from pcaplake.signals.computations import whole_number
@@ -28,28 +28,41 @@ _CAN_CHANNELS: Final = "CAN-CLUSTER-VARIANTS/CAN-CLUSTER-CONDITIONAL/PHYSICAL-CH
 _TRIGGERINGS: Final = "FRAME-TRIGGERINGS/FLEXRAY-FRAME-TRIGGERING"
 _TIMINGS: Final = "ABSOLUTELY-SCHEDULED-TIMINGS/FLEXRAY-ABSOLUTELY-SCHEDULED-TIMING"
 _MOST_PDU_ID: Final = (1 << 32) - 1
-CanPlace: TypeAlias = tuple[str | None, int, bool]
-"""Cluster, identifier, and whether it has 29 bits."""
+Found: TypeAlias = tuple[str | None, Message | None]
+"""Cluster, or None if that is unknown, and message; None: it has no signals."""
 
 
-def can_containers(document: ArxmlDocument, known: Collection[CanPlace]) -> Iterator[tuple[CanPlace, Message]]:
-    """The CAN messages of a file with containers, but those that are `known`. What cannot be read is in `document.lost`."""
+def messages_of(document: ArxmlDocument) -> Iterator[Found]:
+    """The messages of all clusters of a file. What cannot be read is in `document.lost`."""
     pdus = PduReader(document)
     for cluster in document.all_of("CAN-CLUSTER"):
-        for channel in cluster.children_at(_CAN_CHANNELS):
-            for triggering in channel.children_at("FRAME-TRIGGERINGS/CAN-FRAME-TRIGGERING"):
-                path = triggering.text_at("FRAME-REF") or ""
-                frame = document.find(path)
-                if frame is None or not pdus.has_container(frame):
-                    continue
-                try:
-                    number, extended = _can_id(triggering)
-                    place = short_name(cluster), number, extended
-                    if place not in known and (placed := pdus.place(frame)):
-                        name, length = short_name(frame), number_at(frame, "FRAME-LENGTH") or 0
-                        yield place, message_of("can", number, name, length, placed, document.name, extended=extended)
-                except DatabaseError as error:
-                    document.lose(path, str(error))
+        yield from _can_messages(document, pdus, cluster)
+    for cluster in document.all_of("FLEXRAY-CLUSTER"):
+        yield from _flexray_messages(document, pdus, cluster)
+    yield from _transported_pdus(document, pdus)
+
+
+def _can_messages(document: ArxmlDocument, pdus: PduReader, cluster: XmlElement) -> Iterator[Found]:
+    name = short_name(cluster)
+    for triggering in cluster.children_at(f"{_CAN_CHANNELS}/FRAME-TRIGGERINGS/CAN-FRAME-TRIGGERING"):
+        try:
+            number, extended = _can_id(triggering)
+            frame, placed, length = _frame(document, pdus, triggering.text_at("FRAME-REF"))
+        except DatabaseError as error:
+            document.lose(path_of(triggering), str(error))
+            continue
+        if placed:
+            yield name, message_of("can", number, frame, length, placed, document.name, extended=extended)
+        else:
+            yield name, None
+
+
+def _frame(document: ArxmlDocument, pdus: PduReader, path: str | None) -> tuple[str, list[PduInFrame], int]:
+    """Name, PDUs with signals and length of a frame. Raises `DatabaseError`."""
+    frame = document.find(path) if path is not None else None
+    if frame is None:
+        raise DatabaseError(f"its frame {path} is not in the file")
+    return short_name(frame), pdus.place(frame), number_at(frame, "FRAME-LENGTH") or 0
 
 
 def _can_id(triggering: XmlElement) -> tuple[int, bool]:
@@ -61,38 +74,30 @@ def _can_id(triggering: XmlElement) -> tuple[int, bool]:
     return number, extended
 
 
-def messages_of(document: ArxmlDocument) -> Iterator[Message]:
-    """The FlexRay and PDU messages of a file. What cannot be read is in `document.lost`."""
-    pdus = PduReader(document)
-    yield from _flexray_messages(document, pdus)
-    yield from _transported_pdus(document, pdus)
-
-
-def _flexray_messages(document: ArxmlDocument, pdus: PduReader) -> Iterator[Message]:
+def _flexray_messages(document: ArxmlDocument, pdus: PduReader, cluster: XmlElement) -> Iterator[Found]:
     sent: dict[tuple[str, int, int, int], list[Channel]] = {}
-    for cluster in document.all_of("FLEXRAY-CLUSTER"):
-        for channel in cluster.children_at(_CHANNELS):
-            letter: Channel = "B" if channel.text_at("CHANNEL-NAME") == "CHANNEL-B" else "A"
-            for triggering in channel.children_at(_TRIGGERINGS):
-                try:
-                    for key in _schedules(triggering):
-                        sent.setdefault(key, []).append(letter)
-                except DatabaseError as error:
-                    document.lose(path_of(triggering), str(error))
+    for channel in cluster.children_at(_CHANNELS):
+        letter: Channel = "B" if channel.text_at("CHANNEL-NAME") == "CHANNEL-B" else "A"
+        for triggering in channel.children_at(_TRIGGERINGS):
+            try:
+                for key in _schedules(triggering):
+                    sent.setdefault(key, []).append(letter)
+            except DatabaseError as error:
+                document.lose(path_of(triggering), str(error))
     for (path, slot, base, repetition), channels in sent.items():
-        frame = document.find(path)
-        if frame is None:
-            document.lose(path, "it is sent, and not in the file")
-            continue
         try:
-            placed = pdus.place(frame)
-            length = number_at(frame, "FRAME-LENGTH") or 0
+            name, placed, length = _frame(document, pdus, path)
         except DatabaseError as error:
             document.lose(path, str(error))
             continue
         if placed:
             schedule = Schedule(base=base, repetition=repetition, channels=tuple(sorted(set(channels))))
-            yield message_of("flexray", slot, short_name(frame), length, placed, document.name, schedule)
+            yield (
+                short_name(cluster),
+                message_of("flexray", slot, name, length, placed, document.name, schedule),
+            )
+        else:
+            yield short_name(cluster), None
 
 
 def _schedules(triggering: XmlElement) -> Iterator[tuple[str, int, int, int]]:
@@ -113,23 +118,24 @@ def _schedules(triggering: XmlElement) -> Iterator[tuple[str, int, int, int]]:
         yield frame, slot, base or 0, every
 
 
-def _transported_pdus(document: ArxmlDocument, pdus: PduReader) -> Iterator[Message]:
-    seen: dict[int, str] = {}
-    for header, path in header_ids(document):
+def _transported_pdus(document: ArxmlDocument, pdus: PduReader) -> Iterator[Found]:
+    seen: dict[tuple[str | None, int], str] = {}
+    for cluster, header, path in header_ids(document):
         if header == SERVICE_DISCOVERY or not 0 <= header <= _MOST_PDU_ID:
             continue
         triggering = document.find(path)
         pdu = triggering.text_at("I-PDU-REF") if triggering is not None else None
-        if pdu is None or seen.get(header) == pdu:
+        other = seen.get((cluster, header))
+        if pdu is None or other == pdu:
             continue
-        if header in seen:
-            document.lose(pdu, f"{seen[header]} has the same header id {header:#x}, and is read instead")
+        if other is not None:
+            document.lose(pdu, f"{other} has the same header id {header:#x}, and is read instead")
             continue
-        seen[header] = pdu
+        seen[cluster, header] = pdu
         try:
             placed = PduInFrame(pdu=pdus.read(pdu))
         except DatabaseError as error:
             document.lose(pdu, str(error))
             continue
         if placed.pdu.holds_signals:
-            yield message_of("pdu", header, placed.pdu.name, placed.pdu.length, [placed], document.name)
+            yield cluster, message_of("pdu", header, placed.pdu.name, placed.pdu.length, [placed], document.name)

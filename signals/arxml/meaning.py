@@ -24,6 +24,7 @@ from .sizes import encoding_of
 
 _PROPERTIES: Final = "SW-DATA-DEF-PROPS/SW-DATA-DEF-PROPS-VARIANTS/SW-DATA-DEF-PROPS-CONDITIONAL"
 _CODINGS: Final[dict[str, Coding]] = {"NONE": "uint", "2C": "sint", "IEEE754": "float", "BOOLEAN": "uint"}
+_AS_TWOS_COMPLEMENT: Final = {"1C": "ones' complement", "SM": "sign and magnitude"}  # as cantools reads them
 _TEXTS: Final = ("UTF", "UCS", "ISO", "WINDOWS", "ASCII", "US-ASCII")
 _NAMES: Final[dict[str, tuple[Coding, int]]] = {  # of the types of C++, which need no base type
     **{f"uint{bits}{end}": ("uint", bits) for bits in (8, 16, 32, 64) for end in ("", "_t")},
@@ -106,6 +107,11 @@ def number_of(document: ArxmlDocument, meaning: Meaning, name: str) -> Number:
         raise DatabaseError(f"its base type {meaning.base} has no BASE-TYPE-SIZE: add one")
     if encoding.startswith(_TEXTS):
         return Number(name=short_name(element), coding="uint", bits=bits, encoding=encoding_of(encoding))
+    if encoding in _AS_TWOS_COMPLEMENT:
+        document.lose(
+            meaning.base, f"{_AS_TWOS_COMPLEMENT[encoding]} is read as two's complement: negative values differ"
+        )
+        encoding = "2C"
     if encoding not in _CODINGS:
         raise DatabaseError(f"its base type {meaning.base} has numbers encoded as {encoding}, which are not read")
     coding = _CODINGS[encoding]
@@ -146,8 +152,8 @@ def unit_of(document: ArxmlDocument, meaning: Meaning) -> str | None:
     if path is None:
         return None
     unit = document.find(path)
-    name = path.rpartition("/")[2]
-    return None if name == "NoUnit" else name if unit is None else unit.text_at("DISPLAY-NAME") or name
+    name = (unit and unit.text_at("DISPLAY-NAME")) or path.rpartition("/")[2]
+    return None if name == "NoUnit" or path.endswith("/NoUnit") else name
 
 
 def _limits(

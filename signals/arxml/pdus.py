@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from pcaplake.signals.computations import read_computation, read_limit, signal_values, whole_number
+from pcaplake.signals.assemble import cycle_time
+from pcaplake.signals.computations import (
+    Computation,
+    decimal_number,
+    read_computation,
+    read_limit,
+    signal_values,
+    whole_number,
+)
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.model import Signal
 from pcaplake.signals.pdus import Alternative, Headers, Pdu, PduInFrame, SignalInPdu
@@ -18,7 +26,15 @@ from pcaplake.signals.xml_elements import XmlElement
 from .document import ArxmlDocument, path_of, short_name
 from .meaning import Meaning, meaning_of, number_of, unit_of
 
-_MAPPINGS: Final = "I-SIGNAL-TO-PDU-MAPPINGS/I-SIGNAL-TO-I-PDU-MAPPING"
+_MAPPINGS: Final = (
+    "I-SIGNAL-TO-PDU-MAPPINGS/I-SIGNAL-TO-I-PDU-MAPPING",
+    "I-SIGNAL-TO-I-PDU-MAPPINGS/I-SIGNAL-TO-I-PDU-MAPPING",  # of a NM-PDU
+)
+_PERIOD: Final = (
+    "I-PDU-TIMING-SPECIFICATIONS/I-PDU-TIMING/TRANSMISSION-MODE-DECLARATION/TRANSMISSION-MODE-TRUE-TIMING/"
+    "CYCLIC-TIMING/TIME-PERIOD/VALUE"
+)
+_ALTERNATIVES: Final = "DYNAMIC-PARTS/DYNAMIC-PART/DYNAMIC-PART-ALTERNATIVES/DYNAMIC-PART-ALTERNATIVE"
 _REPRESENTATION: Final = "NETWORK-REPRESENTATION-PROPS/SW-DATA-DEF-PROPS-VARIANTS/SW-DATA-DEF-PROPS-CONDITIONAL"
 _PHYSICAL: Final = "PHYSICAL-PROPS/SW-DATA-DEF-PROPS-VARIANTS/SW-DATA-DEF-PROPS-CONDITIONAL"
 _CONTAINED: Final = "CONTAINED-PDU-TRIGGERING-REFS/CONTAINED-PDU-TRIGGERING-REF"
@@ -33,17 +49,6 @@ class PduReader:
         orders = [system.text_at("CONTAINER-I-PDU-HEADER-BYTE-ORDER") for system in document.all_of("SYSTEM")]
         self._big_endian = next((order for order in orders if order), "") != "MOST-SIGNIFICANT-BYTE-LAST"
         """Of the headers in containers."""
-
-    def has_container(self, frame: XmlElement) -> bool:
-        """Whether a PDU of a frame is a container, or the payload of this PDU is one."""
-        for mapping in frame.children_at("PDU-TO-FRAME-MAPPINGS/PDU-TO-FRAME-MAPPING"):
-            pdu = self._document.find(mapping.text_at("PDU-REF") or "")
-            if pdu is not None and pdu.name == "SECURED-I-PDU":
-                triggering = self._document.find(pdu.text_at("PAYLOAD-REF") or "")
-                pdu = triggering and self._document.find(triggering.text_at("I-PDU-REF") or "")
-            if pdu is not None and pdu.name == "CONTAINER-I-PDU":
-                return True
-        return False
 
     def place(self, frame: XmlElement) -> list[PduInFrame]:
         """The PDUs of a frame; those without signals are left out."""
@@ -82,19 +87,37 @@ class PduReader:
         length = number_at(element, "LENGTH") or 0
         if element.name == "MULTIPLEXED-I-PDU":
             return self._build_multiplexed(element, name, length)
-        if element.name == "SECURED-I-PDU":  # authenticated, not encrypted: the payload comes first
-            inner = self._triggered(element.text_at("PAYLOAD-REF"))
-            return Pdu(name=name, length=length, static=() if inner is None else ((inner, 0),))
+        if element.name == "SECURED-I-PDU":
+            return self._build_secured(element, name, length)
         if element.name == "CONTAINER-I-PDU":
             return self._build_container(element, name, length)
         signals = []
-        for mapping in element.children_at(_MAPPINGS):
+        for mapping in (each for path in _MAPPINGS for each in element.children_at(path)):
             signal = document.target(mapping, "I-SIGNAL-REF")
             if (
                 signal is not None and signal.child("DATA-TRANSFORMATIONS") is None
             ):  # what transformers write: classic.py
                 signals.append(self._signal(mapping, signal))
-        return Pdu(name=name, length=length, signals=tuple(signals))
+        period = element.text_at(_PERIOD)
+        cycle = None if period is None else cycle_time(round(decimal_number(period, "TIME-PERIOD") * 1000, 6))
+        return Pdu(name=name, length=length, signals=tuple(signals), cycle_ms=cycle)
+
+    def _build_secured(self, element: XmlElement, name: str, length: int) -> Pdu:
+        """Authenticated, not encrypted: the payload comes first, then what is sent of the freshness value and authenticator."""
+        inner = self._triggered(element.text_at("PAYLOAD-REF"))
+        if inner is None:
+            return Pdu(name=name, length=length)
+        footer, at = [], 8 * inner.length
+        for signal, reference, size in (
+            ("Freshness", "FRESHNESS-PROPS-REF", "FRESHNESS-VALUE-TX-LENGTH"),
+            ("Authenticator", "AUTHENTICATION-PROPS-REF", "AUTH-INFO-TX-LENGTH"),
+        ):
+            properties = self._document.target(element, reference)
+            bits = (properties and number_at(properties, size)) or 0
+            if bits > 0:
+                footer.append(Signal(name=signal, start=at // 8 * 8 + 7 - at % 8, length=bits, big_endian=True))
+                at += bits
+        return Pdu(name=name, length=length, static=((inner, 0),), footer=tuple(footer), cycle_ms=inner.cycle_ms)
 
     def _triggered(self, path: str | None) -> Pdu | None:
         """The PDU of a triggering."""
@@ -107,22 +130,30 @@ class PduReader:
         if start is None or size is None:
             raise DatabaseError(f"{path_of(element)} has no position or length of its selector: add them")
         order = element.text_at("SELECTOR-FIELD-BYTE-ORDER")
-        selector = Signal(
-            name=f"{name}_Selector", start=start, length=size, big_endian=order == "MOST-SIGNIFICANT-BYTE-FIRST"
-        )
+        selector = Signal(name="", start=start, length=size, big_endian=order == "MOST-SIGNIFICANT-BYTE-FIRST")
         static = tuple(
             (self._read_part(path, element), 0)
             for part in element.children_at("STATIC-PARTS/STATIC-PART")
             if (path := part.text_at("I-PDU-REF")) is not None
         )
-        alternatives = tuple(
-            Alternative(selector=number_at(each, "SELECTOR-FIELD-CODE") or 0, pdu=self._read_part(path, element))
-            for each in element.children_at(
-                "DYNAMIC-PARTS/DYNAMIC-PART/DYNAMIC-PART-ALTERNATIVES/DYNAMIC-PART-ALTERNATIVE"
-            )
-            if (path := each.text_at("I-PDU-REF")) is not None
+        alternatives = []
+        choices: dict[int, str] = {}
+        for each in element.children_at(_ALTERNATIVES):
+            if (path := each.text_at("I-PDU-REF")) is not None:
+                pdu, own = _without_selector(self._read_part(path, element), selector)
+                choices |= dict(own.choices if own is not None else ())
+                if own is not None and own.invalid is not None:
+                    selector = replace(selector, invalid=own.invalid)
+                alternatives.append(Alternative(selector=number_at(each, "SELECTOR-FIELD-CODE") or 0, pdu=pdu))
+        cycles = [each.pdu.cycle_ms for each in alternatives if each.pdu.cycle_ms is not None]
+        return Pdu(
+            name=name,
+            length=length,
+            selector=replace(selector, choices=tuple(sorted(choices.items()))),
+            static=static,
+            alternatives=tuple(alternatives),
+            cycle_ms=min(cycles, default=None),
         )
-        return Pdu(name=name, length=length, selector=selector, static=static, alternatives=alternatives)
 
     def _read_part(self, path: str, element: XmlElement) -> Pdu:
         part = self._document.find(path)
@@ -204,7 +235,8 @@ class PduReader:
         scales, choices, problems = signal_values(computation, unit_of(document, meaning))
         for problem in problems:
             document.lose(meaning.computation or plain.name, problem)
-        low, high = self._limits(meaning)
+        low, high = self._limits(meaning) or _limits_of(computation)
+        invalid = signal.text_at(f"{_REPRESENTATION}/INVALID-VALUE/NUMERICAL-VALUE-SPECIFICATION/VALUE")
         return replace(
             plain,
             signed=kind == "sint",
@@ -213,17 +245,42 @@ class PduReader:
             choices=choices,
             minimum=low,
             maximum=high,
+            invalid=None if invalid is None else float(arxml_number(invalid, "INVALID-VALUE")),
         )
 
-    def _limits(self, meaning: Meaning) -> tuple[float | None, float | None]:
+    def _limits(self, meaning: Meaning) -> tuple[float | None, float | None] | None:
         constraint = self._document.find(meaning.limits) if meaning.limits is not None else None
         if constraint is not None:
             for physical in constraint.children_at("DATA-CONSTR-RULES/DATA-CONSTR-RULE/PHYS-CONSTRS"):
                 return read_limit(physical, "LOWER-LIMIT"), read_limit(physical, "UPPER-LIMIT")
+        return None
+
+
+def _limits_of(computation: Computation) -> tuple[float | None, float | None]:
+    """The physical values of the limits of its only linear scale; with several, they choose the scale."""
+    linear = [scale for scale in computation.scales if scale.text is None]
+    if len(linear) != 1 or computation.problems:
         return None, None
+    (scale,) = linear
+    bounds = [None if limit is None else limit * scale.factor + scale.offset for limit in (scale.low, scale.high)]
+    return (bounds[1], bounds[0]) if scale.factor < 0 else (bounds[0], bounds[1])
+
+
+def _without_selector(pdu: Pdu, selector: Signal) -> tuple[Pdu, Signal | None]:
+    """A PDU without its signal in the place of the selector, and this signal: each alternative has one, with its texts."""
+    for each in pdu.signals:
+        if (each.signal.start, each.signal.length) == (selector.start, selector.length):
+            return replace(pdu, signals=tuple(one for one in pdu.signals if one is not each)), each.signal
+    return pdu, None
 
 
 def number_at(element: XmlElement, path: str) -> int | None:
     """The number in an element at a path; None without it. Raises `DatabaseError`."""
     text = element.text_at(path)
-    return None if text is None else whole_number(text, path)
+    return None if text is None else arxml_number(text, path)
+
+
+def arxml_number(text: str, what: str) -> int:
+    """A whole number as AUTOSAR writes it: one that begins with 0 is octal, as in C. Raises `DatabaseError`."""
+    octal = len(text) > 1 and text[0] == "0" and set(text) <= set("01234567")
+    return int(text, 8) if octal else whole_number(text, what)

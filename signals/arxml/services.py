@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 from pcaplake.signals.computations import whole_number
@@ -19,6 +18,7 @@ from pcaplake.signals.someip.description import (
     REQUEST_NO_RETURN,
     RESPONSE,
     EndToEnd,
+    Key,
     Member,
     PayloadMessage,
     Services,
@@ -47,37 +47,43 @@ _REFERENCES: Final = {
 }
 
 
-def read_services(path: Path) -> Services:
-    """The services of a file. A message that cannot be read is in `lost`. Raises `DatabaseError` for a file that is not ARXML."""
-    return services_of(ArxmlDocument(path, KINDS))
+@dataclass(slots=True)
+class DescribedPayloads:
+    """`messages`: by cluster; None: of the adaptive platform, which has no clusters. Names as in `Services`."""
+
+    messages: dict[str | None, list[PayloadMessage]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    methods: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def services_of(self, cluster: str | None) -> Services:
+        return Services.from_messages(self.messages.get(cluster, ()), self.names, self.methods)
 
 
-def services_of(document: ArxmlDocument) -> Services:
-    types = TypeBuilder(document)
-    found: dict[tuple[int, int, int, int | None], PayloadMessage] = {}
-    names: dict[int, str] = {}
-    methods: dict[tuple[int, int], str] = {}
-    deployments = _DeploymentReader(document, types, names, methods)
+def payloads_of(document: ArxmlDocument) -> DescribedPayloads:
+    """The SOME/IP messages of a file. A message that cannot be read is in `document.lost`."""
+    types, described = TypeBuilder(document), DescribedPayloads()
+    found: dict[tuple[str | None, Key], PayloadMessage] = {}
+    for cluster, message in _all_payloads(document, types, described):
+        other = found.setdefault((cluster, message.key), message)
+        if other is message:
+            described.messages.setdefault(cluster, []).append(message)
+        elif other.definition_hash != message.definition_hash:
+            document.lose(message.name, f"{other.name} has the same service, method and type, and is read instead")
+    return described
+
+
+def _all_payloads(
+    document: ArxmlDocument, types: TypeBuilder, described: DescribedPayloads
+) -> Iterator[tuple[str | None, PayloadMessage]]:
+    deployments = _DeploymentReader(document, types, described.names, described.methods)
     for deployment in document.all_of(DEPLOYMENT):
         try:
             messages = list(deployments.read(deployment))
         except DatabaseError as error:
             document.lose(path_of(deployment), str(error))
             continue
-        _add(document, found, messages)
-    _add(document, found, classic_messages(document, types, names, methods))
-    return Services.from_messages(found.values(), names, methods, document.lost)
-
-
-def _add(
-    document: ArxmlDocument,
-    found: dict[tuple[int, int, int, int | None], PayloadMessage],
-    messages: list[PayloadMessage] | Iterator[PayloadMessage],
-) -> None:
-    for message in messages:
-        other = found.setdefault(message.key, message)
-        if other.definition_hash != message.definition_hash:
-            document.lose(message.name, f"{other.name} has the same service, method and type, and is read instead")
+        yield from ((None, message) for message in messages)
+    yield from classic_messages(document, types, described.names, described.methods)
 
 
 @dataclass(slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 
-from pcaplake.signals.arxml.services import read_services
+from pcaplake.signals import load_database
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.fibex.services import read_services as read_fibex_services
 from pcaplake.signals.model import Scale
@@ -62,6 +63,12 @@ def test_three_formats_give_equal_descriptions(service: Service, tmp_path_factor
         assert set(services_of_one.lost.values()) <= unused
         found = {message.key: comparable(message) for message in services_of_one if message.parameters.members}
         assert found == expected
+
+
+def read_services(path: Path) -> Services:
+    loaded = load_database(path)
+    assert not loaded.messages
+    return replace(loaded.services, lost=loaded.lost)
 
 
 def load(tmp_path: Path, *elements: str) -> Services:

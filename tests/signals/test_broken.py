@@ -14,9 +14,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from pcaplake.signals import Databases, Message, load_database
+from pcaplake.signals.cantools_reader import convert_messages
 from pcaplake.signals.dbc import MOST_IDS, MOST_IDS_OF_FILE, parse_dbc, split_statements
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.files import convert_messages
 from tests.signals.cantools_files import databases
 from tests.signals.databases import LETTERS_DBC, LETTERS_KCD, LETTERS_LDF, LETTERS_SYM
 

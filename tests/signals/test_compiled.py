@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcaplake.signals import CompiledMessage, DecodedSignal, Message, Scale, Signal
+from pcaplake.signals.cantools_reader import convert_messages
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.files import convert_messages
 from pcaplake.signals.model import Parent
 from tests.signals.cantools_files import databases, fetch
 from tests.signals.databases import DATABASE

@@ -103,7 +103,7 @@ def test_a_message_of_unreadable_signals_alone_is_in_the_catalog(tmp_path: Path)
 
 def test_what_was_always_decoded_keeps_its_hash() -> None:
     """Another hash means that all history is decoded again."""
-    from pcaplake.signals.files import convert_messages
+    from pcaplake.signals.cantools_reader import convert_messages
 
     hashes = [one.definition_hash for one in convert_messages(DATABASE.messages, "x").messages]
     assert hashes == ["b6938090893d2fdc", "12d56e163b850aed", "5d5d5aa211e0fd36"], DBC

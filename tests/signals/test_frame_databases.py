@@ -62,7 +62,7 @@ def test_a_flexray_frame(tmp_path: Path, form: str) -> None:
     assert not databases.unreadable_declarations
     found = decode(databases, "flexray", {"frame_id": 7, "cycle": 1, "payload": BYTES})
     expected = [
-        (name.replace("Select", "Mux_Selector") if form == "arxml" else name, *rest) for name, *rest in EXPECTED
+        (name.replace("Select", "Chassis_selector1") if form == "arxml" else name, *rest) for name, *rest in EXPECTED
     ]
     assert sorted(found) == sorted(map(tuple, expected))
 
@@ -72,7 +72,7 @@ def test_what_the_update_bit_and_the_selector_leave_out(tmp_path: Path, form: st
     databases = write(tmp_path, form)
     payload = bytes([0b0000_0001, *BYTES[1:7], 1, *BYTES[8:]])
     found = {name for name, *_ in decode(databases, "flexray", {"frame_id": 7, "cycle": 1, "payload": payload})}
-    assert found == {"Body_UpdateBit", "Mux_Selector" if form == "arxml" else "Select", "First"}
+    assert found == {"Body_UpdateBit", "Chassis_selector1" if form == "arxml" else "Select", "First"}
 
 
 @pytest.mark.parametrize("form", ["fibex", "arxml"])

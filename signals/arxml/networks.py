@@ -1,0 +1,47 @@
+"""The clusters of an ARXML file of AUTOSAR 4, from one pass over it: CAN, FlexRay, Ethernet (PDU transport, SOME/IP)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from pcaplake.signals.loaded import DatabaseNetworks, LoadedDatabase
+from pcaplake.signals.model import Message
+
+from .document import ArxmlDocument, short_name
+from .frames import KINDS as FRAMES
+from .frames import messages_of
+from .services import KINDS as SERVICES
+from .services import payloads_of
+
+_CLUSTERS: Final = ("CAN-CLUSTER", "FLEXRAY-CLUSTER", "ETHERNET-CLUSTER")
+_CONTROL_UNIT: Final = "ECUC-VALUE-COLLECTION"
+
+
+def read_networks(path: Path) -> DatabaseNetworks | None:
+    """What a file says by cluster; None if it has no cluster, but the configuration of a control unit.
+
+    Services of the adaptive platform are in no cluster. Raises `DatabaseError` for a file that is not ARXML.
+    """
+    document = ArxmlDocument(path, {*FRAMES, *SERVICES, _CONTROL_UNIT})
+    names = [short_name(cluster) for kind in _CLUSTERS for cluster in document.all_of(kind)]
+    if not names and any(document.all_of(_CONTROL_UNIT)):
+        return None
+    messages: dict[str | None, list[Message]] = {name: [] for name in (*names, None)}
+    empty: Counter[str | None] = Counter()
+    for cluster, message in messages_of(document):
+        if message is None:
+            empty[cluster] += 1
+        else:
+            messages[cluster].append(message)
+    payloads = payloads_of(document)
+    networks = {
+        cluster: LoadedDatabase(
+            messages=tuple(found),
+            skipped={"no signals": empty[cluster]} if empty[cluster] else {},
+            services=payloads.services_of(cluster),
+        )
+        for cluster, found in messages.items()
+    }
+    return DatabaseNetworks(source=path.name, networks=networks, lost=document.lost)

@@ -1,0 +1,77 @@
+"""What database files say, the same for all formats: their messages, by network if a file has several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from .errors import DatabaseError
+from .model import Message
+from .someip.description import Key, PayloadMessage, Services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedDatabase:
+    """The messages of a file. `skipped`: reason -> number of messages left out. `lost`: name or line of what cannot be read
+    -> why. `services`: of SOME/IP."""
+
+    messages: tuple[Message, ...]
+    skipped: Mapping[str, int]
+    lost: Mapping[str, str] = field(default_factory=dict)
+    services: Services = field(default_factory=Services)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseNetworks:
+    """What the file `source` says of each network by its name; None: of no network. `lost`: of the whole file."""
+
+    source: str
+    networks: Mapping[str | None, LoadedDatabase]
+    lost: Mapping[str, str] = field(default_factory=dict)
+
+    def select(self, name: str | None) -> LoadedDatabase:
+        """One network; None: all of them. Raises `DatabaseError` if there is none of that name."""
+        if name is None:
+            return self._join()
+        if name not in self.networks:
+            names = ", ".join(sorted(one for one in self.networks if one is not None))
+            raise DatabaseError(f"{self.source} has no network {name!r}; it has {names or 'no names'}")
+        network = self.networks[name]
+        return replace(network, lost={**self.lost, **network.lost})
+
+    def _join(self) -> LoadedDatabase:
+        """Of PDUs and SOME/IP messages, which have no bus, the first one with an id."""
+        parts = self.networks.values()
+        lost = {**self.lost, **{place: reason for part in parts for place, reason in part.lost.items()}}
+        pdus: dict[int, Message] = {}
+        messages = []
+        for message in (one for part in parts for one in part.messages):
+            other = pdus.setdefault(message.id, message) if message.kind == "pdu" else message
+            if other is message:
+                messages.append(message)
+            elif other.definition_hash != message.definition_hash:
+                lost[f"{message.name} ({self.source})"] = (
+                    f"{other.name} of another network has the same id {message.id:#x}, and is read instead"
+                )
+        return LoadedDatabase(
+            messages=tuple(messages),
+            skipped=sum((Counter(part.skipped) for part in parts), Counter()),
+            lost=lost,
+            services=self._join_services([part.services for part in parts], lost),
+        )
+
+    def _join_services(self, parts: Iterable[Services], lost: dict[str, str]) -> Services:
+        payloads: dict[Key, PayloadMessage] = {}
+        names: dict[int, str] = {}
+        methods: dict[tuple[int, int], str] = {}
+        for part in parts:
+            names = {**part.service_names, **names}
+            methods = {**part.method_names, **methods}
+            for message in part:
+                other = payloads.setdefault(message.key, message)
+                if other.definition_hash != message.definition_hash:
+                    lost[f"{message.name} ({self.source})"] = (
+                        f"{other.name} of another network has the same service, method and type, and is read instead"
+                    )
+        return Services.from_messages(payloads.values(), names, methods)
