@@ -5,8 +5,9 @@ Names are without their namespace prefix: tools differ in the prefixes, and in t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 from xml.parsers import expat
 
 from .errors import DatabaseError
@@ -18,25 +19,30 @@ _DEEPEST = 256  # most elements around an element; databases have about 20
 class XmlElement:
     """An element: `name` and names of `attributes` without prefix, `text` without surrounding space, `line` in the file."""
 
-    __slots__ = ("attributes", "children", "line", "name", "parts")
+    __slots__ = ()
+    name: str
+    line: int
 
-    def __init__(self, name: str, attributes: dict[str, str], line: int) -> None:
-        self.name, self.attributes, self.line = name, attributes, line
-        self.children: list[XmlElement] = []
-        self.parts: list[str] = []
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        raise NotImplementedError
 
     @property
     def text(self) -> str:
-        return "".join(self.parts).strip()
+        raise NotImplementedError
 
-    def child(self, path: str) -> XmlElement | None:
+    @property
+    def children(self) -> Sequence[Self]:
+        raise NotImplementedError
+
+    def child(self, path: str) -> Self | None:
         """The first element at a path of names, `A/B`."""
-        found: XmlElement | None = self
+        found: Self | None = self
         for name in path.split("/"):
             found = next((child for child in found.children if child.name == name), None) if found is not None else None
         return found
 
-    def children_at(self, path: str) -> Iterator[XmlElement]:
+    def children_at(self, path: str) -> Iterator[Self]:
         """All elements at a path of names, `A/B`."""
         name, _, rest = path.partition("/")
         for child in self.children:
@@ -57,7 +63,30 @@ class XmlElement:
         return found.attributes.get("ID-REF") if found is not None else None
 
 
-def read_elements(path: Path, wanted: Collection[str]) -> Iterator[XmlElement]:
+class ParsedElement(XmlElement):
+    """An element that was read with everything in it."""
+
+    __slots__ = ("inside", "line", "name", "parts", "said")
+
+    def __init__(self, name: str, attributes: dict[str, str], line: int) -> None:
+        self.name, self.said, self.line = name, attributes, line
+        self.inside: list[Self] = []
+        self.parts: list[str] = []
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        return self.said
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts).strip()
+
+    @property
+    def children(self) -> Sequence[Self]:
+        return self.inside
+
+
+def read_elements(path: Path, wanted: Collection[str]) -> Iterator[ParsedElement]:
     """The elements of `path` with the names `wanted` in their order, each with all that is in it, but not those inside another.
 
     Raises `DatabaseError` with line and column for a file that is not XML, declares entities or is nested too deeply.
@@ -95,8 +124,8 @@ def _local(name: str) -> str:
 class _ElementReader:
     def __init__(self, path: Path, wanted: frozenset[str]) -> None:
         self._path, self._wanted = path, wanted
-        self._open: list[XmlElement] = []
-        self._ready: list[XmlElement] = []
+        self._open: list[ParsedElement] = []
+        self._ready: list[ParsedElement] = []
         self._names: dict[str, str] = {}
         self._depth = 0
         self._parser = expat.ParserCreate()
@@ -115,7 +144,7 @@ class _ElementReader:
                 f"{self._where()}; export it again from the program that wrote it"
             ) from error
 
-    def take(self) -> list[XmlElement]:
+    def take(self) -> list[ParsedElement]:
         ready, self._ready = self._ready, []
         return ready
 
@@ -133,9 +162,9 @@ class _ElementReader:
         if not self._open and local not in self._wanted:
             return
         plain = {_local(key): value for key, value in attributes.items()} if attributes else {}
-        element = XmlElement(local, plain, self._parser.CurrentLineNumber)
+        element = ParsedElement(local, plain, self._parser.CurrentLineNumber)
         if self._open:
-            self._open[-1].children.append(element)
+            self._open[-1].inside.append(element)
         self._open.append(element)
 
     def _end(self, name: str) -> None:

@@ -22,9 +22,9 @@ from pcaplake.signals.someip.description import (
     PayloadMessage,
     Struct,
 )
-from pcaplake.signals.xml_elements import XmlElement
 
 from .document import ArxmlDocument, name_of, path_of, short_name
+from .element import ArxmlElement
 from .end_to_end import end_to_end
 from .sizes import Properties, classic_sizes, data_ids
 from .types import TypeBuilder
@@ -77,29 +77,19 @@ def header_ids(document: ArxmlDocument) -> Iterator[tuple[str | None, int, str]]
     clusters = {}
     for cluster in document.all_of("ETHERNET-CLUSTER"):
         clusters[path_of(cluster)] = name = short_name(cluster)
-        for found in _descendants(cluster, "SOCKET-CONNECTION-IPDU-IDENTIFIER"):
+        for found in cluster.descendants("SOCKET-CONNECTION-IPDU-IDENTIFIER"):
             yield from ((name, *each) for each in _header_id(found))
     for identifiers in document.all_of("SOCKET-CONNECTION-IPDU-IDENTIFIER-SET"):
-        for found in _descendants(identifiers, "SO-CON-I-PDU-IDENTIFIER"):
+        for found in identifiers.descendants("SO-CON-I-PDU-IDENTIFIER"):
             for header, path in _header_id(found):
                 above = itertools.accumulate(path.split("/"), lambda one, part: f"{one}/{part}")
                 yield next((clusters[each] for each in above if each in clusters), None), header, path
 
 
-def _header_id(identifier: XmlElement) -> Iterator[tuple[int, str]]:
+def _header_id(identifier: ArxmlElement) -> Iterator[tuple[int, str]]:
     header, path = identifier.text_at("HEADER-ID"), identifier.text_at("PDU-TRIGGERING-REF")
     if header is not None and path is not None:
         yield whole_number(header, "HEADER-ID"), path
-
-
-def _descendants(element: XmlElement, name: str) -> Iterator[XmlElement]:
-    open_elements = [element]
-    while open_elements:
-        each = open_elements.pop()
-        if each.name == name:
-            yield each
-        else:
-            open_elements.extend(reversed(each.children))
 
 
 class _ClassicReader:
@@ -108,13 +98,13 @@ class _ClassicReader:
         self._data: dict[str, str] = {}  # system signal -> data element
         self._calls: dict[str, tuple[str, bool]] = {}  # system signal -> operation, and whether it is the response
         for system in document.all_of("SYSTEM"):
-            for mapping in _descendants(system, "SENDER-RECEIVER-TO-SIGNAL-MAPPING"):
+            for mapping in system.descendants("SENDER-RECEIVER-TO-SIGNAL-MAPPING"):
                 signal = mapping.text_at("SYSTEM-SIGNAL-REF")
-                for target in _descendants(mapping, "TARGET-DATA-PROTOTYPE-REF"):
+                for target in mapping.descendants("TARGET-DATA-PROTOTYPE-REF"):
                     if signal is not None:
                         self._data[signal] = target.text
-            for mapping in _descendants(system, "CLIENT-SERVER-TO-SIGNAL-MAPPING"):
-                for target in _descendants(mapping, "TARGET-OPERATION-REF"):
+            for mapping in system.descendants("CLIENT-SERVER-TO-SIGNAL-MAPPING"):
+                for target in mapping.descendants("TARGET-OPERATION-REF"):
                     for reference, response in (("CALL-SIGNAL-REF", False), ("RETURN-SIGNAL-REF", True)):
                         if (signal := mapping.text_at(reference)) is not None:
                             self._calls[signal] = target.text, response
@@ -158,7 +148,7 @@ class _ClassicReader:
             database=document.name,
         )
 
-    def _prototypes(self, system: str, signal: XmlElement) -> tuple[list[XmlElement], str, int]:
+    def _prototypes(self, system: str, signal: ArxmlElement) -> tuple[list[ArxmlElement], str, int]:
         """What a signal carries, the name of the method, and the message type if the signal does not say one."""
         document = self._document
         if system in self._data:
@@ -177,8 +167,8 @@ class _ClassicReader:
             return chosen, short_name(operation), RESPONSE if response else REQUEST
         raise DatabaseError(f"{name_of(signal)} is mapped to no data element or operation, so its type is unknown")
 
-    def _technologies(self, signal: XmlElement) -> Iterator[XmlElement]:
-        for reference in _descendants(signal, "DATA-TRANSFORMATION-REF"):
+    def _technologies(self, signal: ArxmlElement) -> Iterator[ArxmlElement]:
+        for reference in signal.descendants("DATA-TRANSFORMATION-REF"):
             transformation = self._document.find(reference.text)
             if transformation is None:
                 raise DatabaseError(f"{name_of(signal)} refers to {reference.text}, which is not in the file")
@@ -188,7 +178,7 @@ class _ClassicReader:
                     raise DatabaseError(f"{path_of(transformation)} refers to {chained.text}, which is not in the file")
                 yield technology
 
-    def _someip(self, signal: XmlElement) -> tuple[XmlElement, XmlElement | None] | None:
+    def _someip(self, signal: ArxmlElement) -> tuple[ArxmlElement, ArxmlElement | None] | None:
         """The description of its SOME/IP transformer, and the properties of the signal."""
         for technology in self._technologies(signal):
             found = technology.child("TRANSFORMATION-DESCRIPTIONS/SOMEIP-TRANSFORMATION-DESCRIPTION")
@@ -196,7 +186,7 @@ class _ClassicReader:
                 return found, signal.child(_SOMEIP)
         return None
 
-    def _protection(self, signal: XmlElement) -> EndToEnd | None:
+    def _protection(self, signal: ArxmlElement) -> EndToEnd | None:
         for technology in self._technologies(signal):
             found = technology.child("TRANSFORMATION-DESCRIPTIONS/END-TO-END-TRANSFORMATION-DESCRIPTION")
             properties = signal.child(_END_TO_END)

@@ -7,7 +7,8 @@ from typing import Final, Literal, TypeAlias
 from pcaplake.signals.computations import whole_number
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.someip.description import DataIdMode, EndToEnd
-from pcaplake.signals.xml_elements import XmlElement
+
+from .element import ArxmlElement
 
 Profile: TypeAlias = Literal[1, 2, 4, 5, 6, 7]
 _NUMBERS: Final[tuple[Profile, ...]] = (1, 2, 4, 5, 6, 7)
@@ -21,7 +22,7 @@ _MODES: Final[dict[str, DataIdMode]] = {
 _HEADER: Final = 64  # bits of the SOME/IP header that are protected
 
 
-def end_to_end(description: XmlElement, identifiers: XmlElement) -> EndToEnd:
+def end_to_end(description: ArxmlElement, identifiers: ArxmlElement) -> EndToEnd:
     """`description`: PROFILE-NAME, DATA-ID-MODE, offsets (bits). `identifiers`: DATA-IDS. Raises `DatabaseError`.
 
     Layout: AUTOSAR PRS_E2EProtocol and TPS_SystemTemplate R22-11. The adaptive platform always protects the last 8 bytes of
@@ -45,6 +46,6 @@ def end_to_end(description: XmlElement, identifiers: XmlElement) -> EndToEnd:
     )
 
 
-def _bits(element: XmlElement, name: str, otherwise: int) -> int:
+def _bits(element: ArxmlElement, name: str, otherwise: int) -> int:
     text = element.text_at(name)
     return otherwise if text is None else whole_number(text, name)

@@ -16,10 +16,10 @@ from pcaplake.signals.computations import whole_number
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.model import FLEXRAY_CYCLES, Channel, Message, Schedule
 from pcaplake.signals.pdus import PduInFrame, message_of
-from pcaplake.signals.xml_elements import XmlElement
 
 from .classic import SERVICE_DISCOVERY, header_ids
 from .document import ArxmlDocument, path_of, short_name
+from .element import ArxmlElement
 from .pdus import PduReader, number_at
 
 KINDS: Final = ("FLEXRAY-CLUSTER", "ETHERNET-CLUSTER", "SOCKET-CONNECTION-IPDU-IDENTIFIER-SET", "CAN-CLUSTER", "SYSTEM")
@@ -42,7 +42,7 @@ def messages_of(document: ArxmlDocument) -> Iterator[Found]:
     yield from _transported_pdus(document, pdus)
 
 
-def _can_messages(document: ArxmlDocument, pdus: PduReader, cluster: XmlElement) -> Iterator[Found]:
+def _can_messages(document: ArxmlDocument, pdus: PduReader, cluster: ArxmlElement) -> Iterator[Found]:
     name = short_name(cluster)
     for triggering in cluster.children_at(f"{_CAN_CHANNELS}/FRAME-TRIGGERINGS/CAN-FRAME-TRIGGERING"):
         try:
@@ -65,7 +65,7 @@ def _frame(document: ArxmlDocument, pdus: PduReader, path: str | None) -> tuple[
     return short_name(frame), pdus.place(frame), number_at(frame, "FRAME-LENGTH") or 0
 
 
-def _can_id(triggering: XmlElement) -> tuple[int, bool]:
+def _can_id(triggering: ArxmlElement) -> tuple[int, bool]:
     """The identifier of a frame triggering, and whether it has 29 bits. Raises `DatabaseError`."""
     number, extended = number_at(triggering, "IDENTIFIER"), triggering.text_at("CAN-ADDRESSING-MODE") == "EXTENDED"
     bits = 29 if extended else 11
@@ -74,7 +74,7 @@ def _can_id(triggering: XmlElement) -> tuple[int, bool]:
     return number, extended
 
 
-def _flexray_messages(document: ArxmlDocument, pdus: PduReader, cluster: XmlElement) -> Iterator[Found]:
+def _flexray_messages(document: ArxmlDocument, pdus: PduReader, cluster: ArxmlElement) -> Iterator[Found]:
     sent: dict[tuple[str, int, int, int], list[Channel]] = {}
     for channel in cluster.children_at(_CHANNELS):
         letter: Channel = "B" if channel.text_at("CHANNEL-NAME") == "CHANNEL-B" else "A"
@@ -100,7 +100,7 @@ def _flexray_messages(document: ArxmlDocument, pdus: PduReader, cluster: XmlElem
             yield short_name(cluster), None
 
 
-def _schedules(triggering: XmlElement) -> Iterator[tuple[str, int, int, int]]:
+def _schedules(triggering: ArxmlElement) -> Iterator[tuple[str, int, int, int]]:
     """Path of the frame, slot, base cycle, repetition."""
     frame = triggering.text_at("FRAME-REF")
     for timing in triggering.children_at(_TIMINGS):

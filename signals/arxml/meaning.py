@@ -17,9 +17,9 @@ from pcaplake.signals.computations import (
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.model import Scale
 from pcaplake.signals.someip.types import BaseType, Bitfield, Coding, Encoding
-from pcaplake.signals.xml_elements import XmlElement
 
 from .document import ArxmlDocument, short_name
+from .element import ArxmlElement
 from .sizes import encoding_of
 
 _PROPERTIES: Final = "SW-DATA-DEF-PROPS/SW-DATA-DEF-PROPS-VARIANTS/SW-DATA-DEF-PROPS-CONDITIONAL"
@@ -63,12 +63,12 @@ class Meaning:
         )
 
 
-def properties_of(element: XmlElement) -> XmlElement | None:
+def properties_of(element: ArxmlElement) -> ArxmlElement | None:
     """Its SW-DATA-DEF-PROPS."""
     return element.child(_PROPERTIES)
 
 
-def meaning_of(element: XmlElement, at: str = _PROPERTIES) -> Meaning:
+def meaning_of(element: ArxmlElement, at: str = _PROPERTIES) -> Meaning:
     found = element.child(at)
     if found is None:
         return Meaning()

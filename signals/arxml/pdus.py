@@ -21,9 +21,9 @@ from pcaplake.signals.computations import (
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.model import Signal
 from pcaplake.signals.pdus import Alternative, Headers, Pdu, PduInFrame, SignalInPdu
-from pcaplake.signals.xml_elements import XmlElement
 
 from .document import ArxmlDocument, path_of, short_name
+from .element import ArxmlElement
 from .meaning import Meaning, meaning_of, number_of, unit_of
 
 _MAPPINGS: Final = (
@@ -50,7 +50,7 @@ class PduReader:
         self._big_endian = next((order for order in orders if order), "") != "MOST-SIGNIFICANT-BYTE-LAST"
         """Of the headers in containers."""
 
-    def place(self, frame: XmlElement) -> list[PduInFrame]:
+    def place(self, frame: ArxmlElement) -> list[PduInFrame]:
         """The PDUs of a frame; those without signals are left out."""
         placed = []
         for mapping in frame.children_at("PDU-TO-FRAME-MAPPINGS/PDU-TO-FRAME-MAPPING"):
@@ -82,7 +82,7 @@ class PduReader:
         self._built[path] = built
         return built
 
-    def _build(self, element: XmlElement) -> Pdu:
+    def _build(self, element: ArxmlElement) -> Pdu:
         document, name = self._document, short_name(element)
         length = number_at(element, "LENGTH") or 0
         if element.name == "MULTIPLEXED-I-PDU":
@@ -102,7 +102,7 @@ class PduReader:
         cycle = None if period is None else cycle_time(round(decimal_number(period, "TIME-PERIOD") * 1000, 6))
         return Pdu(name=name, length=length, signals=tuple(signals), cycle_ms=cycle)
 
-    def _build_secured(self, element: XmlElement, name: str, length: int) -> Pdu:
+    def _build_secured(self, element: ArxmlElement, name: str, length: int) -> Pdu:
         """Authenticated, not encrypted: the payload comes first, then what is sent of the freshness value and authenticator."""
         inner = self._triggered(element.text_at("PAYLOAD-REF"))
         if inner is None:
@@ -125,7 +125,7 @@ class PduReader:
         pdu = triggering.text_at("I-PDU-REF") if triggering is not None else None
         return self.read(pdu) if pdu is not None else None
 
-    def _build_multiplexed(self, element: XmlElement, name: str, length: int) -> Pdu:
+    def _build_multiplexed(self, element: ArxmlElement, name: str, length: int) -> Pdu:
         start, size = number_at(element, "SELECTOR-FIELD-START-POSITION"), number_at(element, "SELECTOR-FIELD-LENGTH")
         if start is None or size is None:
             raise DatabaseError(f"{path_of(element)} has no position or length of its selector: add them")
@@ -155,13 +155,13 @@ class PduReader:
             cycle_ms=min(cycles, default=None),
         )
 
-    def _read_part(self, path: str, element: XmlElement) -> Pdu:
+    def _read_part(self, path: str, element: ArxmlElement) -> Pdu:
         part = self._document.find(path)
         if part is None:
             raise DatabaseError(f"the PDU {path} is not in the file")
         return self._read_inside(part, element)
 
-    def _build_container(self, element: XmlElement, name: str, length: int) -> Pdu:
+    def _build_container(self, element: ArxmlElement, name: str, length: int) -> Pdu:
         header = element.text_at("HEADER-TYPE") or "LONG-HEADER"
         if header == "NO-HEADER":
             placed = [
@@ -185,7 +185,7 @@ class PduReader:
         headers = Headers(long=header == "LONG-HEADER", big_endian=self._big_endian, contained=tuple(pdus.items()))
         return Pdu(name=name, length=length, headers=headers)
 
-    def _contained(self, element: XmlElement) -> Iterator[XmlElement]:
+    def _contained(self, element: ArxmlElement) -> Iterator[ArxmlElement]:
         """The PDUs of a container."""
         for reference in element.children_at(_CONTAINED):
             triggering = self._document.find(reference.text)
@@ -193,14 +193,14 @@ class PduReader:
             if path is not None and (contained := self._document.find(path)) is not None:
                 yield contained
 
-    def _read_inside(self, contained: XmlElement, container: XmlElement) -> Pdu:
+    def _read_inside(self, contained: ArxmlElement, container: ArxmlElement) -> Pdu:
         """A PDU in another one. Raises `DatabaseError` for a container with headers."""
         pdu = self.read(path_of(contained))
         if pdu.holds_headers:
             raise DatabaseError(f"it is a container with headers in {path_of(container)}, which is not read")
         return pdu
 
-    def _signal(self, mapping: XmlElement, signal: XmlElement) -> SignalInPdu:
+    def _signal(self, mapping: ArxmlElement, signal: ArxmlElement) -> SignalInPdu:
         order = mapping.text_at("PACKING-BYTE-ORDER")
         update = number_at(mapping, "UPDATE-INDICATION-BIT-POSITION")
         plain = Signal(
@@ -218,7 +218,7 @@ class PduReader:
             reason = str(error)
         return SignalInPdu(signal=plain, update_bit=update, reason=reason)
 
-    def _coded(self, plain: Signal, signal: XmlElement) -> Signal:
+    def _coded(self, plain: Signal, signal: ArxmlElement) -> Signal:
         document = self._document
         system = document.target(signal, "SYSTEM-SIGNAL-REF")
         meaning = meaning_of(signal, _REPRESENTATION)
@@ -274,7 +274,7 @@ def _without_selector(pdu: Pdu, selector: Signal) -> tuple[Pdu, Signal | None]:
     return pdu, None
 
 
-def number_at(element: XmlElement, path: str) -> int | None:
+def number_at(element: ArxmlElement, path: str) -> int | None:
     """The number in an element at a path; None without it. Raises `DatabaseError`."""
     text = element.text_at(path)
     return None if text is None else arxml_number(text, path)

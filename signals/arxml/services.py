@@ -24,11 +24,11 @@ from pcaplake.signals.someip.description import (
     Services,
     Struct,
 )
-from pcaplake.signals.xml_elements import XmlElement
 
 from .classic import KINDS as CLASSIC
 from .classic import classic_messages
 from .document import ArxmlDocument, name_of, path_of, short_name
+from .element import ArxmlElement
 from .end_to_end import end_to_end
 from .sizes import Properties, adaptive_sizes, data_ids
 from .types import TypeBuilder
@@ -105,7 +105,7 @@ class _DeploymentReader:
         self._document, self._types, self._names, self._methods = document, types, names, methods
         self._mapped: dict[str, _Mapped] = {}
         self._reasons: dict[str, str] = {}
-        self._protections: dict[str, XmlElement] = {}
+        self._protections: dict[str, ArxmlElement] = {}
         for mapping in document.all_of(_MAPPING):
             self._try(mapping, self._read_mapping)
         for override in document.all_of(_OVERRIDE):
@@ -116,14 +116,14 @@ class _DeploymentReader:
                     if (path := protection.text_at(reference)) is not None:
                         self._protections[path] = protection
 
-    def _try(self, element: XmlElement, read: Callable[[XmlElement], None]) -> None:
+    def _try(self, element: ArxmlElement, read: Callable[[ArxmlElement], None]) -> None:
         try:
             read(element)
         except DatabaseError as error:
             self._document.lose(path_of(element), str(error))
 
     # -- properties -----------------------------------------------------------------------------------------------
-    def _read_mapping(self, mapping: XmlElement) -> None:
+    def _read_mapping(self, mapping: ArxmlElement) -> None:
         referred = [
             (each.text, which)
             for name, which in _REFERENCES.items()
@@ -144,7 +144,7 @@ class _DeploymentReader:
             if which != "call":
                 mapped.answer = properties
 
-    def _read_override(self, override: XmlElement) -> None:
+    def _read_override(self, override: ArxmlElement) -> None:
         target = self._document.target(override, "SOMEIP-TRANSFORMATION-PROPS-REF")
         sizes = adaptive_sizes(target) if target is not None else None
         for reference in override.children_at("DATA-PROTOTYPES/DATA-PROTOTYPE-IN-SERVICE-INTERFACE-REF"):
@@ -162,7 +162,7 @@ class _DeploymentReader:
                     mapped.answer = replace(mapped.answer, overrides=mapped.answer.overrides + own)
 
     # -- messages -------------------------------------------------------------------------------------------------
-    def read(self, deployment: XmlElement) -> Iterator[PayloadMessage]:
+    def read(self, deployment: ArxmlElement) -> Iterator[PayloadMessage]:
         """The messages of a deployed service. Raises `DatabaseError` if it has no interface or no id."""
         document = self._document
         interface = document.required_target(deployment, "SERVICE-INTERFACE-REF")
@@ -196,7 +196,7 @@ class _DeploymentReader:
         service: PayloadMessage,
         method_id: int,
         message_type: int,
-        prototype: XmlElement,
+        prototype: ArxmlElement,
         members: tuple[Member, ...],
         protected: str | None = None,
     ) -> PayloadMessage:
@@ -218,11 +218,15 @@ class _DeploymentReader:
             return None
         return end_to_end(self._document.required_target(properties, "E-2-E-PROFILE-CONFIGURATION-REF"), properties)
 
-    def _event(self, service: PayloadMessage, deployment: XmlElement, event: XmlElement) -> Iterator[PayloadMessage]:
+    def _event(
+        self, service: PayloadMessage, deployment: ArxmlElement, event: ArxmlElement
+    ) -> Iterator[PayloadMessage]:
         members = (self._types.member_of(event, self._properties(event).answer),)
         yield self._message(service, _id(deployment, "EVENT-ID"), NOTIFICATION, event, members, path_of(event))
 
-    def _method(self, service: PayloadMessage, deployment: XmlElement, method: XmlElement) -> Iterator[PayloadMessage]:
+    def _method(
+        self, service: PayloadMessage, deployment: ArxmlElement, method: ArxmlElement
+    ) -> Iterator[PayloadMessage]:
         number = _id(deployment, "METHOD-ID")
         mapped = self._properties(method)
         arguments = list(method.children_at("ARGUMENTS/ARGUMENT-DATA-PROTOTYPE"))
@@ -239,7 +243,9 @@ class _DeploymentReader:
                 )
                 yield self._message(service, number, message_type, method, members, path_of(method))
 
-    def _field(self, service: PayloadMessage, deployment: XmlElement, value: XmlElement) -> Iterator[PayloadMessage]:
+    def _field(
+        self, service: PayloadMessage, deployment: ArxmlElement, value: ArxmlElement
+    ) -> Iterator[PayloadMessage]:
         members = (self._types.member_of(value, self._properties(value).answer),)
         getter, setter = (_optional_id(deployment, f"{access}/METHOD-ID") for access in ("GET", "SET"))
         notifier = _optional_id(deployment, "NOTIFIER/EVENT-ID")
@@ -252,16 +258,16 @@ class _DeploymentReader:
         if notifier is not None:
             yield self._message(service, notifier, NOTIFICATION, value, members, path_of(value))
 
-    def _properties(self, element: XmlElement) -> _Mapped:
+    def _properties(self, element: ArxmlElement) -> _Mapped:
         return self._mapped.get(path_of(element)) or _Mapped()
 
 
-def _optional_id(element: XmlElement, path: str) -> int | None:
+def _optional_id(element: ArxmlElement, path: str) -> int | None:
     text = element.text_at(path)
     return None if text is None else whole_number(text, path)
 
 
-def _id(element: XmlElement, path: str) -> int:
+def _id(element: ArxmlElement, path: str) -> int:
     number = _optional_id(element, path)
     if number is None:
         raise DatabaseError(f"{name_of(element)} has no {path}: add one")

@@ -13,9 +13,9 @@ from typing import Final
 from pcaplake.signals.computations import whole_number
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.someip.types import Encoding
-from pcaplake.signals.xml_elements import XmlElement
 
 from .document import ArxmlDocument, name_of
+from .element import ArxmlElement
 
 _ENCODINGS: Final[dict[str, Encoding]] = {
     "UTF-8": "utf-8",
@@ -68,7 +68,7 @@ class Properties:
         return None
 
 
-def adaptive_sizes(element: XmlElement) -> Sizes:
+def adaptive_sizes(element: ArxmlElement) -> Sizes:
     """Of an AP-SOMEIP-TRANSFORMATION-PROPS, or a SOMEIP-TRANSFORMATION-PROPS."""
     return Sizes(
         arrays=_length_bits(element, "SIZE-OF-ARRAY-LENGTH-FIELD"),
@@ -82,7 +82,7 @@ def adaptive_sizes(element: XmlElement) -> Sizes:
     )
 
 
-def classic_sizes(properties: XmlElement | None, description: XmlElement | None) -> Sizes:
+def classic_sizes(properties: ArxmlElement | None, description: ArxmlElement | None) -> Sizes:
     """Of a SOMEIP-TRANSFORMATION-I-SIGNAL-PROPS-CONDITIONAL and a SOMEIP-TRANSFORMATION-DESCRIPTION."""
     sizes = Sizes()
     if properties is not None:
@@ -97,7 +97,7 @@ def classic_sizes(properties: XmlElement | None, description: XmlElement | None)
     return sizes
 
 
-def data_ids(document: ArxmlDocument, element: XmlElement) -> tuple[tuple[str, int], ...]:
+def data_ids(document: ArxmlDocument, element: ArxmlElement) -> tuple[tuple[str, int], ...]:
     """Path of a member or argument -> its data id, of the definitions in `element` and those that it refers to."""
     definitions = list(element.children_at("TLV-DATA-IDS/TLV-DATA-ID-DEFINITION"))
     for reference in element.children_at("TLV-DATA-ID-DEFINITION-REFS/TLV-DATA-ID-DEFINITION-REF"):
@@ -116,7 +116,7 @@ def data_ids(document: ArxmlDocument, element: XmlElement) -> tuple[tuple[str, i
     return tuple(sorted(ids.items()))
 
 
-def byte_order(element: XmlElement) -> bool | None:
+def byte_order(element: ArxmlElement) -> bool | None:
     """Whether the most significant byte is first; None: not said. Opaque data have no order, and are read as big endian."""
     order = element.text_at("BYTE-ORDER")
     return None if order is None else order != "MOST-SIGNIFICANT-BYTE-LAST"
@@ -132,11 +132,11 @@ def encoding_of(text: str | None) -> Encoding | None:
     return known
 
 
-def _length_bits(element: XmlElement, name: str) -> int | None:
+def _length_bits(element: ArxmlElement, name: str) -> int | None:
     size = _number(element, name)
     return size if size is None or size in (16, 32) or size == 8 else size * 8
 
 
-def _number(element: XmlElement, name: str) -> int | None:
+def _number(element: ArxmlElement, name: str) -> int | None:
     text = element.text_at(name)
     return None if text is None else whole_number(text, name)

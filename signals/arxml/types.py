@@ -13,9 +13,9 @@ from typing import Final
 from pcaplake.signals.computations import array_of, whole_number
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.someip.types import Dimension, Member, String, Struct, Type, Union, Variant
-from pcaplake.signals.xml_elements import XmlElement
 
 from .document import ArxmlDocument, name_of, path_of, short_name
+from .element import ArxmlElement
 from .meaning import Meaning, meaning_of, number_of, properties_of, value_type
 from .sizes import Properties, Sizes
 
@@ -55,7 +55,7 @@ class TypeBuilder:
                 if application is not None and implementation is not None:
                     self._implementations.setdefault(application, implementation)
 
-    def member_of(self, prototype: XmlElement, properties: Properties) -> Member:
+    def member_of(self, prototype: ArxmlElement, properties: Properties) -> Member:
         """An event, field or argument. Raises `DatabaseError`."""
         path = path_of(prototype)
         context = _Context(properties=properties, sizes=properties.sizes_at(path, properties.sizes))
@@ -65,12 +65,12 @@ class TypeBuilder:
             data_id=properties.data_id_at(path),
         )
 
-    def _typed(self, element: XmlElement, reference: str, context: _Context) -> Type:
+    def _typed(self, element: ArxmlElement, reference: str, context: _Context) -> Type:
         """The type that an element refers to; its own properties say more about the values."""
         meaning = meaning_of(element).over(context.meaning)
         return self._build(self._document.required_target(element, reference), replace(context, meaning=meaning))
 
-    def _build(self, element: XmlElement, context: _Context) -> Type:
+    def _build(self, element: ArxmlElement, context: _Context) -> Type:
         path = path_of(element)
         key = path, context
         if key in self._built:
@@ -85,7 +85,7 @@ class TypeBuilder:
         self._built[key] = built
         return built
 
-    def _build_kind(self, element: XmlElement, context: _Context) -> Type:
+    def _build_kind(self, element: ArxmlElement, context: _Context) -> Type:
         context = replace(context, meaning=context.meaning.over(meaning_of(element)))
         if element.name.startswith("APPLICATION-"):
             return self._build_application(element, context)
@@ -117,7 +117,7 @@ class TypeBuilder:
         raise DatabaseError(f"{name_of(element)} has the category {category}, which is not read")
 
     # -- application types ----------------------------------------------------------------------------------------
-    def _build_application(self, element: XmlElement, context: _Context) -> Type:
+    def _build_application(self, element: ArxmlElement, context: _Context) -> Type:
         implementation = self._implementations.get(path_of(element))
         if implementation is not None:
             found = self._document.find(implementation)
@@ -140,12 +140,12 @@ class TypeBuilder:
             raise DatabaseError(f"{path_of(element)} is in no DATA-TYPE-MAP, so its size is unknown: add one")
         return self._build_value(element, context)
 
-    def _inside(self, member: XmlElement, context: _Context, application: str | None = None) -> _Context:
+    def _inside(self, member: ArxmlElement, context: _Context, application: str | None = None) -> _Context:
         """The context of a member. `application`: the path of its application type."""
         sizes = context.properties.sizes_at(path_of(member), context.sizes)
         return replace(context, sizes=sizes, meaning=_NOTHING, application=application)
 
-    def _application_member(self, context: _Context, name: str, place: int) -> XmlElement | None:
+    def _application_member(self, context: _Context, name: str, place: int) -> ArxmlElement | None:
         """The element of the application type that a member implements: by name, or by place."""
         application = self._document.find(context.application) if context.application is not None else None
         if application is None:
@@ -158,19 +158,19 @@ class TypeBuilder:
         return named[0] if named else members[place] if place < len(members) else None
 
     # -- values and structures ------------------------------------------------------------------------------------
-    def _build_value(self, element: XmlElement, context: _Context) -> Type:
+    def _build_value(self, element: ArxmlElement, context: _Context) -> Type:
         number = number_of(self._document, context.meaning, short_name(element))
         big_endian = context.sizes.big_endian is not False
         return value_type(self._document, short_name(element), number, context.meaning, big_endian)
 
-    def _referred_type(self, element: XmlElement) -> XmlElement:
+    def _referred_type(self, element: ArxmlElement) -> ArxmlElement:
         properties = properties_of(element)
         if properties is not None and properties.text_at("IMPLEMENTATION-DATA-TYPE-REF") is not None:
             return self._document.required_target(properties, "IMPLEMENTATION-DATA-TYPE-REF")
         inner = element.child("TYPE-REFERENCE")
         return self._document.required_target(element if inner is None else inner, "TYPE-REFERENCE-REF")
 
-    def _members(self, element: XmlElement, context: _Context) -> Iterator[tuple[XmlElement, Type]]:
+    def _members(self, element: ArxmlElement, context: _Context) -> Iterator[tuple[ArxmlElement, Type]]:
         for place, each in enumerate(_sub_elements(element)):
             mirrored = self._application_member(context, short_name(each), place)
             inside = self._inside(each, context)
@@ -183,13 +183,13 @@ class TypeBuilder:
                 inside = replace(inside, meaning=meaning, application=path)
             yield each, self._member_type(each, inside)
 
-    def _member_type(self, element: XmlElement, context: _Context) -> Type:
+    def _member_type(self, element: ArxmlElement, context: _Context) -> Type:
         if element.child("TYPE-REFERENCE") is not None and element.child("SUB-ELEMENTS") is None:
             meaning = context.meaning.over(meaning_of(element))
             return self._build(self._referred_type(element), replace(context, meaning=meaning))
         return self._build(element, context)
 
-    def _build_structure(self, element: XmlElement, context: _Context) -> Type:
+    def _build_structure(self, element: ArxmlElement, context: _Context) -> Type:
         members = _sub_elements(element)
         if element.text_at("DYNAMIC-ARRAY-SIZE-PROFILE") is not None:  # the others are size indicators
             array = next((each for each in members if _category(each) == "ARRAY"), None)
@@ -204,7 +204,7 @@ class TypeBuilder:
             return self._build_union(element, context, variants, selector.bits)
         return self._struct(element, context, list(self._members(element, context)))
 
-    def _resolved(self, element: XmlElement) -> XmlElement:
+    def _resolved(self, element: ArxmlElement) -> ArxmlElement:
         """The type behind type references."""
         for _ in range(_DEEPEST):
             if _category(element) != "TYPE_REFERENCE":
@@ -212,7 +212,7 @@ class TypeBuilder:
             element = self._referred_type(element)
         return element
 
-    def _struct(self, element: XmlElement, context: _Context, typed: Sequence[tuple[XmlElement, Type]]) -> Struct:
+    def _struct(self, element: ArxmlElement, context: _Context, typed: Sequence[tuple[ArxmlElement, Type]]) -> Struct:
         members = []
         for place, (each, one) in enumerate(typed):
             mirrored = self._application_member(context, short_name(each), place)
@@ -234,7 +234,11 @@ class TypeBuilder:
         )
 
     def _build_union(
-        self, element: XmlElement, context: _Context, variants: Sequence[tuple[str, XmlElement]], selector: int | None
+        self,
+        element: ArxmlElement,
+        context: _Context,
+        variants: Sequence[tuple[str, ArxmlElement]],
+        selector: int | None,
     ) -> Union:
         length = _DEFAULT_BITS if context.sizes.unions is None else context.sizes.unions
         order = context.sizes.big_endian is not False
@@ -251,7 +255,7 @@ class TypeBuilder:
             alignment=(context.sizes.alignment or 0) if length else 0,
         )
 
-    def _build_map(self, element: XmlElement, context: _Context, arguments: Sequence[XmlElement]) -> Type:
+    def _build_map(self, element: ArxmlElement, context: _Context, arguments: Sequence[ArxmlElement]) -> Type:
         inner = replace(context, meaning=_NOTHING, application=None)
         pair = Struct(
             name=short_name(element),
@@ -265,7 +269,7 @@ class TypeBuilder:
         return array_of(short_name(element), pair, (_dimension(context.sizes, None, fixed=False),))
 
     # -- arrays and strings ---------------------------------------------------------------------------------------
-    def _build_array(self, element: XmlElement, context: _Context) -> Type:
+    def _build_array(self, element: ArxmlElement, context: _Context) -> Type:
         inside = _sub_elements(element)
         if len(inside) != 1:
             raise DatabaseError(f"{name_of(element)} is an array, which has one element, and not {len(inside)}")
@@ -282,7 +286,7 @@ class TypeBuilder:
         typed = self._element_type(inner, context)
         return array_of(short_name(element), typed, (_dimension(context.sizes, size, fixed=fixed),))
 
-    def _element_type(self, inner: XmlElement, context: _Context) -> Type:
+    def _element_type(self, inner: ArxmlElement, context: _Context) -> Type:
         mirrored = self._application_member(context, "", 0)
         inside = self._inside(inner, context)
         if mirrored is not None:
@@ -294,7 +298,7 @@ class TypeBuilder:
         return application is not None and application.text_at("CATEGORY") == "STRING"
 
     def _build_string(
-        self, element: XmlElement, context: _Context, length: int | None, encoding: str | None = None
+        self, element: ArxmlElement, context: _Context, length: int | None, encoding: str | None = None
     ) -> String:
         sizes = context.sizes
         known = encoding or sizes.encoding
@@ -308,15 +312,15 @@ class TypeBuilder:
         return replace(base, fixed_length=0, length_bits=bits, length_big_endian=order, alignment=sizes.alignment or 0)
 
 
-def _sub_elements(element: XmlElement) -> list[XmlElement]:
+def _sub_elements(element: ArxmlElement) -> list[ArxmlElement]:
     return [each for path in _SUB_ELEMENTS for each in element.children_at(path)]
 
 
-def _category(element: XmlElement) -> str:
+def _category(element: ArxmlElement) -> str:
     return (element.text_at("CATEGORY") or "").upper().replace("-", "_")
 
 
-def _count(size: str | None, element: XmlElement) -> int:
+def _count(size: str | None, element: ArxmlElement) -> int:
     if size is None:
         raise DatabaseError(f"{name_of(element)} has no ARRAY-SIZE: add one")
     return whole_number(size, "ARRAY-SIZE")
