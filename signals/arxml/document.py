@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import autosar_data
-
 from pcaplake.signals.errors import DatabaseError
 
-from .element import ArxmlElement
+from .element import ArxmlElement, autosar_data
 
 _OTHER_RELEASE = "is not allowed in AUTOSAR"  # read all the same
 
@@ -24,10 +22,10 @@ class ArxmlDocument:
         """`kinds`: names of the elements that `all_of` finds."""
         self.name = path.name
         self.lost: dict[str, str] = {}
-        self._model = autosar_data.AutosarModel()
+        self._model = autosar_data().AutosarModel()
         try:
             _, warnings = self._model.load_file(str(path), strict=False)
-        except autosar_data.AutosarDataError as error:
+        except autosar_data().AutosarDataError as error:
             text = " ".join(str(error).split())
             raise DatabaseError(
                 f"cannot read {path}: {text}; export it again from the program that wrote it"

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, TypeAlias
-
-import autosar_data
 
 from pcaplake.signals.xml_elements import XmlElement
 
 ReferenceBases: TypeAlias = Mapping[tuple[str, str | None], str]
 """Package and name of a reference base (None: the default one) -> path."""
-_MIXED = autosar_data.ContentType.Mixed
+
+
+@functools.cache
+def autosar_data() -> Any:
+    """The library, which not every installation has."""
+    import autosar_data as library
+
+    return library
 
 
 class ArxmlElement(XmlElement):
@@ -36,7 +42,7 @@ class ArxmlElement(XmlElement):
     @property
     def text(self) -> str:
         data = self._element.character_data
-        if data is None and self._element.content_type == _MIXED:
+        if data is None and self._element.content_type == autosar_data().ContentType.Mixed:
             data = "".join(str(each) for each in self._element.content if isinstance(each, str | int | float))
         text = "" if data is None else str(data).strip()
         if text and text[0] != "/" and self._element.is_reference:
@@ -54,7 +60,7 @@ class ArxmlElement(XmlElement):
                 found = found.get_sub_element(name)
                 if found is None:
                     return None
-        except autosar_data.AutosarDataError:  # a name that no release has
+        except autosar_data().AutosarDataError:  # a name that no release has
             return None
         return type(self)(found, self._bases)
 

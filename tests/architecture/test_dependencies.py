@@ -40,8 +40,8 @@ ENTRIES = {
 }
 # Functions of these modules need other extras, and tell which one is missing.
 EXTRAS_OF_FUNCTIONS = {
-    "pcaplake.signals.arxml.document": "signals",
-    "pcaplake.signals.files": "signals",
+    "pcaplake.signals.arxml.element": "signals",
+    "pcaplake.signals.cantools_reader": "signals",
     "pcaplake.signals.ldf": "signals",
     "pcaplake.worker.admin.aws_clients": "aws",
     "pcaplake.worker.admin.setup.setup": "aws",
