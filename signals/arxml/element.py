@@ -73,7 +73,8 @@ class ArxmlElement(XmlElement):
     def _absolute(self, path: str) -> str:
         """A relative reference from the reference base of the closest package that has one; itself without."""
         base = self.attributes.get("BASE")
-        owner = self._element.named_parent.path
+        above = self._element.named_parent
+        owner = "" if above is None else above.path
         while owner:
             if (found := self._bases.get((owner, base))) is not None:
                 return f"{found}/{path}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from pcaplake.signals.assemble import cycle_time
+from pcaplake.signals.assemble import cycle_time, limit_to_float64
 from pcaplake.signals.computations import (
     Computation,
     decimal_number,
@@ -236,7 +236,6 @@ class PduReader:
         for problem in problems:
             document.lose(meaning.computation or plain.name, problem)
         low, high = self._limits(meaning) or _limits_of(computation)
-        invalid = signal.text_at(f"{_REPRESENTATION}/INVALID-VALUE/NUMERICAL-VALUE-SPECIFICATION/VALUE")
         return replace(
             plain,
             signed=kind == "sint",
@@ -245,8 +244,17 @@ class PduReader:
             choices=choices,
             minimum=low,
             maximum=high,
-            invalid=None if invalid is None else float(arxml_number(invalid, "INVALID-VALUE")),
+            invalid=self._invalid(signal),
         )
+
+    def _invalid(self, signal: ArxmlElement) -> float | None:
+        """The raw value that means invalid."""
+        try:
+            invalid = number_at(signal, f"{_REPRESENTATION}/INVALID-VALUE/NUMERICAL-VALUE-SPECIFICATION/VALUE")
+        except DatabaseError as error:
+            self._document.lose(path_of(signal), str(error))
+            return None
+        return None if invalid is None else limit_to_float64(invalid)
 
     def _limits(self, meaning: Meaning) -> tuple[float | None, float | None] | None:
         constraint = self._document.find(meaning.limits) if meaning.limits is not None else None

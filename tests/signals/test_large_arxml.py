@@ -266,3 +266,13 @@ def test_limits_of_a_scale_are_those_of_the_value(tmp_path: Path) -> None:
     ]
     (message,) = load_database(can_file(tmp_path / "car.arxml", 1, at("First", 0), *elements)).messages
     assert (message.signals[0].minimum, message.signals[0].maximum) == (-190, 10)
+
+
+@pytest.mark.parametrize(("text", "invalid"), [("0xFFFF", 65535), ("017", 15), ("0.5", None), ("1e999", None)])
+def test_an_invalid_value(tmp_path: Path, text: str, invalid: float | None) -> None:
+    """One that is no raw value is listed, and costs only itself."""
+    value = tag("INVALID-VALUE", tag("NUMERICAL-VALUE-SPECIFICATION", tag("VALUE", text)))
+    elements = [i_signal("One", 16, base("u") + value), pdu("First", 2, mapped("One", 0))]
+    loaded = load_database(can_file(tmp_path / "car.arxml", 1, at("First", 0), *elements))
+    assert [one.invalid for one in loaded.messages[0].signals] == [invalid]
+    assert bool(loaded.lost) == (invalid is None)
