@@ -125,8 +125,8 @@ def test_both_write_the_same_rows(
     (tmp_path / "car.arxml").write_text(arxml(REPEATED))
     known = databases(tmp_path, BUSES)
     report = decode_with_both(spark, lakes, known)
-    assert report.containers["unknown"] == [{"container": "CanFrame", "header_id": 0x55, "pdus": 1}]
-    assert report.containers["cut_off"] == {"CanFrame": 1}
+    assert report.containers["unknown"] == [{"container": "Box", "header_id": 0x55, "pdus": 1}]
+    assert report.containers["cut_off"] == {"Box": 1}
     for lake in lakes:  # new frames, and a database that says something else of one message and lacks another one
         lake.captures = 20
         lake.can(6)

@@ -47,7 +47,7 @@ def test_a_lake(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
 
     report = run()
     assert report["rows"] == 5
-    assert report["containers"]["unknown"] == [{"container": "CanFrame", "header_id": 0x55, "pdus": 1}]
+    assert report["containers"]["unknown"] == [{"container": "Box", "header_id": 0x55, "pdus": 1}]
     assert report["containers"]["cut_off"] == {}
     assert lake.signals() == lake.expected(databases)
     assert run()["rows"] == 0
