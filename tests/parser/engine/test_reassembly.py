@@ -20,11 +20,12 @@ from tests.parser.captures import pcap_header, pcap_record
 from tests.parser.compare import PROFILE, difference, read
 from tests.parser.conversations import COOKIE, ipv4, someip, tcp, udp
 from tests.parser.reference import Reference
+from tests.seeds import some_seeds
 
 REFERENCE = Reference(PROFILE)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", some_seeds(60))
 def test_the_engine_equals_the_reference(seed: int) -> None:
     r = Random(seed)
     data = conversations.timed(r, conversations.conversation(r))

@@ -9,6 +9,7 @@ import pytest
 
 from pcaplake.signals.someip.description import BaseType
 from pcaplake.signals.someip.kernels import encoding
+from tests.seeds import some_seeds
 from tests.signals.someip.generator import Generator, damage, draw_payloads
 from tests.signals.someip.payload_values import by_reference, decode_all
 from tests.signals.someip.reference import decode
@@ -17,7 +18,7 @@ DESCRIPTIONS = 150
 PAYLOADS = 12
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some_seeds(6))
 def test_compiled_equals_reference_and_truth(seed: int) -> None:
     rng = random.Random(seed)
     for number in range(DESCRIPTIONS // 6):
