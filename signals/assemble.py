@@ -19,13 +19,19 @@ _DEEPEST = 64  # most multiplexers above a signal
 class DeclaredSignal:
     """A signal without its `parents`. A frame holds it when the signal `multiplexer` has one of the values `ids`.
 
-    `reason`: why it cannot be decoded, if the reader of the file already knows.
+    `key`: what `multiplexer` of other signals calls it; None: its name. `reason`: why it cannot be decoded, if the reader of
+    the file already knows.
     """
 
     signal: Signal
-    multiplexer: str | None = None
+    multiplexer: str | int | None = None
     ids: frozenset[int] | None = None
     reason: str | None = None
+    key: int | None = None
+
+    @property
+    def identity(self) -> str | int:
+        return self.signal.name if self.key is None else self.key
 
 
 def assemble_signals(
@@ -36,7 +42,7 @@ def assemble_signals(
     if length < 0 or length > MOST_BYTES:
         why = f"its message has {length:,} bytes, and no frame has more than {MOST_BYTES:,}"
         return (), tuple(Unreadable(signal=declaration.signal, reason=why) for declaration in ordered)
-    places = {declaration.signal.name: place for place, declaration in enumerate(ordered)}
+    places = {declaration.identity: place for place, declaration in enumerate(ordered)}
     signals = []
     reasons: dict[int, str] = {}
     for place, declaration in enumerate(ordered):
@@ -62,6 +68,12 @@ def assemble_signals(
             other > place and not _are_mutually_exclusive(signal, signals[other]) for other in named[signal.name]
         )
     ]
+    named_once = frozenset(kept)
+    for place in kept:
+        for parent in signals[place].parents:
+            if parent.signal not in named_once:
+                reasons[place] = f"another signal has the name of its multiplexer {signals[parent.signal].name}"
+    kept = [place for place in kept if place not in reasons]
     moved = {place: new for new, place in enumerate(kept)}
     return tuple(
         replace(
@@ -82,19 +94,20 @@ class _UnknownMultiplexer(Exception):
 
 
 def _resolve_parents(
-    kind: Kind, declared: DeclaredSignal, ordered: Sequence[DeclaredSignal], places: Mapping[str, int]
+    kind: Kind, declared: DeclaredSignal, ordered: Sequence[DeclaredSignal], places: Mapping[str | int, int]
 ) -> tuple[Parent, ...]:
     parents: list[Parent] = []
-    seen = {declared.signal.name}
+    seen = {declared.identity}
     while declared.multiplexer is not None and declared.ids is not None:
-        name = declared.multiplexer
-        if name in seen:
-            raise _UnknownMultiplexer(f"its multiplexer {name} depends on itself")
-        if name not in places:
-            raise _UnknownMultiplexer(f"its multiplexer {name} is not a signal of the message")
-        seen.add(name)
-        place = places[name]
+        identity = declared.multiplexer
+        if identity in seen:
+            raise _UnknownMultiplexer(f"its multiplexer {identity} depends on itself")
+        if identity not in places:
+            raise _UnknownMultiplexer(f"its multiplexer {identity} is not a signal of the message")
+        seen.add(identity)
+        place = places[identity]
         above = ordered[place]
+        name = above.signal.name
         if (reason := above.reason or above.signal.undecodable_reason(kind)) is not None:
             raise _UnknownMultiplexer(f"its multiplexer {name} cannot be decoded: {reason}")
         if above.signal.coding != "integer" or above.signal.length > 64:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .assemble import DeclaredSignal, assemble_signals
@@ -67,8 +67,12 @@ class Pdu:
     @property
     def holds_headers(self) -> bool:
         """Whether it is a container with headers, or holds one."""
-        inner = (*(pdu for pdu, _ in self.static), *(each.pdu for each in self.alternatives))
-        return self.headers is not None or any(pdu.holds_headers for pdu in inner)
+        return self.headers is not None or any(pdu.holds_headers for pdu in self.inner)
+
+    @property
+    def inner(self) -> tuple[Pdu, ...]:
+        """The PDUs in it, without those behind headers."""
+        return (*(pdu for pdu, _ in self.static), *(each.pdu for each in self.alternatives))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +111,8 @@ def message_of(
 
 def _fill(empty: Message, placed: Sequence[PduInFrame], selectors: Iterator[str]) -> Message:
     """A message with its signals. `selectors`: names for those that have none."""
-    declarations = _Declarations(empty.name, selectors)
-    declared = [(each.pdu.name, one) for each in placed for one in declarations.of_placed(each)]
+    declarations = _Declarations(empty.name, selectors, placed)
+    declared = [one for each in placed for one in declarations.of_placed(each)]
     owners = Counter(name for name, _ in {(one.signal.name, owner) for owner, one in declared})
     renamed = [
         one if owners[one.signal.name] == 1 else _rename(one, f"{owner}.{one.signal.name}") for owner, one in declared
@@ -159,24 +163,26 @@ def _rename(declared: DeclaredSignal, name: str) -> DeclaredSignal:
     return replace(declared, signal=replace(declared.signal, name=name))
 
 
-_Condition = tuple[str | None, frozenset[int] | None]  # multiplexer and its values
+_Condition = tuple[int | None, frozenset[int] | None]  # key of the multiplexer, and its values
+_Owned = tuple[str, DeclaredSignal]  # name of the PDU, and its signal
 
 
 class _Declarations:
     """The signals of PDUs as those of their message, whose name is `message`."""
 
-    def __init__(self, message: str, selectors: Iterator[str]) -> None:
+    def __init__(self, message: str, selectors: Iterator[str], placed: Iterable[PduInFrame]) -> None:
         self._message, self._selectors = message, selectors
+        self._keys = itertools.count()
+        self._names = {name for each in placed for name in _signal_names(each.pdu)}
 
-    def of_placed(self, placed: PduInFrame) -> Iterator[DeclaredSignal]:
+    def of_placed(self, placed: PduInFrame) -> Iterator[_Owned]:
         condition: _Condition = (None, None)
         if placed.update_bit is not None:
-            bit = Signal(name=f"{placed.pdu.name}_UpdateBit", start=placed.update_bit, length=1)
-            yield DeclaredSignal(signal=bit)
-            condition = bit.name, frozenset({1})
-        yield from self._of_pdu(placed.pdu, placed.position, condition)
+            bit, condition = self._update_bit(placed.pdu.name, placed.update_bit, condition)
+            yield placed.pdu.name, bit
+        yield from self._of_pdu(placed.pdu, placed.pdu.name, placed.position, condition)
 
-    def _of_pdu(self, pdu: Pdu, position: int, condition: _Condition) -> Iterator[DeclaredSignal]:
+    def _of_pdu(self, pdu: Pdu, owner: str, position: int, condition: _Condition) -> Iterator[_Owned]:
         aligned = (
             None
             if position % 8 == 0
@@ -185,20 +191,37 @@ class _Declarations:
         for each in pdu.signals:
             above = condition
             if each.update_bit is not None:
-                bit = Signal(name=f"{each.signal.name}_UpdateBit", start=each.update_bit + position, length=1)
-                yield DeclaredSignal(signal=bit, multiplexer=condition[0], ids=condition[1], reason=aligned)
-                above = bit.name, frozenset({1})
-            moved = replace(each.signal, start=each.signal.start + position)
-            yield DeclaredSignal(signal=moved, multiplexer=above[0], ids=above[1], reason=each.reason or aligned)
+                bit, above = self._update_bit(each.signal.name, each.update_bit + position, condition)
+                yield owner, replace(bit, reason=aligned)
+            yield owner, _declare(each.signal, position, above, each.reason or aligned)
         if pdu.selector is not None:
-            name = pdu.selector.name or next(self._selectors)
-            selector = replace(pdu.selector, name=name, start=pdu.selector.start + position)
-            yield DeclaredSignal(signal=selector, multiplexer=condition[0], ids=condition[1], reason=aligned)
+            named = replace(pdu.selector, name=pdu.selector.name or next(self._selectors))
+            key = next(self._keys)
+            yield owner, replace(_declare(named, position, condition, aligned), key=key)
             for alternative in pdu.alternatives:
-                held = selector.name, frozenset({alternative.selector})
-                yield from self._of_pdu(alternative.pdu, position + alternative.position, held)
+                held = key, frozenset({alternative.selector})
+                yield from self._of_pdu(alternative.pdu, owner, position + alternative.position, held)
         for inner, at in pdu.static:
-            yield from self._of_pdu(inner, position + at, condition)
+            yield from self._of_pdu(inner, inner.name, position + at, condition)
         for one in pdu.footer:
-            moved = replace(one, name=f"{self._message}_{one.name}", start=one.start + position)
-            yield DeclaredSignal(signal=moved, multiplexer=condition[0], ids=condition[1], reason=aligned)
+            yield owner, _declare(replace(one, name=f"{self._message}_{one.name}"), position, condition, aligned)
+
+    def _update_bit(self, name: str, start: int, condition: _Condition) -> tuple[DeclaredSignal, _Condition]:
+        """The update bit of a PDU or signal, and the condition that it is 1."""
+        name = f"{name}_UpdateBit"
+        while name in self._names:  # a signal may have this name
+            name += "_"
+        key = next(self._keys)
+        bit = _declare(Signal(name=name, start=start, length=1), 0, condition, None)
+        return replace(bit, key=key), (key, frozenset({1}))
+
+
+def _declare(signal: Signal, position: int, condition: _Condition, reason: str | None) -> DeclaredSignal:
+    moved = replace(signal, start=signal.start + position)
+    return DeclaredSignal(signal=moved, multiplexer=condition[0], ids=condition[1], reason=reason)
+
+
+def _signal_names(pdu: Pdu) -> Iterator[str]:
+    yield from (each.signal.name for each in pdu.signals)
+    for inner in pdu.inner:
+        yield from _signal_names(inner)
