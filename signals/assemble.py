@@ -60,14 +60,8 @@ def assemble_signals(
     for place, signal in enumerate(signals):
         if place not in reasons:
             named.setdefault(signal.name, []).append(place)
-    kept = [
-        place
-        for place, signal in enumerate(signals)
-        if place not in reasons
-        and not any(
-            other > place and not _are_mutually_exclusive(signal, signals[other]) for other in named[signal.name]
-        )
-    ]
+    overlapped = {place for places_of_name in named.values() for place in _overlapped(places_of_name, signals)}
+    kept = [place for place in range(len(signals)) if place not in reasons and place not in overlapped]
     named_once = frozenset(kept)
     for place in kept:
         for parent in signals[place].parents:
@@ -84,9 +78,28 @@ def assemble_signals(
     ), tuple(Unreadable(signal=signals[place], reason=reason) for place, reason in reasons.items())
 
 
-def _are_mutually_exclusive(signal: Signal, other: Signal) -> bool:
-    """Whether no frame can hold both."""
-    return any(mine.signal == its.signal and not mine.ids & its.ids for mine in signal.parents for its in other.parents)
+def _overlapped(places: Sequence[int], signals: Sequence[Signal], level: int = 0) -> set[int]:
+    """Those of these signals that a frame may hold together with a later one; they share all multiplexers above `level`."""
+    if len(places) < 2:
+        return set()
+    groups: dict[int | None, list[int]] = {}  # multiplexer at this level, None: without -> its signals
+    held: dict[tuple[int, int], list[int]] = {}  # multiplexer and value
+    for place in places:
+        parents = signals[place].parents  # the innermost one is the first
+        if level == len(parents):
+            groups.setdefault(None, []).append(place)
+            continue
+        parent = parents[-1 - level]
+        groups.setdefault(parent.signal, []).append(place)
+        for value in parent.ids:
+            held.setdefault((parent.signal, value), []).append(place)
+    found = set(groups.get(None, ())[:-1])
+    for multiplexer, group in groups.items():
+        later = max((others[-1] for other, others in groups.items() if other != multiplexer), default=-1)
+        found.update(place for place in group if place < later)
+    for together in set(map(tuple, held.values())):
+        found |= _overlapped(together, signals, level + 1)
+    return found
 
 
 class _UnknownMultiplexer(Exception):
