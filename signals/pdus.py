@@ -69,6 +69,10 @@ class Pdu:
         """Whether it is a container with headers, or holds one."""
         return self.headers is not None or any(pdu.holds_headers for pdu in self.inner)
 
+    def count_signals(self) -> int:
+        """Signals and selectors, without those behind headers."""
+        return len(self.signals) + (self.selector is not None) + sum(pdu.count_signals() for pdu in self.inner)
+
     @property
     def inner(self) -> tuple[Pdu, ...]:
         """The PDUs in it, without those behind headers."""

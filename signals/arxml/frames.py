@@ -20,7 +20,8 @@ from pcaplake.signals.pdus import PduInFrame, message_of
 from .classic import SERVICE_DISCOVERY, header_ids
 from .document import ArxmlDocument, path_of, short_name
 from .element import ArxmlElement
-from .pdus import PduReader, number_at
+from .i_signals import number_at
+from .pdus import PduReader
 
 KINDS: Final = ("FLEXRAY-CLUSTER", "ETHERNET-CLUSTER", "SOCKET-CONNECTION-IPDU-IDENTIFIER-SET", "CAN-CLUSTER", "SYSTEM")
 _CHANNELS: Final = "FLEXRAY-CLUSTER-VARIANTS/FLEXRAY-CLUSTER-CONDITIONAL/PHYSICAL-CHANNELS/FLEXRAY-PHYSICAL-CHANNEL"

@@ -124,7 +124,7 @@ def value_type(
     document: ArxmlDocument, name: str, number: Number, meaning: Meaning, big_endian: bool
 ) -> BaseType | Bitfield:
     """A number with its texts, factor, unit and limits; a bitfield if its texts are of single bits."""
-    computation = _computation(document, meaning)
+    computation = computation_of(document, meaning)
     plain = BaseType(name=number.name, coding=number.coding, bits=number.bits, big_endian=big_endian)
     if computation.category in BITFIELDS:
         return Bitfield(name=name, base=plain, members=bits_of(computation))
@@ -135,7 +135,8 @@ def value_type(
     return replace(plain, name=name, labels=labels, scale=scale, minimum=low, maximum=high)
 
 
-def _computation(document: ArxmlDocument, meaning: Meaning) -> Computation:
+def computation_of(document: ArxmlDocument, meaning: Meaning) -> Computation:
+    """Its COMPU-METHOD; without scales if it has none, or if that is not in the file, which is listed."""
     if meaning.computation is None:
         return Computation()
     method = document.find(meaning.computation)
@@ -156,15 +157,20 @@ def unit_of(document: ArxmlDocument, meaning: Meaning) -> str | None:
     return None if name == "NoUnit" or path.endswith("/NoUnit") else name
 
 
+def constraint_of(document: ArxmlDocument, meaning: Meaning) -> ArxmlElement | None:
+    """Its DATA-CONSTR. One that is not in the file is listed."""
+    found = document.find(meaning.limits) if meaning.limits is not None else None
+    if found is None and meaning.limits is not None:
+        document.lose(meaning.limits, "this DATA-CONSTR is not in the file: values have no limits of it")
+    return found
+
+
 def _limits(
     document: ArxmlDocument, meaning: Meaning, number: BaseType, scale: Scale
 ) -> tuple[float | None, float | None]:
     """Physical limits, and those of raw values that are narrower than what the bits can say."""
-    if meaning.limits is None:
-        return None, None
-    constraint = document.find(meaning.limits)
+    constraint = constraint_of(document, meaning)
     if constraint is None:
-        document.lose(meaning.limits, "this DATA-CONSTR is not in the file: values have no limits")
         return None, None
     for rule in constraint.children_at("DATA-CONSTR-RULES/DATA-CONSTR-RULE"):
         if (physical := rule.child("PHYS-CONSTRS")) is not None:
