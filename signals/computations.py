@@ -54,6 +54,8 @@ def read_computation(methods: Iterable[XmlElement]) -> Computation:
     scales, problems, category = [], [], None
     for method in methods:
         category = category or method.text_at("CATEGORY")
+        if method.child("COMPU-INTERNAL-TO-PHYS") is None and method.child("COMPU-PHYS-TO-INTERNAL") is not None:
+            problems.append("it says only COMPU-PHYS-TO-INTERNAL, and COMPU-INTERNAL-TO-PHYS is read")
         for scale in method.children_at("COMPU-INTERNAL-TO-PHYS/COMPU-SCALES/COMPU-SCALE"):
             try:
                 scales.append(_read_scale(scale))
@@ -64,16 +66,17 @@ def read_computation(methods: Iterable[XmlElement]) -> Computation:
 
 def _read_scale(element: XmlElement) -> ComputationScale:
     low, high = read_limit(element, "LOWER-LIMIT"), read_limit(element, "UPPER-LIMIT")
-    text = element.text_at("COMPU-CONST/VT")
-    if text is not None:
+    if (found := element.child("COMPU-CONST/VT")) is not None:
         mask = element.text_at("MASK")
         return ComputationScale(
             low=low,
             high=high,
-            text=text,
+            text=found.text,
             mask=None if mask is None else whole_number(mask, "MASK"),
             label=element.text_at("SHORT-LABEL"),
         )
+    if element.child("COMPU-CONST") is not None:
+        raise DatabaseError("one of its scales is a constant number, and only texts are read as constants")
     if element.child("COMPU-GENERIC-MATH") is not None:
         raise DatabaseError("one of its scales is a formula, and only linear ones are read")
     above = [decimal_number(v.text, "V") for v in element.children_at("COMPU-RATIONAL-COEFFS/COMPU-NUMERATOR/V")]
@@ -113,11 +116,14 @@ def signal_values(computation: Computation, unit: str | None) -> tuple[tuple[Sca
     """As `physical_values`, for signals of frames, which may have a scale for each range of raw values."""
     linear = [scale for scale in computation.scales if scale.text is None]
     one, labels, problems = physical_values(computation, unit)
+    if computation.is_bitfield:
+        problems.append("its texts are of single bits, and those of signals in frames are read of whole values only")
     if len(linear) < 2 or computation.problems:
         return (one,), labels, problems
     scales = []
     for each in linear:
-        low, high = (None if limit is None else int(limit) for limit in (each.low, each.high))
+        low = None if each.low is None else math.ceil(each.low)
+        high = None if each.high is None else math.floor(each.high)
         scales.append(Scale(factor=each.factor, offset=each.offset, unit=unit, low=low, high=high))
     return tuple(scales), labels, [problem for problem in problems if not problem.startswith(_SEVERAL)]
 

@@ -13,6 +13,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ import blake3
 WORTH_KEEPING = 1 << 20
 """Smaller files are read again each time, bytes."""
 _MOST_ENTRIES = 32
+_PARSERS = ("autosar-data", "cantools")
 _DIGEST = 32  # bytes
 
 T = TypeVar("T")
@@ -33,14 +35,21 @@ def load_once(path: Path, read: Callable[[Path], T], what: str, folder: Path | N
     """
     if path.stat().st_size < WORTH_KEEPING or (place := _usable_folder(folder)) is None:
         return read(path)
+    before = _state(path)
     entry = place / f"{_content_hash(path, what)}.pickle"
     found = _load_entry(entry)
     if found is not None:
         result: T = found[0]
         return result
     result = read(path)
-    _keep_entry(entry, result)
+    if _state(path) == before:  # else the result may be of another content than the entry says
+        _keep_entry(entry, result)
     return result
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _content_hash(path: Path, what: str) -> str:
@@ -53,8 +62,11 @@ def _content_hash(path: Path, what: str) -> str:
 
 @functools.cache
 def _readers_hash() -> str:
-    """Changes with the code of this package, so that no entry outlives the reader that wrote it."""
+    """Changes with the code of this package and the libraries that parse, so that no entry outlives the reader that wrote it."""
     code = blake3.blake3()
+    for library in _PARSERS:
+        with suppress(metadata.PackageNotFoundError):
+            code.update(f"{library} {metadata.version(library)}\0".encode())
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(source.read_bytes())
     return code.hexdigest()

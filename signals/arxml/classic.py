@@ -44,6 +44,7 @@ _END_TO_END: Final = (
     "END-TO-END-TRANSFORMATION-I-SIGNAL-PROPS-VARIANTS/END-TO-END-TRANSFORMATION-I-SIGNAL-PROPS-CONDITIONAL"
 )
 SERVICE_DISCOVERY: Final = 0xFFFF8100
+_MOST_HEADER_ID: Final = (1 << 32) - 1
 
 
 def classic_messages(
@@ -52,7 +53,10 @@ def classic_messages(
     """Cluster and message of all socket connections; adds the names of their services and methods."""
     for instance in document.all_of("PROVIDED-SERVICE-INSTANCE"):
         if (number := instance.text_at("SERVICE-IDENTIFIER")) is not None:
-            names.setdefault(whole_number(number, "SERVICE-IDENTIFIER"), short_name(instance))
+            try:
+                names.setdefault(whole_number(number, "SERVICE-IDENTIFIER"), short_name(instance))
+            except DatabaseError as error:
+                document.lose(path_of(instance), str(error))
     reader = _ClassicReader(document, types, names)
     seen = set()
     for cluster, header, path in header_ids(document):
@@ -72,24 +76,31 @@ def classic_messages(
 def header_ids(document: ArxmlDocument) -> Iterator[tuple[str | None, int, str]]:
     """(cluster, header id, path of the PDU triggering) of each PDU of a socket connection.
 
-    A set of identifiers is in no cluster: then it is that of the PDU triggering, or None.
+    A set of identifiers is in no cluster: then it is that of the PDU triggering, or None. Ids that are none are listed.
     """
     clusters = {}
     for cluster in document.all_of("ETHERNET-CLUSTER"):
         clusters[path_of(cluster)] = name = short_name(cluster)
         for found in cluster.descendants("SOCKET-CONNECTION-IPDU-IDENTIFIER"):
-            yield from ((name, *each) for each in _header_id(found))
+            yield from ((name, *each) for each in _header_id(document, found))
     for identifiers in document.all_of("SOCKET-CONNECTION-IPDU-IDENTIFIER-SET"):
         for found in identifiers.descendants("SO-CON-I-PDU-IDENTIFIER"):
-            for header, path in _header_id(found):
+            for header, path in _header_id(document, found):
                 above = itertools.accumulate(path.split("/"), lambda one, part: f"{one}/{part}")
                 yield next((clusters[each] for each in above if each in clusters), None), header, path
 
 
-def _header_id(identifier: ArxmlElement) -> Iterator[tuple[int, str]]:
-    header, path = identifier.text_at("HEADER-ID"), identifier.text_at("PDU-TRIGGERING-REF")
-    if header is not None and path is not None:
-        yield whole_number(header, "HEADER-ID"), path
+def _header_id(document: ArxmlDocument, identifier: ArxmlElement) -> Iterator[tuple[int, str]]:
+    text, path = identifier.text_at("HEADER-ID"), identifier.text_at("PDU-TRIGGERING-REF")
+    if text is not None and path is not None:
+        try:
+            header = whole_number(text, "HEADER-ID")
+            if not 0 <= header <= _MOST_HEADER_ID:
+                raise DatabaseError(f"its header id is {header}, and header ids have 32 bits")
+        except DatabaseError as error:
+            document.lose(path, str(error))
+        else:
+            yield header, path
 
 
 class _ClassicReader:

@@ -5,14 +5,20 @@ Only what is asked for becomes Python objects (`element.py`). Lines are unknown 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from pcaplake.signals.database_text import decode_text
 from pcaplake.signals.errors import DatabaseError
 
 from .element import ArxmlElement, autosar_data
 
 _OTHER_RELEASE = "is not allowed in AUTOSAR"  # read all the same
+_HEADER = "header"  # in the errors for what a file begins with
+_DECLARATION = re.compile(r"\A\s*<\?xml[^>]*>")
+_UTF_8 = '<?xml version="1.0" encoding="utf-8"?>'
+_BEGIN = '`<AUTOSAR xmlns="http://autosar.org/schema/r4.0" xsi:schemaLocation="...">`'
 
 
 class ArxmlDocument:
@@ -23,14 +29,7 @@ class ArxmlDocument:
         self.name = path.name
         self.lost: dict[str, str] = {}
         self._model = autosar_data().AutosarModel()
-        try:
-            _, warnings = self._model.load_file(str(path), strict=False)
-        except autosar_data().AutosarDataError as error:
-            text = " ".join(str(error).split())
-            raise DatabaseError(
-                f"cannot read {path}: {text}; export it again from the program that wrote it"
-            ) from error
-        for warning in warnings:
+        for warning in self._load(path):
             if _OTHER_RELEASE not in warning:
                 line = warning.removeprefix(f"Failed to parse {path}:")
                 self.lose(f"line {line.partition(':')[0]}", line.partition(":")[2].strip())
@@ -46,9 +45,25 @@ class ArxmlDocument:
             elif name == "AR-PACKAGE" and (bases := element.get_sub_element("REFERENCE-BASES")) is not None:
                 self._add_bases(place, ArxmlElement(bases, {}))
 
+    def _load(self, path: Path) -> list[str]:
+        """What is wrong in the file. autosar-data reads UTF-8 only, which others are converted to."""
+        try:
+            return list(self._model.load_file(str(path), strict=False)[1])
+        except autosar_data().AutosarDataError as error:
+            if _HEADER not in str(error):
+                raise _cannot_read(path, error, "") from error
+        try:
+            text = _DECLARATION.sub(_UTF_8, decode_text(path.read_bytes(), xml=True), count=1)
+            return list(self._model.load_buffer(text, str(path), strict=False)[1])
+        except ValueError as error:
+            raise _cannot_read(path, error, "") from error
+        except autosar_data().AutosarDataError as error:
+            raise _cannot_read(path, error, f" (a file of AUTOSAR 4 begins with {_BEGIN})") from error
+
     def _add_bases(self, package: str, bases: ArxmlElement) -> None:
         for base in bases.children:
-            path, label = base.text_at("PACKAGE-REF"), base.text_at("SHORT-LABEL")
+            this_one = base.text_at("BASE-IS-THIS-PACKAGE") == "true"
+            path, label = package if this_one else base.text_at("PACKAGE-REF"), base.text_at("SHORT-LABEL")
             if path is not None and label is not None:
                 self._bases[package, label] = path
                 if base.text_at("IS-DEFAULT") == "true":
@@ -88,6 +103,13 @@ class ArxmlDocument:
 
     def lose(self, place: str, reason: str) -> None:
         self.lost[f"{self.name}, {place}"] = reason
+
+
+def _cannot_read(path: Path, error: Exception, advice: str) -> DatabaseError:
+    text = re.sub(
+        rf"^Failed to \w+ {re.escape(str(path))}(?::| on line )(\d+)", r"line \1", " ".join(str(error).split())
+    )
+    return DatabaseError(f"cannot read {path}: {text}{advice}; export it again from the program that wrote it")
 
 
 def path_of(element: ArxmlElement) -> str:

@@ -28,7 +28,6 @@ _CHANNELS: Final = "FLEXRAY-CLUSTER-VARIANTS/FLEXRAY-CLUSTER-CONDITIONAL/PHYSICA
 _CAN_CHANNELS: Final = "CAN-CLUSTER-VARIANTS/CAN-CLUSTER-CONDITIONAL/PHYSICAL-CHANNELS/CAN-PHYSICAL-CHANNEL"
 _TRIGGERINGS: Final = "FRAME-TRIGGERINGS/FLEXRAY-FRAME-TRIGGERING"
 _TIMINGS: Final = "ABSOLUTELY-SCHEDULED-TIMINGS/FLEXRAY-ABSOLUTELY-SCHEDULED-TIMING"
-_MOST_PDU_ID: Final = (1 << 32) - 1
 Found: TypeAlias = tuple[str | None, Message | None]
 """Cluster, or None if that is unknown, and message; None: it has no signals."""
 
@@ -70,7 +69,9 @@ def _can_id(triggering: ArxmlElement) -> tuple[int, bool]:
     """The identifier of a frame triggering, and whether it has 29 bits. Raises `DatabaseError`."""
     number, extended = number_at(triggering, "IDENTIFIER"), triggering.text_at("CAN-ADDRESSING-MODE") == "EXTENDED"
     bits = 29 if extended else 11
-    if number is None or not 0 <= number < 1 << bits:
+    if number is None:
+        raise DatabaseError("it has no IDENTIFIER: add one")
+    if not 0 <= number < 1 << bits:
         raise DatabaseError(f"its identifier is {number}, and identifiers have {bits} bits")
     return number, extended
 
@@ -122,7 +123,7 @@ def _schedules(triggering: ArxmlElement) -> Iterator[tuple[str, int, int, int]]:
 def _transported_pdus(document: ArxmlDocument, pdus: PduReader) -> Iterator[Found]:
     seen: dict[tuple[str | None, int], str] = {}
     for cluster, header, path in header_ids(document):
-        if header == SERVICE_DISCOVERY or not 0 <= header <= _MOST_PDU_ID:
+        if header == SERVICE_DISCOVERY:
             continue
         triggering = document.find(path)
         pdu = triggering.text_at("I-PDU-REF") if triggering is not None else None

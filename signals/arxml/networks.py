@@ -9,13 +9,14 @@ from typing import Final
 from pcaplake.signals.loaded import DatabaseNetworks, LoadedDatabase
 from pcaplake.signals.model import Message
 
-from .document import ArxmlDocument, short_name
+from .document import ArxmlDocument, path_of, short_name
 from .frames import KINDS as FRAMES
 from .frames import messages_of
 from .services import KINDS as SERVICES
 from .services import payloads_of
 
 _CLUSTERS: Final = ("CAN-CLUSTER", "FLEXRAY-CLUSTER", "ETHERNET-CLUSTER")
+_NOT_READ: Final = ("J-1939-CLUSTER", "LIN-CLUSTER", "TTCAN-CLUSTER")
 _CONTROL_UNIT: Final = "ECUC-VALUE-COLLECTION"
 
 
@@ -24,8 +25,14 @@ def read_networks(path: Path) -> DatabaseNetworks | None:
 
     Services of the adaptive platform are in no cluster. Raises `DatabaseError` for a file that is not ARXML.
     """
-    document = ArxmlDocument(path, {*FRAMES, *SERVICES, _CONTROL_UNIT})
+    document = ArxmlDocument(path, {*FRAMES, *SERVICES, *_NOT_READ, _CONTROL_UNIT})
     names = [short_name(cluster) for kind in _CLUSTERS for cluster in document.all_of(kind)]
+    for name, number in Counter(names).items():
+        if number > 1:
+            document.lose(name, f"{number} clusters have this name: `{path.name}#{name}` selects all of them")
+    for kind in _NOT_READ:
+        for other in document.all_of(kind):
+            document.lose(path_of(other), f"it is a {kind}, which is not read")
     if not names and any(document.all_of(_CONTROL_UNIT)):
         return None
     messages: dict[str | None, list[Message]] = {name: [] for name in (*names, None)}

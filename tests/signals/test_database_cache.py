@@ -114,3 +114,23 @@ def test_what_a_reader_refuses_is_not_kept(large: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"car\.arxml"):
         load_once(large, refuse, "services", tmp_path / "kept")
     assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_another_version_of_a_parser_reads_again(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader()
+    load_once(large, reader, "services", tmp_path / "kept")
+    database_cache._readers_hash.cache_clear()
+    monkeypatch.setattr("importlib.metadata.version", lambda library: "999")
+    load_once(large, reader, "services", tmp_path / "kept")
+    database_cache._readers_hash.cache_clear()
+    assert reader.count == 2
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(large: Path, tmp_path: Path) -> None:
+    def read(path: Path) -> str:
+        path.write_text("y" * 11)
+        return path.read_text()
+
+    assert load_once(large, read, "services", tmp_path / "kept") == "y" * 11
+    large.write_text("x" * 10)
+    assert load_once(large, Path.read_text, "services", tmp_path / "kept") == "x" * 10
