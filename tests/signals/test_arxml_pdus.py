@@ -9,8 +9,8 @@ import pytest
 from pcaplake.signals.files import load_database
 from pcaplake.signals.model import Message
 from tests.signals.arxml_files import named, reference, tag
+from tests.signals.can_arxml_files import at, can_file
 from tests.signals.container_files import base, i_signal, mapped, pdu
-from tests.signals.test_large_arxml import at, can_file
 
 X = i_signal("X", 8, base("u"))
 

@@ -14,6 +14,7 @@ from pcaplake.signals.cantools_reader import read_with_cantools
 from pcaplake.signals.loaded import DatabaseNetworks
 from tests.signals import frame_files
 from tests.signals.arxml_files import classic_service, named, package, reference, tag
+from tests.signals.can_arxml_files import at, can_file
 from tests.signals.cantools_files import fetch
 from tests.signals.container_files import BIG, SHORT, arxml, base, i_signal, mapped, pdu
 
@@ -196,31 +197,6 @@ def test_one_wrong_element_does_not_refuse_the_file(name: str) -> None:
 
 
 # -- what cantools does not read --------------------------------------------------------------------------------------
-def can_file(path: Path, identifier: object, placed: str, *elements: str) -> Path:
-    """A file with one CAN frame."""
-    sent = reference("FRAME-REF", "CAN-FRAME", "/P/Frame")
-    sent += tag("CAN-ADDRESSING-MODE", "STANDARD") + tag("IDENTIFIER", identifier)
-    channel = tag("FRAME-TRIGGERINGS", named("CAN-FRAME-TRIGGERING", "T", sent))
-    inside = tag("CAN-CLUSTER-CONDITIONAL", tag("PHYSICAL-CHANNELS", named("CAN-PHYSICAL-CHANNEL", "C", channel)))
-    path.write_text(
-        package(
-            named("CAN-FRAME", "Frame", tag("FRAME-LENGTH", 8), tag("PDU-TO-FRAME-MAPPINGS", placed)),
-            named("CAN-CLUSTER", "Can", tag("CAN-CLUSTER-VARIANTS", inside)),
-            named("SW-BASE-TYPE", "u", tag("BASE-TYPE-SIZE", 16) + tag("BASE-TYPE-ENCODING", "NONE")),
-            *elements,
-        ),
-        encoding="utf-8",
-    )
-    return path
-
-
-def at(pdu_name: str, position: int) -> str:
-    inside = tag("PACKING-BYTE-ORDER", "MOST-SIGNIFICANT-BYTE-LAST") + reference(
-        "PDU-REF", "I-SIGNAL-I-PDU", f"/P/{pdu_name}"
-    )
-    return named("PDU-TO-FRAME-MAPPING", f"m{pdu_name}", inside, tag("START-POSITION", position))
-
-
 def test_several_pdus_of_a_can_frame(tmp_path: Path) -> None:
     elements = [i_signal(name, 16, base("u")) for name in ("One", "Two")]
     elements += [pdu("First", 2, mapped("One", 0)), pdu("Second", 2, mapped("Two", 0))]

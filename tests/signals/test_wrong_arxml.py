@@ -11,8 +11,8 @@ from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.files import load_database
 from tests.signals import frame_files
 from tests.signals.arxml_files import classic_service, named, package, reference, tag
+from tests.signals.can_arxml_files import at, can_file
 from tests.signals.container_files import base, i_signal, mapped, pdu
-from tests.signals.test_large_arxml import at, can_file
 
 
 def one_signal(path: Path, *elements: str, properties: str = "") -> Path:
