@@ -18,6 +18,7 @@ import inspect
 import io
 import sys
 import tokenize
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,12 +205,21 @@ def _first_line(statement: ast.stmt) -> int:
     return min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
 
 
-def _places(tree: ast.AST) -> Iterator[Place]:
-    for parent in ast.walk(tree):  # breadth first: the outermost before what is in it
+def _places(tree: ast.AST, line: int | None = None) -> Iterator[Place]:
+    """The places in a tree, the outermost before what is in it; only those that this line is part of, if one is given."""
+    parents = deque([tree])
+    while parents:
+        parent = parents.popleft()
         for field, value in ast.iter_fields(parent):
             for index, node in enumerate(value if isinstance(value, list) else [value]):
-                if isinstance(node, ast.AST):
+                if isinstance(node, ast.AST) and (line is None or _has_line(node, line)):
+                    parents.append(node)
                     yield Place(parent, field, index if isinstance(value, list) else None, node)
+
+
+def _has_line(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", line)
+    return bool(first <= line <= last)
 
 
 @dataclass(frozen=True)
@@ -242,7 +252,7 @@ class Mutant:
             outermost = Place(block, "body", at, block.body[at])
             places = [
                 place
-                for place in (outermost, *_places(block.body[at]))
+                for place in (outermost, *_places(block.body[at], marked[0]))
                 if getattr(place.node, "lineno", None) == marked[0]
             ]
             before = ast.dump(block.body[at])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,12 @@ def chart() -> helm_python.Chart:
 
 def texts(values: Mapping[str, Any], *, release: str = "pcaplake", namespace: str = "captures") -> dict[str, str]:
     """Template -> what it gives, without those that give nothing. HelmError where Helm refuses the values."""
-    made = chart().render(values=dict(values), name=release, namespace=namespace)
+    return dict(_render(json.dumps(values), release, namespace))
+
+
+@functools.cache  # many tests look at the same manifests
+def _render(values: str, release: str, namespace: str) -> dict[str, str]:
+    made = chart().render(values=json.loads(values), name=release, namespace=namespace)
     return {name: text for name, text in made.items() if text.strip()}
 
 

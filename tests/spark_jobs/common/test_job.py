@@ -236,14 +236,21 @@ BO_ 291 Speed: 8 A
 """
 
 
+@pytest.fixture(scope="module")
+def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lake = tmp_path_factory.mktemp("empty") / "lake"
+    fill(lake, [])
+    return lake
+
+
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(empty_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a lake, a signal database and a file that is not one. Spark cannot start."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PCAPLAKE_LAKE", raising=False)
     monkeypatch.setattr(session, "require_java_and_jars", lambda log_store: None)
     monkeypatch.delattr(session, "open_session")
-    fill(tmp_path / "lake", [])
+    shutil.copytree(empty_lake, tmp_path / "lake")
     Path("car.dbc").write_text(DBC)
     Path("text.txt").write_text("text")
     Path("broken.dbc").write_text("BO_ x")
