@@ -40,6 +40,7 @@ class PduReader:
         self._document = document
         self._built: dict[str, Pdu] = {}
         self._open: list[str] = []
+        self._transformed: set[str] = set()  # PDUs with signals that transformers write, and those around them
         orders = [system.text_at("CONTAINER-I-PDU-HEADER-BYTE-ORDER") for system in document.all_of("SYSTEM")]
         self._big_endian = next((order for order in orders if order), "") != "MOST-SIGNIFICANT-BYTE-LAST"
         """Of the headers in containers."""
@@ -52,6 +53,8 @@ class PduReader:
             if path is not None:
                 position = number_at(mapping, "START-POSITION") or 0
                 pdu = self.read(path)
+                if path in self._transformed:
+                    self._document.lose(path, "what SOME/IP transformers write into CAN and FlexRay frames is not read")
                 if any(each.pdu is pdu for each in placed):
                     self._document.lose(
                         path_of(mapping), f"its PDU {pdu.name} is in the frame twice: the first is read"
@@ -66,6 +69,8 @@ class PduReader:
     def read(self, path: str) -> Pdu:
         """A PDU by its path. Raises `DatabaseError`."""
         if path in self._built:
+            if path in self._transformed:
+                self._transformed |= {*self._open}
             return self._built[path]
         element = self._document.find(path)
         if element is None:
@@ -117,7 +122,9 @@ class PduReader:
             except DatabaseError as error:
                 document.lose(path_of(mapping), str(error))
                 continue
-            if signal is not None and signal.child("DATA-TRANSFORMATIONS") is None:
+            if signal is not None and signal.child("DATA-TRANSFORMATIONS") is not None:
+                self._transformed |= {*self._open}
+            elif signal is not None:
                 yield signal_in_pdu(document, mapping, signal, group_bits.get(path_of(signal)))
 
     def _build_secured(self, element: ArxmlElement, name: str, length: int) -> Pdu:

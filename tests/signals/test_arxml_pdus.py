@@ -211,3 +211,23 @@ def test_what_gives_a_signal_its_meaning_is_not_in_the_file(tmp_path: Path, kind
     ]
     loaded = load_database(can_file(tmp_path / "car.arxml", 1, at("One", 0), *elements))
     assert list(loaded.lost) == ["car.arxml, /P/Nowhere"]
+
+
+def test_what_transformers_write_into_a_frame_is_listed(tmp_path: Path) -> None:
+    """Also in the parts of another PDU; the plain signals beside it are read."""
+    written = X.replace("<SHORT-NAME>X<", "<SHORT-NAME>Written<").replace(
+        "</I-SIGNAL>",
+        tag(
+            "DATA-TRANSFORMATIONS",
+            tag(
+                "DATA-TRANSFORMATION-REF-CONDITIONAL",
+                reference("DATA-TRANSFORMATION-REF", "DATA-TRANSFORMATION", "/P/Set/SomeIp"),
+            ),
+        )
+        + "</I-SIGNAL>",
+    )
+    elements = [X, written, pdu("Mixed", 2, mapped("X", 0), mapped("Written", 8)), multiplexed("Mux", (1, "Mixed"))]
+    loaded = load_database(can_file(tmp_path / "car.arxml", 1, at("Mixed", 0) + at("Mux", 16), *elements))
+    assert "X" in {one.name for one in loaded.messages[0].signals}
+    said = "what SOME/IP transformers write into CAN and FlexRay frames is not read"
+    assert loaded.lost == {f"car.arxml, /P/{name}": said for name in ("Mixed", "Mux")}
