@@ -117,7 +117,11 @@ class Databases:
         for name, files in _require_mapping(sections.get("databases"), f"{where}: databases").items():
             databases[name] = []
             for reference in _require_name_list(files, f"{where}: databases.{name}"):
-                file, _, network = reference.partition("#")
+                file, mark, network = reference.partition("#")
+                if mark and not network:
+                    raise DatabaseError(
+                        f"{where}: `{reference}` names no network: write its name after `#`, or remove `#`"
+                    )
                 loaded = loader.load(folder / file, network or None)
                 databases[name] += loaded.messages
                 services.append(loaded.services)

@@ -21,7 +21,7 @@ _CONTROL_UNIT: Final = "ECUC-VALUE-COLLECTION"
 
 
 def read_networks(path: Path) -> DatabaseNetworks | None:
-    """What a file says by cluster; None if it has no cluster, but the configuration of a control unit.
+    """What a file says by cluster; None if it has no cluster and no service, but the configuration of a control unit.
 
     Services of the adaptive platform are in no cluster. Raises `DatabaseError` for a file that is not ARXML.
     """
@@ -33,8 +33,12 @@ def read_networks(path: Path) -> DatabaseNetworks | None:
     for kind in _NOT_READ:
         for other in document.all_of(kind):
             document.lose(path_of(other), f"it is a {kind}, which is not read")
-    if not names and any(document.all_of(_CONTROL_UNIT)):
+    payloads = payloads_of(document)
+    if not names and not payloads.messages and any(document.all_of(_CONTROL_UNIT)):
         return None
+    if not names:
+        for unit in document.all_of(_CONTROL_UNIT):
+            document.lose(path_of(unit), "the file describes services too: messages are read from a file of its own")
     messages: dict[str | None, list[Message]] = {name: [] for name in (*names, None)}
     empty: Counter[str | None] = Counter()
     for cluster, message in messages_of(document):
@@ -42,7 +46,6 @@ def read_networks(path: Path) -> DatabaseNetworks | None:
             empty[cluster] += 1
         else:
             messages[cluster].append(message)
-    payloads = payloads_of(document)
     networks = {
         cluster: LoadedDatabase(
             messages=tuple(found),

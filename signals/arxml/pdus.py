@@ -166,11 +166,15 @@ class PduReader:
         choices: dict[int, str] = {}
         for each in element.children_at(_ALTERNATIVES):
             if (path := each.text_at("I-PDU-REF")) is not None:
+                code = number_at(each, "SELECTOR-FIELD-CODE")
+                if code is None:
+                    self._document.lose(path, f"as an alternative of {name} it has no SELECTOR-FIELD-CODE: add one")
+                    continue
                 pdu, own = _without_selector(self._read_part(path, element), selector)
                 choices |= dict(own.choices if own is not None else ())
                 if own is not None and own.invalid is not None:
                     selector = replace(selector, invalid=own.invalid)
-                alternatives.append(Alternative(selector=number_at(each, "SELECTOR-FIELD-CODE") or 0, pdu=pdu))
+                alternatives.append(Alternative(selector=code, pdu=pdu))
         cycles = [each.pdu.cycle_ms for each in alternatives if each.pdu.cycle_ms is not None]
         return Pdu(
             name=name,

@@ -309,3 +309,17 @@ def services(draw: st.DrawFn, adaptive: bool = False, plain: bool = False) -> Se
         sizes=about,
         operations=tuple(operations),
     )
+
+
+def described_service(number: int) -> Service:
+    """An event with a list of structs that have a list, and a text."""
+    sizes, dimensions = Sizes(plain=True), (Dimension(maximum=40, length_bits=32),)
+    u16 = BaseType(name="number", coding="uint", bits=16)
+    samples = Member(name="Samples", type=Array(name="samples", element=u16, dimensions=dimensions))
+    part = Struct(name="Part", members=(Member(name="Level", type=u16), samples))
+    parts = Member(name="Parts", type=Array(name="parts", element=part, dimensions=dimensions))
+    text = Member(name="Text", type=String(name="text", encoding="utf-8", length_bits=32))
+    state = Struct(name="State", members=(Member(name="Level", type=u16), parts, text))
+    given = Struct(name="", members=(Member(name="State", type=state),))
+    event = Operation(kind="event", name="State", ids=(0x8001,), given=given, returned=Struct(name="", members=()))
+    return Service(name=f"Service{number}", id=number, major=1, sizes=sizes, operations=(event,))

@@ -231,3 +231,16 @@ def test_what_transformers_write_into_a_frame_is_listed(tmp_path: Path) -> None:
     assert "X" in {one.name for one in loaded.messages[0].signals}
     said = "what SOME/IP transformers write into CAN and FlexRay frames is not read"
     assert loaded.lost == {f"car.arxml, /P/{name}": said for name in ("Mixed", "Mux")}
+
+
+def test_an_alternative_without_a_code_is_listed(tmp_path: Path) -> None:
+    elements = [
+        X,
+        pdu("One", 2, mapped("X", 8)),
+        pdu("Two", 2, mapped("X", 16)),
+        multiplexed("Mux", (1, "One"), (2, "Two")),
+    ]
+    elements[-1] = elements[-1].replace(tag("SELECTOR-FIELD-CODE", 2), "")
+    loaded = load_database(can_file(tmp_path / "car.arxml", 1, at("Mux", 0), *elements))
+    assert loaded.lost == {"car.arxml, /P/Two": "as an alternative of Mux it has no SELECTOR-FIELD-CODE: add one"}
+    assert [(one.name, one.start) for one in loaded.messages[0].signals] == [("Frame_selector1", 0), ("X", 8)]

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from pcaplake.signals.database import Databases
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.files import load_database
 from tests.signals import frame_files
-from tests.signals.arxml_files import classic_service, named, package, reference, tag
+from tests.signals.arxml_files import classic_service, named, package, reference, tag, write_arxml
 from tests.signals.can_arxml_files import at, can_file
 from tests.signals.container_files import base, i_signal, mapped, pdu
+from tests.signals.described_services import described_service
 
 
 def one_signal(path: Path, *elements: str, properties: str = "") -> Path:
@@ -163,3 +165,21 @@ def test_limits_of_scales_between_whole_numbers(tmp_path: Path) -> None:
     scales = [limits(0, 99.5) + TWICE, limits(99.5, 255) + TWICE.replace("2<", "3<")]
     (signal,) = load_database(with_method(tmp_path / "car.arxml", "SCALE_LINEAR", *scales)).messages[0].signals
     assert [(one.factor, one.low, one.high) for one in signal.scales] == [(2, 0, 99), (3, 100, 255)]
+
+
+def test_services_beside_the_configuration_of_a_control_unit(tmp_path: Path) -> None:
+    """The services are read, and that the messages are not is listed."""
+    unit = named("ECUC-VALUE-COLLECTION", "Unit")
+    path = tmp_path / "car.arxml"
+    path.write_text(write_arxml([described_service(1)]).replace("<ELEMENTS>", f"<ELEMENTS>{unit}", 1), encoding="utf-8")
+    loaded = load_database(path)
+    assert loaded.services.messages
+    assert loaded.lost["car.arxml, /P/Unit"] == (
+        "the file describes services too: messages are read from a file of its own"
+    )
+
+
+def test_no_name_after_the_number_sign(tmp_path: Path) -> None:
+    one_signal(tmp_path / "car.arxml")
+    with pytest.raises(DatabaseError, match=r"`car.arxml#` names no network: write its name after `#`, or remove `#`"):
+        Databases.from_mapping({"databases": {"car": "car.arxml#"}}, "databases.yaml", tmp_path)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pcaplake.signals import Databases
-from pcaplake.signals.someip.description import Array, BaseType, Dimension, Member, String, Struct
 from pcaplake.signals.tables import wide_table_name
 from pcaplake.spark_jobs import signals as spark_signals
 from pcaplake.spark_jobs.signals import SignalReport
@@ -24,7 +23,7 @@ from tests.signals import container_files
 from tests.signals.arxml_files import write_arxml
 from tests.signals.container_files import CAN_ID, LITTLE, SHORT
 from tests.signals.databases import A_DBC, databases
-from tests.signals.described_services import Operation, Service, Sizes, messages_of
+from tests.signals.described_services import described_service, messages_of
 from tests.signals.fibex_files import write_fibex
 from tests.signals.frame_files import ONCE, REPEATED, arxml
 from tests.signals.j1939_files import ANY, dbc, long_dbc, transported
@@ -41,20 +40,6 @@ databases:
 buses: {1: a, "2": b, truck: [truck, long], "*": [doors, backbone, box]}
 """
 SENDERS = (0x18FEF100, 0x0CFEF117, 0x18FEF200)  # two of them send the group of `Axle`
-
-
-def described_service(number: int) -> Service:
-    """An event with a list of structs that have a list, and a text."""
-    sizes, dimensions = Sizes(plain=True), (Dimension(maximum=40, length_bits=32),)
-    u16 = BaseType(name="number", coding="uint", bits=16)
-    samples = Member(name="Samples", type=Array(name="samples", element=u16, dimensions=dimensions))
-    part = Struct(name="Part", members=(Member(name="Level", type=u16), samples))
-    parts = Member(name="Parts", type=Array(name="parts", element=part, dimensions=dimensions))
-    text = Member(name="Text", type=String(name="text", encoding="utf-8", length_bits=32))
-    state = Struct(name="State", members=(Member(name="Level", type=u16), parts, text))
-    given = Struct(name="", members=(Member(name="State", type=state),))
-    event = Operation(kind="event", name="State", ids=(0x8001,), given=given, returned=Struct(name="", members=()))
-    return Service(name=f"Service{number}", id=number, major=1, sizes=sizes, operations=(event,))
 
 
 @pytest.fixture
