@@ -1,5 +1,5 @@
 """Reads database files: DBC with dbc.py, KCD and SYM with cantools, LDF with ldf.py, FIBEX with fibex, and ARXML with arxml, or
-with cantools if it is of AUTOSAR 3 or has no cluster.
+with cantools if it is of AUTOSAR 3 or has only the configuration of a control unit.
 
 Messages without signals are counted and left out. A signal or message that cannot be decoded is listed with its reason, and
 does not affect others. Secured messages of AUTOSAR are authenticated but not encrypted, so their signals are read like all
