@@ -148,6 +148,7 @@ def test_every_module_is_below_an_entry() -> None:
     assert set().union(*map(reach, ENTRIES)) == modules().keys()
 
 
+@pytest.mark.slow
 def test_each_requirement_is_imported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = [one for extra, names in project["optional-dependencies"].items() if extra != "dev" for one in names]

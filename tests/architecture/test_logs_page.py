@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/logs.md"
 LEVELS = ("info", "warning", "error", "critical")
@@ -38,6 +40,7 @@ def logged_events(source: str, where: str) -> Iterator[Event]:
         yield Event(node.func.attr, VALUE.sub("…", text.value), frozenset(names))
 
 
+@pytest.mark.slow
 def test_the_page_has_every_event_and_no_other() -> None:
     names = subprocess.run(
         ["git", "ls-files", "--", "worker/*.py"], cwd=ROOT, capture_output=True, text=True, check=True

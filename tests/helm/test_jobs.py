@@ -38,6 +38,7 @@ def test_names_stay_when_a_lake_comes_and_goes(name: str) -> None:
     assert one | other == two
 
 
+@pytest.mark.slow
 def test_the_operator_launches_what_cronjobs_would(tmp_path: Path) -> None:
     values = case("scheduler")
     objects = manifests(values)

@@ -297,6 +297,7 @@ def test_one_lake_is_one_however_its_uri_ends() -> None:
     assert [one["metadata"]["annotations"]["pcaplake/lake"] for one in jobs] == ["s3://lake/a", "s3://lake/b"]
 
 
+@pytest.mark.slow
 def test_what_only_looks_broken_is_taken() -> None:
     """Limits as numbers, of another unit or not there; places beside ours; a lake of another store; IPv6."""
     for values in (

@@ -210,6 +210,7 @@ def test_any_text_is_a_profile_or_a_profile_error(text: str) -> None:
     assert line is None or 1 <= line <= len(re.split("\r\n|[\r\n\x85\u2028\u2029]", text)) + 1
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.integers(0, 65535), st.just("someip")),
     st.dictionaries(st.integers(0, 2**32 - 1), st.sampled_from(["powertrain", "chassis"])),

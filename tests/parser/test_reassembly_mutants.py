@@ -258,6 +258,7 @@ def test_a_mutant_of_reassembly_is_told_apart(name: str, expected: list[Any], mo
     assert killed
 
 
+@pytest.mark.slow
 def test_the_corpus_gives_the_same_again(expected: list[Any]) -> None:
     assert list(observed()) == expected
     assert SOMEIP_TP.message.name == "someip_tp"

@@ -206,6 +206,7 @@ def test_files_that_cantools_refuses_say_so() -> None:
     assert {one.kind for one in load_database(folder / "kcd" / "the_homer.kcd", "Motor").messages} == {"can"}
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_equal_to_cantools_on_any_payload(data: st.DataObject) -> None:

@@ -147,6 +147,7 @@ def test_decoded_rows_do_not_wait_for_the_garbage_collector(tmp_path: Path) -> N
         gc.enable()
 
 
+@pytest.mark.slow
 def test_batches_are_gathered_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = databases(tmp_path, "databases: {a: a.dbc}")
     batch = frames("can_frames", [can(256, bytes([n % 256]) * 8) for n in range(1000)])

@@ -151,6 +151,7 @@ def test_a_lake_has_each_message_once_and_single_frames_once(tmp_path: Path) -> 
     assert decode(lake, changed).rows == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_older", [False, True])
 def test_rows_of_messages_of_several_frames_outlive_those_of_a_frame_with_their_id(
     tmp_path: Path, is_older: bool

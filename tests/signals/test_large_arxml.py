@@ -52,6 +52,7 @@ def passes(monkeypatch: pytest.MonkeyPatch, own_cache: None) -> list[Path]:
     return found
 
 
+@pytest.mark.slow
 def test_a_file_is_read_once_for_all_its_clusters(description: Path, passes: list[Path], tmp_path: Path) -> None:
     databases = Databases.from_file(description.with_name("buses.yaml"))
     assert len(passes) == 1
@@ -73,6 +74,7 @@ def test_a_small_file_is_read_once_for_all_its_clusters(passes: list[Path], tmp_
     assert len(passes) == 1
 
 
+@pytest.mark.slow
 def test_a_cluster_by_name(description: Path, own_cache: None) -> None:
     whole = load_database(description)
     assert not whole.lost
@@ -175,6 +177,7 @@ def _without_invalid(message: Message, signal: str, invalid: float) -> Message:
     return replace(message, signals=signals)
 
 
+@pytest.mark.slow
 def test_equal_to_cantools_on_a_large_file(description: Path, own_cache: None) -> None:
     theirs = read_with_cantools(description).select("Can0")
     ours = load_database(description, "Can0")

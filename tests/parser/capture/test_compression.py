@@ -196,6 +196,7 @@ def skippable(data: bytes, kind: int = 0) -> bytes:
     return (0x184D2A50 + kind).to_bytes(4, "little") + len(data).to_bytes(4, "little") + data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zstd", "lz4"])
 def test_skippable_frames_come_first_or_anywhere(kind: str) -> None:
     """The first frame with data says what the format is; the frames may be empty, and longer than one read."""

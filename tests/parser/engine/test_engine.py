@@ -113,6 +113,7 @@ def test_every_cut_of_a_frame(link_type: int) -> None:
     assert agree(captures.pcap([frame[:n] for n in range(len(frame) + 1)], link_type))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link_type", [1, 227, 113])
 def test_every_byte_at_its_boundaries(link_type: int) -> None:
     r = Random(2000 + link_type)

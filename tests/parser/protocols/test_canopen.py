@@ -59,6 +59,7 @@ def random_frames(r: Random, count: int) -> Iterator[bytes]:
         yield socketcan(can_id, r.randbytes(r.choice((8, 8, 8, 8, r.randrange(9)))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_frames_equal_the_reference(seed: int) -> None:
     data = captures.pcap(list(random_frames(Random(seed), 400)), 227)

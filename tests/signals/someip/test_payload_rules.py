@@ -64,6 +64,7 @@ def check() -> None:
             check_end_to_end_protection(*example)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interpreted")
 def test_the_interpreted_decoder_is_right() -> None:
     check()

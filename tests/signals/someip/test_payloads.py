@@ -18,6 +18,7 @@ DESCRIPTIONS = 150
 PAYLOADS = 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some_seeds(6))
 def test_compiled_equals_reference_and_truth(seed: int) -> None:
     rng = random.Random(seed)

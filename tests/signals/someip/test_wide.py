@@ -111,6 +111,7 @@ def flatten(key: str, value: Any, indices: tuple[int, ...] = ()) -> Iterator[tup
         yield (key, indices), repr(value)
 
 
+@pytest.mark.slow
 def test_every_value_is_where_the_reference_has_it() -> None:
     rng = random.Random(8)
     for number in range(60):

@@ -472,6 +472,7 @@ def test_a_command_compiles_one_program(
     assert len(made) == 1
 
 
+@pytest.mark.slow
 def test_compilation_shows_how_far_it_is() -> None:
     """Kernels that were not missing do not count, and a kernel counts once, whatever number of types it is compiled for."""
 

@@ -108,6 +108,7 @@ def test_wide_tables_are_reported_listed_and_compacted(lake: SignalLake, capsys:
     assert lake.wide("Speed").total() == 15
 
 
+@pytest.mark.slow
 def test_a_wide_message_that_does_not_exist(lake: SignalLake, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["signals", "--lake", "lake", "--databases", "buses.yaml", "--wide", "Sped"]) == 2
     assert "no database has a message 'Sped'" in capsys.readouterr().err

@@ -170,6 +170,7 @@ def test_everything_that_is_wrong_is_told() -> None:
     assert [line.partition(": ")[0] for line in lines] == ["route 1", "route 1", "route 3 (b)", "route 4 (c)"]
 
 
+@pytest.mark.slow
 def test_routes_that_are_wrong_together() -> None:
     (line,) = wrong(ALL, {**ALL, "bucket": "raw"})
     assert line.startswith("route 2: is never reached: route 1 takes everything")

@@ -180,6 +180,7 @@ def test_on_a_terminal_it_asks(
     assert "Replace them? [y/N]" in err
 
 
+@pytest.mark.slow
 def test_a_mistyped_path_is_told_of_before_anything_is_announced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,7 @@ async def test_the_first_start_makes_it_and_the_next_read_it(tmp_path: Path) -> 
     assert book.shared.lake_id == first.lake_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_lake_of_every_store_is_overwritten_and_adopted(kind: str) -> None:
     with serving(kind) as (_, store):
@@ -94,6 +95,7 @@ async def test_who_may_not_delete_opens_a_lake_all_the_same() -> None:
         assert sorted(left) == ["_pcaplake", "_pcaplake/doctor"]
 
 
+@pytest.mark.slow
 async def test_the_conditions_of_a_store_are_looked_at_once() -> None:
     with serving("s3") as (bucket, store):
         await open_identity(store, ledger())

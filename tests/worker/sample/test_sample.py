@@ -214,6 +214,7 @@ def test_noise_has_the_shapes_of_the_mixes(tmp_path: Path) -> None:
         assert len({frame for _, frame in noisy}) > 0.95 * len(noisy) - 0.1 * len(noisy) * (mix == "c")  # gPTP and ARP
 
 
+@pytest.mark.slow
 def test_a_repeated_block_of_noise_has_running_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [list(records(path)) for path in noise_of(tmp_path / "whole", 0.3)]
     monkeypatch.setattr(noise, "BLOCK_PACKETS", 700)

@@ -91,6 +91,7 @@ letters = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
 keys = st.one_of(letters, st.text("+%/ =&ü🚗a2B", min_size=1, max_size=20))
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -328,6 +328,7 @@ async def test_what_a_poll_brings_while_the_service_stops_is_given_back() -> Non
     assert delivery.receive_count == 2
 
 
+@pytest.mark.slow
 async def test_restarts_use_up_no_receipts() -> None:
     """Its own pending polls would take again what a stopping service gives back, and the redrive policy counts that."""
 
@@ -603,6 +604,7 @@ async def test_a_checkpoint_under_way_does_not_keep_it_from_stopping(monkeypatch
     assert fleet.ledger.shared.lease.owner == ""
 
 
+@pytest.mark.slow
 async def test_a_lake_that_is_overwritten_between_two_captures_of_a_message_gets_both() -> None:
     """The first was staged, and is gone with the old content; the message is not deleted before it is there again."""
 

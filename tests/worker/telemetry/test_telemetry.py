@@ -161,6 +161,7 @@ def test_failures_begin_with_the_first_request(registry: CollectorRegistry, mete
     assert value(registry, "pcaplake_requests_total", **asked) == 2
 
 
+@pytest.mark.slow
 def test_kinds_of_faults_are_the_parsers() -> None:
     of_files = {
         str(node.args[1].value)
@@ -250,6 +251,7 @@ def test_what_is_counted_is_declared() -> None:
         assert METRICS[name].of is None, f"{where}: an extreme follows its histogram"
 
 
+@pytest.mark.slow
 def test_what_is_declared_is_counted() -> None:
     used = {name for _, _, name, _ in metered()}
     unused = {name for name, metric in METRICS.items() if (metric.of or name) not in used}

@@ -521,6 +521,7 @@ async def test_a_lake_is_closed_although_something_has_just_been_staged() -> Non
         await asyncio.wait_for(lake.close(), 30)
 
 
+@pytest.mark.slow
 async def test_a_follower_looks_at_the_lease_however_long_a_batch_may_wait() -> None:
     fleet = Fleet()
     async with await fleet.lake(max_batch_age=1000.0) as first, await fleet.lake(max_batch_age=1000.0) as second:
@@ -575,6 +576,7 @@ async def test_a_lake_on_disk_opens_fills_and_opens_again(tmp_path: Path) -> Non
     assert counts(tmp_path / "lake") == Counter(a=2, b=2, c=2)
 
 
+@pytest.mark.slow
 async def test_overwriting_a_lake_on_disk(tmp_path: Path) -> None:
     async with await Lake.open(tmp_path, **options()) as lake:
         await ingest(lake, "a")
@@ -586,6 +588,7 @@ async def test_overwriting_a_lake_on_disk(tmp_path: Path) -> None:
     assert counts(tmp_path) == Counter(b=2)
 
 
+@pytest.mark.slow
 async def test_a_lost_ledger_is_found_out_and_rebuilt(tmp_path: Path) -> None:
     async with await Lake.open(tmp_path, **options()) as lake:
         await ingest(lake, "a", "b")
@@ -604,6 +607,7 @@ async def test_a_lost_ledger_is_found_out_and_rebuilt(tmp_path: Path) -> None:
     assert counts(tmp_path) == Counter(a=2, b=2, c=2)
 
 
+@pytest.mark.slow
 async def test_an_old_copy_of_the_ledger_is_found_out_and_completed(tmp_path: Path) -> None:
     book = tmp_path / "_pcaplake" / "ledger.sqlite"
     async with await Lake.open(tmp_path, **options()) as lake:

@@ -44,6 +44,7 @@ async def test_cut_off_before_it_replaces_it_leaves_everything_as_it_was(tmp_pat
     assert (counts(tmp_path), generation(tmp_path)) == (Counter(d=2), 2)
 
 
+@pytest.mark.slow
 async def test_once_it_has_begun_whoever_comes_next_completes_it(tmp_path: Path) -> None:
     await lake_with_a(tmp_path)
     async with await opening(tmp_path, commits=False) as lake:
@@ -63,6 +64,7 @@ async def test_with_nothing_staged_it_is_refused(tmp_path: Path) -> None:
     assert counts(tmp_path) == Counter(a=2)
 
 
+@pytest.mark.slow
 async def test_the_one_that_began_last_wins_and_the_other_is_refused(tmp_path: Path) -> None:
     async with await opening(tmp_path) as slow, await opening(tmp_path) as fast:
         await filled(slow, "a")

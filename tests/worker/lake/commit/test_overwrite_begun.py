@@ -60,6 +60,7 @@ async def test_a_ledger_that_is_built_anew_knows_what_began(tmp_path: Path, adop
     assert counts(tmp_path) == Counter("bbcc" + "ee")
 
 
+@pytest.mark.slow
 async def test_an_older_copy_of_the_ledger_learns_the_stages_that_it_lacks(tmp_path: Path) -> None:
     copies: list[Path] = []
 
@@ -79,6 +80,7 @@ async def test_an_older_copy_of_the_ledger_learns_the_stages_that_it_lacks(tmp_p
     assert counts(tmp_path) == Counter("bbccee")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["another ledger", "another lake"])
 async def test_what_is_not_the_opened_lake_any_more_is_left_alone(tmp_path: Path, what: str) -> None:
     folder = tmp_path / "lake"
@@ -110,6 +112,7 @@ async def test_what_is_not_the_opened_lake_any_more_is_left_alone(tmp_path: Path
     assert counts(folder) == Counter("aaee")
 
 
+@pytest.mark.slow
 async def test_without_all_of_its_rows_it_does_not_begin_to_remove(tmp_path: Path) -> None:
     await begun(tmp_path, "b", "c")
     record = json.loads((tmp_path / overwrite_record_path(1)).read_bytes())
@@ -147,6 +150,7 @@ class ReadsAgain(NullSource):
         return () if stage is None else stage.adds[table]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ledger", ["lost", "kept"])
 async def test_a_file_that_is_gone_is_made_again_from_its_captures(tmp_path: Path, ledger: str) -> None:
     await begun(tmp_path, "b", "c")
@@ -161,6 +165,7 @@ async def test_a_file_that_is_gone_is_made_again_from_its_captures(tmp_path: Pat
     assert counts(tmp_path) == Counter("bbccee")
 
 
+@pytest.mark.slow
 async def test_it_says_that_nothing_is_left_of_it_although_nothing_waits(tmp_path: Path) -> None:
     await begun(tmp_path, "b", "c")
     record = json.loads((tmp_path / overwrite_record_path(1)).read_bytes())
@@ -176,6 +181,7 @@ async def test_it_says_that_nothing_is_left_of_it_although_nothing_waits(tmp_pat
     assert counts(tmp_path) == OLD
 
 
+@pytest.mark.slow
 async def test_a_stage_of_it_that_is_held_holds_the_others(tmp_path: Path) -> None:
     await begun(tmp_path, "b", "c")
     async with await opened(tmp_path, commits=False) as lake:
@@ -190,6 +196,7 @@ async def test_a_stage_of_it_that_is_held_holds_the_others(tmp_path: Path) -> No
     assert counts(tmp_path) == OLD
 
 
+@pytest.mark.slow
 async def test_an_overwrite_that_a_newer_one_has_replaced_stops_nobody(tmp_path: Path) -> None:
     """Whoever leads may read lake.json less often than overwrites begin."""
     await begun(tmp_path, "b", "c")
@@ -233,6 +240,7 @@ async def test_files_are_looked_for_however_young_they_are(tmp_path: Path) -> No
     assert (counts(tmp_path), generation(tmp_path)) == (OLD, 0)
 
 
+@pytest.mark.slow
 async def test_of_two_with_one_number_the_second_replaces_nothing(tmp_path: Path) -> None:
     """lake.json was rolled back to before the first one reserved its number, and the ledger with it."""
     async with await opened(tmp_path) as lake:

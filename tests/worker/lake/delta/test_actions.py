@@ -54,6 +54,7 @@ actions: st.SearchStrategy[Action] = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(actions, max_size=5))
 def test_actions_come_back_as_they_were(many: list[Action]) -> None:
     data = serialize_actions(many)

@@ -141,6 +141,7 @@ async def test_a_table_that_deltalake_made_is_written(tmp_path: Path) -> None:
     assert [n for n, _ in agreed(table)] == [*range(8), *range(100, 108)]
 
 
+@pytest.mark.slow
 async def test_schema_evolution_by_deltalake_is_taken_over(tmp_path: Path) -> None:
     table = tmp_path / "t"
 

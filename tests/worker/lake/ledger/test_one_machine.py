@@ -58,6 +58,7 @@ async def test_another_machine_is_refused_until_the_first_has_closed_it(
     await (await SqliteLedger.open(path)).close()
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_holds_nothing(machines: tuple[Path, Path], tmp_path: Path) -> None:
     async def open_and_close() -> None:
         await (await SqliteLedger.open(path)).close()

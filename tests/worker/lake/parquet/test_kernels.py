@@ -229,6 +229,7 @@ def test_values_that_are_there(values: Array, seed: int) -> None:
     assert unpacked.astype(bool).tolist() == bits[there].tolist()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(values=integers(64) | integers(32), room=st.integers(1, 64))
 def test_codes_or_a_dictionary_that_is_too_small(values: Array, room: int) -> None:

@@ -141,6 +141,7 @@ def test_it_is_what_a_store_asks_with(profiles: Path, monkeypatch: pytest.Monkey
 NOBODY = "http://localhost:9"  # nothing listens there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [True, False])
 async def test_without_credentials_the_error_says_what_to_do(
     plain: bool, profiles: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,6 +160,7 @@ async def test_without_credentials_the_error_says_what_to_do(
     assert ("pip install 'pcaplake[aws]'" in text, "AWS_PROFILE" in text) == (plain, not plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("uri", "variables", "options", "to_do"),
     [

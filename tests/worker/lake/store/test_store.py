@@ -139,6 +139,7 @@ async def test_a_path_stays_inside_the_store(store: Store, path: str) -> None:
 PARTS = st.text(st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="/"), min_size=1, max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     parts=st.lists(
