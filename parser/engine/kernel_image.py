@@ -1,8 +1,8 @@
 """The machine code of all kernels of a package in one file, which is called without numba.
 
 Importing numba, and preparing it for its first function, takes longer than decoding a small capture. So
-`kernel_linker.save_image`, which runs when the kernels have been compiled, writes an image: one object file, in which each
-kernel has *entries*, functions of CPython's C interface that check and unpack the arguments themselves. llvmlite loads it.
+`kernel_linker.save_image`, which runs when the kernels have been compiled, writes an image: machine code in which each kernel
+has *entries*, functions of CPython's C interface that check and unpack the arguments themselves.
 
 An image is used only if its key is that of this process: the source of the kernels, the processor, the settings of numba, and the
 versions of everything that the machine code depends on. Otherwise numba loads or compiles each kernel.
@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import mmap
 import os
 import platform
 import sys
@@ -26,11 +27,14 @@ from typing import Any
 
 import numpy as np
 
+from .object_layout import ADDRESS, Code
+
 CACHE_FOLDER, CPU_NAME, CPU_FEATURES = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
 Entries = Mapping[str, tuple[Callable[..., Any], ...]]
 _METH_FASTCALL = 0x80
 _COMPILED_BY = ("intrinsics.py", "kernel.py")
-_LINKED_BY = ("kernel_linker.py", "kernel_entries.py")
+_LINKED_BY = ("kernel_linker.py", "kernel_entries.py", "object_layout.py")
+_OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags")  # in /proc/cpuinfo
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -52,7 +56,7 @@ OBJECTS: Mapping[str, object] = {
 }
 """The objects whose addresses entries use: they compare arguments and their types with them."""
 
-_keep_alive: list[object] = []  # machine code, and definitions of the functions that run it
+_keep_alive: list[object] = []  # definitions of functions
 
 
 @functools.cache
@@ -80,17 +84,19 @@ def file_name(package: str) -> str:
     return f"{package}.{sys.implementation.cache_tag}-{target}.image"
 
 
+def chosen_processor() -> tuple[str | None, str | None]:
+    """The name and the features that numba is told to compile for, None where it is not told."""
+    return os.environ.get(CPU_NAME), os.environ.get(CPU_FEATURES)
+
+
 @functools.cache
 def target_processor() -> list[str]:
-    """The processor for which numba compiles in this process."""
-    from llvmlite import binding
-
-    name, features = os.environ.get(CPU_NAME), os.environ.get(CPU_FEATURES)
-    return [
-        binding.get_process_triple(),
-        binding.get_host_cpu_name() if name is None else name,
-        binding.get_host_cpu_features().flatten() if features is None else features,
-    ]
+    """The processor for which numba compiles in this process: what it is told, and else what Linux says of this one."""
+    chosen = chosen_processor()
+    if None not in chosen:
+        return [str(each) for each in chosen]
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()
+    return [str(each) for each in chosen] + sorted(line for line in lines if line.startswith(_OF_PROCESSOR))
 
 
 def compute_key(package: str) -> str:
@@ -115,12 +121,10 @@ def compute_key(package: str) -> str:
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 
-def pack(package: str, entries: Mapping[str, Sequence[str]], needed: Sequence[str], code: bytes) -> bytes:
-    """The content of an image.
-
-    entries: name of the kernel -> symbols in the object file `code`. needed: what the object file uses from this process.
-    """
-    content = json.dumps([entries, needed]).encode() + b"\n" + code
+def pack(package: str, entries: Mapping[str, Sequence[str]], code: Code) -> bytes:
+    """The content of an image. entries: name of the kernel -> symbols of its entries in `code`."""
+    places = {kernel: [code.symbols[symbol] for symbol in symbols] for kernel, symbols in entries.items()}
+    content = json.dumps([places, code.imports, code.pointers]).encode() + b"\n" + code.content
     return _seal(package, content) + b"\n" + content
 
 
@@ -138,31 +142,45 @@ def load(package: str) -> Entries:
             seal, _, content = (folder / name).read_bytes().partition(b"\n")
             if seal == _seal(package, content):
                 header, _, code = content.partition(b"\n")
-                entries, needed = json.loads(header)
-                return _link(entries, needed, code)
+                places, imports, pointers = json.loads(header)
+                start = map_code(imports, pointers, code)
+                if start is not None:
+                    return {
+                        kernel: tuple(_make_function(kernel, start + at) for at in each)
+                        for kernel, each in places.items()
+                    }
     return {}
 
 
-def _link(entries: Mapping[str, Sequence[str]], needed: Sequence[str], code: bytes) -> Entries:
-    from llvmlite import binding
+def map_code(imports: Sequence[str], pointers: Sequence[int], content: bytes) -> int | None:
+    """Put machine code (`object_layout.Code`) into memory for good, with the addresses that it needs; return where it starts.
 
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    for symbol, value in OBJECTS.items():
-        binding.add_symbol(symbol, id(value))
-    if not all(symbol in OBJECTS or hasattr(ctypes.pythonapi, symbol) for symbol in needed):
-        return {}  # LLVM would end the process
-    machine = binding.Target.from_default_triple().create_target_machine(
-        reloc="static", codemodel="jitdefault", jit=True
-    )
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _keep_alive.append(engine)
-    return {
-        kernel: tuple(_make_function(kernel, engine.get_function_address(symbol)) for symbol in symbols)
-        for kernel, symbols in entries.items()
-    }
+    None if the process lacks an import, or may not run what it has written.
+    """
+    memory = mmap.mmap(-1, len(content), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE)
+    memory[:] = content
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for i, name in enumerate(imports):
+        address = id(OBJECTS[name]) if name in OBJECTS else _address_of(name)
+        if address is None:
+            return None
+        ADDRESS.pack_into(memory, i * ADDRESS.size, address)
+    for at in pointers:
+        ADDRESS.pack_into(memory, at, start + ADDRESS.unpack_from(memory, at)[0])
+    protect = ctypes.pythonapi.mprotect
+    protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    if protect(start, len(content), mmap.PROT_READ | mmap.PROT_EXEC):
+        return None
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # threads may run it while the interpreter ends
+    return start
+
+
+def _address_of(name: str) -> int | None:
+    """Where a function or an object of CPython or of the C library is; None if the process does not have it."""
+    try:
+        return ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, name))
+    except ValueError:
+        return None
 
 
 def _make_function(name: str, address: int) -> Callable[..., Any]:

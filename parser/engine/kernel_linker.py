@@ -23,6 +23,7 @@ from llvmlite import binding
 from . import kernel_image
 from .kernel import Kernel
 from .kernel_entries import ALIGNED, CHECKS, CONTIGUOUS, WRITEABLE, CannotLink, write_entry
+from .object_layout import CannotLayOut, lay_out
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,8 @@ def _link(package: str, kernels: Iterable[Kernel]) -> bytes:
             entries.setdefault(kernel.name, []).append(symbol)
     if codegen is None:
         raise CannotLink("no kernel is compiled")
-    if codegen.magic_tuple() != tuple(kernel_image.target_processor()):
+    triple, processor, features = codegen.magic_tuple()
+    if (triple, processor, features) != _target():
         raise CannotLink("numba compiles for another processor")
     linked = binding.parse_assembly("\n".join(text))
     linked.triple, linked.data_layout = codegen._llvm_module.triple, str(codegen.target_data)
@@ -93,13 +95,29 @@ def _link(package: str, kernels: Iterable[Kernel]) -> bytes:
     for function in linked.functions:
         if not function.is_declaration and function.name not in symbols:
             function.linkage = "internal"
-    machine = codegen._tm
+    machine = binding.Target.from_triple(triple).create_target_machine(
+        cpu=processor, features=features, opt=3, reloc="pic", codemodel="small"
+    )
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(0))
     passes = binding.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(linked, builder)
     linked.verify()
-    return kernel_image.pack(package, entries, _list_needed_symbols(linked), machine.emit_object(linked))
+    _reject_unknown_symbols(linked)
+    try:
+        return kernel_image.pack(package, entries, lay_out(machine.emit_object(linked)))
+    except CannotLayOut as reason:
+        raise CannotLink(str(reason)) from reason
+
+
+def _target() -> tuple[str, str, str]:
+    """What `kernel_image.target_processor` describes, in LLVM's words."""
+    processor, features = kernel_image.chosen_processor()
+    return (
+        binding.get_process_triple(),
+        binding.get_host_cpu_name() if processor is None else processor,
+        binding.get_host_cpu_features().flatten() if features is None else features,
+    )
 
 
 def _require_layouts() -> None:
@@ -119,11 +137,10 @@ def _require_layouts() -> None:
         raise CannotLink("objects have another layout")
 
 
-def _list_needed_symbols(module: Any) -> list[str]:
-    """What the module uses from its process. Raises CannotLink if neither Python nor the C library has it."""
+def _reject_unknown_symbols(module: Any) -> None:
+    """Raises CannotLink if the module uses what neither Python nor the C library has."""
     declared = {value.name for value in (*module.functions, *module.global_variables) if value.is_declaration}
     needed = {name for name in declared if not name.startswith("llvm.")}
     for name in needed - ALLOWED - kernel_image.OBJECTS.keys():
         if not name.startswith(("Py", "_Py")):
             raise CannotLink(f"{name} is not known")
-    return sorted(needed)

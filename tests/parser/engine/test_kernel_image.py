@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -254,12 +255,30 @@ def test_without_a_folder_there_is_no_image(tmp_path: Path, loaded: Any, monkeyp
 
 
 def test_an_image_that_needs_what_the_process_lacks_is_not_used(image: Path) -> None:
-    """LLVM would end the process while it loads the image."""
     _, header, code = image.read_bytes().split(b"\n", 2)
-    entries, needed = json.loads(header)
-    assert {"pcaplake_ndarray", "PyLong_Type"} <= set(needed)
-    assert kernel_image._link(entries, needed, code).keys() == entries.keys()
-    assert kernel_image._link(entries, [*needed, "Py_NoSuchFunction"], code) == {}
+    _, imports, pointers = json.loads(header)
+    assert {"pcaplake_ndarray", "PyLong_Type"} <= set(imports)
+    assert kernel_image.map_code(imports, pointers, code) is not None
+    assert kernel_image.map_code([*imports[:-1], "Py_NoSuchFunction"], pointers, code) is None
+
+
+def test_an_image_is_not_used_where_memory_may_not_run(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, header, code = image.read_bytes().split(b"\n", 2)
+    refuse = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(lambda *given: -1)
+    monkeypatch.setattr(ctypes.pythonapi, "mprotect", refuse)
+    assert kernel_image.map_code(*json.loads(header)[1:], code) is None
+
+
+def test_processors_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = kernel_image.target_processor.__wrapped__
+    for name in (kernel_image.CPU_NAME, kernel_image.CPU_FEATURES):
+        monkeypatch.delenv(name, raising=False)
+    here = find()
+    assert any(line.startswith("flags") and "sse2" in line for line in here)
+    monkeypatch.setenv(kernel_image.CPU_NAME, "generic")
+    assert find() != here
+    monkeypatch.setenv(kernel_image.CPU_FEATURES, "")
+    assert find() == ["generic", ""], "the same on all machines, as in a container image"
 
 
 def test_users_without_a_home_use_the_image_of_a_read_only_installation(package: Package, image: Path) -> None:
