@@ -13,9 +13,13 @@ from pcaplake.signals.database_text import decode_text
 from pcaplake.signals.errors import DatabaseError
 
 from .element import ArxmlElement, autosar_data
+from .unknown import without_unknown
 
 _OTHER_RELEASE = "is not allowed in AUTOSAR"  # read all the same
 _HEADER = "header"  # in the errors for what a file begins with
+# in the errors for what `without_unknown` takes out of the file
+_UNKNOWN = re.compile("is not a known Autosar element|unexpected child element|enum item|overlaps with the existing")
+_PACKAGE = "AR-PACKAGE"
 _DECLARATION = re.compile(r"\A\s*<\?xml[^>]*>")
 _UTF_8 = '<?xml version="1.0" encoding="utf-8"?>'
 _BEGIN = '`<AUTOSAR xmlns="http://autosar.org/schema/r4.0" xsi:schemaLocation="...">`'
@@ -27,7 +31,7 @@ class ArxmlDocument:
     def __init__(self, path: Path, kinds: Collection[str]) -> None:
         """`kinds`: names of the elements that `all_of` finds."""
         self.name = path.name
-        self.lost: dict[str, str] = {}
+        self._lost: dict[str, dict[str, None]] = {}
         self._model = autosar_data().AutosarModel()
         for warning in self._load(path):
             if _OTHER_RELEASE not in warning:
@@ -36,29 +40,53 @@ class ArxmlDocument:
         self._elements: dict[str, ArxmlElement] = {}
         self._by_kind: dict[str, list[str]] = {kind: [] for kind in kinds}
         self._bases: dict[tuple[str, str | None], str] = {}
+        named = 0
         for place, element in self._model.identifiable_elements:
+            named += 1
             if element is None:
                 continue
             name = element.element_name
             if (paths := self._by_kind.get(name)) is not None:
                 paths.append(place)
-            elif name == "AR-PACKAGE" and (bases := element.get_sub_element("REFERENCE-BASES")) is not None:
+            elif name == _PACKAGE and (bases := element.get_sub_element("REFERENCE-BASES")) is not None:
                 self._add_bases(place, ArxmlElement(bases, {}))
+        self._repeated: dict[str, list[str]] = {}  # path -> kinds of the elements that have it
+        if sum(element.element_name == "SHORT-NAME" for _, element in self._model.elements_dfs) > named:
+            self._repeated = self._find_repeated_paths()
 
     def _load(self, path: Path) -> list[str]:
         """What is wrong in the file. autosar-data reads UTF-8 only, which others are converted to."""
         try:
             return list(self._model.load_file(str(path), strict=False)[1])
         except autosar_data().AutosarDataError as error:
-            if _HEADER not in str(error):
+            if _HEADER not in str(error) and not _UNKNOWN.search(str(error)):
                 raise _cannot_read(path, error, "") from error
         try:
-            text = _DECLARATION.sub(_UTF_8, decode_text(path.read_bytes(), xml=True), count=1)
-            return list(self._model.load_buffer(text, str(path), strict=False)[1])
+            return self._load_text(path, _UTF_8 + _DECLARATION.sub("", decode_text(path.read_bytes(), xml=True)))
         except ValueError as error:
             raise _cannot_read(path, error, "") from error
         except autosar_data().AutosarDataError as error:
-            raise _cannot_read(path, error, f" (a file of AUTOSAR 4 begins with {_BEGIN})") from error
+            advice = f" (a file of AUTOSAR 4 begins with {_BEGIN})" if _HEADER in str(error) else ""
+            raise _cannot_read(path, error, advice) from error
+
+    def _load_text(self, path: Path, text: str) -> list[str]:
+        try:
+            return list(self._model.load_buffer(text, str(path), strict=False)[1])
+        except autosar_data().AutosarDataError as error:
+            if not _UNKNOWN.search(str(error)):
+                raise
+        known, unknown = without_unknown(text)
+        for place, reason in unknown:
+            self.lose(place, reason)
+        return list(self._model.load_buffer(known, str(path), strict=False)[1])
+
+    def _find_repeated_paths(self) -> dict[str, list[str]]:
+        """Without packages: one in several parts is nothing wrong."""
+        kinds: dict[str, list[str]] = {}
+        for _, element in self._model.elements_dfs:
+            if element.is_identifiable and element.element_name != _PACKAGE:
+                kinds.setdefault(element.path, []).append(element.element_name)
+        return {path: names for path, names in kinds.items() if len(names) > 1}
 
     def _add_bases(self, package: str, bases: ArxmlElement) -> None:
         for base in bases.children:
@@ -76,8 +104,11 @@ class ArxmlDocument:
                 yield found
 
     def find(self, path: str) -> ArxmlElement | None:
-        """The element at an AUTOSAR path; None if there is none."""
+        """The element at an AUTOSAR path; None if there is none. If there are several, the first, and the path is listed."""
         if path not in self._elements:
+            if (kinds := self._repeated.get(path)) is not None:
+                found = f"{len(kinds)} elements have this path ({', '.join(kinds[:4])})"
+                self.lose(path, f"{found}, and the first is read: give each a name of its own")
             element = self._model.get_element_by_path(path)
             if element is None:
                 return None
@@ -101,8 +132,13 @@ class ArxmlDocument:
             raise DatabaseError(f"{name_of(element)} has no {reference}: add one")
         return found
 
+    @property
+    def lost(self) -> dict[str, str]:
+        """Place -> why something there is not read: all reasons, each once."""
+        return {place: "; ".join(reasons) for place, reasons in self._lost.items()}
+
     def lose(self, place: str, reason: str) -> None:
-        self.lost[f"{self.name}, {place}"] = reason
+        self._lost.setdefault(f"{self.name}, {place}", {})[reason] = None
 
 
 def _cannot_read(path: Path, error: Exception, advice: str) -> DatabaseError:

@@ -278,7 +278,6 @@ def test_what_is_not_read_is_listed(tmp_path: Path, types: list[str], path: str,
 REFUSED = {
     "not XML": ("SERVICE Car", "bad file header"),
     "cut off": (package(*PLAIN)[:-200], "line 2: Incomplete data"),
-    "unknown element": (package("<SECRET/>"), "SECRET is not a known Autosar element"),
 }
 
 

@@ -183,3 +183,45 @@ def test_no_name_after_the_number_sign(tmp_path: Path) -> None:
     one_signal(tmp_path / "car.arxml")
     with pytest.raises(DatabaseError, match=r"`car.arxml#` names no network: write its name after `#`, or remove `#`"):
         Databases.from_mapping({"databases": {"car": "car.arxml#"}}, "databases.yaml", tmp_path)
+
+
+# -- paths that are not unique ----------------------------------------------------------------------------------------
+def test_two_elements_with_one_path_are_listed(tmp_path: Path) -> None:
+    """Also in a second part of their package, which is nothing wrong by itself."""
+    path = one_signal(tmp_path / "car.arxml", i_signal("X", 8, base("u")))
+    part = named("AR-PACKAGE", "P", tag("ELEMENTS", i_signal("X", 4, base("u"))))
+    path.write_text(path.read_text(encoding="utf-8").replace("</AR-PACKAGES>", f"{part}</AR-PACKAGES>"))
+    loaded = load_database(path)
+    assert [one.length for one in loaded.messages[0].signals] == [16]
+    what = "and the first is read: give each a name of its own"
+    assert loaded.lost == {"car.arxml, /P/X": f"3 elements have this path (I-SIGNAL, I-SIGNAL, I-SIGNAL), {what}"}
+
+
+def test_two_kinds_of_elements_with_one_path(tmp_path: Path) -> None:
+    """autosar-data refuses the file."""
+    inside = tag("PHYSICAL-DIMENSION-REF", "/P/D", DEST="PHYSICAL-DIMENSION")
+    path = one_signal(tmp_path / "car.arxml", named("UNIT", "X", inside), named("PHYSICAL-DIMENSION", "D"))
+    loaded = load_database(path)
+    assert [one.length for one in loaded.messages[0].signals] == [16]
+    assert loaded.lost == {
+        "car.arxml, line 2, /P/X": "I-SIGNAL has this path too: give each a name of its own; UNIT is left out"
+    }
+
+
+def test_a_package_in_two_parts_is_not_listed(tmp_path: Path) -> None:
+    path = one_signal(tmp_path / "car.arxml")
+    part = named("AR-PACKAGE", "P", tag("ELEMENTS", i_signal("Y", 4, base("u"))))
+    path.write_text(path.read_text(encoding="utf-8").replace("</AR-PACKAGES>", f"{part}</AR-PACKAGES>"))
+    assert not load_database(path).lost
+
+
+def test_all_reasons_of_one_path_are_listed(tmp_path: Path) -> None:
+    method = named("COMPU-METHOD", "Method", tag("CATEGORY", "TEXTTABLE"))
+    scales = [limits(0, 9999) + tag("COMPU-CONST", tag("VT", text)) for text in ("on", "off", "on")]
+    inside = tag("COMPU-INTERNAL-TO-PHYS", tag("COMPU-SCALES", "".join(tag("COMPU-SCALE", one) for one in scales)))
+    method = named("COMPU-METHOD", "Method", tag("CATEGORY", "TEXTTABLE"), inside)
+    path = one_signal(
+        tmp_path / "car.arxml", method, properties=reference("COMPU-METHOD-REF", "COMPU-METHOD", "/P/Method")
+    )
+    many = "it stands for 10,000 values, and at most 1,024 are read"
+    assert load_database(path).lost == {"car.arxml, /P/Method": f"text 'on': {many}; text 'off': {many}"}
