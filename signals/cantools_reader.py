@@ -14,7 +14,7 @@ from typing import Any
 
 from .assemble import DeclaredSignal, assemble_signals, cycle_time, limit_to_float64, normalize_bound
 from .database_text import decode_text
-from .errors import DatabaseError
+from .errors import DatabaseError, add_reason
 from .loaded import DatabaseNetworks, LoadedDatabase
 from .model import Message, Scale, Signal
 
@@ -93,7 +93,7 @@ def _remove_wide_id_ranges(text: str, source: str, lost: dict[str, str]) -> str:
         if count <= _MOST_IDS:
             return id_range[0]
         line = text.count("\n", 0, id_range.start()) + 1
-        lost[f"{source}, line {line}"] = f"its message has {count:,} ids, and at most {_MOST_IDS:,} are read"
+        add_reason(lost, f"{source}, line {line}", f"its message has {count:,} ids, and at most {_MOST_IDS:,} are read")
         return ""
 
     return _ID_RANGE.sub(remove_if_wide, text)
@@ -110,7 +110,8 @@ def convert_messages(cantools_messages: Iterable[Any], source: str) -> LoadedDat
             skipped["no signals"] += 1
         elif not 0 <= message.frame_id < 1 << most:
             kind = "an extended" if message.is_extended_frame else "a standard"
-            lost[f"{message.name} ({source})"] = f"its id is {message.frame_id}, and {kind} id has {most} bits"
+            reason = f"its id is {message.frame_id}, and {kind} id has {most} bits"
+            add_reason(lost, f"{message.name} ({source})", reason)
         else:
             messages.append(_convert_message(message, source))
     return LoadedDatabase(messages=tuple(messages), skipped=dict(skipped), lost=lost)

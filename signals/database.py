@@ -24,7 +24,7 @@ import yaml
 
 from pcaplake.suggestions import suggest_name
 
-from .errors import DatabaseError
+from .errors import DatabaseError, add_reason, add_reasons
 from .files import DatabaseLoader
 from .j1939 import frame_keys
 from .model import CAN_CARRIERS, Key, Kind, Message
@@ -126,7 +126,7 @@ class Databases:
                 databases[name] += loaded.messages
                 services.append(loaded.services)
                 skipped.update(loaded.skipped)
-                lost |= loaded.lost
+                add_reasons(lost, loaded.lost)
         if not databases:
             raise DatabaseError(f"{where} names no database; write `databases: {{name: file.dbc}}`")
         networks = {}
@@ -158,13 +158,13 @@ class Databases:
     @property
     def unreadable_declarations(self) -> dict[str, str]:
         """`Message.Signal`, or the place in its file, of everything that cannot be decoded -> why."""
-        signals = {
-            f"{part.name}.{each.signal.name}": each.reason
-            for _, message in self
-            for part in message.parts
-            for each in part.unreadable
-        }
-        return signals | dict(self.lost)
+        reasons: dict[str, str] = {}
+        for _, message in self:
+            for part in message.parts:
+                for each in part.unreadable:
+                    add_reason(reasons, f"{part.name}.{each.signal.name}", each.reason)
+        add_reasons(reasons, self.lost)
+        return reasons
 
     def __iter__(self) -> Iterator[tuple[str, Message]]:
         """(bus or OTHERS, message), in a stable order."""

@@ -18,6 +18,7 @@ from typing import Final
 
 from .assemble import DeclaredSignal, assemble_signals, cycle_time, limit_to_float64, normalize_bound
 from .dbc_formats import FrameFormats
+from .errors import add_reason
 from .model import Message, Scale, Signal
 
 MOST_IDS: Final = 1 << 16  # values of its multiplexer for which a frame holds a signal
@@ -173,7 +174,7 @@ class _DbcParser:
                 self._record_stray_line(number, stray)
 
     def _record_lost(self, name: str, reason: str) -> None:
-        self._lost[f"{self._source}, {name}"] = reason
+        add_reason(self._lost, f"{self._source}, {name}", reason)
 
     def _record_broken_statement(self, line: int, kind: str, statement: str, reason: str) -> None:
         if kind == "BO_":
@@ -181,7 +182,8 @@ class _DbcParser:
         elif kind == "SG_" and self._current_message is not None:
             if self._current_message.id >= 0:  # otherwise its message is lost, which is already reported
                 name = statement.split()[1:2]
-                self._lost[f"{'.'.join([self._current_message.name, *name])} ({self._source}, line {line})"] = reason
+                signal = ".".join([self._current_message.name, *name])
+                add_reason(self._lost, f"{signal} ({self._source}, line {line})", reason)
             return
         elif kind in ("SIG_VALTYPE_", "SG_MUL_VAL_") and (about := _OF_SIGNAL.match(statement)):
             self._reasons[int(about[1]), about[2]] = f"line {line}: {reason}"

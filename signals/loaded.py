@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from .errors import DatabaseError
+from .errors import DatabaseError, add_reason, add_reasons
 from .model import Message
 from .someip.description import Key, PayloadMessage, Services
 
@@ -43,7 +43,9 @@ class DatabaseNetworks:
     def _join(self) -> LoadedDatabase:
         """Of PDUs and SOME/IP messages, which have no bus, the first one with an id."""
         parts = self.networks.values()
-        lost = {**self.lost, **{place: reason for part in parts for place, reason in part.lost.items()}}
+        lost = dict(self.lost)
+        for part in parts:
+            add_reasons(lost, part.lost)
         pdus: dict[int, Message] = {}
         messages = []
         for message in (one for part in parts for one in part.messages):
@@ -51,9 +53,8 @@ class DatabaseNetworks:
             if other is message:
                 messages.append(message)
             elif other.definition_hash != message.definition_hash:
-                lost[f"{message.name} ({self.source})"] = (
-                    f"{other.name} of another network has the same id {message.id:#x}, and is read instead"
-                )
+                same = f"{other.name} of another network has the same id {message.id:#x}, and is read instead"
+                add_reason(lost, f"{message.name} ({self.source})", same)
         return LoadedDatabase(
             messages=tuple(messages),
             skipped=sum((Counter(part.skipped) for part in parts), Counter()),
@@ -71,7 +72,6 @@ class DatabaseNetworks:
             for message in part:
                 other = payloads.setdefault(message.key, message)
                 if other.definition_hash != message.definition_hash:
-                    lost[f"{message.name} ({self.source})"] = (
-                        f"{other.name} of another network has the same service, method and type, and is read instead"
-                    )
+                    same = f"{other.name} of another network has the same service, method and type, and is read instead"
+                    add_reason(lost, f"{message.name} ({self.source})", same)
         return Services.from_messages(payloads.values(), names, methods)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pcaplake.signals.database_text import decode_text
-from pcaplake.signals.errors import DatabaseError
+from pcaplake.signals.errors import DatabaseError, add_reason
 
 from .element import ArxmlElement, autosar_data
 from .unknown import without_unknown
@@ -31,7 +31,7 @@ class ArxmlDocument:
     def __init__(self, path: Path, kinds: Collection[str]) -> None:
         """`kinds`: names of the elements that `all_of` finds."""
         self.name = path.name
-        self._lost: dict[str, dict[str, None]] = {}
+        self.lost: dict[str, str] = {}  # place -> why something there is not read
         self._model = autosar_data().AutosarModel()
         for warning in self._load(path):
             if _OTHER_RELEASE not in warning:
@@ -132,13 +132,8 @@ class ArxmlDocument:
             raise DatabaseError(f"{name_of(element)} has no {reference}: add one")
         return found
 
-    @property
-    def lost(self) -> dict[str, str]:
-        """Place -> why something there is not read: all reasons, each once."""
-        return {place: "; ".join(reasons) for place, reasons in self._lost.items()}
-
     def lose(self, place: str, reason: str) -> None:
-        self._lost.setdefault(f"{self.name}, {place}", {})[reason] = None
+        add_reason(self.lost, f"{self.name}, {place}", reason)
 
 
 def _cannot_read(path: Path, error: Exception, advice: str) -> DatabaseError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pcaplake.signals.computations import Computation
+from pcaplake.signals.errors import add_reason
 
 from .frame_elements import FrameElements
 
@@ -135,7 +136,7 @@ class FibexFile:
     lost: dict[str, str] = field(default_factory=dict)
 
     def lose(self, line: int, what: str, reason: str) -> None:
-        self.lost[f"{self.name}, line {line}: {what}"] = reason
+        add_reason(self.lost, f"{self.name}, line {line}: {what}", reason)
 
     def unit_of(self, coding: Coding) -> str | None:
         return self.units.get(coding.unit, coding.unit) if coding.unit is not None else None
