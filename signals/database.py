@@ -51,8 +51,8 @@ class Network:
                 if other.definition_hash != message.definition_hash:
                     raise DatabaseError(
                         f"{where}: {other.name} ({other.database}) and {message.name} ({message.database}) have the same id "
-                        f"0x{message.id:x}: name one network or cluster of the file (`file.arxml#cluster`), or assign them to "
-                        "different buses"
+                        f"0x{message.id:x}: name one network or cluster of the file (`file.arxml#cluster`, or "
+                        "`file.arxml#/path/of/cluster` if several have one name), or assign them to different buses"
                     )
         return cls(messages=messages_by_key)
 

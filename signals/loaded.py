@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from .errors import DatabaseError, add_reason, add_reasons
 from .model import Message
@@ -22,27 +22,33 @@ class LoadedDatabase:
     services: Services = field(default_factory=Services)
 
 
+def name_of_network(key: str) -> str:
+    """The name of a network, which may be known by its AUTOSAR path."""
+    return key.rpartition("/")[2] if key.startswith("/") else key
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseNetworks:
-    """What the file `source` says of each network by its name; None: of no network. `lost`: of the whole file."""
+    """What the file `source` says of each network by its name or AUTOSAR path; None: of no network. `lost`: of the whole file."""
 
     source: str
     networks: Mapping[str | None, LoadedDatabase]
     lost: Mapping[str, str] = field(default_factory=dict)
 
     def select(self, name: str | None) -> LoadedDatabase:
-        """One network; None: all of them. Raises `DatabaseError` if there is none of that name."""
+        """The network with this path, or all networks with this name; None: all of them. Raises `DatabaseError` without one."""
         if name is None:
-            return self._join()
-        if name not in self.networks:
-            names = ", ".join(sorted(one for one in self.networks if one is not None))
-            raise DatabaseError(f"{self.source} has no network {name!r}; it has {names or 'no names'}")
-        network = self.networks[name]
-        return replace(network, lost={**self.lost, **network.lost})
+            return self._join(self.networks.values())
+        names = {key: name_of_network(key) for key in self.networks if key is not None}
+        found = [self.networks[name]] if name in names else [self.networks[key] for key in names if names[key] == name]
+        if not found:
+            raise DatabaseError(
+                f"{self.source} has no network {name!r}; it has {', '.join(sorted({*names.values()})) or 'no names'}"
+            )
+        return self._join(found)
 
-    def _join(self) -> LoadedDatabase:
+    def _join(self, parts: Collection[LoadedDatabase]) -> LoadedDatabase:
         """Of PDUs and SOME/IP messages, which have no bus, the first one with an id."""
-        parts = self.networks.values()
         lost = dict(self.lost)
         for part in parts:
             add_reasons(lost, part.lost)

@@ -50,7 +50,7 @@ _MOST_HEADER_ID: Final = (1 << 32) - 1
 def classic_messages(
     document: ArxmlDocument, types: TypeBuilder, names: dict[int, str], methods: dict[tuple[int, int], str]
 ) -> Iterator[tuple[str | None, PayloadMessage]]:
-    """Cluster and message of all socket connections; adds the names of their services and methods."""
+    """Path of the cluster and message of all socket connections; adds the names of their services and methods."""
     for instance in document.all_of("PROVIDED-SERVICE-INSTANCE"):
         if (number := instance.text_at("SERVICE-IDENTIFIER")) is not None:
             try:
@@ -74,20 +74,20 @@ def classic_messages(
 
 
 def header_ids(document: ArxmlDocument) -> Iterator[tuple[str | None, int, str]]:
-    """(cluster, header id, path of the PDU triggering) of each PDU of a socket connection.
+    """(path of the cluster, header id, path of the PDU triggering) of each PDU of a socket connection.
 
     A set of identifiers is in no cluster: then it is that of the PDU triggering, or None. Ids that are none are listed.
     """
-    clusters = {}
+    clusters = set()
     for cluster in document.all_of("ETHERNET-CLUSTER"):
-        clusters[path_of(cluster)] = name = short_name(cluster)
+        clusters.add(here := path_of(cluster))
         for found in cluster.descendants("SOCKET-CONNECTION-IPDU-IDENTIFIER"):
-            yield from ((name, *each) for each in _header_id(document, found))
+            yield from ((here, *each) for each in _header_id(document, found))
     for identifiers in document.all_of("SOCKET-CONNECTION-IPDU-IDENTIFIER-SET"):
         for found in identifiers.descendants("SO-CON-I-PDU-IDENTIFIER"):
             for header, path in _header_id(document, found):
                 above = itertools.accumulate(path.split("/"), lambda one, part: f"{one}/{part}")
-                yield next((clusters[each] for each in above if each in clusters), None), header, path
+                yield next((each for each in above if each in clusters), None), header, path
 
 
 def _header_id(document: ArxmlDocument, identifier: ArxmlElement) -> Iterator[tuple[int, str]]:

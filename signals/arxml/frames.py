@@ -29,7 +29,7 @@ _CAN_CHANNELS: Final = "CAN-CLUSTER-VARIANTS/CAN-CLUSTER-CONDITIONAL/PHYSICAL-CH
 _TRIGGERINGS: Final = "FRAME-TRIGGERINGS/FLEXRAY-FRAME-TRIGGERING"
 _TIMINGS: Final = "ABSOLUTELY-SCHEDULED-TIMINGS/FLEXRAY-ABSOLUTELY-SCHEDULED-TIMING"
 Found: TypeAlias = tuple[str | None, Message | None]
-"""Cluster, or None if that is unknown, and message; None: it has no signals."""
+"""Path of the cluster, or None if that is unknown, and message; None: it has no signals."""
 
 
 def messages_of(document: ArxmlDocument) -> Iterator[Found]:
@@ -43,7 +43,7 @@ def messages_of(document: ArxmlDocument) -> Iterator[Found]:
 
 
 def _can_messages(document: ArxmlDocument, pdus: PduReader, cluster: ArxmlElement) -> Iterator[Found]:
-    name = short_name(cluster)
+    here = path_of(cluster)
     for triggering in cluster.children_at(f"{_CAN_CHANNELS}/FRAME-TRIGGERINGS/CAN-FRAME-TRIGGERING"):
         try:
             number, extended = _can_id(triggering)
@@ -52,9 +52,9 @@ def _can_messages(document: ArxmlDocument, pdus: PduReader, cluster: ArxmlElemen
             document.lose(path_of(triggering), str(error))
             continue
         if placed:
-            yield name, message_of("can", number, frame, length, placed, document.name, extended=extended)
+            yield here, message_of("can", number, frame, length, placed, document.name, extended=extended)
         else:
-            yield name, None
+            yield here, None
 
 
 def _frame(document: ArxmlDocument, pdus: PduReader, path: str | None) -> tuple[str, list[PduInFrame], int]:
@@ -94,12 +94,9 @@ def _flexray_messages(document: ArxmlDocument, pdus: PduReader, cluster: ArxmlEl
             continue
         if placed:
             schedule = Schedule(base=base, repetition=repetition, channels=tuple(sorted(set(channels))))
-            yield (
-                short_name(cluster),
-                message_of("flexray", slot, name, length, placed, document.name, schedule),
-            )
+            yield path_of(cluster), message_of("flexray", slot, name, length, placed, document.name, schedule)
         else:
-            yield short_name(cluster), None
+            yield path_of(cluster), None
 
 
 def _schedules(triggering: ArxmlElement) -> Iterator[tuple[str, int, int, int]]:

@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from pcaplake.signals.loaded import DatabaseNetworks, LoadedDatabase
+from pcaplake.signals.loaded import DatabaseNetworks, LoadedDatabase, name_of_network
 from pcaplake.signals.model import Message
 
-from .document import ArxmlDocument, path_of, short_name
+from .document import ArxmlDocument, path_of
 from .frames import KINDS as FRAMES
 from .frames import messages_of
 from .services import KINDS as SERVICES
@@ -26,20 +26,23 @@ def read_networks(path: Path) -> DatabaseNetworks | None:
     Services of the adaptive platform are in no cluster. Raises `DatabaseError` for a file that is not ARXML.
     """
     document = ArxmlDocument(path, {*FRAMES, *SERVICES, *_NOT_READ, _CONTROL_UNIT})
-    names = [short_name(cluster) for kind in _CLUSTERS for cluster in document.all_of(kind)]
-    for name, number in Counter(names).items():
+    clusters = [path_of(cluster) for kind in _CLUSTERS for cluster in document.all_of(kind)]
+    for name, number in Counter(map(name_of_network, clusters)).items():
         if number > 1:
-            document.lose(name, f"{number} clusters have this name: `{path.name}#{name}` selects all of them")
+            paths = " or ".join(f"`{path.name}#{one}`" for one in clusters if name_of_network(one) == name)
+            document.lose(
+                name, f"{number} clusters have this name: `{path.name}#{name}` selects all of them, {paths} one"
+            )
     for kind in _NOT_READ:
         for other in document.all_of(kind):
             document.lose(path_of(other), f"it is a {kind}, which is not read")
     payloads = payloads_of(document)
-    if not names and not payloads.messages and any(document.all_of(_CONTROL_UNIT)):
+    if not clusters and not payloads.messages and any(document.all_of(_CONTROL_UNIT)):
         return None
-    if not names:
+    if not clusters:
         for unit in document.all_of(_CONTROL_UNIT):
             document.lose(path_of(unit), "the file describes services too: messages are read from a file of its own")
-    messages: dict[str | None, list[Message]] = {name: [] for name in (*names, None)}
+    messages: dict[str | None, list[Message]] = {cluster: [] for cluster in (*clusters, None)}
     empty: Counter[str | None] = Counter()
     for cluster, message in messages_of(document):
         if message is None:

@@ -89,7 +89,31 @@ def test_two_clusters_of_one_name_are_listed(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8").replace("</AR-PACKAGES>", f"{other}</AR-PACKAGES>")
     path.write_text(text, encoding="utf-8")
     loaded = load_database(path, "Can")
-    assert list(loaded.lost.values()) == ["2 clusters have this name: `car.arxml#Can` selects all of them"]
+    assert list(loaded.lost.values()) == [
+        "2 clusters have this name: `car.arxml#Can` selects all of them, `car.arxml#/P/Can` or `car.arxml#/Other/Can` one"
+    ]
+
+
+def test_clusters_of_one_name_are_selected_by_their_paths(tmp_path: Path) -> None:
+    """Each has a frame with the id 1: PDU One with X, or PDU Two with Y."""
+    path = one_signal(tmp_path / "car.arxml", i_signal("Y", 8, base("u")), pdu("Two", 1, mapped("Y", 0)))
+    text = path.read_text(encoding="utf-8")
+    cluster = re.findall(r"<CAN-FRAME>.*</CAN-CLUSTER>", text)[0]
+    other = named(
+        "AR-PACKAGE", "Q", tag("ELEMENTS", cluster.replace("/P/One", "/P/Two").replace("/P/Frame", "/Q/Frame"))
+    )
+    path.write_text(text.replace("</AR-PACKAGES>", f"{other}</AR-PACKAGES>"), encoding="utf-8")
+    with pytest.raises(
+        DatabaseError, match=r"have the same id 0x1: .*`file\.arxml#/path/of/cluster` if several have one"
+    ):
+        Databases.from_file(path)
+    (tmp_path / "buses.yaml").write_text(
+        "databases: {a: 'car.arxml#/P/Can', b: 'car.arxml#/Q/Can'}\nbuses: {1: a, 2: b}\n"
+    )
+    databases = Databases.from_file(tmp_path / "buses.yaml")
+    assert [(bus, [one.name for one in message.signals]) for bus, message in databases] == [("1", ["X"]), ("2", ["Y"])]
+    with pytest.raises(DatabaseError, match=r"car\.arxml has no network '/X/Can'; it has Can"):
+        load_database(path, "/X/Can")
 
 
 def test_the_package_itself_is_the_base_of_references(tmp_path: Path) -> None:
