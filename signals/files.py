@@ -125,4 +125,14 @@ def _read_arxml(path: Path) -> DatabaseNetworks:
     _, namespace = read_root(path)
     if namespace is not None and not namespace.startswith(_AUTOSAR_4):
         return read_with_cantools(path)  # AUTOSAR 3
-    return read_networks(path) or read_with_cantools(path)
+    if (networks := read_networks(path)) is not None:
+        return networks
+    try:
+        return read_with_cantools(path)
+    except (DatabaseError, ImportError):
+        raise
+    except Exception as error:
+        raise DatabaseError(
+            f"{path} has only the configuration of a control unit, and the containers of its modules Com and CanIf are not as "
+            f"cantools expects them ({' '.join(str(error).split()) or repr(error)}): export both, or give the system description"
+        ) from error

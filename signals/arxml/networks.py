@@ -6,10 +6,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.loaded import DatabaseNetworks, LoadedDatabase, name_of_network
 from pcaplake.signals.model import Message
 
 from .document import ArxmlDocument, path_of
+from .element import ArxmlElement
 from .frames import KINDS as FRAMES
 from .frames import messages_of
 from .services import KINDS as SERVICES
@@ -23,7 +25,8 @@ _CONTROL_UNIT: Final = "ECUC-VALUE-COLLECTION"
 def read_networks(path: Path) -> DatabaseNetworks | None:
     """What a file says by cluster; None if it has no cluster and no service, but the configuration of a control unit.
 
-    Services of the adaptive platform are in no cluster. Raises `DatabaseError` for a file that is not ARXML.
+    Services of the adaptive platform are in no cluster. Raises `DatabaseError` for a file that is not ARXML, or has only the
+    configuration of a control unit without messages.
     """
     document = ArxmlDocument(path, {*FRAMES, *SERVICES, *_NOT_READ, _CONTROL_UNIT})
     clusters = [path_of(cluster) for kind in _CLUSTERS for cluster in document.all_of(kind)]
@@ -37,7 +40,8 @@ def read_networks(path: Path) -> DatabaseNetworks | None:
         for other in document.all_of(kind):
             document.lose(path_of(other), f"it is a {kind}, which is not read")
     payloads = payloads_of(document)
-    if not clusters and not payloads.messages and any(document.all_of(_CONTROL_UNIT)):
+    if not clusters and not payloads.messages and (units := list(document.all_of(_CONTROL_UNIT))):
+        _require_com(path, units[0])
         return None
     if not clusters:
         for unit in document.all_of(_CONTROL_UNIT):
@@ -58,3 +62,13 @@ def read_networks(path: Path) -> DatabaseNetworks | None:
         for cluster, found in messages.items()
     }
     return DatabaseNetworks(source=path.name, networks=networks, lost=document.lost)
+
+
+def _require_com(path: Path, unit: ArxmlElement) -> None:
+    """The module that has the messages must be there once."""
+    number = sum(each.text.endswith("/Com") for each in unit.descendants("ECUC-MODULE-CONFIGURATION-VALUES-REF"))
+    if number != 1:
+        raise DatabaseError(
+            f"{path} has no cluster and no service, but the configuration of a control unit: its messages are those of the "
+            f"module Com, and {path_of(unit)} names {number} of them; export it with one, or give the system description"
+        )

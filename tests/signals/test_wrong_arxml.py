@@ -203,6 +203,28 @@ def test_services_beside_the_configuration_of_a_control_unit(tmp_path: Path) -> 
     )
 
 
+MODULES = "ECUC-MODULE-CONFIGURATION-VALUES"
+
+
+@pytest.mark.parametrize(
+    ("named_modules", "reason"),
+    [
+        ([], "/P/Unit names 0 of them; export it with one, or give the system description"),
+        (["/P/CanIf"], "/P/Unit names 0 of them"),
+        (["/P/Com", "/Q/Com"], "/P/Unit names 2 of them"),
+        (["/P/Com"], "its modules Com and CanIf are not as cantools expects them .*: export both, or give the system"),
+    ],
+)
+def test_a_control_unit_without_messages(tmp_path: Path, named_modules: list[str], reason: str) -> None:
+    values = "".join(
+        tag(f"{MODULES}-REF-CONDITIONAL", reference(f"{MODULES}-REF", MODULES, one)) for one in named_modules
+    )
+    path = tmp_path / "car.arxml"
+    path.write_text(package(named("ECUC-VALUE-COLLECTION", "Unit", tag("ECUC-VALUES", values))), encoding="utf-8")
+    with pytest.raises(DatabaseError, match=f"car.arxml has .*the configuration of a control unit.*{reason}"):
+        load_database(path)
+
+
 def test_no_name_after_the_number_sign(tmp_path: Path) -> None:
     one_signal(tmp_path / "car.arxml")
     with pytest.raises(DatabaseError, match=r"`car.arxml#` names no network: write its name after `#`, or remove `#`"):
