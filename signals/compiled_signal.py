@@ -38,7 +38,7 @@ class DecodedSignal:
     `value`: float64, NaN where `known` is False (None: known everywhere).
     `valid`: bool, within minimum and maximum, not the raw value that means invalid, and a number.
     `labels`: int32, index into `names`, -1 where the value has no label; None: no value has one.
-    `units`: int8, index into the scales of the signal; None: the unit of the first.
+    `units`: int32, index into the scales of the signal; None: the unit of the first.
     """
 
     signal: Signal
@@ -49,7 +49,7 @@ class DecodedSignal:
     valid: Bools | None = None
     labels: NDArray[np.int32] | None = None
     names: tuple[str, ...] = ()
-    units: NDArray[np.int8] | None = None
+    units: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.value)
@@ -64,7 +64,8 @@ class CompiledSignal:
         self.width = signal.first_bit // 8 + _WHOLE if signal.length <= 64 else signal.needs_bytes + _WHOLE
         self._first, self._bit = divmod(signal.first_bit, 8)
         self._mask = np.uint64((1 << min(signal.length, 64)) - 1)
-        self._low, self._high = _raw_value_bounds(signal)
+        self._bounds = [_raw_value_bounds(signal, scale) for scale in signal.scales]
+        self._one_scale = len(signal.scales) == 1 and signal.scales[0].low is None and signal.scales[0].high is None
         self._may_be_infinite = signal.may_be_infinite
         labels = dict(signal.choices)
         self._names = tuple(labels.values())
@@ -114,9 +115,10 @@ class CompiledSignal:
     def decode_rows(self, payload: Bytes, rows: Ints | None) -> DecodedSignal:
         if self.signal.length > 64:
             with np.errstate(over="ignore", invalid="ignore"):
-                value = self._decode_wide_value(payload, rows)
-                valid = self._check_value_bounds(value, value)
-            return DecodedSignal(signal=self.signal, rows=rows, value=value, valid=valid)
+                number = self._decode_wide_number(payload, rows)
+                value, known, units = self._scale_numbers(number)
+                valid = self._check_value_bounds(number, value)
+            return DecodedSignal(signal=self.signal, rows=rows, value=value, known=known, valid=valid, units=units)
         return self.decode_words(self.extract_raw_bits(payload, rows), rows)
 
     def decode_words(self, words: Words, rows: Ints | None) -> DecodedSignal:
@@ -135,23 +137,24 @@ class CompiledSignal:
             return decoded(raw=raw, value=value, known=decimal, valid=decimal)
         if signal.coding == "float":
             number = _reinterpret_floats(words, signal.length)
-            value = _apply_linear_scale(number, signal.scales[0])
+            value, known, units = self._scale_numbers(number)
             valid: Bools | None = self._check_value_bounds(number, value)
             labels: NDArray[np.int32] | None = None
             if self._names:
                 finite: Bools = np.isfinite(number)
                 labels = self._look_up_labels(np.where(finite, number, -1).astype(np.int64))
                 labels[~finite] = -1
-            return decoded(raw=raw, value=value, valid=valid, labels=labels, names=self._names)
-        known: Bools | None = None
-        units: NDArray[np.int8] | None = None
-        if len(signal.scales) == 1 and signal.scales[0].low is None and signal.scales[0].high is None:
+            return decoded(
+                raw=raw, value=value, known=known, valid=valid, labels=labels, names=self._names, units=units
+            )
+        known = units = None
+        if self._one_scale:
             value = self._apply_scale(words, signal.scales[0])
+            valid = self._check_raw_bounds(words, *self._bounds[0])
         else:
-            value, known, units = self._apply_piecewise_scales(words)
-        valid = self._check_raw_bounds(words)
-        if known is not None:
-            valid = known if valid is None else valid & known
+            value, known, units, valid = self._apply_piecewise_scales(words)
+        if (other := self._is_not_invalid(words)) is not None:
+            valid = other if valid is None else valid & other
         if self._may_be_infinite:
             finite = np.isfinite(value)
             valid = finite if valid is None else valid & finite
@@ -173,21 +176,45 @@ class CompiledSignal:
                     return np.array([float(raw * factor + offset) for raw in integers.tolist()], np.float64)
         return _apply_linear_scale(integers.astype(np.float64), scale)
 
-    def _apply_piecewise_scales(self, words: Words) -> tuple[Floats, Bools, NDArray[np.int8]]:
-        raw = words.view(np.int64)
+    def _apply_piecewise_scales(self, words: Words) -> tuple[Floats, Bools, NDArray[np.int32], Bools]:
         value = np.full(len(words), np.nan)
-        known = np.zeros(len(words), np.bool_)
-        units = np.zeros(len(words), np.int8)
+        valid = np.zeros(len(words), np.bool_)
+        known, units = self._choose_scales(self._integers(words))
+        for place, scale in enumerate(self.signal.scales):
+            chosen = known & (units == place)
+            value[chosen] = self._apply_scale(words[chosen], scale)
+            within = self._check_raw_bounds(words[chosen], *self._bounds[place])
+            valid[chosen] = True if within is None else within
+        return value, known, units, valid
+
+    def _scale_numbers(self, numbers: Floats) -> tuple[Floats, Bools | None, NDArray[np.int32] | None]:
+        """Values of floats and wide integers, where they are known, and the scale of each."""
+        if self._one_scale:
+            return _apply_linear_scale(numbers, self.signal.scales[0]), None, None
+        value = np.full(len(numbers), np.nan)
+        known, units = self._choose_scales(numbers)
+        for place, scale in enumerate(self.signal.scales):
+            chosen = known & (units == place)
+            value[chosen] = _apply_linear_scale(numbers[chosen], scale)
+        return value, known, units
+
+    def _choose_scales(self, numbers: Words | Ints | Floats) -> tuple[Bools, NDArray[np.int32]]:
+        """Whether a scale contains each raw value, and the first one that does."""
+        known = np.zeros(len(numbers), np.bool_)
+        units = np.zeros(len(numbers), np.int32)
         for place, scale in enumerate(self.signal.scales):
             applies = ~known
             if scale.low is not None:
-                applies &= raw >= scale.low
+                applies &= numbers >= scale.low
             if scale.high is not None:
-                applies &= raw <= scale.high
-            value[applies] = self._apply_scale(words[applies], scale)
+                applies &= numbers <= scale.high
             units[applies] = place
             known |= applies
-        return value, known, units
+        return known, units
+
+    def _integers(self, words: Words) -> Words | Ints:
+        """Raw values as numbers: unsigned ones of 64 bits as they are."""
+        return words if self.signal.length == 64 and not self.signal.signed else words.view(np.int64)
 
     def _look_up_labels(self, raw: Ints) -> NDArray[np.int32]:
         if self._table is not None:
@@ -198,22 +225,27 @@ class CompiledSignal:
         places[places == len(self._keys)] = 0
         return np.where(self._keys[places] == raw, places, -1).astype(np.int32)
 
-    def _check_raw_bounds(self, words: Words) -> Bools | None:
-        """Whether raw values are within the bounds; None: all possible values are."""
-        signal = self.signal
-        unsigned = signal.length == 64 and not signal.signed
-        numbers: Words | Ints = words if unsigned else words.view(np.int64)
+    def _check_raw_bounds(self, words: Words, first: int, last: int) -> Bools | None:
+        """Whether raw values are from `first` to `last`; None: all possible values are."""
+        numbers = self._integers(words)
         valid: Bools | None = None
-        low, high = signal.raw_value_range
-        if self._low > low:
-            valid = numbers >= numbers.dtype.type(self._low) if self._low <= high else np.zeros(len(words), np.bool_)
-        if self._high < high:
-            under = numbers <= numbers.dtype.type(self._high) if self._high >= low else np.zeros(len(words), np.bool_)
+        low, high = self.signal.raw_value_range
+        if first > low:
+            valid = numbers >= numbers.dtype.type(first) if first <= high else np.zeros(len(words), np.bool_)
+        if last < high:
+            under = numbers <= numbers.dtype.type(last) if last >= low else np.zeros(len(words), np.bool_)
             valid = under if valid is None else valid & under
-        if signal.invalid is not None and low <= signal.invalid <= high and float(signal.invalid).is_integer():
-            other = numbers != numbers.dtype.type(int(signal.invalid))
-            valid = other if valid is None else valid & other
         return valid
+
+    def _is_not_invalid(self, words: Words) -> Bools | None:
+        """Whether raw values are not the one that means invalid; None: no possible value is."""
+        invalid = self.signal.invalid
+        low, high = self.signal.raw_value_range
+        if invalid is None or not low <= invalid <= high or not float(invalid).is_integer():
+            return None
+        numbers = self._integers(words)
+        other: Bools = numbers != numbers.dtype.type(int(invalid))
+        return other
 
     def _check_value_bounds(self, raw: Floats, value: Floats) -> Bools:
         valid: Bools = np.isfinite(value)
@@ -227,8 +259,8 @@ class CompiledSignal:
         return valid
 
     # -- rare codings ---------------------------------------------------------------------------------------------
-    def _decode_wide_value(self, payload: Bytes, rows: Ints | None) -> Floats:
-        """The value of a signal of more than 64 bits, from 64-bit pieces; exact to a unit in the last place."""
+    def _decode_wide_number(self, payload: Bytes, rows: Ints | None) -> Floats:
+        """The raw value of a signal of more than 64 bits, from 64-bit pieces; exact to a unit in the last place."""
         signal = self.signal
         pieces = []
         done = 0
@@ -246,7 +278,7 @@ class CompiledSignal:
         value: Floats = pieces[-1][0].astype(np.float64)
         for words_, size in reversed(pieces[:-1]):
             value = value * 2.0**size + words_.astype(np.float64)
-        return _apply_linear_scale(value, signal.scales[0])
+        return value
 
     def _decode_bcd_digits(self, words: Words) -> tuple[Floats, Bools]:
         """BCD: one decimal digit in each byte, the most significant first; unknown where a byte is above 9."""
@@ -302,10 +334,9 @@ def _apply_linear_scale(raw: Floats, scale: Scale) -> Floats:
     return value
 
 
-def _raw_value_bounds(signal: Signal) -> tuple[int, int]:
+def _raw_value_bounds(signal: Signal, scale: Scale) -> tuple[int, int]:
     """minimum and maximum as raw values: 12.7 with a factor of 0.1 is raw 127, although 127 * 0.1 differs in floats."""
     low, high = signal.raw_value_range
-    scale = signal.scales[0]
     if signal.coding != "integer" or scale.factor == 0 or (signal.minimum is None and signal.maximum is None):
         return low, high
     ends = [

@@ -24,11 +24,14 @@ _MOST_LABELS: Final = 1 << 10  # values of a range that has one text
 class ComputationScale:
     """One COMPU-SCALE for raw values from `low` to `high`: a `text`, or value = raw * factor + offset.
 
-    `mask`: of a bitfield; `label`: the name of its bits.
+    `low`, `high`: of integers; `float_low`, `float_high`: of floats, which differ if a limit is open. `mask`: of a bitfield;
+    `label`: the name of its bits.
     """
 
     low: float | None
     high: float | None
+    float_low: float | None = None
+    float_high: float | None = None
     text: str | None = None
     offset: float = 0
     factor: float = 1
@@ -66,6 +69,7 @@ def read_computation(methods: Iterable[XmlElement]) -> Computation:
 
 def _read_scale(element: XmlElement) -> ComputationScale:
     low, high = read_limit(element, "LOWER-LIMIT"), read_limit(element, "UPPER-LIMIT")
+    float_low, float_high = (read_limit(element, name, floats=True) for name in ("LOWER-LIMIT", "UPPER-LIMIT"))
     if (found := element.child("COMPU-CONST/VT")) is not None:
         mask = element.text_at("MASK")
         return ComputationScale(
@@ -85,7 +89,14 @@ def _read_scale(element: XmlElement) -> ComputationScale:
     if any(above[2:]) or any(below[1:]) or below[0] == 0:
         raise DatabaseError("one of its scales is not linear, and only linear ones are read")
     offset, factor = (*above, 0.0, 0.0)[:2] if above else (0.0, 1.0)
-    return ComputationScale(low=low, high=high, offset=offset / below[0], factor=factor / below[0])
+    return ComputationScale(
+        low=low,
+        high=high,
+        float_low=float_low,
+        float_high=float_high,
+        offset=offset / below[0],
+        factor=factor / below[0],
+    )
 
 
 def physical_values(computation: Computation, unit: str | None) -> tuple[Scale, Labels, list[str]]:
@@ -112,8 +123,13 @@ def physical_values(computation: Computation, unit: str | None) -> tuple[Scale, 
     return Scale(factor=linear[0].factor, offset=linear[0].offset, unit=unit), texts, problems
 
 
-def signal_values(computation: Computation, unit: str | None) -> tuple[tuple[Scale, ...], Labels, list[str]]:
-    """As `physical_values`, for signals of frames, which may have a scale for each range of raw values."""
+def signal_values(
+    computation: Computation, unit: str | None, *, floats: bool = False
+) -> tuple[tuple[Scale, ...], Labels, list[str]]:
+    """As `physical_values`, for signals of frames, which may have a scale for each range of raw values.
+
+    `floats`: raw values are floats.
+    """
     linear = [scale for scale in computation.scales if scale.text is None]
     one, labels, problems = physical_values(computation, unit)
     if computation.is_bitfield:
@@ -122,8 +138,11 @@ def signal_values(computation: Computation, unit: str | None) -> tuple[tuple[Sca
         return (one,), labels, problems
     scales = []
     for each in linear:
-        low = None if each.low is None else math.ceil(each.low)
-        high = None if each.high is None else math.floor(each.high)
+        if floats:
+            low, high = each.float_low, each.float_high
+        else:
+            low = None if each.low is None else math.ceil(each.low)
+            high = None if each.high is None else math.floor(each.high)
         scales.append(Scale(factor=each.factor, offset=each.offset, unit=unit, low=low, high=high))
     return tuple(scales), labels, [problem for problem in problems if not problem.startswith(_SEVERAL)]
 
@@ -191,16 +210,40 @@ def decimal_number(text: str, what: str) -> float:
     return number
 
 
-def read_limit(element: XmlElement, name: str) -> float | None:
-    """LOWER-LIMIT or UPPER-LIMIT as an inclusive bound; an open one of whole numbers is one further in. Exact for integers."""
+def read_limit(element: XmlElement, name: str, *, floats: bool = False) -> float | None:
+    """LOWER-LIMIT or UPPER-LIMIT of raw values as an inclusive bound: an open one is one further in, or the next float.
+
+    Exact for integers.
+    """
+    number, inwards = _read_interval(element, name)
+    if number is None or not inwards:
+        return number
+    if floats:
+        return math.nextafter(number, inwards * math.inf)
+    return number + inwards if isinstance(number, int) else number
+
+
+def read_physical_limit(element: XmlElement, name: str, scales: Sequence[Scale], *, floats: bool) -> float | None:
+    """The same of physical values with these scales: an open one is one step further in, if it is the value of an integer."""
+    number, inwards = _read_interval(element, name)
+    if number is None or not inwards:
+        return number
+    if floats or len(scales) != 1 or scales[0].factor == 0:
+        return math.nextafter(number, inwards * math.inf)
+    steps = (number - scales[0].offset) / scales[0].factor
+    is_value = math.isclose(steps, round(steps), rel_tol=0, abs_tol=1e-6)
+    return number + inwards * abs(scales[0].factor) if is_value else number
+
+
+def _read_interval(element: XmlElement, name: str) -> tuple[float | None, int]:
+    """A limit, or None without one; and the direction of what is inside if it is open, else 0."""
     found = element.child(name)
     if found is None or not found.text or found.attributes.get("INTERVAL-TYPE") == "INFINITE":
-        return None
+        return None, 0
     if found.text in ("-INF", "INF"):
-        return None
+        return None, 0
     number = decimal_number(found.text, name)
     if number.is_integer():
         number = whole_number(found.text, name)
-        if found.attributes.get("INTERVAL-TYPE") == "OPEN":
-            return number + (1 if name == "LOWER-LIMIT" else -1)
-    return number
+    is_open = found.attributes.get("INTERVAL-TYPE") == "OPEN"
+    return number, (1 if name == "LOWER-LIMIT" else -1) if is_open else 0

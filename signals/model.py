@@ -14,6 +14,9 @@ from .j1939 import group_key
 DECODER_REVISION = 1
 """Part of every hash; increased when the same definition gives other rows, so that frames are decoded again."""
 _INFINITE_IS_NOT_VALID = 2  # revision of definitions whose values may be infinite
+_SCALES_BY_RANGE = (
+    3  # of definitions with scales for ranges of floats or of wide integers, or with bounds of their values
+)
 
 Kind = Literal["can", "lin", "flexray", "pdu", "j1939"]
 """What carries messages; `j1939`: the transport protocol of SAE J1939, for messages of kind `can` that are parameter groups."""
@@ -49,8 +52,8 @@ class Scale:
     factor: float = 1
     offset: float = 0
     unit: str | None = None
-    low: int | None = None
-    high: int | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,12 @@ class Signal:
             for raw in self.raw_value_range
             for scale in self.scales
         )
+
+    @property
+    def has_bounded_ranges(self) -> bool:
+        """Whether it has several scales, and is a float or more than 64 bits, or its values have bounds."""
+        bounded = self.minimum is not None or self.maximum is not None
+        return len(self.scales) > 1 and (self.coding == "float" or self.length >= 64 or bounded)
 
     def undecodable_reason(self, kind: Kind) -> str | None:
         """Why it cannot be decoded from a frame of this kind; None: it can."""
@@ -224,5 +233,7 @@ class Message:
             del definition["j1939"]
         infinite = any(signal.may_be_infinite for signal in self.signals)
         revision = _INFINITE_IS_NOT_VALID if infinite else DECODER_REVISION
+        if any(signal.has_bounded_ranges for signal in self.signals):
+            revision = _SCALES_BY_RANGE
         text = json.dumps([revision, definition], sort_keys=True, default=sorted)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

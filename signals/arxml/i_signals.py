@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from pcaplake.signals.assemble import limit_to_float64
-from pcaplake.signals.computations import Computation, read_limit, signal_values, whole_number
+from pcaplake.signals.computations import Computation, read_physical_limit, signal_values, whole_number
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.model import Signal
+from pcaplake.signals.model import Scale, Signal
 from pcaplake.signals.pdus import SignalInPdu
 
 from .document import ArxmlDocument, path_of, short_name
@@ -54,14 +54,15 @@ def _coded(document: ArxmlDocument, plain: Signal, signal: ArxmlElement) -> Sign
             return replace(plain, coding="ascii")
         kind = number.coding
     computation = computation_of(document, meaning)
-    scales, choices, problems = signal_values(computation, unit_of(document, meaning))
+    floats = kind == "float"
+    scales, choices, problems = signal_values(computation, unit_of(document, meaning), floats=floats)
     for problem in problems:
         document.lose(meaning.computation or plain.name, problem)
-    low, high = _limits(document, meaning) or _limits_of(computation)
+    low, high = _limits(document, meaning, scales, floats) or _limits_of(computation, floats)
     return replace(
         plain,
         signed=kind == "sint",
-        coding="float" if kind == "float" else "integer",
+        coding="float" if floats else "integer",
         scales=scales,
         choices=choices,
         minimum=low,
@@ -80,21 +81,27 @@ def _invalid(document: ArxmlDocument, signal: ArxmlElement) -> float | None:
     return None if invalid is None else limit_to_float64(invalid)
 
 
-def _limits(document: ArxmlDocument, meaning: Meaning) -> tuple[float | None, float | None] | None:
+def _limits(
+    document: ArxmlDocument, meaning: Meaning, scales: tuple[Scale, ...], floats: bool
+) -> tuple[float | None, float | None] | None:
     constraint = constraint_of(document, meaning)
     if constraint is not None:
         for physical in constraint.children_at("DATA-CONSTR-RULES/DATA-CONSTR-RULE/PHYS-CONSTRS"):
-            return read_limit(physical, "LOWER-LIMIT"), read_limit(physical, "UPPER-LIMIT")
+            low, high = (
+                read_physical_limit(physical, name, scales, floats=floats) for name in ("LOWER-LIMIT", "UPPER-LIMIT")
+            )
+            return low, high
     return None
 
 
-def _limits_of(computation: Computation) -> tuple[float | None, float | None]:
+def _limits_of(computation: Computation, floats: bool) -> tuple[float | None, float | None]:
     """The physical values of the limits of its only linear scale; with several, they choose the scale."""
     linear = [scale for scale in computation.scales if scale.text is None]
     if len(linear) != 1 or computation.problems:
         return None, None
     (scale,) = linear
-    bounds = [None if limit is None else limit * scale.factor + scale.offset for limit in (scale.low, scale.high)]
+    limits = (scale.float_low, scale.float_high) if floats else (scale.low, scale.high)
+    bounds = [None if limit is None else limit * scale.factor + scale.offset for limit in limits]
     return (bounds[1], bounds[0]) if scale.factor < 0 else (bounds[0], bounds[1])
 
 

@@ -12,6 +12,7 @@ from pcaplake.signals.computations import (
     physical_values,
     read_computation,
     read_limit,
+    read_physical_limit,
     whole_number,
 )
 from pcaplake.signals.errors import DatabaseError
@@ -170,14 +171,18 @@ def _limits(
 ) -> tuple[float | None, float | None]:
     """Physical limits, and those of raw values that are narrower than what the bits can say."""
     constraint = constraint_of(document, meaning)
+    floats = number.coding == "float"
     if constraint is None:
         return None, None
     for rule in constraint.children_at("DATA-CONSTR-RULES/DATA-CONSTR-RULE"):
         if (physical := rule.child("PHYS-CONSTRS")) is not None:
-            return read_limit(physical, "LOWER-LIMIT"), read_limit(physical, "UPPER-LIMIT")
+            low, high = (
+                read_physical_limit(physical, name, (scale,), floats=floats) for name in ("LOWER-LIMIT", "UPPER-LIMIT")
+            )
+            return low, high
         if (internal := rule.child("INTERNAL-CONSTRS")) is not None:
-            low, high = read_limit(internal, "LOWER-LIMIT"), read_limit(internal, "UPPER-LIMIT")
-            if number.coding != "float":
+            low, high = (read_limit(internal, name, floats=floats) for name in ("LOWER-LIMIT", "UPPER-LIMIT"))
+            if not floats:
                 signed = number.coding == "sint"
                 least = -(1 << number.bits - 1) if signed else 0
                 low = None if low is not None and low <= least else low

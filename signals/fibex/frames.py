@@ -155,7 +155,7 @@ def _coded(file: FibexFile, signal: Signal, coding: Coding) -> Signal:
     if is_text(coding):
         return replace(signal, length=coding.bit_length or 0, coding="ascii")
     kind, bits = number_of(coding)
-    scales, choices, problems = signal_values(coding.computation, file.unit_of(coding))
+    scales, choices, problems = signal_values(coding.computation, file.unit_of(coding), floats=kind == "float")
     for problem in problems:
         file.lose(coding.line, f"CODING {coding.name}", problem)
     return replace(

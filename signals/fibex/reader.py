@@ -7,7 +7,7 @@ from pathlib import Path
 from sys import intern
 from typing import Final, TypeVar
 
-from pcaplake.signals.computations import read_computation, read_limit, whole_number
+from pcaplake.signals.computations import read_computation, read_physical_limit, signal_values, whole_number
 from pcaplake.signals.errors import DatabaseError
 from pcaplake.signals.xml_elements import XmlElement, read_elements
 
@@ -233,19 +233,25 @@ class FibexReader:
         physical = element.child("PHYSICAL-TYPE")
         methods = list(element.children_at("COMPU-METHODS/COMPU-METHOD"))
         bounds = [limits for method in methods if (limits := method.child("PHYS-CONSTRS/SCALE-CONSTR")) is not None]
+        base, computation = coded.attributes.get("BASE-DATA-TYPE", ""), read_computation(methods)
+        scales, _, _ = signal_values(computation, None)
+        low, high = (
+            read_physical_limit(bounds[0], name, scales, floats=base.startswith("A_FLOAT")) if bounds else None
+            for name in ("LOWER-LIMIT", "UPPER-LIMIT")
+        )
         return Coding(
             name=element.text_at("SHORT-NAME") or element.attributes["ID"],
             line=element.line,
-            base=coded.attributes.get("BASE-DATA-TYPE", ""),
+            base=base,
             physical=physical.attributes.get("BASE-DATA-TYPE") if physical is not None else None,
             category=coded.attributes.get("CATEGORY"),
             encoding=coded.attributes.get("ENCODING"),
             bit_length=_number(coded, "BIT-LENGTH"),
             minimum_length=_number(coded, "MIN-LENGTH"),
-            computation=read_computation(methods),
+            computation=computation,
             unit=next((unit for method in methods if (unit := method.reference("UNIT-REF"))), None),
-            low=read_limit(bounds[0], "LOWER-LIMIT") if bounds else None,
-            high=read_limit(bounds[0], "UPPER-LIMIT") if bounds else None,
+            low=low,
+            high=high,
         )
 
 
