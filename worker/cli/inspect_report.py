@@ -211,7 +211,7 @@ def _describe_messages(known: Mapping[str, Any]) -> None:
     )
     messages = [
         (
-            _shorten(one["message"], _MESSAGE),
+            _shorten(one["message"] + (f" in {one['container']}" if one["container"] else ""), _MESSAGE),
             _bus(one),
             _id(one),
             one["frames"],

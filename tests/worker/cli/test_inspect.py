@@ -22,6 +22,8 @@ from pcaplake.worker.inspection.names import LINK_TYPES
 from pcaplake.worker.sample import frames
 from tests.oracles import captures as real
 from tests.parser.captures import T0, Section, pcap, pcap_header, pcap_record
+from tests.signals import container_files
+from tests.signals.container_files import LITTLE, SHORT
 from tests.worker import lakes
 from tests.worker.conftest import Drive
 from tests.worker.inspection.inspected import udp
@@ -99,6 +101,16 @@ def test_one_capture(drive: Drive, capsys: Capsys) -> None:
     for text in ("pcapng, gzip", "can0", "SocketCAN", "someip", "short_header", f"{facts['packets']:,} packets"):
         assert text in out
     assert f"undecoded: {facts['undecoded']['bytes']:,} bytes" in out
+
+
+def test_pdus_in_containers_are_marked(tmp_path: Path, capsys: Capsys) -> None:
+    (tmp_path / "car.arxml").write_text(container_files.arxml(SHORT, LITTLE, length=64), encoding="utf-8")
+    sent = frames.build_socketcan_frame(container_files.CAN_ID, container_files.box(SHORT, LITTLE))
+    (tmp_path / "drive.pcap").write_bytes(pcap([sent], 227))
+    _, out, _ = lakes.run(capsys, "inspect", tmp_path / "drive.pcap", "--databases", tmp_path / "car.arxml")
+    assert re.search(r"^CanFrame +-", out, re.MULTILINE)
+    assert re.search(r"^Speed in CanFrame +-", out, re.MULTILINE)
+    assert re.search(r"^Wheels in CanFrame +-", out, re.MULTILINE)
 
 
 def test_messages_that_the_databases_know(drive: Drive, capsys: Capsys) -> None:
