@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 GROUP_KEYS: Final = 1 << 40
 """Added to the number of a message that is found by its parameter group: above every CAN identifier."""
 ANY_SOURCE: Final = 0x100
-_NO_SOURCE: Final = (0xFE, 0xFF)
+NO_SOURCE: Final = 0xFE
+_NO_SOURCE: Final = (NO_SOURCE, 0xFF)
 _FIRST_BROADCAST: Final = 240  # PDU2: bits 8 to 15 belong to the number
 BROADCAST_MASK: Final = 0x3FFFF00
 ADDRESSED_MASK: Final = 0x3FF0000

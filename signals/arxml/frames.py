@@ -1,6 +1,6 @@
-"""The frames of CAN and FlexRay clusters and the PDUs of PDU transport in an ARXML file, as messages.
+"""The frames of CAN, LIN and FlexRay clusters and the PDUs of PDU transport in an ARXML file, as messages.
 
-    CAN: frame triggering (identifier) > frame > PDUs at their positions
+    CAN, TTCAN, J1939, LIN: frame triggering (identifier) > frame > PDUs at their positions
     FlexRay: frame triggering (slot, cycles) > frame > PDUs at their positions
     PDU transport: header id > PDU triggering > PDU
 
@@ -10,11 +10,13 @@ What a SOME/IP transformer serializes is in `classic.py`. Layout: AUTOSAR TPS_Sy
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from pcaplake.signals.computations import whole_number
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.model import FLEXRAY_CYCLES, Channel, Message, Schedule
+from pcaplake.signals.j1939 import NO_SOURCE
+from pcaplake.signals.model import FLEXRAY_CYCLES, Channel, Kind, Message, Schedule
 from pcaplake.signals.pdus import PduInFrame, message_of
 
 from .classic import SERVICE_DISCOVERY, header_ids
@@ -23,9 +25,12 @@ from .element import ArxmlElement
 from .i_signals import number_at
 from .pdus import PduReader
 
-KINDS: Final = ("FLEXRAY-CLUSTER", "ETHERNET-CLUSTER", "SOCKET-CONNECTION-IPDU-IDENTIFIER-SET", "CAN-CLUSTER", "SYSTEM")
+_J1939: Final = "J-1939-CLUSTER"
+_LIN: Final = "LIN-CLUSTER"
+_CHANNELS_OF: Final = {"CAN-CLUSTER": "CAN", "TTCAN-CLUSTER": "TTCAN", _J1939: "CAN", _LIN: "LIN"}
+CLUSTERS: Final = (*_CHANNELS_OF, "FLEXRAY-CLUSTER", "ETHERNET-CLUSTER")
+KINDS: Final = (*CLUSTERS, "SOCKET-CONNECTION-IPDU-IDENTIFIER-SET", "SYSTEM")
 _CHANNELS: Final = "FLEXRAY-CLUSTER-VARIANTS/FLEXRAY-CLUSTER-CONDITIONAL/PHYSICAL-CHANNELS/FLEXRAY-PHYSICAL-CHANNEL"
-_CAN_CHANNELS: Final = "CAN-CLUSTER-VARIANTS/CAN-CLUSTER-CONDITIONAL/PHYSICAL-CHANNELS/CAN-PHYSICAL-CHANNEL"
 _TRIGGERINGS: Final = "FRAME-TRIGGERINGS/FLEXRAY-FRAME-TRIGGERING"
 _TIMINGS: Final = "ABSOLUTELY-SCHEDULED-TIMINGS/FLEXRAY-ABSOLUTELY-SCHEDULED-TIMING"
 Found: TypeAlias = tuple[str | None, Message | None]
@@ -35,26 +40,46 @@ Found: TypeAlias = tuple[str | None, Message | None]
 def messages_of(document: ArxmlDocument) -> Iterator[Found]:
     """The messages of all clusters of a file. What cannot be read is in `document.lost`."""
     pdus = PduReader(document)
-    for cluster in document.all_of("CAN-CLUSTER"):
-        yield from _can_messages(document, pdus, cluster)
+    for kind in _CHANNELS_OF:
+        for cluster in document.all_of(kind):
+            yield from _identified_messages(document, pdus, cluster)
     for cluster in document.all_of("FLEXRAY-CLUSTER"):
         yield from _flexray_messages(document, pdus, cluster)
     yield from _transported_pdus(document, pdus)
 
 
-def _can_messages(document: ArxmlDocument, pdus: PduReader, cluster: ArxmlElement) -> Iterator[Found]:
-    here = path_of(cluster)
-    for triggering in cluster.children_at(f"{_CAN_CHANNELS}/FRAME-TRIGGERINGS/CAN-FRAME-TRIGGERING"):
+def _identified_messages(document: ArxmlDocument, pdus: PduReader, cluster: ArxmlElement) -> Iterator[Found]:
+    here, kind, channel = path_of(cluster), cluster.name, _CHANNELS_OF[cluster.name]
+    channels = f"{kind}-VARIANTS/{kind}-CONDITIONAL/PHYSICAL-CHANNELS/{channel}-PHYSICAL-CHANNEL"
+    sent = "LIN-FRAME-TRIGGERING" if kind == _LIN else "CAN-FRAME-TRIGGERING"
+    for triggering in cluster.children_at(f"{channels}/FRAME-TRIGGERINGS/{sent}"):
+        extended = triggering.text_at("CAN-ADDRESSING-MODE") == "EXTENDED"
         try:
-            number, extended = _can_id(triggering)
+            number = _identifier(triggering, 6 if kind == _LIN else 29 if extended else 11)
             frame, placed, length = _frame(document, pdus, triggering.text_at("FRAME-REF"))
+            mask = number_at(triggering, "RX-MASK")
         except DatabaseError as error:
             document.lose(path_of(triggering), str(error))
             continue
-        if placed:
-            yield here, message_of("can", number, frame, length, placed, document.name, extended=extended)
-        else:
+        j1939 = extended and kind == _J1939
+        if j1939 and mask is not None and mask & 0xFF == 0:
+            number = number & ~0xFF | NO_SOURCE  # frames of all senders
+        elif not j1939 and (several := _more_identifiers(triggering, mask, 29 if extended else 11)):
+            document.lose(path_of(triggering), f"of its {several}, only frames with its IDENTIFIER are read")
+        if not placed:
             yield here, None
+            continue
+        bus: Kind = "lin" if kind == _LIN else "can"
+        message = message_of(bus, number, frame, length, placed, document.name, extended=extended)
+        yield here, replace(message, j1939=j1939)
+
+
+def _more_identifiers(triggering: ArxmlElement, mask: int | None, bits: int) -> str | None:
+    """What says that frames with other identifiers are received too."""
+    if triggering.child("RX-IDENTIFIER-RANGE") is not None:
+        return "RX-IDENTIFIER-RANGE"
+    every = (1 << bits) - 1
+    return None if mask is None or mask & every == every else "RX-MASK"
 
 
 def _frame(document: ArxmlDocument, pdus: PduReader, path: str | None) -> tuple[str, list[PduInFrame], int]:
@@ -65,15 +90,14 @@ def _frame(document: ArxmlDocument, pdus: PduReader, path: str | None) -> tuple[
     return short_name(frame), pdus.place(frame), number_at(frame, "FRAME-LENGTH") or 0
 
 
-def _can_id(triggering: ArxmlElement) -> tuple[int, bool]:
-    """The identifier of a frame triggering, and whether it has 29 bits. Raises `DatabaseError`."""
-    number, extended = number_at(triggering, "IDENTIFIER"), triggering.text_at("CAN-ADDRESSING-MODE") == "EXTENDED"
-    bits = 29 if extended else 11
+def _identifier(triggering: ArxmlElement, bits: int) -> int:
+    """The identifier of a frame triggering. Raises `DatabaseError`."""
+    number = number_at(triggering, "IDENTIFIER")
     if number is None:
         raise DatabaseError("it has no IDENTIFIER: add one")
     if not 0 <= number < 1 << bits:
         raise DatabaseError(f"its identifier is {number}, and identifiers have {bits} bits")
-    return number, extended
+    return number
 
 
 def _flexray_messages(document: ArxmlDocument, pdus: PduReader, cluster: ArxmlElement) -> Iterator[Found]:

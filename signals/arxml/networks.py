@@ -1,4 +1,5 @@
-"""The clusters of an ARXML file of AUTOSAR 4, from one pass over it: CAN, FlexRay, Ethernet (PDU transport, SOME/IP)."""
+"""The clusters of an ARXML file of AUTOSAR 4, from one pass over it: CAN, TTCAN, J1939, LIN, FlexRay, Ethernet (PDU transport,
+SOME/IP)."""
 
 from __future__ import annotations
 
@@ -12,13 +13,12 @@ from pcaplake.signals.model import Message
 
 from .document import ArxmlDocument, path_of
 from .element import ArxmlElement
+from .frames import CLUSTERS, messages_of
 from .frames import KINDS as FRAMES
-from .frames import messages_of
 from .services import KINDS as SERVICES
 from .services import payloads_of
 
-_CLUSTERS: Final = ("CAN-CLUSTER", "FLEXRAY-CLUSTER", "ETHERNET-CLUSTER")
-_NOT_READ: Final = ("J-1939-CLUSTER", "LIN-CLUSTER", "TTCAN-CLUSTER")
+_NOT_READ: Final = ("J-1939-TP-CONFIG",)
 _CONTROL_UNIT: Final = "ECUC-VALUE-COLLECTION"
 
 
@@ -29,7 +29,7 @@ def read_networks(path: Path) -> DatabaseNetworks | None:
     configuration of a control unit without messages.
     """
     document = ArxmlDocument(path, {*FRAMES, *SERVICES, *_NOT_READ, _CONTROL_UNIT})
-    clusters = [path_of(cluster) for kind in _CLUSTERS for cluster in document.all_of(kind)]
+    clusters = [path_of(cluster) for kind in CLUSTERS for cluster in document.all_of(kind)]
     for name, number in Counter(map(name_of_network, clusters)).items():
         if number > 1:
             paths = " or ".join(f"`{path.name}#{one}`" for one in clusters if name_of_network(one) == name)

@@ -76,13 +76,6 @@ def test_a_frame_without_an_identifier(tmp_path: Path) -> None:
     assert list(load_database(path).lost.values()) == ["it has no IDENTIFIER: add one"]
 
 
-@pytest.mark.parametrize("kind", ["J-1939-CLUSTER", "LIN-CLUSTER", "TTCAN-CLUSTER"])
-def test_clusters_that_are_not_read_are_listed(tmp_path: Path, kind: str) -> None:
-    loaded = load_database(one_signal(tmp_path / "car.arxml", named(kind, "Other")))
-    assert len(loaded.messages) == 1
-    assert loaded.lost == {"car.arxml, /P/Other": f"it is a {kind}, which is not read"}
-
-
 def test_two_clusters_of_one_name_are_listed(tmp_path: Path) -> None:
     path = one_signal(tmp_path / "car.arxml")
     other = named("AR-PACKAGE", "Other", tag("ELEMENTS", named("ETHERNET-CLUSTER", "Can")))
