@@ -262,22 +262,23 @@ class CompiledSignal:
     def _decode_wide_number(self, payload: Bytes, rows: Ints | None) -> Floats:
         """The raw value of a signal of more than 64 bits, from 64-bit pieces; exact to a unit in the last place."""
         signal = self.signal
-        pieces = []
+        pieces: list[tuple[Words, int]] = []
         done = 0
         while done < signal.length:  # the least significant first
             size = min(64, signal.length - done)
             first = signal.first_bit + (signal.length - done - size if signal.big_endian else done)
             start = 8 * (first // 8) + 7 - first % 8 if signal.big_endian else first
-            last = done + size == signal.length
-            piece = Signal(
-                name="", start=start, length=size, big_endian=signal.big_endian, signed=signal.signed and last
-            )
-            words = CompiledSignal(piece).extract_raw_bits(payload, rows)
-            pieces.append((words.view(np.int64) if piece.signed else words, size))
+            piece = Signal(name="", start=start, length=size, big_endian=signal.big_endian)
+            pieces.append((CompiledSignal(piece).extract_raw_bits(payload, rows), size))
             done += size
-        value: Floats = pieces[-1][0].astype(np.float64)
-        for words_, size in reversed(pieces[:-1]):
-            value = value * 2.0**size + words_.astype(np.float64)
+        top, size = pieces[-1]
+        negative = (top >> np.uint64(size - 1) & np.uint64(1) == 1) if signal.signed else np.zeros(len(top), np.bool_)
+        value = np.zeros(len(top))
+        for words, size in reversed(pieces):
+            # -1 - x has the inverted bits of x: the sum of a negative piece and others would lose their lowest bits
+            words[negative] ^= np.uint64((1 << size) - 1)
+            value = value * 2.0**size + words.astype(np.float64)
+        value[negative] = -1 - value[negative]
         return value
 
     def _decode_bcd_digits(self, words: Words) -> tuple[Floats, Bools]:

@@ -14,9 +14,7 @@ from .j1939 import group_key
 DECODER_REVISION = 1
 """Part of every hash; increased when the same definition gives other rows, so that frames are decoded again."""
 _INFINITE_IS_NOT_VALID = 2  # revision of definitions whose values may be infinite
-_SCALES_BY_RANGE = (
-    3  # of definitions with scales for ranges of floats or of wide integers, or with bounds of their values
-)
+_WIDE_OR_RANGES = 3  # of those with signed signals of more than 64 bits, or with several scales and bounds
 
 Kind = Literal["can", "lin", "flexray", "pdu", "j1939"]
 """What carries messages; `j1939`: the transport protocol of SAE J1939, for messages of kind `can` that are parameter groups."""
@@ -233,7 +231,7 @@ class Message:
             del definition["j1939"]
         infinite = any(signal.may_be_infinite for signal in self.signals)
         revision = _INFINITE_IS_NOT_VALID if infinite else DECODER_REVISION
-        if any(signal.has_bounded_ranges for signal in self.signals):
-            revision = _SCALES_BY_RANGE
+        if any(one.has_bounded_ranges or (one.signed and one.length > 64) for one in self.signals):
+            revision = _WIDE_OR_RANGES
         text = json.dumps([revision, definition], sort_keys=True, default=sorted)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -7,6 +7,7 @@ ranges that meet, the first one counts.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,3 +180,23 @@ def test_open_limits_of_fibex(tmp_path: Path) -> None:
     (tmp_path / "car.xml").write_text(text, encoding="utf-8")
     (speed,) = [one for one in load_database(tmp_path / "car.xml").messages[0].signals if one.name == "Speed"]
     assert (speed.scales[0].factor, speed.minimum, speed.maximum) == (0.5, 0.5, 99.5)
+
+
+@pytest.mark.parametrize("big_endian", [False, True])
+@pytest.mark.parametrize("length", [65, 72, 89, 127, 128, 200])
+def test_signed_values_of_more_than_64_bits(length: int, big_endian: bool) -> None:
+    """Each is exact to a unit in the last place, also next to zero, where both pieces have bits of the sign."""
+    draw = random.Random(length)
+    numbers = [0, 1, -1, -2, -3, (1 << 64) - 1, 1 << 64, -(1 << 64), -(1 << length - 1), (1 << length - 1) - 1]
+    numbers += [draw.getrandbits(draw.randrange(length)) * draw.choice([1, -1]) for _ in range(200)]
+    numbers = [number for number in numbers if -(1 << length - 1) <= number < 1 << length - 1]
+    size = -(-length // 8)
+    order = "big" if big_endian else "little"
+    shift = 8 * size - length if big_endian else 0  # a big-endian signal begins with the first bit
+    raw = [(number % (1 << length) << shift).to_bytes(size, order) for number in numbers]
+    signal = Signal(name="X", start=7 if big_endian else 0, length=length, big_endian=big_endian, signed=True)
+    message = Message(kind="can", id=1, extended=False, name="M", length=size, signals=(signal,))
+    payload = np.frombuffer(b"".join(raw), np.uint8).reshape(len(raw), size)
+    (found,) = CompiledMessage(message).decode_frames(payload, np.full(len(raw), size))
+    for number, value in zip(numbers, found.value.tolist(), strict=True):
+        assert abs(value - float(number)) <= math.ulp(float(number)) * (number.bit_length() > 53), number
