@@ -254,3 +254,11 @@ def test_pandas_polars_and_numpy_read_it(drive: Path) -> None:
     assert isinstance(frame.index, pd.DatetimeIndex)
     assert pl.from_arrow(wide).shape == (4, 4)
     assert np.isnan(wide["1.Speed.Gear"].to_numpy()).tolist() == [False, False, True, False]
+
+
+def test_a_signal_that_cannot_be_decoded_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    text = 'BO_ 5 M: 8 E\n SG_ Good : 8|8@1+ (1,0) [0|0] "" E\n SG_ Bad : 0|8@1- (1,0) [0|0] "" E\nSIG_VALTYPE_ 5 Bad : 1;\n'
+    (tmp_path / "a.dbc").write_text(text, encoding="utf-8")
+    for pattern in ("Bad", "M.Bad", "Ba?"):
+        with pytest.raises(DatabaseError, match=r"the signal M\.Bad cannot be decoded: it is a float of 8 bits"):
+            read_signals("drive.pcapng", tmp_path / "a.dbc", ["Good", pattern])

@@ -238,6 +238,14 @@ def _describe_messages(known: Mapping[str, Any]) -> None:
         screen.line("")
         for line in textwrap.wrap(visible(f"messages of the databases without a frame: {names}{more}"), WIDTH):
             screen.line(line)
+    unreadable = list(known["unreadable"].items())
+    if unreadable:
+        screen.line("")
+    for name, reason in unreadable[:MOST_REASONS]:
+        for line in textwrap.wrap(visible(f"unreadable: {name}: {reason}"), WIDTH):
+            screen.line(line)
+    if len(unreadable) > MOST_REASONS:
+        screen.line(_more(len(unreadable) - MOST_REASONS, "declaration", "of the databases"))
 
 
 def _bus(one: Mapping[str, Any]) -> str:

@@ -109,7 +109,7 @@ class KnownMessages:
                 yield _Id("someip", None, False, service << 16 | method, known), message, rows
 
     def describe(self) -> dict[str, Any]:
-        """As `--json` prints it: known messages, unknown ids and messages that were not sent."""
+        """As `--json` prints it: known messages, unknown ids, messages that were not sent, and what is not read."""
         messages, unknown = [], []
         for key, sent in self._sent.items():
             where = {
@@ -132,6 +132,7 @@ class KnownMessages:
             "messages": sorted(messages, key=lambda one: (one["bus"] or "", one["kind"], one["id"], one["message"])),
             "unknown_ids": sorted(unknown, key=lambda one: -one["frames"]),
             "not_sent": sorted(declared - {one["message"] for one in messages}),
+            "unreadable": self._databases.unreadable_declarations,
         }
 
 

@@ -131,6 +131,17 @@ def test_messages_that_the_databases_know(drive: Drive, capsys: Capsys) -> None:
         assert re.search(row, out), row
 
 
+def test_what_of_the_databases_is_not_read(tmp_path: Path, capsys: Capsys) -> None:
+    lines = ['BO_ 291 Frame: 8 ECU\n SG_ Broken : 0|8@1- (1,0) [0|0] "" ECU', "SIG_VALTYPE_ 291 Broken : 1;"]
+    (tmp_path / "car.dbc").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "drive.pcap").write_bytes(pcap([CAN], 227))
+    _, out, _ = lakes.run(capsys, "inspect", tmp_path / "drive.pcap", "--databases", tmp_path / "car.dbc")
+    reason = "it is a float of 8 bits, and floats have 16, 32 or 64"
+    assert f"unreadable: Frame.Broken: {reason}" in out
+    _, out, _ = lakes.run(capsys, "inspect", tmp_path / "drive.pcap", "--databases", tmp_path / "car.dbc", "--json")
+    assert objects(out)[0]["signal_databases"]["unreadable"] == {"Frame.Broken": reason}
+
+
 def test_a_file_that_is_not_a_capture(drive: Drive, capsys: Capsys) -> None:
     code, out, err = lakes.run(capsys, "inspect", drive.profile)
     assert (code, out) == (1, "")
