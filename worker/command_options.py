@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import gc
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, get_type_hints
 
@@ -16,6 +17,12 @@ T = TypeVar("T")
 
 class PlainCommand(TyperCommand):
     """A command whose help shows an argument as its metavar says, without a type of Python."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """As typer, but `CAPTURES...` instead of `{CAPTURES...}...`. Braces stay around a choice."""
+        return [
+            re.sub(r"^\{([^|}]+?)(\.\.\.)?\}(\.\.\.)?$", r"\1\2", piece) for piece in super().collect_usage_pieces(ctx)
+        ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:

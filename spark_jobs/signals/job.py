@@ -44,12 +44,13 @@ def command(
     ] = 2 << 30,
     invocation: job.Invocation,
 ) -> SignalReport:
-    """Decode CAN, LIN and FlexRay frames, PDUs and SOME/IP messages to physical values.
+    """Decode frames, PDUs and SOME/IP messages to physical values.
 
-    Writes the tables `signals` and `signal_catalog`. Reads only frames that are not decoded yet. When a database changes,
-    the changed messages are decoded again for all frames. You can stop or kill the job at any time. It may run together
-    with workers, compaction and vacuum; only one signals job may run on a lake. Formats: DBC, KCD, SYM (CAN), LDF
-    (LIN), FIBEX (FlexRay, SOME/IP), folders with Wireshark's tables of SOME/IP, and ARXML (CAN, FlexRay, PDUs, SOME/IP).
+    The frames are those of CAN, LIN and FlexRay. Writes the tables `signals` and `signal_catalog`. Reads only frames that
+    are not decoded yet. When a database changes, the changed messages are decoded again for all frames. You can stop or
+    kill the job at any time. It may run together with workers, compaction and vacuum; only one signals job may run on a
+    lake. Formats: DBC, KCD, SYM (CAN), LDF (LIN), FIBEX (FlexRay, SOME/IP), folders with Wireshark's tables of SOME/IP,
+    and ARXML (CAN, FlexRay, PDUs, SOME/IP).
 
     Examples:
 

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from .worker.lake.lake import Lake as Lake
     from .worker.lake.store.store import Store as Store
 
+    __version__: str
+
 _MODULES = {
+    "__version__": "worker:VERSION",
     "AddFile": "worker.lake.delta",
     "Lake": "worker.lake.lake",
     "LogStore": "worker.lake.delta",

@@ -8,11 +8,14 @@ from typing import Any
 
 
 def import_on_use(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package. `modules`: name -> the module below the package that has it."""
+    """The `__getattr__` of a package. `modules`: name -> the module below the package that has it, as `MODULE` or as
+    `MODULE:NAME` if its name there is another.
+    """
 
     def get_attribute(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f".{modules[name]}", package), name)
+        module, _, name_there = modules[name].partition(":")
+        return getattr(import_module(f".{module}", package), name_there or name)
 
     return get_attribute

@@ -30,12 +30,13 @@ def strangers(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("program", ["pcaplake", "pcaplake-spark"])
 @pytest.mark.parametrize("by_path", [False, True], ids=["working directory", "PYTHONPATH"])
 def test_modules_of_a_user_do_no_harm(program: str, by_path: bool, strangers: Path, tmp_path: Path) -> None:
-    module, command_shown = {
-        "pcaplake": ("pcaplake.worker", "ingest"),
-        "pcaplake-spark": ("pcaplake.spark_jobs", "compact"),
+    modules, command_shown = {
+        "pcaplake": (("pcaplake", "pcaplake.worker"), "ingest"),
+        "pcaplake-spark": (("pcaplake.spark_jobs",), "compact"),
     }[program]
     environment = {**os.environ, **({"PYTHONPATH": str(strangers)} if by_path else {})}
-    for command in ([Path(sys.executable).with_name(program)], [sys.executable, "-m", module]):
+    installed = Path(sys.executable).with_name(program)
+    for command in ([installed], *([sys.executable, "-m", module] for module in modules)):
         done = subprocess.run(
             [*command, "--help"],
             cwd=strangers,
@@ -59,6 +60,7 @@ def test_names_of_the_package_are_what_they_say() -> None:
     offered = [getattr(pcaplake, name) for name in pcaplake.__all__]
     assert offered == [AddFile, Lake, LogStore, Profile, ReadOptions, Store, Txn, open_capture, read_signals]
     assert set(pcaplake.__all__) <= set(dir(pcaplake))
+    assert pcaplake.__version__ == VERSION
     with pytest.raises(AttributeError, match="no attribute 'Worker'"):
         _ = pcaplake.Worker
 

@@ -172,6 +172,7 @@ def test_without_a_job_it_tells_which_there_are(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr()
     assert jobs.main(["--help"]) == 0
     assert shown == capsys.readouterr(), "the same text, line by line"
+    assert "..." not in shown.out.partition("Commands:")[2], "no summary is cut off"
     assert all(f"\n  {name} " in shown.out for name in jobs.JOBS)
 
 

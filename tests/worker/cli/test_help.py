@@ -38,6 +38,21 @@ def test_help_fits_the_terminal_and_shows_examples(
     assert re.search(example, out, re.MULTILINE), out
 
 
+def test_the_usage_line_shows_arguments_without_marks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usages = {
+        name: shown([name], capsys, monkeypatch).strip().splitlines()[0].partition("[OPTIONS] ")[2]
+        for name in ("ingest", "replay", "docs", "profile")
+    }
+    assert usages == {
+        "ingest": "CAPTURES...",
+        "replay": "s3://BUCKET/PREFIX",
+        "docs": "[PAGE]",
+        "profile": "{init|check} [PROFILE] CAPTURES...",
+    }
+
+
 def test_braces_and_brackets_are_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'args: [compact, --lake, "s3://lake/a"]' in shown(["operator"], capsys, monkeypatch)
 
