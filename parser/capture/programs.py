@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pcaplake.parser import protocols
+from pcaplake.parser.engine.layer import Rows
 from pcaplake.parser.engine.program import Program
+from pcaplake.parser.errors import CannotCompile
 from pcaplake.parser.profile import Profile
+from pcaplake.parser.schemas import TABLES
 
 from .claims import profile_claims
 
@@ -18,6 +21,15 @@ WARM_PROGRAMS = 4  # of those that were used last, which keep their working memo
 
 _PROGRAMS: OrderedDict[Any, Program] = OrderedDict()  # the one that was used last is the last
 _PROGRAMS_LOCK = threading.Lock()
+
+
+def require_tables(rows: Iterable[Rows]) -> None:
+    """Raises CannotCompile if one of the rows is of a table that has no schema: it would not be decoded."""
+    if unknown := sorted({each.table for each in rows} - TABLES.keys()):
+        raise CannotCompile(f"no schema for rows of {', '.join(unknown)}: add the table to TABLES in parser/schemas.py")
+
+
+require_tables(protocols.ROWS)
 
 
 def compiled_program(profile: Profile, tables: Sequence[str]) -> Program:

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pcaplake.parser import TABLES, TableSpec, descriptions, protocols, schemas, table_spec
+from pcaplake.parser import TABLES, CannotCompile, TableSpec, descriptions, protocols, schemas, table_spec
+from pcaplake.parser.capture.programs import require_tables
 from pcaplake.parser.engine.decoder import Decoder
 from pcaplake.parser.engine.kernels.raw_memory import SLACK
 from pcaplake.parser.engine.open_batches import OpenBatches
@@ -52,6 +53,13 @@ def test_a_table_needs_descriptions(described: None, monkeypatch: pytest.MonkeyP
     monkeypatch.delitem(descriptions.COLUMNS, "hsr_tags")
     with pytest.raises(KeyError, match="hsr_tags"):
         define_table()
+
+
+def test_a_table_that_is_not_listed_is_refused() -> None:
+    found: dict[str, Any] = {}
+    exec(example(), found)
+    with pytest.raises(CannotCompile, match=r"hsr_tags: add the table to TABLES in parser/schemas\.py"):
+        require_tables(found["ROWS"])
 
 
 def test_the_page_of_the_tables_has_the_new_one(described: None, monkeypatch: pytest.MonkeyPatch) -> None:
