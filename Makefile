@@ -156,4 +156,4 @@ clean: ## delete all build products and demo data, but not your lakes and captur
 	rm -rf *.egg-info
 	find parser signals worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean
+.PHONY: help setup unit k8s-bin test-k8s dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean

@@ -83,6 +83,12 @@ def test_a_page_names_what_there_is(page: str) -> None:
         assert any(name == path.rstrip("/") or name.startswith(f"{path.rstrip('/')}/") for name in tracked), path
 
 
+def test_a_file_with_the_name_of_a_target_hides_no_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert set(phony.split()) == TARGETS
+
+
 def test_forms_can_be_read() -> None:
     for form in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"):
         read = yaml.safe_load(form.read_text())
