@@ -283,7 +283,9 @@ class FleetSettings(BaseSettings):
 def _read_settings_file(path: Path) -> Mapping[str, Any]:
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise WrongSetting(f"cannot read the settings {path}: {error.strerror}; give the path of a file") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise WrongSetting(f"cannot read the settings {path}: {error}") from error
     if not isinstance(raw, Mapping):
         raise WrongSetting(f"{path} must have lines `name: value`, with the names that `pcaplake docs settings` lists")
