@@ -65,7 +65,8 @@ class Profile:
     """Facts about a vehicle's network. A port matches as source and as destination port.
 
     `udp_ports`, `tcp_ports`: port (0-65535) to protocol name; UDP 30490 (SOME/IP-SD) needs no entry.
-    `service_discovery`: whether ports that SOME/IP service discovery offers have SOME/IP from then on, and those of SDP V2GTP.
+    `service_discovery`: whether a port that SOME/IP service discovery offers is decoded as SOME/IP from the next packet
+    on, and a port that SDP announces as V2GTP.
     `interface_buses`: capture interface (pcapng if_name, or its number as text) to bus name.
     `tecmp_buses`, `cmp_buses`, `acf_buses`: interface id of TECMP or ASAM CMP (u32), or ACF bus id, to bus name.
     `pdu_names`: id of a PDU in PDU transport (u32) to its name.
@@ -154,9 +155,9 @@ class Profile:
         """Whether a value of the column `captures.profile` is this profile. The content decides, not the name."""
         return recorded is not None and recorded.rpartition("@")[2] == self.hash
 
-    def loses(self, recorded: str | None) -> bool:
-        """Whether this is no profile, while the value of `captures.profile` names one. Its bus names and vehicle ids
-        would be lost.
+    def loses_names_of(self, recorded: str | None) -> bool:
+        """Whether this is the default profile, while `recorded`, a value of `captures.profile`, names another. Reading
+        the capture again would lose that profile's bus names and vehicle ids.
         """
         default = Profile.default()
         return self.hash == default.hash and recorded is not None and not default.is_recorded_as(recorded)

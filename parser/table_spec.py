@@ -37,6 +37,7 @@ class TableSpec:
 
     @property
     def columns(self) -> list[str]:
+        """The names of all columns, in the order of the schema."""
         return list(self.schema.names)
 
 

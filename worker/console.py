@@ -73,7 +73,7 @@ def shown(text: str) -> str:
 
 @contextlib.contextmanager
 def result() -> Iterator[None]:
-    """Print the result of finished work. A closed pipe does not change the exit code, which tells of the work."""
+    """Print the result of finished work. A closed pipe does not change the exit code, which reports the work."""
     try:
         yield
         sys.stdout.flush()

@@ -241,6 +241,7 @@ class Capture:
         return self.reader().read_all()
 
     def close(self) -> None:
+        """Close the file. The context manager does this, too."""
         self._file.close()
 
     def __enter__(self) -> Capture:

@@ -122,7 +122,7 @@ def choose_captures(
         if capture.capture_id not in done:
             chosen.wanted.append(CaptureToReplace(capture=capture, route=route.name))
             row = rows[capture.capture_id]
-            if row is not None and route.profile.loses(row.profile):
+            if row is not None and route.profile.loses_names_of(row.profile):
                 chosen.losing[row.profile] += 1
     return chosen
 

@@ -238,7 +238,7 @@ def test_names_of_modules_and_pdus_change_the_hash() -> None:
 
 def test_only_no_profile_at_all_loses_a_recorded_one() -> None:
     truck, none = Profile.parse("ports: {udp: {30501: someip}}", name="truck"), Profile.default()
-    assert none.loses(str(truck))
-    assert not none.loses(str(none))
-    assert not none.loses(None)
-    assert not Profile.parse("ports: {udp: {30502: someip}}").loses(str(truck))
+    assert none.loses_names_of(str(truck))
+    assert not none.loses_names_of(str(none))
+    assert not none.loses_names_of(None)
+    assert not Profile.parse("ports: {udp: {30502: someip}}").loses_names_of(str(truck))

@@ -131,12 +131,13 @@ def ingest(
     """Read captures into a lake, each row exactly once, even if the command is killed and run again.
 
     Every file that you name gets a row in the table captures; a file that is not a capture is quarantined. In a folder,
-    files that are captures neither by their first bytes nor by their names (.pcap, .pcapng.gz, .cap.xz) are ignored. Links
-    to folders are followed, each folder once. Captures that are already in the lake are not read again. A
-    capture that changed since is a new capture: the lake then has both contents, and the report names it. With
-    --replace-changed the old rows are removed after the new rows are in the lake. If another profile or another version of
-    pcaplake has read captures that are in the lake, the report counts them. With --reread they are read again, and one
-    transaction for each table swaps their rows; the rows of all other captures stay.
+    a file is ignored unless its first bytes or its name (.pcap, .pcapng.gz, .cap.xz) are those of a capture. Links to
+    folders are followed, each folder once. Captures that are already in the lake are not read again.
+
+    A file whose content changed since it was ingested is a new capture: the lake then has both contents, and the report
+    names the file. With --replace-changed the old rows are removed after the new rows are in the lake. If another profile
+    or another version of pcaplake has read captures that are in the lake, the report counts them. With --reread they are
+    read again, and one transaction for each table swaps their rows; the rows of all other captures stay.
 
     --mode overwrite first reads all captures. Then one transaction for each table adds the new rows and removes all
     others. If the command is interrupted, or a capture cannot be read, or no file is a capture, the lake stays as it is.

@@ -37,7 +37,9 @@ def inspect(
     profile: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: ports, bus names, vehicle id.")] = None,
     databases: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Signal databases, as for `signals`: also show which messages they know."),
+        typer.Option(
+            metavar="FILE", help="Signal databases, as for `signals`: also show which messages they describe."
+        ),
     ] = None,
     storage_option: Pair = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on one line for each capture.")] = False,
@@ -45,8 +47,9 @@ def inspect(
     """Show what is in captures: format, origin, interfaces, times, rates, protocols, faults, and what is not decoded.
 
     Needs no lake. Captures may be compressed with gzip, zstd or lz4. It also shows which UDP ports look like SOME/IP
-    although the profile does not name them. With --databases it also shows which messages they know, how many frames nobody
-    knows, and cycle times beside those in the database. In a folder, files that are not captures are ignored, as in ingest.
+    although the profile does not name them. With --databases it also shows which messages the databases describe, how
+    many frames no database describes, and cycle times beside those in the database. In a folder, files that are not
+    captures are ignored, as in ingest.
 
     Exit codes: 0 all captures are described, 1 some files are not captures, 2 wrong usage or settings, or no
     capture, 3 some captures could not be read, 130 Ctrl-C. The others are described. With --json, an object for a

@@ -64,7 +64,7 @@ async def reason_not_to_reread(
         )
     if accept_loss:
         return ""
-    if lost := [decoding for decoding in decodings.values() if reader.profile.loses(decoding.profile)]:
+    if lost := [decoding for decoding in decodings.values() if reader.profile.loses_names_of(decoding.profile)]:
         return (
             f"{len(lost):,} of these captures were read with a profile ({lost[0].profile}), and none is given now: their bus "
             "names and vehicle ids would be lost. Give --profile, or accept the loss with --yes"

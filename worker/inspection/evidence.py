@@ -1,4 +1,4 @@
-"""What one capture tells of a profile: offers of service discovery, ports and identifiers that look like a protocol, buses."""
+"""What one capture shows about its profile: offers of service discovery, buses, and ports and ids that look like a protocol."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def inspect_capture(
     databases: Databases | None = None,
     evidence: Evidence | None = None,
 ) -> dict[str, Any]:
-    """Describe a capture. `databases`: which of its messages do they know? `evidence` collects what it tells of a profile.
-    Raises CaptureError if it is none, and what `file` raises."""
+    """Describe a capture. `databases`: count the messages that they describe. `evidence` collects what it shows about its
+    profile. Raises CaptureError if it is not a capture, and what `file` raises."""
     known = None if databases is None else KnownMessages(databases)
     options = ReadOptions(uri=uri, number_interfaces=True)
     with open_capture(cast(BinaryIO, file), profile=profile, raw=True, options=options) as capture:

@@ -1,4 +1,4 @@
-"""Which messages of a capture the signal databases know, how often they are sent, and which frames nobody knows."""
+"""Which messages of a capture the signal databases describe, how often they are sent, and which frames no database describes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NS_PER_MS = 1_000_000
 
 
 class _Id(NamedTuple):
-    """Of FlexRay, `number` is the slot; of SOME/IP, service id * 65,536 + method id. `definition`: "" if nobody knows it.
+    """Of FlexRay, `number` is the slot; of SOME/IP, service id * 65,536 + method id. `definition`: "" if it is in no database.
     `container`: of a PDU in a container, the message that has the container; its id is that of the frame."""
 
     kind: Source

@@ -24,7 +24,7 @@ STDIN = "-"
 @dataclass(kw_only=True)
 class Inspector:
     """Inspects captures one after the other. `read_bytes`: of all captures so far; `stop` ends the current capture; `evidence`
-    collects what the next capture tells of a profile."""
+    collects what the next capture shows about its profile."""
 
     sources: Sources
     profile: Profile

@@ -183,7 +183,7 @@ class UndecodedBytes:
         return [f"{transport} port {port}" if bad else None for port, bad in zip(ports, unnamed, strict=True)]
 
     def _telling_ports(self, space: KeySpace, destination: Any, source: Any) -> Any:
-        """The port that tells the service, whichever end has it."""
+        """The port that identifies the service, at either end."""
         telling = [port for port, _ in self._learned_ports(space)] + [*PORTS, *self._encrypted[space]]
         return np.where(np.isin(source, telling) & ~np.isin(destination, telling), source, destination)
 

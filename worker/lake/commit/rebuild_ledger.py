@@ -38,7 +38,7 @@ async def rebuild_from_manifests(store: Store, ledger: Ledger) -> None:
             await _move_head(ledger, done)
             head += 1
         batch += 1
-    await _move_head_over_untold_batches(store, ledger)
+    await _move_head_over_unrecorded_batches(store, ledger)
     await _restore_begun_overwrite(store, ledger, batch - 1)
 
 
@@ -49,7 +49,7 @@ async def _restore_begun_overwrite(store: Store, ledger: Ledger, last: int) -> N
         await restore_recorded_stages(store, ledger, lake[0].generation, after=last)
 
 
-async def _move_head_over_untold_batches(store: Store, ledger: Ledger) -> None:
+async def _move_head_over_unrecorded_batches(store: Store, ledger: Ledger) -> None:
     """Move head over batches that must not be repeated although the last manifest does not say that every table has them.
 
     A table that was created again with its rows lacks our transaction. It may have the batch, so head passes the batch
@@ -62,17 +62,18 @@ async def _move_head_over_untold_batches(store: Store, ledger: Ledger) -> None:
         names = sorted(manifest.written_tables)
         tails = dict(zip(names, await asyncio.gather(*(_read_log_state(store, name) for name in names)), strict=True))
         lacking = {name: tail for name, tail in tails.items() if tail is None or tail.txns.get(APP_ID, -1) < batch}
-        untold = [
+        without_txn = [
             name
             for name, tail in lacking.items()
             if tail is not None and APP_ID not in tail.txns and (await read_live_files(store, name, tail)).live
         ]
-        if untold and (len(untold) < len(lacking) or len(lacking) == len(names)):
+        if without_txn and (len(without_txn) < len(lacking) or len(lacking) == len(names)):
             raise Fatal(
-                f"{', '.join(untold)}: it has rows and no transaction of {APP_ID}, so it may have batch {batch}, which other "
-                "tables lack. Restore the table's _delta_log, or move the table away: then it is created again from the manifests"
+                f"{', '.join(without_txn)}: it has rows and no transaction of {APP_ID}, so it may have batch {batch}, which "
+                "other tables lack. Restore the table's _delta_log, or move the table away: then it is created again from the "
+                "manifests"
             )
-        if len(untold) < len(lacking):
+        if len(without_txn) < len(lacking):
             return
         await _move_head(ledger, manifest)
         batch += 1

@@ -166,7 +166,7 @@ class ObjectStore(Store):
 
 
 class _StoreClock:
-    """The last time that the store told for a new object.
+    """The last time that the store gave a new object.
 
     The answer to a PUT has no time, so it takes a HEAD. A time that was read before an upload is not after the upload, and
     files count as old by their age: one that counts as older than it is is checked too early, which costs a request. So

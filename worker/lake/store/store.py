@@ -132,7 +132,8 @@ class Store(ABC):
         """`length` bytes from `start`, fewer at the end of the object. Raises FileNotFoundError."""
 
     @abstractmethod
-    async def head(self, path: str) -> ObjectMeta | None: ...
+    async def head(self, path: str) -> ObjectMeta | None:
+        """Size, time and eTag of an object; None if it does not exist."""
 
     @abstractmethod
     async def list(self, prefix: str, start_after: str | None = None) -> Listing:

@@ -106,5 +106,5 @@ class Heartbeats:
         for delivery in deliveries:
             watched = self._watched.pop(delivery.receipt_handle, None)
             if watched is not None:  # otherwise it was finished meanwhile
-                log.info("message %s is no longer kept hidden: %s", delivery.message_id, why)
+                log.info("the visibility timeout of message %s is no longer extended: %s", delivery.message_id, why)
                 watched.lost(delivery)
