@@ -1,6 +1,6 @@
 """The worker service: receives messages, has their captures staged, deletes them. Section 3 of docs/exactly-once.md.
 
-It handles the life of a message: received, kept hidden by heartbeats, begun, deleted. A message is deleted in one place, after
+It handles the life of a message: received, kept invisible by heartbeats, begun, deleted. A message is deleted in one place, after
 message_stager.py has staged each of its captures or found it gone. After any other outcome the message is released: the
 queue delivers it again later, and after some receives moves it to the dead letters. This module does not use S3 or SQS itself.
 """
@@ -53,7 +53,7 @@ class ServiceConfig:
     receives           False: only run the committers of the lakes
     max_inflight       messages held at most
     poll_wait          longest wait for messages, at most 20
-    visibility_cap     a message is kept hidden for at most this long
+    visibility_cap     a message stays invisible for at most this long
     retry_first        delay after the first failure of a message; it doubles up to `retry_most`
     drain_timeout      time from `stop` until every message is deleted or released
     """
