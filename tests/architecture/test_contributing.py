@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import subprocess
 import sys
@@ -81,6 +82,14 @@ def test_a_page_names_what_there_is(page: str) -> None:
     paths = re.findall(r"(?:`|\(|pytest )((?:[\w.-]+/)+[\w.-]*|[A-Z]+\.md)", text)
     for path in paths:
         assert any(name == path.rstrip("/") or name.startswith(f"{path.rstrip('/')}/") for name in tracked), path
+
+
+def test_the_modules_and_files_that_architecture_names_exist() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    names = {Path(path).name for path in tracked}
+    named = re.findall(r"`([\w/*.-]+\.(?:py|tpl|yaml|json|xml))`", (ROOT / "ARCHITECTURE.md").read_text())
+    assert len(named) > 100
+    assert not [name for name in named if not fnmatch.filter(names, Path(name).name)]
 
 
 def test_a_file_with_the_name_of_a_target_hides_no_target() -> None:
