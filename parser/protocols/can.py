@@ -11,7 +11,8 @@ link type 227, too. So a word that can only be of the other byte order is read i
 not set the flag. The XL flag means CAN XL, and the error bit an error frame. All other frames are classic CAN.
 The length of a remote frame is the number of bytes that it requests. It has no data, and the record may end before them.
 
-Not read: the bits SEC and RRS of CAN XL. The bytes of an error frame are in `data`; `decode_can_error` explains them.
+Not read: the bits SEC and RRS of CAN XL. The bytes of an error frame are in `payload`; `decode_can_error`
+explains them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Layout: ARP RFC 826; ICMP RFC 792, 4443; IGMP RFC 2236, 9776; DHCP RFC 2131, 841
 IEEE 802.1AB, 802.1X, 802.1Q; HomePlug AV, which charging stations use: that of IEEE 1901; redundancy tag IEEE 802.1CB, Wireshark
 packet-ieee8021cb.c: 2 reserved bytes, a sequence number of 2 bytes, then the ethertype of what it carries.
 
-Not read: all that is inside their headers.
+Not read: the content of their headers, and what follows them.
 """
 
 from __future__ import annotations

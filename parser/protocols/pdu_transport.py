@@ -8,7 +8,7 @@ segment of it is missing or late, a long header is expected where the next segme
 Of short headers nearly every length is: what follows a missing segment is a `gap` until another connection begins, and a stream
 whose beginning is missing is read only if whole PDUs fill its first segment.
 
-Not read: signals (the Spark job `signals` decodes those of frames).
+Not read: signals, which `pcaplake signals`, the Spark job `signals` and `read_signals` decode.
 """
 
 from __future__ import annotations
