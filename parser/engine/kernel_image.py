@@ -34,7 +34,7 @@ Entries = Mapping[str, tuple[Callable[..., Any], ...]]
 _METH_FASTCALL = 0x80
 _COMPILED_BY = ("intrinsics.py", "kernel.py")
 _LINKED_BY = ("kernel_linker.py", "kernel_entries.py", "object_layout.py")
-_OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags")  # in /proc/cpuinfo
+_PROCESSORS, _OF_PROCESSOR = Path("/proc/cpuinfo"), ("vendor_id", "cpu family", "model", "stepping", "flags")
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -95,8 +95,14 @@ def target_processor() -> list[str]:
     chosen = chosen_processor()
     if None not in chosen:
         return [str(each) for each in chosen]
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()
-    return [str(each) for each in chosen] + sorted(line for line in lines if line.startswith(_OF_PROCESSOR))
+    try:
+        text = _PROCESSORS.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # /proc is not mounted
+        from llvmlite import binding
+
+        return [str(each) for each in chosen] + [binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()]
+    first = text.partition("\n\n")[0].splitlines()
+    return [str(each) for each in chosen] + sorted(line for line in first if line.startswith(_OF_PROCESSOR))
 
 
 def compute_key(package: str) -> str:
@@ -136,6 +142,8 @@ def _seal(package: str, content: bytes) -> bytes:
 @functools.cache
 def load(package: str) -> Entries:
     """The entries of the package's image by the name of the kernel. Empty if there is no image for this process."""
+    if sys.platform != "linux":
+        return {}
     name = file_name(package)
     for folder in folders(package):
         with suppress(OSError):  # absent, or not readable
@@ -155,8 +163,10 @@ def load(package: str) -> Entries:
 def map_code(imports: Sequence[str], pointers: Sequence[int], content: bytes) -> int | None:
     """Put machine code (`object_layout.Code`) into memory for good, with the addresses that it needs; return where it starts.
 
-    None if the process lacks an import, or may not run what it has written.
+    None if the process lacks an import, or may not run what it has written, or if this is not Linux.
     """
+    if sys.platform != "linux":
+        return None
     memory = mmap.mmap(-1, len(content), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE)
     memory[:] = content
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))

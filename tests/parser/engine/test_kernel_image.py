@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import binding
 from numba.core.errors import TypingError
 
 from pcaplake.parser.engine import kernel_image
@@ -275,6 +276,9 @@ def test_processors_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     here = find()
     assert any(line.startswith("flags") and "sse2" in line for line in here)
+    with monkeypatch.context() as without:
+        without.setattr(kernel_image, "_PROCESSORS", Path("/nonexistent"))
+        assert find()[2:] == [binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()]
     monkeypatch.setenv(kernel_image.CPU_NAME, "generic")
     assert find() != here
     monkeypatch.setenv(kernel_image.CPU_FEATURES, "")
