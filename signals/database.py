@@ -27,7 +27,7 @@ from pcaplake.suggestions import suggest_name
 from .errors import DatabaseError, add_reason, add_reasons
 from .files import DatabaseLoader
 from .j1939 import frame_keys
-from .model import CAN_CARRIERS, Key, Kind, Message
+from .model import CAN_CARRIERS, Key, Kind, Message, Unreadable
 from .someip.description import Services
 
 OTHERS = "*"
@@ -155,14 +155,16 @@ class Databases:
         """The network that describes the frames of a bus."""
         return self.networks.get(OTHERS if bus is None else bus) or self.networks.get(OTHERS)
 
+    def unreadable_signals(self) -> Iterator[tuple[str, Unreadable]]:
+        """The name of its message, and each signal that cannot be decoded."""
+        return ((part.name, each) for _, message in self for part in message.parts for each in part.unreadable)
+
     @property
     def unreadable_declarations(self) -> dict[str, str]:
         """`Message.Signal`, or the place in its file, of everything that cannot be decoded -> why."""
         reasons: dict[str, str] = {}
-        for _, message in self:
-            for part in message.parts:
-                for each in part.unreadable:
-                    add_reason(reasons, f"{part.name}.{each.signal.name}", each.reason)
+        for message, each in self.unreadable_signals():
+            add_reason(reasons, f"{message}.{each.signal.name}", each.reason)
         add_reasons(reasons, self.lost)
         return reasons
 

@@ -104,11 +104,10 @@ def _choose(databases: Databases, patterns: Sequence[str]) -> _Chosen:
         if pattern in payloads.unknown:
             known = {signal.name for _, message in databases for part in message.parts for signal in part.signals}
             known |= {path for message in databases.services for path in list_paths(message)}
-            for part in (part for _, message in databases for part in message.parts):
-                for each in part.unreadable:
-                    name = f"{part.name}.{each.signal.name}"
-                    if fnmatchcase(each.signal.name, pattern) or fnmatchcase(name, pattern):
-                        raise DatabaseError(f"the signal {name} cannot be decoded: {each.reason}")
+            for message, each in databases.unreadable_signals():
+                name = f"{message}.{each.signal.name}"
+                if fnmatchcase(each.signal.name, pattern) or fnmatchcase(name, pattern):
+                    raise DatabaseError(f"the signal {name} cannot be decoded: {each.reason}")
             which = suggest_name(pattern, sorted(known)) if known else "they have no signals"
             raise DatabaseError(f"the databases have no signal {pattern!r}; {which}")
     return _Chosen(frames, payloads)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from pcaplake.signals.computations import whole_number
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.j1939 import NO_SOURCE
+from pcaplake.signals.j1939 import NO_SOURCE, group_key, masked_identifier
 from pcaplake.signals.model import FLEXRAY_CYCLES, Channel, Kind, Message, Schedule
 from pcaplake.signals.pdus import PduInFrame, message_of
 
@@ -62,9 +62,12 @@ def _identified_messages(document: ArxmlDocument, pdus: PduReader, cluster: Arxm
             document.lose(path_of(triggering), str(error))
             continue
         j1939 = extended and kind == _J1939
-        if j1939 and mask is not None and mask & 0xFF == 0:
-            number = number & ~0xFF | NO_SOURCE  # frames of all senders
-        elif not j1939 and (several := _more_identifiers(triggering, mask, 29 if extended else 11)):
+        if j1939 and mask is not None:
+            compared, _ = masked_identifier(group_key(number))
+            if mask & 0xFF == 0:  # frames of all senders
+                number, mask = number & ~0xFF | NO_SOURCE, mask | 0xFF
+            mask |= ~(compared | 0xFF)  # priority and receiver are never compared
+        if several := _more_identifiers(triggering, mask, 29 if extended else 11):
             document.lose(path_of(triggering), f"of its {several}, only frames with its IDENTIFIER are read")
         if not placed:
             yield here, None

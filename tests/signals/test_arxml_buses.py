@@ -72,6 +72,10 @@ def extended(frame: str, identifier: int, *inside: str) -> str:
     )
 
 
+IDENTIFIERS = tag("RX-IDENTIFIER-RANGE", tag("LOWER-CAN-ID", 1) + tag("UPPER-CAN-ID", 9))
+BROADCAST, ADDRESSED = 0x0CF00400, 0x0CEF1100  # PGN 0xF004, and 0xEF00 to the receiver 0x11
+
+
 def values(tmp_path: Path, database: Path, *frames: tuple[str, bytes]) -> list[tuple[str, float]]:
     (tmp_path / "drive.pcapng").write_bytes(capture((at, *one) for at, one in enumerate(frames)))
     found = read_signals(tmp_path / "drive.pcapng", database)
@@ -124,15 +128,22 @@ def test_ttcan_and_standard_identifiers_of_j1939(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "what"),
+    ("kind", "identifier", "more", "what"),
     [
-        (tag("RX-IDENTIFIER-RANGE", tag("LOWER-CAN-ID", 1) + tag("UPPER-CAN-ID", 9)), "RX-IDENTIFIER-RANGE"),
-        (tag("RX-MASK", 0x1FFFFF00), "RX-MASK"),
-        (tag("RX-MASK", 0x1FFFFFFF), None),
+        ("CAN-CLUSTER", 1, IDENTIFIERS, "RX-IDENTIFIER-RANGE"),
+        ("CAN-CLUSTER", 1, tag("RX-MASK", 0x1FFFFF00), "RX-MASK"),
+        ("CAN-CLUSTER", 1, tag("RX-MASK", 0x1FFFFFFF), None),
+        ("J-1939-CLUSTER", BROADCAST, IDENTIFIERS, "RX-IDENTIFIER-RANGE"),
+        ("J-1939-CLUSTER", BROADCAST, tag("RX-MASK", 0x03FFFFFF), None),  # whatever the priority
+        ("J-1939-CLUSTER", BROADCAST, tag("RX-MASK", 0x03FFFF0F), "RX-MASK"),  # of some senders
+        ("J-1939-CLUSTER", BROADCAST, tag("RX-MASK", 0x03FF0000), "RX-MASK"),  # of several groups
+        ("J-1939-CLUSTER", ADDRESSED, tag("RX-MASK", 0x03FF0000), None),  # whoever receives it
     ],
 )
-def test_frames_with_several_identifiers_are_listed(tmp_path: Path, more: str, what: str | None) -> None:
-    path = file_of(tmp_path / "car.arxml", "CAN-CLUSTER", extended("Engine", 1, more))
+def test_frames_with_several_identifiers_are_listed(
+    tmp_path: Path, kind: str, identifier: int, more: str, what: str | None
+) -> None:
+    path = file_of(tmp_path / "car.arxml", kind, extended("Engine", identifier, more))
     reasons = [] if what is None else [f"of its {what}, only frames with its IDENTIFIER are read"]
     loaded = load_database(path)
     assert (len(loaded.messages), list(loaded.lost.values())) == (1, reasons)
