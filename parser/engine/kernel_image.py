@@ -33,8 +33,9 @@ CACHE_FOLDER, CPU_NAME, CPU_FEATURES = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUM
 Entries = Mapping[str, tuple[Callable[..., Any], ...]]
 _METH_FASTCALL = 0x80
 _COMPILED_BY = ("intrinsics.py", "kernel.py")
-_LINKED_BY = ("kernel_linker.py", "kernel_entries.py", "object_layout.py")
-_PROCESSORS, _OF_PROCESSOR = Path("/proc/cpuinfo"), ("vendor_id", "cpu family", "model", "stepping", "flags")
+_LINKED_BY = ("kernel_image.py", "kernel_linker.py", "kernel_entries.py", "object_layout.py")
+_PROCESSORS = Path("/proc/cpuinfo")
+_OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags")
 
 
 class _MethodDefinition(ctypes.Structure):
