@@ -115,7 +115,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "can_frames": {
         "can_id": "Identifier: 11 bits, or 29 if `extended` is true; null for an error frame, unless a capture module has it.",
         "extended": "True for an identifier of 29 bits.",
-        "rtr": "True for a remote frame; null for CAN FD and CAN XL.",
+        "rtr": "True for a remote frame; null for CAN FD and CAN XL, and for an error frame of SocketCAN.",
         "error": "True for an error frame, and for a frame in which a capture module found an error.",
         "fd": "True for CAN FD.",
         "brs": "CAN FD: true if the data was sent at the higher bit rate.",

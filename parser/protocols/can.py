@@ -9,7 +9,8 @@ In a CAN XL frame that word has the priority and the VCID, and other bits are 0.
 link type 227, too. So a word that can only be of the other byte order is read in that one.
 72 captured bytes or the FDF flag mean CAN FD. So do more than 8 data bytes, but these are also a fault: old kernels do
 not set the flag. The XL flag means CAN XL, and the error bit an error frame. All other frames are classic CAN.
-The length of a remote frame is the number of bytes that it requests. It has no data, and the record may end before them.
+The length of a remote frame is the number of bytes that it requests. It has no data: the record may end
+before them, and they are no payload if it does not.
 
 Not read: the bits SEC and RRS of CAN XL. The bytes of an error frame are in `payload`; `decode_can_error`
 explains them.
@@ -125,12 +126,12 @@ BARE_REMOTE = Layer(
     selects=[*_OTHERS, BARE_REMOTE_LEN(lambda h: h.len)],
 )
 REMOTE = Layer(SocketCan, name="can_remote", protocol="can", under=[BARE_REMOTE_LEN[n] for n in range(9)])
-REMOTE_PADDED = Layer(  # its unused bytes are no content
+REMOTE_PADDED = Layer(  # the bytes behind the header are unused, not data
     SocketCan,
     name="can_remote_padded",
     protocol="can",
     under=[REMOTE_LEN[n] for n in range(9)],
-    total=lambda h: h.len + 8,
+    total=lambda h: 8,
 )
 CLASSIC = Layer(
     SocketCan,
