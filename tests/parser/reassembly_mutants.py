@@ -145,6 +145,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "a guess is believed more than a whole message": Mutant(
         STREAMS._add_bytes, "a message that is whole in its segment is believed more than a guess", NEVER
     ),
+    "any header begins a whole message": Mutant(
+        framing.Framing.is_whole, "zero bytes may be a header, but not one by which a message is found", Becomes(True)
+    ),
     "the window is the whole stream": Mutant(STREAMS._add_bytes, "repeated bytes are recognized within a window", DROP),
     "a guess right of a hole stays": Mutant(
         STREAMS._join, "what was decoded right of a hole stays, whatever ends there", ALWAYS

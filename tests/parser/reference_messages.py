@@ -313,7 +313,8 @@ class PlainStream:
             d.runs.append(left)
             d.runs.sort(key=lambda run: run.start)
         size = self._length(d, start, end)
-        if self.kind.marked and not left.sure and size and size <= end - start:
+        whole = size and size <= end - start and self.kind.plausible(self._header(d, start, end))
+        if self.kind.marked and not left.sure and whole:
             left.end = start
             self._leave(d, left)
             left.next, left.found = start, True

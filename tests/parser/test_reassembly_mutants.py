@@ -191,6 +191,12 @@ def assembled() -> Iterator[Any]:
         [begins, of_stream(1, pdu + pdu[:6], stated0=16), of_stream(15, pdu, stated0=0)],
     ):
         yield fed(StreamAssembler(unmarked, 1 << 20), made)
+    marked = Stream(
+        "l", protocol="l", layers=(LEAF,), key=(), sequence=0, frame=pdu_transport.PDU,
+        plausible=pdu_transport.STREAM.plausible,
+    )  # fmt: skip
+    zeros = struct.pack(">II", 7, 24) + bytes(24)  # cut where zero bytes follow, which look like a PDU without content
+    yield fed(StreamAssembler(marked, 1 << 20), [of_stream(1, zeros[:12]), of_stream(13, zeros[12:])])
     single = Stream(
         "m", protocol="m", layers=(LEAF,), key=(), sequence=0, frame=mqtt.MQTT, length=mqtt.message_bytes,
         plausible=mqtt.STREAM.plausible,

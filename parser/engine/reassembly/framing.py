@@ -96,6 +96,13 @@ class Framing:
         # rule: another header follows a message that was found
         return after + self.least > len(data) or self.length(data, after) > 0
 
+    def is_whole(self, data: bytes) -> bool:
+        """Whether a plausible message begins with the data, and ends in it."""
+        if len(data) < self.least or not 0 < self.length(data, 0) <= len(data):
+            return False
+        # rule: zero bytes may be a header, but not one by which a message is found
+        return bool(self._plausible.holds(data, 0))
+
     def is_filled(self, data: bytes) -> bool:
         """Whether whole messages fill the data, of which the first one is plausible."""
         at = 0

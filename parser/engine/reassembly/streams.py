@@ -150,7 +150,7 @@ class StreamAssembler(Assembler[Flow]):
                 not left.sure
                 # rule: without a mark, bytes behind a hole are believed to be nothing
                 and self.declaration.marked
-                and 0 < self._length(part) <= len(part)
+                and self.framing.is_whole(part)
             ):
                 self._leave_data(flow, left, piece)
                 left.synced = True

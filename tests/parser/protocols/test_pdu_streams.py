@@ -66,6 +66,16 @@ def test_a_stream_whose_beginning_is_missing_begins_with_a_segment(header: str) 
     assert not summary.faults
 
 
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 20])
+def test_zero_bytes_at_the_beginning_of_a_segment_are_no_pdu(size: int) -> None:
+    made = [(7, bytes(300)), (8, b"zz")]  # the first segment ends inside the first PDU
+    data = encoded("long", made)
+    spans = (0, size), (size, 200), (200, len(data))
+    rows, summary = read(captures.pcap([tcp_packet(PORTS["long"], 1000 + a, data[a:b]) for a, b in spans]))
+    assert [(row["packet_no"], row["pdu_id"], row["payload"]) for row in rows["pdus"]] == [(3, *pdu) for pdu in made]
+    assert not summary.faults
+
+
 @pytest.mark.parametrize("header", PORTS)
 @pytest.mark.parametrize("seed", some_seeds(6))
 def test_the_engine_equals_the_reference(header: str, seed: int) -> None:
