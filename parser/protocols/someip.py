@@ -197,7 +197,7 @@ ROWS = (
         "someip_messages",
         SOMEIP_TP.message,
         dict(
-            **_MESSAGE,
+            **{**_MESSAGE, "message_type": SOMEIP.message_type & 0xDF},  # without the flag of a TP segment
             length=SOMEIP_TP.message.length + 8,
             tp_complete=SOMEIP_TP.message(True),
             tp_segments=SOMEIP_TP.message.pieces,

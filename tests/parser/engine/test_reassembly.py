@@ -110,7 +110,7 @@ def test_a_message_stands_at_its_last_packet() -> None:
         (3, 2, True, 2),
     ]
     whole = found[-1]
-    assert (whole["payload"], whole["length"], whole["message_type"]) == (body, 168, 0x22)
+    assert (whole["payload"], whole["length"], whole["message_type"]) == (body, 168, 2)
     assert (whole["ip_src"], whole["dst_port"], whole["transport"]) == ("10.0.0.1", 30501, "udp")
     assert whole["ts_ns"] == rows["packets"][2]["ts_ns"]
     assert not summary.faults
