@@ -310,7 +310,8 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "pgn": "Number of the parameter group. Frames of transport protocol have 60416 (0xEC00) and 60160 (0xEB00); their "
         "message has the number that was announced.",
         "source_address": "Address of the sender.",
-        "destination_address": "Address of the receiver, 255 for all; null if the parameter group has none, so it goes to all.",
+        "destination_address": "Address of the receiver, 255 for all; null if the parameter group has none, so it goes to all. "
+        "A message that was put together has that of its frames.",
         "tp_packets": "Number of packets of a message that was put together; null for a frame.",
         "payload": "Data bytes of the frame, or of the message.",
     },

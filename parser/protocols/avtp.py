@@ -6,7 +6,8 @@ packet-ieee1722.c.
 The length of an ACF message counts units of 4 bytes, of which up to 3 bytes at its end are padding. The channel of FlexRay is 1
 for A, 2 for B, 3 for both. Of a CAN XL frame in several messages the parts are put together.
 
-Not read: audio, video and other media (`avtp_pdus` has their bytes), and ACF messages other than CAN, LIN and FlexRay.
+Not read: audio, video and other media, of which `avtp_pdus` has the header; what follows the subtype of control messages
+(ADP, AECP, ACMP, MAAP) and encrypted PDUs; ACF messages other than CAN, LIN and FlexRay.
 """
 
 from __future__ import annotations

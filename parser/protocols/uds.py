@@ -4,7 +4,7 @@ Layout: ISO 14229-1:2020; Wireshark packet-uds.c.
 
 A response has the service id of its request plus 0x40; a negative one has 0x7F, the service id of the request and a code.
 
-Not read: fields behind service, subfunction and data identifier (the payload has them); the second and later identifiers of a
+Not read: fields behind service, subfunction and data identifier (`data` has them); the second and later identifiers of a
 request that reads several.
 """
 
