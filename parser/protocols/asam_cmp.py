@@ -2,8 +2,8 @@
 
 Layout: Wireshark packet-asam-cmp.c, openDAQ ASAM-CMP-Library.
 
-After a header, messages of 16 bytes and more follow, each with an interface, a time and a payload type. Zero bytes, or a message
-of length 0, end them. The segments of a message are in consecutive packets of a stream, and are put together.
+After a header, messages of 16 bytes and more follow, each with an interface, a time and a payload type. Zero bytes end them: a
+message without a payload whose time is 0. The segments of a message are in consecutive packets of a stream, and are put together.
 
 An 11-bit identifier is in bits 28 to 18 of its word, and was in bits 10 to 0 in the first devices. The other 18 bits are 0, so
 a word that can only be of the old kind is read as such.

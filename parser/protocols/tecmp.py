@@ -2,9 +2,10 @@
 
 Layout: Wireshark packet-tecmp.c.
 
-One packet carries a chain of entries of one data type. Zero bytes, or an entry with the length 0, end the chain. Replay data,
-which a module is told to send, has the entries of a logging stream. The length in a remote frame of CAN is the number of bytes
-that it requests; it has no data.
+One packet carries a chain of entries of one data type. Zero bytes end the chain. Behind an entry with the length 0, Wireshark
+goes on and libtecmp does not; pcaplake goes on, unless the first 8 bytes of the entry are 0. Replay data, which a module is told
+to send, has the entries of a logging stream. The length in a remote frame of CAN is the number of bytes that it requests; it has
+no data.
 
 Not read: what analog samples, GPS, serial and other entries and control and status messages contain
 (`capture_module_messages` has their bytes); the CRCs of CAN and FlexRay.

@@ -137,8 +137,9 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "siblings are not aligned": Mutant(walk.walk_records, "siblings are aligned", NEVER),
     "padding behind a chain is a fault": Mutant(walk.walk_records, "padding behind a chain is not a fault", NEVER),
-    "an entry without a body does not end a padded chain": Mutant(
-        layers.enter_layer, "an entry without a body ends a padded chain", NEVER
+    "zero bytes do not end a padded chain": Mutant(layers.enter_layer, "zero bytes end a padded chain", NEVER),
+    "an entry without a body ends a padded chain": Mutant(
+        layers.enter_layer, "others may follow an entry without a body", DROP
     ),
     "a packet inside the packet has layers of the one before it": Mutant(layers.enter_packet, HIDDEN, NEVER),
     "a packet inside the packet does not know its bus": Mutant(layers.enter_packet, HIDDEN, ALWAYS),

@@ -38,7 +38,7 @@ def tecmp_entry(r: Random, kind: int, ethernet: Maker) -> bytes:
     elif kind == 0x82:
         data = r.randbytes(8) + ethernet(r) if r.random() < 0.9 else r.randbytes(r.choice((7, 8)))
     elif kind == 0x20:
-        data = r.randbytes(r.choice((1, 2, 40)))
+        data = r.randbytes(r.choice((0, 1, 2, 40)))
     else:
         n = r.choice(FD_LENGTHS if kind == 3 else CAN_LENGTHS)
         data = struct.pack(">IB", can_contents.word(r), n) + r.randbytes(r.choice((0, 0, 2, 3)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from . import helper
 from .encoding import *
 from .header_values import find_sparse_key, read_term_value
-from .raw_memory import get, put
+from .raw_memory import get, load, put
 
 
 @helper
@@ -77,8 +77,13 @@ def enter_layer(data, where, lut, N, P, layer, at, limit, level):
                 body = at + head
                 # rule: the trailer is not part of the body
                 body_end = at + need - trailer
-            # rule: an entry without a body ends a padded chain
-            if flags & F_PADDED and need == head:
+            # rule: zero bytes end a padded chain
+            if (
+                flags & F_PADDED
+                and need == head
+                # rule: others may follow an entry without a body
+                and load(data, at) == 0
+            ):
                 fault = PADDING
     # a key names the child, and the body is its span
     child = -1
