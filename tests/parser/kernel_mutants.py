@@ -138,6 +138,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "siblings are not aligned": Mutant(walk.walk_records, "siblings are aligned", NEVER),
     "padding behind a chain is a fault": Mutant(walk.walk_records, "padding behind a chain is not a fault", NEVER),
     "zero bytes do not end a padded chain": Mutant(layers.enter_layer, "zero bytes end a padded chain", NEVER),
+    "a frame check sequence behind zero bytes is a length": Mutant(
+        layers.enter_layer, "a frame check sequence behind zero bytes is no length", NEVER
+    ),
     "an entry without a body ends a padded chain": Mutant(
         layers.enter_layer, "others may follow an entry without a body", DROP
     ),

@@ -293,7 +293,7 @@ class Reference:
                 return self._fault_at(layer, "bad_value", at, total, have)
             if total < head + trailer or head < (layer.least if variable(layer) else 0):
                 return self._fault_at(layer, "bad_length", at, total, have)
-            if padded and total == head and not any(self.data[at : at + 8]):
+            if padded and (total == head or total > have) and not any(self.data[at : at + 8]):
                 return None
             over = total > have
             here.body, here.end = (min(at + head, limit), limit) if over else (at + head, at + total - trailer)

@@ -73,18 +73,21 @@ def enter_layer(data, where, lut, N, P, layer, at, limit, level):
                 fault = OVERRUN
                 # rule: the body of an overrun is clipped to the span
                 body, body_end = min(at + head, limit), limit
+                # rule: a frame check sequence behind zero bytes is no length
+                if flags & F_PADDED and load(data, at) == 0:
+                    fault = PADDING
             else:
                 body = at + head
                 # rule: the trailer is not part of the body
                 body_end = at + need - trailer
-            # rule: zero bytes end a padded chain
-            if (
-                flags & F_PADDED
-                and need == head
-                # rule: others may follow an entry without a body
-                and load(data, at) == 0
-            ):
-                fault = PADDING
+                # rule: zero bytes end a padded chain
+                if (
+                    flags & F_PADDED
+                    and need == head
+                    # rule: others may follow an entry without a body
+                    and load(data, at) == 0
+                ):
+                    fault = PADDING
     # a key names the child, and the body is its span
     child = -1
     if fault == 0 or fault == OVERRUN:
