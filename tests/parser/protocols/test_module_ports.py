@@ -1,8 +1,11 @@
-"""Capture modules found by another key than usual: by the older ethertype of PLP, and by a UDP port that a profile names."""
+"""Capture modules found by another key than usual: by the older ethertype of PLP, and by a UDP port that a profile names.
+
+What may follow their messages in a frame is no message."""
 
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import Any
 
 import pytest
@@ -43,6 +46,14 @@ def test_asam_cmp_on_a_port_of_the_profile(frame: bytes, link_type: int) -> None
     assert frame[ETHERTYPE] == b"\x99\xfe"
     assert rows_of(udp(9000, frame[14:]), 228) == rows_of(frame, link_type)
     assert rows_of(udp(9002, frame[14:]), 228) == {}
+
+
+@pytest.mark.parametrize(("frame", "link_type"), goldens("TECMP") + goldens("ASAM CMP"))
+@pytest.mark.parametrize("zeros", range(9, 20))
+def test_zero_bytes_and_a_frame_check_sequence_change_no_row(frame: bytes, link_type: int, zeros: int) -> None:
+    recorded = frame + bytes(zeros)
+    recorded += struct.pack("<I", zlib.crc32(recorded))
+    assert rows_of(recorded, link_type) == rows_of(frame, link_type)
 
 
 @pytest.mark.parametrize(("frame", "link_type"), goldens("CAN-ETH"))
