@@ -317,8 +317,8 @@ def _bus_frames(protos: list[tuple[str, ET.Element]]) -> dict[str, list[Packet]]
             continue
         if last is not None:
             found[kind].append(last)
-            if name == "tecmp.payload" and last.get("rtr"):
-                last = None  # tshark takes what follows a remote frame, as its CRC, for its data
+            if last.get("rtr"):
+                last = None  # tshark takes what follows for its data: a CRC, or unused bytes of the record
     return found
 
 
