@@ -99,16 +99,22 @@ class FoundRows:
         # rule: plain rows and rows of messages are numbered together
         table[encoding.SUB] = np.arange(order.size) - np.searchsorted(ordinals, ordinals)
         for s in self.program.sources_of[t]:
-            rows, before = [self.sources[s]], self.tables[t].shape[1]
+            rows, before = (
+                [self.sources[s][:, : self.source_rows[s]]] if self.source_rows[s] else [],
+                self.table_rows[t],
+            )
             for added, of_sources in parts:
                 if s in of_sources:
                     of_sources[s][encoding.DEST] += before
                     rows.append(of_sources[s])
                 before += added.shape[1]
-            source = np.concatenate(rows, axis=1)
+            if not rows:
+                continue
+            source = np.concatenate(rows, axis=1) if len(rows) > 1 else rows[0]
             source[encoding.DEST] = rank[source[encoding.DEST]]
-            self.sources[s] = np.take(source, np.argsort(source[encoding.DEST]), axis=1)
-            self.source_rows[s] = source.shape[1]
+            if len(rows) > 1:
+                source = np.take(source, np.argsort(source[encoding.DEST], kind="stable"), axis=1)
+            self.sources[s], self.source_rows[s] = source, source.shape[1]
         self.tables[t], self.table_rows[t] = table, order.size
 
     def _move(self, t: int) -> None:
@@ -117,6 +123,8 @@ class FoundRows:
         self.tables[t] = self.tables[t][:, : self.table_rows[t]].copy()
         self.tables[t][encoding.BODY : encoding.BODY_END + 1] -= self.begin
         for s in self.program.sources_of[t]:
+            if not self.source_rows[s]:
+                continue
             self.sources[s] = self.sources[s][:, : self.source_rows[s]].copy()
             starts = self.sources[s][encoding.STARTS :]
             starts -= np.where(starts >= 0, self.begin, 0).astype(np.int32)

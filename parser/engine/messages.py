@@ -25,6 +25,7 @@ from .scratch import ScratchBuffers, Walker
 
 Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the capture, need, have
 TOO_MANY_ROWS = "too_many_rows"
+HEADER = struct.Struct(MessageHeader.__hdr_fmt__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class MessageDecoder:
         rows = PieceRows(
             keys=list(zip(read.interfaces.tolist(), *(values[name] for name in keys), strict=True)),
             times=read.times.tolist(),
-            bodies=[view[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)],
+            bodies=[view[a:b].tobytes() for a, b in zip(begins.tolist(), ends.tolist(), strict=True)],
             offsets=found.capture_offsets(t, begins.astype(np.int64)).tolist(),
             values=values,
         )
@@ -116,7 +117,7 @@ class MessageDecoder:
             part
             for message in messages
             for part in (
-                struct.pack(">IIII", len(message.body), message.value & 0xFFFFFFFF, message.pieces, 0),
+                HEADER.pack(len(message.body), message.value & 0xFFFFFFFF, message.pieces, 0),
                 message.body,
             )
         ]

@@ -153,17 +153,17 @@ MUTANTS: Mapping[str, Mutant] = {
         STREAMS._join, "what was decoded right of a hole stays, whatever ends there", ALWAYS
     ),
     "bytes before the first message are lost": Mutant(
-        STREAMS._decode, "bytes before the first message may belong to one that begins left of the island", NEVER
+        STREAMS._find_messages, "bytes before the first message may belong to one that begins left of the island", NEVER
     ),
     "a message is given before it is whole": Mutant(
-        STREAMS._decode, "a message is given when it is whole", Argument(lambda left: left + 100, 1)
+        STREAMS._give_messages, "a message is given when it is whole", Argument(lambda left: left + 100, 1)
     ),
     "messages that do not repeat are decoded together": Mutant(
-        STREAMS._decode, "messages that do not repeat are decoded one by one", DROP
+        STREAMS._give_messages, "messages that do not repeat are decoded one by one", DROP
     ),
     "a message that is too long is no fault": Mutant(STREAMS._decode, "no length is trusted", DROP),
     "a bad header is no fault": Mutant(
-        STREAMS._decode, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
+        STREAMS._give_messages, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
     ),
     "messages without a mark are found anywhere": Mutant(
         framing.Framing.find, "without a mark, no message is found among other bytes", ALWAYS

@@ -41,7 +41,7 @@ def fed(assembler: Assembler[Any], pieces: list[Piece], *, at_once: int = 1000) 
         rows = PieceRows(
             keys=[key for key, _, _, _ in part],
             times=[time * SECOND for _, time, _, _ in part],
-            bodies=[memoryview(body) for _, _, body, _ in part],
+            bodies=[body for _, _, body, _ in part],
             offsets=list(range(first, first + len(part))),
             values={name: [values[name] for _, _, _, values in part] for name in assembler.declaration.values()},
         )

@@ -29,7 +29,7 @@ class PieceRows:
 
     keys: Sequence[Hashable]
     times: Sequence[int]
-    bodies: Sequence[memoryview]
+    bodies: Sequence[bytes]
     offsets: Sequence[int]
     values: Mapping[str, Sequence[int]]
 
@@ -115,7 +115,7 @@ class Assembler(ABC, Generic[Entry]):
 
     def is_late(self, time: int, before: int) -> bool:
         """Whether a piece comes too long after the one before it; clocks may jump either way."""
-        return NO_TIME not in (time, before) and abs(time - before) > self.declaration.timeout_ns
+        return abs(time - before) > self.declaration.timeout_ns and NO_TIME not in (time, before)
 
     def finish(self) -> list[Gap]:
         """The gaps of all that is incomplete at the end of the capture."""

@@ -35,7 +35,7 @@ class Fragmented:
     def end(self) -> int:
         return self.starts[-1] + len(self.parts[-1])
 
-    def repeats(self, start: int, body: memoryview) -> bool:
+    def repeats(self, start: int, body: bytes) -> bool:
         """Whether all bytes of this span are there and the same."""
         at, end = start, start + len(body)
         for i in range(max(bisect_right(self.starts, start) - 1, 0), len(self.starts)):
@@ -49,7 +49,7 @@ class Fragmented:
                 at = stop
         return at == end
 
-    def insert(self, start: int, body: memoryview) -> None:
+    def insert(self, start: int, body: bytes) -> None:
         """Keep the bytes of the span that are not there yet."""
         end = start + len(body)
         i = bisect_right(self.starts, start)
@@ -88,7 +88,7 @@ class FragmentAssembler(Assembler[Fragmented]):
             return
         if entry is None:
             # rule: a fragment that repeats a part of a whole message is ignored, unless it is its beginning
-            if start > 0 and self.whole.get(key, {}).get(start) == hash(bytes(body)):
+            if start > 0 and self.whole.get(key, {}).get(start) == hash(body):
                 return
             entry = Fragmented(time)
         before = entry.cost
@@ -116,7 +116,7 @@ class FragmentAssembler(Assembler[Fragmented]):
         if len(entry.starts) > MOST_PIECES:
             self.drop(key, piece)
 
-    def _begins_anew(self, entry: Fragmented, start: int, body: memoryview, time: int, unique: int) -> bool:
+    def _begins_anew(self, entry: Fragmented, start: int, body: bytes, time: int, unique: int) -> bool:
         """Whether this fragment begins a new message, although its key has an incomplete one."""
         # rule: a fragment that comes too late begins a new message
         if self.is_late(time, entry.time):

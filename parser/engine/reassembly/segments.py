@@ -34,7 +34,7 @@ class Numbered:
     def gap(self, piece: int) -> Gap | None:
         return None if self.lost or self.whole else Gap(piece, GAP, self.offset, self.total, self.size)
 
-    def ends_with(self, number: int, body: memoryview) -> bool:
+    def ends_with(self, number: int, body: bytes) -> bool:
         """Whether this is the last segment that came."""
         return bool(self.parts) and number == self.number and self.parts[-1] == body
 
@@ -89,7 +89,7 @@ class SegmentAssembler(Assembler[Numbered]):
             entry.number, entry.offset = number, rows.offsets[piece]
             place = number if entry.places else len(entry.parts)
             entry.parts += [b""] * (place + 1 - len(entry.parts))
-            entry.parts[place] = bytes(body)
+            entry.parts[place] = body
             entry.size += len(body)
             # rule: no length is trusted
             if (entry.total or entry.size) > self.longest:

@@ -103,13 +103,13 @@ class StreamAssembler(Assembler[Flow]):
         if flow is None:
             flow = Flow(time, at, at if starts else None)
             # rule: messages without a mark begin with the stream, or fill the first segment that was captured
-            if starts or (not self.declaration.marked and self.framing.is_filled(bytes(body))):
+            if starts or (not self.declaration.marked and self.framing.is_filled(body)):
                 flow.islands.append(Island(at, at, synced=True, sure=True, joined=True))
         before = flow.cost
         flow.time = time
         if body:
             flow.offset = rows.offsets[piece]
-            self._add_bytes(flow, at, bytes(body), piece)
+            self._add_bytes(flow, at, body, piece)
             flow.last = at + len(body)
             # rule: a segment that was cut when it was captured gives what it has of a message
             if self.lengths[piece] > len(body):
@@ -154,8 +154,7 @@ class StreamAssembler(Assembler[Flow]):
             ):
                 self._leave_data(flow, left, piece)
                 left.synced = True
-            left.data += part
-            self._decode(flow, left, piece)
+            self._decode(flow, left, part, piece)
             if i < len(islands) and islands[i].start == stop:
                 flow.lost -= islands[i].lost
                 self._join(flow, left, islands.pop(i), piece)
@@ -175,16 +174,14 @@ class StreamAssembler(Assembler[Flow]):
 
     def _join(self, flow: Flow, left: Island, right: Island, piece: int) -> None:
         """Append an island that begins where another one ends."""
-        left.data += right.lead
-        self._decode(flow, left, piece)
+        self._decode(flow, left, right.lead, piece)
         # rule: what was decoded right of a hole stays, whatever ends there
         if right.sure or right.joined:
             self._leave_data(flow, left, piece)
             left.synced, left.sure, left.data = right.synced, right.sure, right.data
             left.joined = left.joined or right.joined
         else:
-            left.data += right.data
-            self._decode(flow, left, piece)
+            self._decode(flow, left, right.data, piece)
         left.end = right.end
 
     def _leave_data(self, flow: Flow, island: Island, piece: int) -> None:
@@ -195,50 +192,69 @@ class StreamAssembler(Assembler[Flow]):
             island.lead += island.data
         island.data = bytearray()
 
-    def _decode(self, flow: Flow, island: Island, piece: int) -> None:
-        """Give the whole messages at the beginning of the island's data."""
-        framing, data = self.framing, island.data
-        while True:
-            if not island.synced:
-                found, island.synced = framing.find(data, 0)
-                # rule: bytes before the first message may belong to one that begins left of the island
-                if not island.joined:
-                    island.lead += data[:found]
-                    if len(island.lead) > WINDOW:
-                        self._note_gap(flow, len(island.lead), piece)
-                        island.lead, island.joined = bytearray(), True
-                del data[:found]
-                if not island.synced:
-                    return
-            first = at = 0
-            length = 0
-            while len(data) - at >= framing.least:
-                length = framing.length(data, at)
-                # rule: a message is given when it is whole
-                if not 0 < length <= min(framing.longest, len(data) - at):
-                    break
-                at += length
-                if (
-                    at - first > LONGEST_PACKET
-                    # rule: messages that do not repeat are decoded one by one
-                    or not self.declaration.frame.repeats
-                ):
-                    self._give(piece, data[first:at])
-                    first = at
-            bad = len(data) - at >= framing.least and not 0 < length <= framing.longest
-            if bad and length > framing.longest:
+    def _decode(self, flow: Flow, island: Island, part: bytes | bytearray, piece: int) -> None:
+        """Append a part to the island, and give the messages that are whole now."""
+        framing = self.framing
+        if island.synced and not island.data:
+            at, wrong = self._give_messages(part, piece)  # most segments begin with a message
+            island.data += part[at:] if at else part
+        else:
+            island.data += part
+            at, wrong = self._find_messages(flow, island, piece)
+        while wrong is not None:
+            if wrong > framing.longest:
                 # rule: no length is trusted
-                self.gaps.append(Gap(piece, TOO_LONG, flow.offset, length, framing.longest))
-            island.sure = island.sure or at > 0
-            # rule: the decoder says what is wrong with a header
-            self._give(piece, data[first : at + framing.least if bad and length == 0 else at])
-            del data[:at]
-            if not bad:
-                return
+                self.gaps.append(Gap(piece, TOO_LONG, flow.offset, wrong, framing.longest))
             island.synced = island.sure = False
             island.joined = True
+            at, wrong = self._find_messages(flow, island, piece)
+        island.sure = island.sure or at > 0
 
-    def _give(self, piece: int, run: bytearray) -> None:
+    def _find_messages(self, flow: Flow, island: Island, piece: int) -> tuple[int, int | None]:
+        """Call `_give_messages` for the island's data, from the first message on, and cut what was given off."""
+        data = island.data
+        if not island.synced:
+            found, island.synced = self.framing.find(data, 0)
+            # rule: bytes before the first message may belong to one that begins left of the island
+            if not island.joined:
+                island.lead += data[:found]
+                if len(island.lead) > WINDOW:
+                    self._note_gap(flow, len(island.lead), piece)
+                    island.lead, island.joined = bytearray(), True
+            del data[:found]
+            if not island.synced:
+                return 0, None
+        at, wrong = self._give_messages(data, piece)
+        del data[:at]
+        return at, wrong
+
+    def _give_messages(self, data: bytes | bytearray, piece: int) -> tuple[int, int | None]:
+        """Give the whole messages at the beginning of the data.
+
+        Returns where they end, and the length in the header that follows if it cannot be true, else None.
+        """
+        length, least, longest, size = self.framing.length, self.framing.least, self.framing.longest, len(data)
+        first = at = 0
+        wrong = None
+        while size - at >= least:
+            stated = length(data, at)
+            # rule: a message is given when it is whole
+            if not 0 < stated <= min(longest, size - at):
+                wrong = None if 0 < stated <= longest else stated
+                break
+            at += stated
+            if (
+                at - first > LONGEST_PACKET
+                # rule: messages that do not repeat are decoded one by one
+                or not self.declaration.frame.repeats
+            ):
+                self._give(piece, data[first:at])
+                first = at
+        # rule: the decoder says what is wrong with a header
+        self._give(piece, data[first : at + least if wrong == 0 else at])
+        return at, wrong
+
+    def _give(self, piece: int, run: bytes | bytearray) -> None:
         if run:
             self.messages.append(Message(piece, bytes(run), 1, self.value))
 
