@@ -40,7 +40,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     # memory
     "memory is not bounded": Mutant(
-        assembler.Assembler.add_pieces, "memory is bounded, the oldest message goes first", NEVER
+        assembler.Assembler.make_room, "memory is bounded, the oldest message goes first", NEVER
     ),
     # fragments
     "the last of overlapping fragments counts": Mutant(
@@ -122,10 +122,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "numbers of segments do not wrap": Mutant(SEGMENTS._next_number, "numbers wrap", Becomes(-1)),
     # streams
     "messages of a stream have no value": Mutant(
-        STREAMS.add_piece, "what a stream tells of its messages is what its pieces say", DROP
+        STREAMS._give, "what a stream tells of its messages is what its pieces say", Becomes(0)
     ),
     "a stream ends where its numbers wrap": Mutant(
-        STREAMS.add_piece, "sequence numbers wrap", Operation(_left, ast.BitAnd)
+        streams.Flow.position, "sequence numbers wrap", Operation(_left, ast.BitAnd)
     ),
     "the beginning of a stream has a byte": Mutant(
         STREAMS.add_piece, "the first byte follows the number of the beginning", DROP
@@ -148,7 +148,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "any header begins a whole message": Mutant(
         framing.Framing.is_whole, "zero bytes may be a header, but not one by which a message is found", Becomes(True)
     ),
-    "the window is the whole stream": Mutant(STREAMS._add_bytes, "repeated bytes are recognized within a window", DROP),
+    "the window is the whole stream": Mutant(
+        streams.Island.forget, "repeated bytes are recognized within a window", DROP
+    ),
     "a guess right of a hole stays": Mutant(
         STREAMS._join, "what was decoded right of a hole stays, whatever ends there", ALWAYS
     ),
@@ -156,14 +158,14 @@ MUTANTS: Mapping[str, Mutant] = {
         STREAMS._find_messages, "bytes before the first message may belong to one that begins left of the island", NEVER
     ),
     "a message is given before it is whole": Mutant(
-        STREAMS._give_messages, "a message is given when it is whole", Argument(lambda left: left + 100, 1)
+        STREAMS._ends_of_messages, "a message is given when it is whole", Argument(lambda left: left + 100, 1)
     ),
     "messages that do not repeat are decoded together": Mutant(
         STREAMS._give_messages, "messages that do not repeat are decoded one by one", DROP
     ),
     "a message that is too long is no fault": Mutant(STREAMS._decode, "no length is trusted", DROP),
     "a bad header is no fault": Mutant(
-        STREAMS._give_messages, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
+        STREAMS._give_whole, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
     ),
     "messages without a mark are found anywhere": Mutant(
         framing.Framing.find, "without a mark, no message is found among other bytes", ALWAYS

@@ -13,7 +13,7 @@ import pytest
 from pcaplake.parser.engine.key_spaces import KeySpace
 from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.engine.pieces import SECOND, Fragments, Segments, Stream
-from pcaplake.parser.engine.reassembly import Assembler, PieceRows, assembler_of
+from pcaplake.parser.engine.reassembly import Assembler, PieceRows, assembler_of, streams
 from pcaplake.parser.engine.reassembly.fragments import FragmentAssembler
 from pcaplake.parser.engine.reassembly.streams import StreamAssembler
 from pcaplake.parser.protocols import mqtt, pdu_transport
@@ -205,6 +205,77 @@ def assembled() -> Iterator[Any]:
     for seed in range(8):
         yield fed(assembler_of(NUMBERED, 32 << 20), segments(Random(seed)))
         yield fed(assembler_of(NUMBERED, 32 << 20), placed(Random(seed)))
+
+
+def connections(r: Random, frame: Callable[[int], bytes], stated: bool) -> list[Piece]:
+    """Segments of a few connections: long runs, and all that ends a run."""
+    pieces: list[Piece] = []
+    ways: dict[int, int] = {}
+    for _ in range(40):
+        key = r.randrange(3)
+        at = ways.setdefault(key, r.choice((0, 2**32 - 500)))
+        data = b"".join(frame(r.choice((0, 5, 40, 700))) for _ in range(r.randrange(1, 30)))
+        if r.random() < 0.2:
+            place = r.randrange(len(data))
+            data = data[:place] + r.randbytes(r.randrange(1, 30)) + data[place:]
+        cuts = conversations.cuts(r, len(data), r.choice((1, 7, 100)) + len(data) // 20, 1)
+        part = []
+        for start, end in cuts:
+            values = {
+                "value": len(part),
+                "sequence": at + start & 0xFFFFFFFF,
+                "starts": 0,
+                "ends": int(r.random() < 0.01),
+            }
+            if stated:
+                values["stated0"] = end - start + int(r.random() < 0.02)
+            part.append((key, 0, data[start:end], values))
+        for _ in range(r.choice((0, 0, 1))):
+            i = r.randrange(len(part))
+            part[i:i] = r.choice(([], part[:2], [part.pop(i)][:0]))  # nothing, segments that come again, a hole
+        if r.random() < 0.2:
+            r.shuffle(part)
+        if r.random() < 0.1:
+            begin = {**part[0][3], "sequence": at - 1 & 0xFFFFFFFF, "starts": 1}
+            part.insert(0, (key, 0, b"", begin | ({"stated0": 0} if stated else {})))
+        ways[key] = at + len(data)
+        where = r.randrange(len(pieces) + 1) if r.random() < 0.3 else len(pieces)
+        pieces[where:where] = part
+    return [(key, r.choice((0, 0, 0, 100)) if r.random() < 0.1 else 0, body, values) for key, _, body, values in pieces]
+
+
+def given(found: list[Any], at_once: int) -> tuple[list[Any], list[Any]]:
+    """Messages and gaps with the numbers that their pieces have among all."""
+    *parts, last = found
+    assert all(bounded for *_, bounded in parts)
+    messages, gaps = (
+        [one._replace(piece=number * at_once + one.piece) for number, part in enumerate(parts) for one in part[kind]]
+        for kind in (0, 1)
+    )
+    return messages, gaps + last
+
+
+@pytest.mark.parametrize("room", [2 << 10, 1 << 20])
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("seed", range(40))
+def test_segments_of_a_stream_give_the_same_together_and_one_by_one(
+    seed: int, marked: bool, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "WINDOW", 800)
+
+    def pdu(size: int) -> bytes:
+        return struct.pack(">I", size & 0xFF | 0x0100) + bytes(size & 0xFF)
+
+    declared = SOMEIP_STREAM if marked else pdu_transport.SHORT_STREAM
+    stream = Stream(
+        "s", protocol="s", layers=(LEAF,), key=(), sequence=0, frame=SOMEIP if marked else PDU_SHORT, stated=(0,),
+        marked=marked, plausible=declared.plausible,
+    )  # fmt: skip
+    pieces = connections(Random(seed), (lambda size: someip(bytes(size))) if marked else pdu, stated=True)
+    messages, gaps = given(fed(StreamAssembler(stream, room), pieces, at_once=1), 1)
+    assert messages
+    for at_once in (3, 1000, 10_000):
+        assert given(fed(StreamAssembler(stream, room), pieces, at_once=at_once), at_once) == (messages, gaps)
 
 
 def recorded() -> Iterator[bytes]:

@@ -89,14 +89,17 @@ class Assembler(ABC, Generic[Entry]):
         self.messages, self.gaps = [], []
         for piece in range(len(rows.keys)):
             self.add_piece(piece, rows)
-            # rule: memory is bounded, the oldest message goes first
-            while self.held > self.room and self.entries:
-                self.drop(next(iter(self.entries)), piece)
+            self.make_room(piece)
         return self.messages, self.gaps
 
     @abstractmethod
     def add_piece(self, piece: int, rows: PieceRows) -> None:
         """Add the piece of this number."""
+
+    def make_room(self, piece: int) -> None:
+        # rule: memory is bounded, the oldest message goes first
+        while self.held > self.room and self.entries:
+            self.drop(next(iter(self.entries)), piece)
 
     def keep(self, key: Hashable, entry: Entry, before: int) -> None:
         """Account for what an entry costs now; `before` is what it cost before, 0 for a new one."""

@@ -8,8 +8,11 @@ islands but the first one wait until the hole on their left is filled.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from pcaplake.parser.engine.kernels.encoding import LONGEST_PACKET
 from pcaplake.parser.engine.pieces import Stream
@@ -19,6 +22,8 @@ from .framing import Framing
 
 WINDOW = 1 << 20  # bytes of a stream in which repeated segments are recognized
 MOST_ISLANDS = 64  # of one stream
+LONGEST_RUN = 64  # pieces that are added together: if a header is wrong, what follows it is read again
+by_piece = itemgetter(0)  # of messages and gaps
 
 
 @dataclass(slots=True)
@@ -43,6 +48,12 @@ class Island:
     def lost(self) -> int:
         return len(self.lead) + len(self.data)
 
+    def forget(self, lost: int) -> None:
+        """Forget bytes that were decoded long ago; `lost` bytes were not."""
+        # rule: repeated bytes are recognized within a window
+        if self.end - self.start > WINDOW:
+            self.start = max(self.start, self.end - max(WINDOW, lost))
+
 
 @dataclass(slots=True)
 class Flow:
@@ -55,6 +66,11 @@ class Flow:
     lost: int = 0  # bytes of the islands that are in no message yet
     offset: int = 0
     cost: int = 0
+
+    def position(self, sequence: int) -> int:
+        """Of the byte with this number, which is at most 2**31 from the last one."""
+        # rule: sequence numbers wrap
+        return self.last + ((sequence - self.last + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
     def has(self, first: int, last: int) -> bool:
         return any(island.start <= first and last <= island.end for island in self.islands)
@@ -69,26 +85,100 @@ class StreamAssembler(Assembler[Flow]):
     def __init__(self, declaration: Stream, room: int) -> None:
         super().__init__(declaration, room)
         self.framing = Framing(declaration, self.longest)
-        self.value = 0  # of the piece that is added now
         self.stated = [name for name in declaration.values() if name.startswith("stated")]
-        self.lengths: list[int] = []  # of the pieces, as stated
+        # of the pieces that are added now
+        self.lengths: Sequence[int] = ()  # as stated
+        self.values: Sequence[int] = ()
 
     def add_pieces(self, rows: PieceRows) -> tuple[list[Message], list[Gap]]:
         stated = [rows.values[name] for name in self.stated]
         self.lengths = list(map(sum, zip(*stated, strict=True))) if stated else [0] * len(rows.keys)
-        return super().add_pieces(rows)
+        self.values = rows.values["value"]
+        self.messages, self.gaps = [], []
+        most = list(itertools.accumulate(2 * ENTRY_BYTES + len(body) for body in rows.bodies))  # that pieces can cost
+        first = 0
+        while first < len(most):
+            # rule: streams are independent of each other only while none is dropped to make room
+            last = bisect_right(most, (most[first - 1] if first else 0) + self.room - self.held)
+            if last > first:
+                self._add_by_stream(range(first, last), rows)
+            else:
+                last = first + 1
+                self.add_piece(first, rows)
+                self.make_room(first)
+            first = last
+        return sorted(self.messages, key=by_piece), sorted(self.gaps, key=by_piece)
+
+    def _add_by_stream(self, pieces: Iterable[int], rows: PieceRows) -> None:
+        """Add pieces, one stream after the other, because most segments of a stream follow the one before them."""
+        streams: dict[Hashable, list[int]] = {}
+        for piece in pieces:
+            streams.setdefault(rows.keys[piece], []).append(piece)
+        for own in sorted(streams.values(), key=lambda own: own[-1]):
+            ends, i = self._ends_of_runs(own, rows), 0
+            while i < len(own):
+                added = self._add_run(own[i : min(ends[i], i + LONGEST_RUN)], rows) if ends[i] - i > 1 else 0
+                if not added:
+                    self.add_piece(own[i], rows)
+                i += added or 1
+
+    def _ends_of_runs(self, own: Sequence[int], rows: PieceRows) -> list[int]:
+        """For each piece of a stream the index behind the last one that follows without a gap, and begins and ends nothing."""
+        values, bodies, ends = rows.values, rows.bodies, list(range(1, len(own) + 1))
+        sequence, starts, closes = values["sequence"], values["starts"], values["ends"]
+        following = -1
+        for i in range(len(own) - 1, -1, -1):
+            piece, size = own[i], len(bodies[own[i]])
+            if not size or starts[piece] or closes[piece] or self.lengths[piece] > size:
+                following = -1
+                continue
+            if following == (sequence[piece] + size) & 0xFFFFFFFF:
+                ends[i] = ends[i + 1]
+            following = sequence[piece]
+        return ends
+
+    def _add_run(self, pieces: Sequence[int], rows: PieceRows) -> int:
+        """Add pieces that follow each other, which is what `add_piece` does for each of them, if they follow what is known.
+
+        Returns how many were added: none, all, or those before a header that cannot be true.
+        """
+        key, sequence = rows.keys[pieces[0]], rows.values["sequence"][pieces[0]]
+        flow = self.entries.get(key)
+        island = flow.islands[-1] if flow is not None and flow.islands else None
+        if flow is None or island is None or not (island.sure and island.synced):
+            return 0
+        if flow.position(sequence) != island.end:
+            return 0
+        data, begin = b"".join((island.data, *(rows.bodies[piece] for piece in pieces))), island.end - len(island.data)
+        stops = list(itertools.accumulate((len(rows.bodies[piece]) for piece in pieces), initial=len(island.data)))[1:]
+        ends, wrong = self._ends_of_messages(data)
+        count = len(pieces) if wrong is None else bisect_left(stops, ends[-1] + self.framing.least)
+        if not count:
+            return 0
+        before, at, given = flow.cost, 0, 1
+        flow.lost -= island.lost
+        for piece, stop in zip(pieces[:count], stops, strict=False):
+            whole = bisect_right(ends, stop, given)
+            self._give_messages(piece, data, ends[given - 1 : whole])
+            given, at = whole, ends[whole - 1]
+            island.end = begin + stop
+            island.forget(len(island.lead) + stop - at)
+        island.data = bytearray(data[at : stops[count - 1]])
+        flow.lost += island.lost
+        flow.time, flow.offset, flow.last = rows.times[pieces[count - 1]], rows.offsets[pieces[count - 1]], island.end
+        flow.cost = ENTRY_BYTES * (1 + len(flow.islands)) + flow.lost
+        self.keep(key, flow, before)
+        self.entries.move_to_end(key)
+        return count
 
     def add_piece(self, piece: int, rows: PieceRows) -> None:
         key, time, body, values = rows.keys[piece], rows.times[piece], rows.bodies[piece], rows.values
         starts, sequence = values["starts"][piece], values["sequence"][piece]
-        # rule: what a stream tells of its messages is what its pieces say
-        self.value = values["value"][piece]
         flow = self.entries.get(key)
         ends = values["ends"][piece]
         if not body and not starts and not ends:
             return
-        # rule: sequence numbers wrap
-        at = sequence if flow is None else flow.last + ((sequence - flow.last + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+        at = sequence if flow is None else flow.position(sequence)
         if starts:
             # rule: the first byte follows the number of the beginning
             at += 1
@@ -159,9 +249,7 @@ class StreamAssembler(Assembler[Flow]):
                 flow.lost -= islands[i].lost
                 self._join(flow, left, islands.pop(i), piece)
             flow.lost += left.lost
-            # rule: repeated bytes are recognized within a window
-            if left.end - left.start > WINDOW:
-                left.start = max(left.start, left.end - max(WINDOW, left.lost))
+            left.forget(left.lost)
             position = stop
 
     @staticmethod
@@ -196,7 +284,7 @@ class StreamAssembler(Assembler[Flow]):
         """Append a part to the island, and give the messages that are whole now."""
         framing = self.framing
         if island.synced and not island.data:
-            at, wrong = self._give_messages(part, piece)  # most segments begin with a message
+            at, wrong = self._give_whole(part, piece)  # most segments begin with a message
             island.data += part[at:] if at else part
         else:
             island.data += part
@@ -211,7 +299,7 @@ class StreamAssembler(Assembler[Flow]):
         island.sure = island.sure or at > 0
 
     def _find_messages(self, flow: Flow, island: Island, piece: int) -> tuple[int, int | None]:
-        """Call `_give_messages` for the island's data, from the first message on, and cut what was given off."""
+        """Call `_give_whole` for the island's data, from the first message on, and cut what was given off."""
         data = island.data
         if not island.synced:
             found, island.synced = self.framing.find(data, 0)
@@ -224,39 +312,50 @@ class StreamAssembler(Assembler[Flow]):
             del data[:found]
             if not island.synced:
                 return 0, None
-        at, wrong = self._give_messages(data, piece)
+        at, wrong = self._give_whole(data, piece)
         del data[:at]
         return at, wrong
 
-    def _give_messages(self, data: bytes | bytearray, piece: int) -> tuple[int, int | None]:
-        """Give the whole messages at the beginning of the data.
+    def _give_whole(self, data: bytes | bytearray, piece: int) -> tuple[int, int | None]:
+        """Give the whole messages at the beginning of the data. Returns where they end, and `wrong` of `_ends_of_messages`."""
+        ends, wrong = self._ends_of_messages(data)
+        # rule: the decoder says what is wrong with a header
+        self._give_messages(piece, data, ends if wrong != 0 else [*ends, ends[-1] + self.framing.least])
+        return ends[-1], wrong
 
-        Returns where they end, and the length in the header that follows if it cannot be true, else None.
+    def _ends_of_messages(self, data: bytes | bytearray) -> tuple[list[int], int | None]:
+        """0 and where each whole message at the beginning of the data ends; the length in the header that follows if it cannot
+        be true, else None.
         """
         length, least, longest, size = self.framing.length, self.framing.least, self.framing.longest, len(data)
-        first = at = 0
-        wrong = None
+        at, ends = 0, [0]
         while size - at >= least:
             stated = length(data, at)
             # rule: a message is given when it is whole
             if not 0 < stated <= min(longest, size - at):
-                wrong = None if 0 < stated <= longest else stated
-                break
+                return ends, None if 0 < stated <= longest else stated
             at += stated
+            ends.append(at)
+        return ends, None
+
+    def _give_messages(self, piece: int, data: bytes | bytearray, ends: Sequence[int]) -> None:
+        """Give data[ends[0]:ends[-1]], which is cut at one of the ends if it is long."""
+        first = ends[0]
+        for end in ends[1:]:
             if (
-                at - first > LONGEST_PACKET
+                end - first > LONGEST_PACKET
                 # rule: messages that do not repeat are decoded one by one
                 or not self.declaration.frame.repeats
             ):
-                self._give(piece, data[first:at])
-                first = at
-        # rule: the decoder says what is wrong with a header
-        self._give(piece, data[first : at + least if wrong == 0 else at])
-        return at, wrong
+                self._give(piece, data[first:end])
+                first = end
+        self._give(piece, data[first : ends[-1]])
 
     def _give(self, piece: int, run: bytes | bytearray) -> None:
         if run:
-            self.messages.append(Message(piece, bytes(run), 1, self.value))
+            # rule: what a stream tells of its messages is what its pieces say
+            value = self.values[piece]
+            self.messages.append(Message(piece, bytes(run), 1, value))
 
     def _end_island(self, flow: Flow, end: int, piece: int, *, clipped: bool) -> None:
         """Nothing continues the message that is incomplete at `end`."""
