@@ -21,7 +21,7 @@ from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.identity import compute_capture_id
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture, Stage
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 
 from .fleet_child import OPTIONS, answer_requests
 from .fleet_files import build_tiny_capture
@@ -79,11 +79,11 @@ class StagerChild:
 
 async def main(uri: str, ledger: str, locks: str, role: str) -> None:
     async with (
-        await Services.open(ledger, locks) as services,
+        await SharedTables.open(ledger, locks) as shared_tables,
         await Lake.open(
             uri,
             lake_config=LakeConfig(lease_timeout=10.0, commits=role == "committer"),
-            ledger=services,
+            ledger=shared_tables,
             storage_options=OPTIONS,
         ) as lake,
     ):

@@ -29,7 +29,7 @@ from pcaplake.worker.ingest.stager import CaptureStager, Request, Result, Stager
 from pcaplake.worker.ingest.stager import Outcome as Staging
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.retry import backoff, outlast_outage
 
@@ -78,16 +78,16 @@ class Work:
         )
         lake_config = replace(self.lake_config, commits=commits, only_commits=False, creation=creation)
         async with contextlib.AsyncExitStack() as stack:
-            services: Services | None = None
+            shared_tables: SharedTables | None = None
             lakes: dict[str, Lake] = {}
             for uri in self.routes.lake_uris:
-                ledger: Path | Services | None = self.ledger
+                ledger: Path | SharedTables | None = self.ledger
                 if not self.has_local_ledger(uri):
-                    if services is None:
+                    if shared_tables is None:
                         locks = settings.lock_table if settings.log_store == "dynamodb" else None
-                        services = await Services.open(settings.ledger_table, locks, region=settings.region)
-                        await stack.enter_async_context(services)
-                    ledger = services
+                        shared_tables = await SharedTables.open(settings.ledger_table, locks, region=settings.region)
+                        await stack.enter_async_context(shared_tables)
+                    ledger = shared_tables
                 capture_source = source(uri)
                 lake = await Lake.open(
                     uri,

@@ -180,20 +180,22 @@ async def _verify_lock_table(settings: FleetSettings, stores: Sequence[Store], l
         return None
     from pcaplake.worker.lake.delta.lock_table_dynamodb import DynamoLockTable
     from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
-    from pcaplake.worker.lake.services import Services
+    from pcaplake.worker.lake.shared_tables import SharedTables
 
-    async with await Services.open(settings.ledger_table, settings.lock_table, region=settings.region) as services:
-        assert services.locks is not None
-        region = services.locks.region
+    async with await SharedTables.open(
+        settings.ledger_table, settings.lock_table, region=settings.region
+    ) as shared_tables:
+        assert shared_tables.locks is not None
+        region = shared_tables.locks.region
         # lake.json does not name the region; the ledger is in the lock table's region
         for uri, lake in ledgers.items():
-            ledger_id = await DynamoLedger(services.ledger, stores[0], lake_id=None).read_ledger_id()
+            ledger_id = await DynamoLedger(shared_tables.ledger, stores[0], lake_id=None).read_ledger_id()
             if ledger_id != lake.ledger_id:
                 raise Fatal(
                     f"the workers of {uri} use another ledger than {settings.ledger_table} in {region}, and perhaps "
                     "another lock table: set PCAPLAKE_LEDGER_TABLE, PCAPLAKE_REGION and the endpoints as for the workers"
                 )
-        await DynamoLockTable(services.locks).verify_and_read_clock()
+        await DynamoLockTable(shared_tables.locks).verify_and_read_clock()
         return LockTableAddress(name=settings.lock_table, region=region)
 
 

@@ -27,7 +27,7 @@ from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.tables import SCHEMAS
 from tests.worker.iam import allows
 from tests.worker.lakes import run
@@ -74,9 +74,9 @@ class Fleet:
 
     @asynccontextmanager
     async def lake(self) -> AsyncIterator[Lake]:
-        async with await Services.open(self.ledger, self.locks) as services:
+        async with await SharedTables.open(self.ledger, self.locks) as shared_tables:
             lake_config = LakeConfig(max_batch_age=0.0, commits=False, lease_timeout=1.0)
-            lake = await Lake.open(self.uri, lake_config=lake_config, ledger=services, storage_options=HTTP)
+            lake = await Lake.open(self.uri, lake_config=lake_config, ledger=shared_tables, storage_options=HTTP)
             try:
                 yield lake
             finally:
@@ -472,9 +472,9 @@ def test_a_process_opens_a_lake_beside_a_blocked_table(fleet: Fleet, capsys: Cap
 
 def test_who_leads_is_seen(fleet: Fleet, capsys: Capsys) -> None:
     async def beside() -> tuple[int, str]:
-        async with await Services.open(fleet.ledger, fleet.locks) as services:
+        async with await SharedTables.open(fleet.ledger, fleet.locks) as shared_tables:
             lake_config = LakeConfig(max_batch_age=0.1, lease_timeout=1.0)
-            lake = await Lake.open(fleet.uri, lake_config=lake_config, ledger=services, storage_options=HTTP)
+            lake = await Lake.open(fleet.uri, lake_config=lake_config, ledger=shared_tables, storage_options=HTTP)
             async with lake:
                 while not lake.committer.is_leading:
                     await asyncio.sleep(0.01)

@@ -26,7 +26,7 @@ from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
 from pcaplake.worker.lake.records import Manifest, Stage
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.meter import SILENT
 from pcaplake.worker.runtime import Runtime
@@ -120,8 +120,8 @@ class Account:
         store = Store.open(self.lake, {"allow_http": "true"})
         identity = await read_identity(store)
         assert identity is not None
-        async with await Services.open(self.ledger, None) as services:
-            await work(DynamoLedger(services.ledger, store, lake_id=identity[0].lake_id, shards=1))
+        async with await SharedTables.open(self.ledger, None) as shared_tables:
+            await work(DynamoLedger(shared_tables.ledger, store, lake_id=identity[0].lake_id, shards=1))
 
     def stage(self, *refs: ObjectRef, commit: bool = False) -> None:
         """As if these captures had been decoded, and perhaps committed."""

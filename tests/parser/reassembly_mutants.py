@@ -148,6 +148,11 @@ MUTANTS: Mapping[str, Mutant] = {
     "any header begins a whole message": Mutant(
         framing.Framing.is_whole, "zero bytes may be a header, but not one by which a message is found", Becomes(True)
     ),
+    "streams are added one after the other though memory is short": Mutant(
+        STREAMS.add_pieces,
+        "streams are independent of each other only while none is dropped to make room",
+        Argument(lambda room: room + (1 << 30), 1),
+    ),
     "the window is the whole stream": Mutant(
         streams.Island.forget, "repeated bytes are recognized within a window", DROP
     ),

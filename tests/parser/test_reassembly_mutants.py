@@ -202,46 +202,62 @@ def assembled() -> Iterator[Any]:
         plausible=mqtt.STREAM.plausible,
     )  # fmt: skip
     yield fed(StreamAssembler(single, 1 << 20), [of_stream(0, b"\xc0\0\xe0\0\0\0", starts=1)])
+    connection, several = connected(Random(0), marked=True)
+    yield fed(StreamAssembler(connection, 2 << 10), several)
     for seed in range(8):
         yield fed(assembler_of(NUMBERED, 32 << 20), segments(Random(seed)))
         yield fed(assembler_of(NUMBERED, 32 << 20), placed(Random(seed)))
 
 
-def connections(r: Random, frame: Callable[[int], bytes], stated: bool) -> list[Piece]:
+def connections(r: Random, frame: Callable[[int], bytes]) -> list[Piece]:
     """Segments of a few connections: long runs, and all that ends a run."""
     pieces: list[Piece] = []
     ways: dict[int, int] = {}
     for _ in range(40):
         key = r.randrange(3)
+        begins = key not in ways or r.random() < 0.1
         at = ways.setdefault(key, r.choice((0, 2**32 - 500)))
         data = b"".join(frame(r.choice((0, 5, 40, 700))) for _ in range(r.randrange(1, 30)))
         if r.random() < 0.2:
             place = r.randrange(len(data))
             data = data[:place] + r.randbytes(r.randrange(1, 30)) + data[place:]
-        cuts = conversations.cuts(r, len(data), r.choice((1, 7, 100)) + len(data) // 20, 1)
-        part = []
-        for start, end in cuts:
+        part: list[Piece] = []
+        values: dict[str, int] = {}
+        for start, end in conversations.cuts(r, len(data), r.choice((1, 7, 100)) + len(data) // 20, 1):
             values = {
                 "value": len(part),
                 "sequence": at + start & 0xFFFFFFFF,
                 "starts": 0,
                 "ends": int(r.random() < 0.01),
+                "stated0": end - start + int(r.random() < 0.02),
             }
-            if stated:
-                values["stated0"] = end - start + int(r.random() < 0.02)
-            part.append((key, 0, data[start:end], values))
-        for _ in range(r.choice((0, 0, 1))):
-            i = r.randrange(len(part))
-            part[i:i] = r.choice(([], part[:2], [part.pop(i)][:0]))  # nothing, segments that come again, a hole
-        if r.random() < 0.2:
+            part.append((key, r.choice((0,) * 30 + (100,)), data[start:end], values))
+        i, change = r.randrange(len(part)), r.random()
+        if change < 0.1:
+            part[i:i] = part[:2]
+        elif change < 0.2:
+            del part[i]
+        elif change < 0.4:
             r.shuffle(part)
-        if r.random() < 0.1:
-            begin = {**part[0][3], "sequence": at - 1 & 0xFFFFFFFF, "starts": 1}
-            part.insert(0, (key, 0, b"", begin | ({"stated0": 0} if stated else {})))
+        if begins:
+            part.insert(0, (key, 0, b"", {**values, "sequence": at - 1 & 0xFFFFFFFF, "starts": 1, "stated0": 0}))
         ways[key] = at + len(data)
         where = r.randrange(len(pieces) + 1) if r.random() < 0.3 else len(pieces)
         pieces[where:where] = part
-    return [(key, r.choice((0, 0, 0, 100)) if r.random() < 0.1 else 0, body, values) for key, _, body, values in pieces]
+    return pieces
+
+
+def connected(r: Random, *, marked: bool) -> tuple[Stream, list[Piece]]:
+    """SOME/IP, or PDUs with short headers, and segments of it."""
+    stream = Stream(
+        "c", protocol="c", layers=(LEAF,), key=(), sequence=0, frame=SOMEIP if marked else PDU_SHORT, stated=(0,),
+        marked=marked, plausible=(SOMEIP_STREAM if marked else pdu_transport.SHORT_STREAM).plausible,
+    )  # fmt: skip
+
+    def pdu(size: int) -> bytes:
+        return struct.pack(">I", size & 0xFF | 0x0100) + bytes(size & 0xFF)
+
+    return stream, connections(r, (lambda size: someip(bytes(size))) if marked else pdu)
 
 
 def given(found: list[Any], at_once: int) -> tuple[list[Any], list[Any]]:
@@ -263,15 +279,7 @@ def test_segments_of_a_stream_give_the_same_together_and_one_by_one(
 ) -> None:
     monkeypatch.setattr(streams, "WINDOW", 800)
 
-    def pdu(size: int) -> bytes:
-        return struct.pack(">I", size & 0xFF | 0x0100) + bytes(size & 0xFF)
-
-    declared = SOMEIP_STREAM if marked else pdu_transport.SHORT_STREAM
-    stream = Stream(
-        "s", protocol="s", layers=(LEAF,), key=(), sequence=0, frame=SOMEIP if marked else PDU_SHORT, stated=(0,),
-        marked=marked, plausible=declared.plausible,
-    )  # fmt: skip
-    pieces = connections(Random(seed), (lambda size: someip(bytes(size))) if marked else pdu, stated=True)
+    stream, pieces = connected(Random(seed), marked=marked)
     messages, gaps = given(fed(StreamAssembler(stream, room), pieces, at_once=1), 1)
     assert messages
     for at_once in (3, 1000, 10_000):

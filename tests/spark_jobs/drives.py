@@ -23,7 +23,7 @@ from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.lake.config import Creation, LakeConfig
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Capture, Stage
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 
 DAY = datetime.date(2026, 9, 21)
 IDS = 32  # of CAN, by vehicle
@@ -197,9 +197,9 @@ def fill_fleet(lake: str, settings: FleetSettings, drives: Iterable[Drive]) -> N
     async def run() -> None:
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
         async with AsyncExitStack() as stack:
-            services = await stack.enter_async_context(await Services.open(settings.ledger_table, locks))
+            shared_tables = await stack.enter_async_context(await SharedTables.open(settings.ledger_table, locks))
             opened = await stack.enter_async_context(
-                await Lake.open(lake, ledger=services, storage_options=settings.storage_option)
+                await Lake.open(lake, ledger=shared_tables, storage_options=settings.storage_option)
             )
             for stage in staged(opened, drives):
                 await opened.stage(stage)

@@ -23,7 +23,7 @@ from pcaplake.worker.lake import identity
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.tables import create_tables
 from pcaplake.worker.meter import SILENT, Meter
 from pcaplake.worker.runtime import Runtime

@@ -23,8 +23,8 @@ from pcaplake.worker.lake.delta.lock_table import Entry, TablePath
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import LAKE_JSON, LOG_STORE, CurrentIdentity, Identity, open_identity
 from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
 from pcaplake.worker.runtime import Runtime
 from tests.worker.adapters.faults import Faults

@@ -13,7 +13,7 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.identity import LAKE_JSON, read_identity, rolled_back_message
 from pcaplake.worker.lake.ledger import COMMITTED, Ledger
 from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.store.store import Store
 
 Standing = Literal["no_route", "absent", "staged", "committed"]
@@ -80,7 +80,7 @@ def _combine_states(states: Sequence[str | None]) -> Standing:
 
 
 async def open_lake_ledgers(
-    routes: Routes, services: Services, *, storage: Callable[[str], Mapping[str, str]] = lambda uri: {}
+    routes: Routes, shared_tables: SharedTables, *, storage: Callable[[str], Mapping[str, str]] = lambda uri: {}
 ) -> dict[str, LakeLedger]:
     """The ledgers of all lakes. Raises Fatal if a lake does not exist or has another ledger, which would lack all captures.
 
@@ -93,7 +93,7 @@ async def open_lake_ledgers(
         if identity_object is None:
             raise _no_lake_error(uri)
         lake = identity_object[0]
-        ledger = DynamoLedger(services.ledger, store, lake_id=lake.lake_id, shards=lake.shards)
+        ledger = DynamoLedger(shared_tables.ledger, store, lake_id=lake.lake_id, shards=lake.shards)
         here = await ledger.read_ledger_id()
         if (lake.ledger_kind, lake.ledger_id) != (ledger.kind, here):
             raise Fatal(

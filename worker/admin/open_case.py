@@ -18,7 +18,7 @@ from pcaplake.worker.lake.ledger import Ledger
 from pcaplake.worker.lake.ledger.dynamodb import DynamoLedger
 from pcaplake.worker.lake.ledger.sqlite import SqliteLedger
 from pcaplake.worker.lake.ledger_path import ledger_file_path
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.store.store import Store
 
 from .case import Case
@@ -82,19 +82,21 @@ def create_local_case(store: Store, given: Path | None = None, *, adopt: bool = 
     return Case(store=store, place=SqlitePlace(store=store, given=given), adopt=adopt, lease_wait=LOCAL_LEASE_WAIT)
 
 
-def create_fleet_case(store: Store, services: Services, *, adopt: bool = False, lease_timeout: float = 10.0) -> Case:
-    """A lake of the fleet. The caller closes it and `services`. Raises Fatal for a URI that has two spellings."""
+def create_fleet_case(
+    store: Store, shared_tables: SharedTables, *, adopt: bool = False, lease_timeout: float = 10.0
+) -> Case:
+    """A lake of the fleet. The caller closes it and `shared_tables`. Raises Fatal for a URI that has two spellings."""
     lock_table = None
-    if services.locks is not None:
+    if shared_tables.locks is not None:
         TablePath.for_table(store.uri, "table")
-        lock_table = DynamoLockTable(services.locks)
+        lock_table = DynamoLockTable(shared_tables.locks)
     return Case(
         store=store,
-        place=DynamoPlace(store=store, table=services.ledger),
-        log_store=services.log_store_kind,
+        place=DynamoPlace(store=store, table=shared_tables.ledger),
+        log_store=shared_tables.log_store_kind,
         lock_table=lock_table,
-        ledger_table=services.ledger,
-        lock_dynamo=services.locks,
+        ledger_table=shared_tables.ledger,
+        lock_dynamo=shared_tables.locks,
         adopt=adopt,
         lease_wait=max(FLEET_LEASE_WAIT, 0.6 * lease_timeout),
     )
@@ -127,10 +129,10 @@ async def open_case(subject: Subject, uri: str) -> AsyncIterator[Case]:
             case = create_local_case(store, subject.ledger, adopt=subject.adopt)
         else:
             locks = settings.lock_table if settings.log_store == "dynamodb" else None
-            services = await stack.enter_async_context(
-                await Services.open(settings.ledger_table, locks, region=settings.region)
+            shared_tables = await stack.enter_async_context(
+                await SharedTables.open(settings.ledger_table, locks, region=settings.region)
             )
-            case = create_fleet_case(store, services, adopt=subject.adopt, lease_timeout=settings.lease_timeout)
+            case = create_fleet_case(store, shared_tables, adopt=subject.adopt, lease_timeout=settings.lease_timeout)
         stack.push_async_callback(case.close)
         case.accept_loss, case.sources = subject.accept_loss, Sources(settings.storage_options_for)
         yield case

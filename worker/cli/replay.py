@@ -24,7 +24,7 @@ from pcaplake.worker.config.routes import Routes
 from pcaplake.worker.config.s3_prefixes import Place, parse_place
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.config.settings import parse_seconds
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.plain_text import counted, shell_word
 from pcaplake.worker.service.queue.sqs import SqsQueue
 
@@ -138,8 +138,8 @@ class ReplayRun:
         settings, routes = self.settings, self.settings.load_routes()
         async with contextlib.AsyncExitStack() as stack:
             clients = stack.enter_context(Clients(region=settings.region, options=settings.storage_option))
-            services = await stack.enter_async_context(
-                await Services.open(settings.ledger_table, None, region=settings.region)
+            shared_tables = await stack.enter_async_context(
+                await SharedTables.open(settings.ledger_table, None, region=settings.region)
             )
             announcer = None
             if self.announce or settings.queue is not None:
@@ -149,13 +149,18 @@ class ReplayRun:
                 self.waiting = there.visible + there.in_flight + there.delayed
                 announcer = Announcer(queue, wave=self.wave) if self.announce else None
             await stack.enter_async_context(_show_progress(lambda: describe_tally(self.tally)))
-            await self._go_through_places(clients, services, routes, announcer, start_after)
+            await self._go_through_places(clients, shared_tables, routes, announcer, start_after)
 
     async def _go_through_places(
-        self, clients: Clients, services: Services, routes: Routes, announcer: Announcer | None, start_after: str
+        self,
+        clients: Clients,
+        shared_tables: SharedTables,
+        routes: Routes,
+        announcer: Announcer | None,
+        start_after: str,
     ) -> None:
         known = CaptureStatusReader(
-            routes, await open_lake_ledgers(routes, services, storage=self.settings.storage_options_for)
+            routes, await open_lake_ledgers(routes, shared_tables, storage=self.settings.storage_options_for)
         )
         for place in self.places:
             await go_through(

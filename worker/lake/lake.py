@@ -23,12 +23,12 @@ from pcaplake.worker.runtime import Runtime
 
 from .commit import replaced
 from .config import LakeConfig
+from .lake_parts import LakeParts
 from .ledger import COMMITTED, EVERYTHING, CaptureItem
 from .opening import open_lake_parts
 from .parquet import ParquetSink
-from .parts import LakeParts
 from .records import Capture, Stage, manifest_path
-from .services import Services
+from .shared_tables import SharedTables
 from .tables import SCHEMAS
 
 _T = TypeVar("_T")
@@ -87,7 +87,7 @@ class Lake:
         uri: str | Path,
         *,
         lake_config: LakeConfig | None = None,
-        ledger: Path | Services | None = None,
+        ledger: Path | SharedTables | None = None,
         storage_options: Mapping[str, str] | None = None,
         source: Source | None = None,
         overwrite: bool = False,

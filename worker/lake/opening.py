@@ -18,10 +18,10 @@ from pcaplake.worker.runtime import Runtime
 
 from . import adoption, identity
 from .config import LakeConfig
+from .lake_parts import LakeParts
 from .ledger import Ledger
 from .ledger_path import ledger_file_path
-from .parts import LakeParts
-from .services import Services
+from .shared_tables import SharedTables
 from .tables import SCHEMAS, create_tables
 
 
@@ -29,7 +29,7 @@ async def open_lake_parts(
     uri: str | Path,
     *,
     lake_config: LakeConfig,
-    ledger: Path | Services | None,
+    ledger: Path | SharedTables | None,
     storage_options: Mapping[str, str] | None,
     adopt: bool,
     runtime: Runtime,
@@ -40,9 +40,9 @@ async def open_lake_parts(
     known = None if identity_object is None else identity_object[0]
     if known is None:
         await identity.refuse_nested_lake(store)
-    services = ledger if isinstance(ledger, Services) else None
-    if services is not None:
-        opened: Ledger = _open_dynamodb_ledger(store, known, services, lake_config, adopt=adopt)
+    shared_tables = ledger if isinstance(ledger, SharedTables) else None
+    if shared_tables is not None:
+        opened: Ledger = _open_dynamodb_ledger(store, known, shared_tables, lake_config, adopt=adopt)
     else:
         folder = ledger if isinstance(ledger, Path) else None
         opened = await _open_sqlite_ledger(store, known, folder, lock_timeout=lake_config.commit_timeout, adopt=adopt)
@@ -52,12 +52,12 @@ async def open_lake_parts(
             store,
             opened,
             partition_columns=creation.partition_columns,
-            shards=1 if services is None else creation.shards,
-            log_store=identity.LOG_STORE if services is None else services.log_store_kind,
+            shards=1 if shared_tables is None else creation.shards,
+            log_store=identity.LOG_STORE if shared_tables is None else shared_tables.log_store_kind,
         )
         if lake_config.commits:
             await store.delete_abandoned_uploads()
-        lock_table = None if services is None else services.lock_table
+        lock_table = None if shared_tables is None else shared_tables.lock_table
         log_store = LogStore(
             store,
             lock_table=lock_table,
@@ -79,7 +79,7 @@ async def open_lake_parts(
 
 
 def _open_dynamodb_ledger(
-    store: Store, known: identity.Identity | None, services: Services, lake_config: LakeConfig, *, adopt: bool
+    store: Store, known: identity.Identity | None, shared_tables: SharedTables, lake_config: LakeConfig, *, adopt: bool
 ) -> DynamoLedger:
     if store.local is not None:
         raise Fatal(f"{store.uri} is a folder, but lakes of a fleet are in a bucket; write s3://bucket/path")
@@ -88,7 +88,7 @@ def _open_dynamodb_ledger(
     if adopt:
         raise Fatal(f"{store.uri}: adopt its ledger with `pcaplake doctor --repair --adopt`")
     lake_id = None if known is None else known.lake_id
-    return DynamoLedger(services.ledger, store, lake_id=lake_id, shards=lake_config.creation.shards)
+    return DynamoLedger(shared_tables.ledger, store, lake_id=lake_id, shards=lake_config.creation.shards)
 
 
 async def _open_sqlite_ledger(

@@ -27,7 +27,7 @@ from pcaplake.worker.ingest.idle_memory import limit_arenas
 from pcaplake.worker.ingest.pipeline import Reader
 from pcaplake.worker.lake.commit.lease import LONGEST_LOOK
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.meter import Meter
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.queue.sqs import SqsQueue
@@ -59,8 +59,8 @@ async def open_service_parts(settings: FleetSettings, meter: Meter) -> AsyncIter
         queue = await SqsQueue.open(name, region=settings.region, meter=meter)
         stack.push_async_callback(queue.close)
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
-        services = await Services.open(settings.ledger_table, locks, region=settings.region, meter=meter)
-        await stack.enter_async_context(services)
+        shared_tables = await SharedTables.open(settings.ledger_table, locks, region=settings.region, meter=meter)
+        await stack.enter_async_context(shared_tables)
         sources, budget = Sources(settings.storage_options_for), Budget(settings.max_inflight_bytes)
         lakes: dict[str, Lake] = {}
         stack.push_async_callback(_close_lakes, lakes)
@@ -69,7 +69,7 @@ async def open_service_parts(settings: FleetSettings, meter: Meter) -> AsyncIter
             lake = await Lake.open(
                 uri,
                 lake_config=settings.lake_config,
-                ledger=services,
+                ledger=shared_tables,
                 storage_options=settings.storage_options_for(uri),
                 source=source,
                 runtime=Runtime(meter=meter),

@@ -24,7 +24,7 @@ from pcaplake.spark_jobs.common.session import (
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from tests.spark_jobs.conftest import Site
 
 LOCKS = LockTableAddress(name="locks", region="eu-west-1")
@@ -37,8 +37,8 @@ def made(site: Site, **given: Any) -> tuple[str, FleetSettings]:
 
     async def make() -> None:
         locks = settings.lock_table if settings.log_store == "dynamodb" else None
-        async with await Services.open(settings.ledger_table, locks) as services:
-            await (await Lake.open(lake, ledger=services, storage_options=settings.storage_option)).close()
+        async with await SharedTables.open(settings.ledger_table, locks) as shared_tables:
+            await (await Lake.open(lake, ledger=shared_tables, storage_options=settings.storage_option)).close()
 
     asyncio.run(make())
     return lake, settings

@@ -37,7 +37,7 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.lake import Lake
 from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.staging.stage_files import HOUR_MS
 from tests.spark_jobs.conftest import Site
 from tests.spark_jobs.drives import Drive, fill, fill_fleet, staged
@@ -256,9 +256,14 @@ def test_as_a_command_on_a_lake_of_the_fleet(
 
     async def stage() -> None:
         async with AsyncExitStack() as stack:
-            services = await stack.enter_async_context(await Services.open(settings.ledger_table, settings.lock_table))
+            shared_tables = await stack.enter_async_context(
+                await SharedTables.open(settings.ledger_table, settings.lock_table)
+            )
             opened = await Lake.open(
-                lake, lake_config=LakeConfig(commits=False), ledger=services, storage_options=settings.storage_option
+                lake,
+                lake_config=LakeConfig(commits=False),
+                ledger=shared_tables,
+                storage_options=settings.storage_option,
             )
             stack.push_async_callback(opened.close)
             await opened.stage(old(staged(opened, [Drive(number=3)])[0], 12))

@@ -258,7 +258,7 @@ async def test_every_part_of_the_service_has_these_options(monkeypatch: pytest.M
             given["raw"] = dict(parts.sources.open_store("s3://raw/in/a.pcap")[0].options)
 
     monkeypatch.setattr(serve, "SqsQueue", Part)
-    monkeypatch.setattr(serve, "Services", Part)
+    monkeypatch.setattr(serve, "SharedTables", Part)
     monkeypatch.setattr(serve, "Lake", OpenedLake)
     await main()
     assert given == {place: {"aws_region": "eu-west-1"} for place in ("s3://lake/a", "raw")}

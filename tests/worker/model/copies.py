@@ -13,8 +13,8 @@ from pcaplake.worker.admin.doctor.rebuild_ledger import rebuild_lake_ledger
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import CurrentIdentity, Identity, open_identity
 from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.ledger import Ledger
-from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Capture
 from pcaplake.worker.runtime import Runtime
 from tests.worker.adapters.memory_ledger import MemoryLedger

@@ -23,8 +23,8 @@ from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import LAKE_JSON, CurrentIdentity, Identity
 from pcaplake.worker.lake.lake import Lake, Staged
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.ledger import CaptureItem
-from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Stage
 from pcaplake.worker.runtime import Runtime
 from pcaplake.worker.service.announce import create_queue_source

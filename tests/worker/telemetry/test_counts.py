@@ -24,8 +24,8 @@ from pcaplake.worker.lake.delta import LogStore
 from pcaplake.worker.lake.dynamodb_table import DynamoClient
 from pcaplake.worker.lake.identity import CurrentIdentity, open_identity
 from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.ledger.dynamodb_requests import Requests
-from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Capture, Stage
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime

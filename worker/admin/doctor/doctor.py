@@ -15,7 +15,7 @@ from pcaplake.worker.captures.source import Sources
 from pcaplake.worker.config.s3_prefixes import places_in_named_buckets
 from pcaplake.worker.errors import Fatal, PcaplakeError
 from pcaplake.worker.lake.identity import LAKE_JSON
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 
@@ -202,8 +202,8 @@ async def _check_surroundings(subject: Subject, uris: Sequence[str]) -> list[Fin
     )
     findings += [replace(finding, check="captures") for finding in readable]
     try:
-        async with await Services.open(settings.ledger_table, None, region=settings.region) as services:
-            others = await check_unserved_lakes(services.ledger, [subject.open_store(uri).uri for uri in uris])
+        async with await SharedTables.open(settings.ledger_table, None, region=settings.region) as shared_tables:
+            others = await check_unserved_lakes(shared_tables.ledger, [subject.open_store(uri).uri for uri in uris])
     except PcaplakeError as problem:
         others = [error(str(problem), "")]
     return [*findings, *(replace(finding, check="lakes") for finding in others)]

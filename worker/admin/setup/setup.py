@@ -21,7 +21,7 @@ from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.identity import read_identity
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.services import Services
+from pcaplake.worker.lake.shared_tables import SharedTables
 from pcaplake.worker.lake.store.store import Store
 
 from . import dynamodb_tables as tables
@@ -79,32 +79,32 @@ async def make_lakes(settings: FleetSettings, lakes: Sequence[str], steps: Steps
                 steps.record_existing("lake", uri)
         return
     locks = settings.lock_table if settings.log_store == "dynamodb" else None
-    async with await Services.open(settings.ledger_table, locks, region=settings.region) as services:
+    async with await SharedTables.open(settings.ledger_table, locks, region=settings.region) as shared_tables:
         for uri in lakes:
             known = await read_identity(Store.open(uri, settings.storage_options_for(uri)))
-            if known is not None and await _whole(settings, services, uri):
+            if known is not None and await _whole(settings, shared_tables, uri):
                 steps.record_existing("lake", uri)
                 continue
-            await _open(settings, services, uri, create=True)
+            await _open(settings, shared_tables, uri, create=True)
             steps.apply_change(
                 "created" if known is None else "changed", "lake", uri, lambda: None, "with all its tables"
             )
 
 
-async def _whole(settings: FleetSettings, services: Services, uri: str) -> bool:
+async def _whole(settings: FleetSettings, shared_tables: SharedTables, uri: str) -> bool:
     try:
-        await _open(settings, services, uri, create=False)
+        await _open(settings, shared_tables, uri, create=False)
     except Fatal:
         return False  # opening the lake to complete it reports other problems
     return True
 
 
-async def _open(settings: FleetSettings, services: Services, uri: str, *, create: bool) -> None:
+async def _open(settings: FleetSettings, shared_tables: SharedTables, uri: str, *, create: bool) -> None:
     config = settings.lake_config
     await Lake.open(
         uri,
         lake_config=replace(config, commits=False, creation=replace(config.creation, allowed=create)),
-        ledger=services,
+        ledger=shared_tables,
         storage_options=settings.storage_options_for(uri),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.records import Stage
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pcaplake.worker import retry
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.config import LakeConfig
-from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.records import Manifest
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.plain_text import counted

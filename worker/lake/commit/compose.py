@@ -17,8 +17,8 @@ from pcaplake.worker.lake.config import LakeConfig
 from pcaplake.worker.lake.delta.errors import SchemaConflict, TableBlocked
 from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
 from pcaplake.worker.lake.identity import rolled_back_message
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.ledger import EVERYTHING
-from pcaplake.worker.lake.parts import LakeParts
 from pcaplake.worker.lake.records import Capture, Manifest, Stage, list_uris, manifest_path
 from pcaplake.worker.lake.staging.stage_files import StageFiles
 from pcaplake.worker.plain_text import counted

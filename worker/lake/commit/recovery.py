@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.lake_parts import LakeParts
 
 from .blocked_tables import BlockedTables
 from .history import APP_ID, extend_last_batches, find_last_batches

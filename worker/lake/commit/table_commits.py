@@ -10,7 +10,7 @@ import pyarrow as pa
 from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.actions import AddFile, Txn
 from pcaplake.worker.lake.delta.errors import RolledBack, SchemaConflict, TableBlocked
-from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.records import Manifest
 
 from .blocked_tables import BlockedTables

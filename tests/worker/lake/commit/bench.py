@@ -20,7 +20,7 @@ from pcaplake.worker.lake.delta.actions import AddFile
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import LAKE_JSON, CurrentIdentity, open_identity
 from pcaplake.worker.lake.lake import Lake
-from pcaplake.worker.lake.parts import LakeParts
+from pcaplake.worker.lake.lake_parts import LakeParts
 from pcaplake.worker.lake.records import Capture, Stage, manifest_path
 from pcaplake.worker.lake.staging.window import Window
 from pcaplake.worker.runtime import Runtime

@@ -14,7 +14,7 @@ from .dynamodb_table import DynamoClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class SharedTables:
     """The two DynamoDB tables, each with one client for all lakes of a process. `locks` None: no lock table."""
 
     ledger: DynamoClient
