@@ -50,13 +50,18 @@ def swap_all_tables(
             files = [table_path(lake, f"{folder}/{path}") for one in read for path in one.files.get(table, ())]
             number = run_request(lambda: fence.next_version(table))  # noqa: B023 -- called at once
             step(f"at {table}")
-            if files or not read_table(spark, lake, table).where(where).isEmpty():
+            if files or _has_rows(spark, lake, table, where, fence):
                 rows = _read_new_rows(spark, table, files)
                 replace_rows(rows, lake, table, where, merge=True, txn=(OPENED, number))
             else:
                 commit_marker(table, Txn(app_id=OPENED, version=number))
             run_request(lambda: fence.verify(table, number))  # noqa: B023
     step("after captures")
+
+
+def _has_rows(spark: SparkSession, lake: str, table: str, where: str, fence: SwapFence) -> bool:
+    """Whether the table has rows of the captures. Most tables of a lake have no files at all, and then Spark is not asked."""
+    return not run_request(lambda: fence.is_empty(table)) and not read_table(spark, lake, table).where(where).isEmpty()
 
 
 def _read_new_rows(spark: SparkSession, table: str, files: Sequence[str]) -> DataFrame:

@@ -63,6 +63,11 @@ class SwapFence:
             raise _conflict_with_other_run(table)
         return max(newest, opening_transaction(self._generation).version) + random.randint(1, 1 << 16)
 
+    async def is_empty(self, table: str) -> bool:
+        """Whether a table has no files, and so no rows to swap."""
+        snapshot = await self._log.read_snapshot(table)
+        return snapshot is None or not snapshot.files.live
+
     async def verify(self, table: str, version: int) -> None:
         """Check that the swap was written. Raises as `next_version` if an overwrite or another run came first."""
         if await self._log.read_transaction(table, OPENED) != version:
