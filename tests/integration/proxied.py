@@ -23,6 +23,7 @@ from pcaplake.worker.captures.range_reader import FetchConfig
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.lake.commit import blocked_tables
 from pcaplake.worker.lake.lake import Lake
+from pcaplake.worker.lake.records import manifest_path
 from pcaplake.worker.lake.store import object_store as lake_store
 from pcaplake.worker.meter import SILENT
 from pcaplake.worker.runtime import Runtime
@@ -126,8 +127,8 @@ class Proxied:
             "retry_first": 0.2,
             "retry_most": 0.2,
             "drain_timeout": 20.0,
-            "flush_interval": 1.0,
-            "max_batch_age": 1.0,
+            "flush_interval": 0.2,
+            "max_batch_age": 0.2,
             "commit_timeout": 5.0,
             "lease_timeout": 1.0,
         }
@@ -178,8 +179,7 @@ class Proxied:
         wanted = self.expected if uris is None else {uri: self.expected[uri] for uri in uris}
         async with asyncio.timeout(PATIENCE):
             while True:
-                await asyncio.to_thread(self.books.read_on)
-                if self.books.has(wanted):
+                if await asyncio.to_thread(self.books.has, wanted):
                     return
                 for running in services:
                     running.check()
@@ -206,13 +206,12 @@ class Proxied:
             while running.service.messages_in_flight or await asyncio.to_thread(self.stage.left):
                 running.check()
                 await asyncio.sleep(LOOK)
-            while (await running.lake.ledger.read_head()) != (await self._last_manifest()):
+            while await self._has_manifest(await running.lake.ledger.read_head() + 1):
                 running.check()
                 await asyncio.sleep(LOOK)
 
-    async def _last_manifest(self) -> int:
-        found = await asyncio.to_thread(lambda: list(self.stage.objects("_pcaplake/batches/")))
-        return len(found) - 1
+    async def _has_manifest(self, batch: int) -> bool:
+        return await asyncio.to_thread(lambda: any(self.stage.objects(manifest_path(batch))))
 
 
 @asynccontextmanager
