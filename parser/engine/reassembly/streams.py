@@ -147,7 +147,8 @@ class StreamAssembler(Assembler[Flow]):
         island = flow.islands[-1] if flow is not None and flow.islands else None
         if flow is None or island is None or not (island.sure and island.synced):
             return 0
-        if flow.position(sequence) != island.end:
+        # a long message is not copied with each run of its pieces
+        if flow.position(sequence) != island.end or len(island.data) > LONGEST_PACKET:
             return 0
         data, begin = b"".join((island.data, *(rows.bodies[piece] for piece in pieces))), island.end - len(island.data)
         stops = list(itertools.accumulate((len(rows.bodies[piece]) for piece in pieces), initial=len(island.data)))[1:]
