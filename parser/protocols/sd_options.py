@@ -25,6 +25,12 @@ _ENDPOINTS = {
     0x26: ("sd_endpoint", socket.AF_INET6),
 }
 _TRANSPORTS = {6: "tcp", 17: "udp"}
+# the endpoints of an entry to which messages of its service go; over TCP, events come from the port of the server
+_NAMED_PORTS = {
+    OFFER: {("endpoint", "tcp"), ("endpoint", "udp")},
+    SUBSCRIBE: {("endpoint", "udp"), ("multicast", "udp")},
+    ACK: {("multicast", "udp")},
+}
 CONFIGURATION = 0x01
 REMEMBERED = 1024  # bytes; options up to this size are cached for later messages with the same options
 Referred = tuple[list[dict[str, Any]] | None, list[tuple[str, str]] | None]  # endpoints and configuration of an entry
@@ -145,9 +151,10 @@ def resolve_entry_options(data: Any, starts: Any, begins: Any, ends: Any) -> dic
 
 
 def offered_ports(payload: bytes) -> Sequence[tuple[str, int]]:
-    """(transport, port) of each endpoint that an OfferService entry of an SD payload refers to, in the order of the options.
+    """(transport, port) of each endpoint at which an SD payload says that messages arrive, in the order of the options.
 
-    An entry with the time to live 0 withdraws an offer. Multicast endpoints are not those of a service.
+    Those of services that are offered; the UDP ports to which a client wants events; the multicast ports to which it or a server
+    that acknowledges says that they go. An entry with the time to live 0 takes back what it names.
     """
     return _remembered_ports(payload) if len(payload) <= REMEMBERED else _find_offered_ports(payload)
 
@@ -156,21 +163,23 @@ def _find_offered_ports(payload: bytes) -> Sequence[tuple[str, int]]:
     entries, options = _split_payload(payload)
     starts = range(0, len(entries) - ENTRY_BYTES + 1, ENTRY_BYTES)
     runs = {
-        entries[at + 1 : at + 4] for at in starts if entries[at] == OFFER and any(entries[at + 9 : at + 12])
-    }  # of many entries few differ: index1, index2 and counts
+        (entries[at], entries[at + 1 : at + 4])
+        for at in starts
+        if entries[at] in _NAMED_PORTS and any(entries[at + 9 : at + 12])
+    }  # of many entries few differ: type, index1, index2 and counts
     referred = {
-        i
-        for first, second, counts in runs
+        (i, entry)
+        for entry, (first, second, counts) in runs
         for at, n in ((first, counts >> 4), (second, counts & 15))
         for i in range(at, at + n)
     }
     known = _parse_sd_options(options) if referred else ()
-    found = [known[i][1] for i in sorted(referred) if i < len(known) and known[i][0] == "endpoint"]
+    found = [(entry, known[i][1]) for i, entry in sorted(referred) if i < len(known) and known[i][0] == "endpoint"]
     return tuple(
         dict.fromkeys(
             (one["transport"], one["port"])
-            for one in found
-            if one is not None and one["kind"] == "endpoint" and one["transport"] in _TRANSPORTS.values()
+            for entry, one in found
+            if one is not None and (one["kind"], one["transport"]) in _NAMED_PORTS[entry]
         )
     )
 

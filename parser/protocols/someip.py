@@ -4,7 +4,8 @@ Layout: AUTOSAR PRS_SOMEIPProtocol (header, TP segments) and PRS_SOMEIPServiceDi
 
 Each TP segment gives a row; the 4 bytes of its TP header are not part of the payload. The message that the segments make is one
 more row. Over TCP messages follow each other in a stream. Magic cookies are messages, so a stream is also found by them.
-A port that an OfferService entry names in an endpoint option has SOME/IP from the next packet on.
+A port that an OfferService entry names in an endpoint option has SOME/IP from the next packet on. So has a UDP port to which
+events go: SubscribeEventgroup and its acknowledgment name it.
 
 Not read: the serialized fields of a payload; options for load balancing, and those that the standard does not define.
 """

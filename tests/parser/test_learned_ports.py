@@ -105,14 +105,23 @@ def test_a_port_may_be_any_of_the_options_that_an_entry_refers_to() -> None:
     assert where([*frames, *(message(2000 + i) for i in range(5))]) == [3, 5]
 
 
+@pytest.mark.parametrize("kinds", [(SUBSCRIBE, 0x04), (SUBSCRIBE, 0x06), (SUBSCRIBE, 0x14), (ACK, 0x14), (ACK, 0x16)])
+def test_events_go_to_the_ports_that_subscriptions_name(kinds: tuple[int, int]) -> None:
+    """Unicast to the port that the client names, multicast to that of its subscription or of the acknowledgment."""
+    subscription = ipv4(datagram(sd([entry(kinds[0])], [option(kinds[1], UDP, 40_490)])))
+    assert where([message(40_490, source=30_509), subscription, message(40_490, source=30_509)]) == [3]
+
+
 NOT_OFFERED = {
     "an offer that is withdrawn": offer(30501, ttl=0),
-    "the port of a client": offer(30501, kind=SUBSCRIBE),
-    "an acknowledgment": offer(30501, kind=ACK),
+    "the TCP port of a client": offer(30501, TCP, kind=SUBSCRIBE),
+    "a client that no longer wants events": offer(30501, kind=SUBSCRIBE, ttl=0),
+    "an endpoint in an acknowledgment": offer(30501, kind=ACK),
+    "a refusal": ipv4(datagram(sd([entry(ACK, ttl=0)], [option(0x14, UDP, 30501)]))),
     "a service that is wanted": offer(30501, kind=FIND),
     "no option": offer(30501, counts=0),
     "an option that is not there": offer(30501, first=1),
-    "a multicast endpoint": ipv4(datagram(sd([entry()], [option(0x14, UDP, 30501)]))),
+    "a multicast endpoint in an offer": ipv4(datagram(sd([entry()], [option(0x14, UDP, 30501)]))),
     "an endpoint of service discovery": ipv4(datagram(sd([entry()], [option(0x24, UDP, 30501)]))),
     "another transport": offer(30501, 99),
     "another port than that of service discovery": ipv4(datagram(sd([entry()], [option(0x04, UDP, 30501)]), 5000)),
@@ -173,7 +182,7 @@ def traffic(r: Random, count: int) -> list[bytes]:
             named = [r.choice(ports) for _ in range(r.choice((1, 1, 2, 5)))]
             kinds = [r.choice((0x04, 0x04, 0x04, 0x06, 0x14)) for _ in named]
             options = [option(kind, r.choice((UDP, TCP)), one) for kind, one in zip(kinds, named, strict=True)]
-            kind, ttl = r.choice((OFFER, OFFER, OFFER, SUBSCRIBE)), r.choice((3, 3, 0))
+            kind, ttl = r.choice((OFFER, OFFER, OFFER, SUBSCRIBE, ACK)), r.choice((3, 3, 0))
             entries = [
                 entry(kind, r.randrange(3), r.randrange(3), r.choice((0x10, 0x11, 0x21)), ttl=ttl)
                 for _ in range(r.choice((1, 1, 3)))
