@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 MOST_FRAMES = 1 << 20  # of a capture that are examined
 LEAST_FRAMES, LEAST_SHARE = 3, 0.95
+CLASSIC_BYTES = 8  # of the longest frame that is not one of CAN FD
 ANSWER_NS = 2_000_000_000  # a response is not later
 EXTENDED = 1 << 31
 FUNCTIONAL = 0x7DF  # ISO 15765-4: a request to all control units, to which none may have to respond
@@ -121,9 +122,13 @@ class CanCandidates:
         first, second, third = self._heads
         low, kind = first & 15, first >> 4
         single = (kind == 0) & (low >= 1) & (low <= 7) & (self._sizes > low)
+        long_single = (first == 0) & (second >= 1) & (self._sizes > np.maximum(second + 1, CLASSIC_BYTES))
         beginning = (kind == 1) & ((low << 8 | second) >= 8) & (self._sizes >= 8)
-        legal = single | beginning | (kind == 2) | ((kind == 3) & (low <= 2) & (self._sizes >= 3))
-        service = np.where(single, second, np.where(beginning, third, -1))
+        escaped = (kind == 1) & (low << 8 | second == 0) & (self._sizes >= 8)  # the length has 32 bits
+        legal = (
+            single | long_single | beginning | escaped | (kind == 2) | ((kind == 3) & (low <= 2) & (self._sizes >= 3))
+        )
+        service = np.where(single, second, np.where(long_single | beginning, third, -1))
         # packets of transport protocol of J1939 are numbered from 1, as the lengths of single frames are
         legal &= (self._ids < EXTENDED) | ~np.isin(self._ids >> 16 & 0xFF, J1939_TRANSPORT)
         able = np.isin(self._code, self._ids_where(legal))

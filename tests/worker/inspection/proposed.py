@@ -9,8 +9,8 @@ MESSAGE = frames.build_someip_message(0x1234, 0x8001, b"payload")
 
 
 def can(*sent: tuple[int, bytes], gap_us: int = 1000) -> bytes:
-    """A capture of CAN frames; identifiers above 0x7FF have 29 bits."""
-    made = (frames.build_socketcan_frame(can_id, data, extended=can_id > 0x7FF) for can_id, data in sent)
+    """A capture of CAN frames, of CAN FD if they have more than 8 bytes; identifiers above 0x7FF have 29 bits."""
+    made = (frames.build_socketcan_frame(i, data, fd=len(data) > 8, extended=i > 0x7FF) for i, data in sent)
     return pcap_header(227) + b"".join(
         pcap_record(f, T0 + i * gap_us // 10**6, i * gap_us % 10**6) for i, f in enumerate(made)
     )

@@ -132,6 +132,17 @@ def test_requests_and_responses_of_isotp() -> None:
     assert "- {request: 0x7DF}" in lines  # one frame only
 
 
+def test_isotp_in_can_fd() -> None:
+    """Single frames of more than 8 bytes have their length in the second byte, long messages one of 32 bits."""
+    long_first = b"\x10\0" + (5000).to_bytes(4, "big") + b"\x36\x01" + bytes(56)
+    for request, response in ((0x7E0, 0x7E8), (0x18DA10F1, 0x18DAF110)):
+        sent = [(request, b"\0\x0a\x2e\xf1\x90" + bytes(7)), (response, b"\x03\x6e\xf1\x90" + bytes(4))]
+        sent += [(request, long_first), (response, b"\0\x3e\x62\xf1\x90" + bytes(59)), (request, b"\0\x0a" + bytes(10))]
+        assert propose(can(*sent * 4))[0].isotp, hex(request)
+    beyond = [(0x7E0, b"\0\x0b\x2e\xf1\x90" + bytes(7)), (0x7E8, b"\x03\x6e\xf1\x90" + bytes(4))]
+    assert propose(can(*beyond * 4))[0].isotp == ()  # a length that the frame does not have
+
+
 def test_a_request_that_several_answer_is_one_to_a_group() -> None:
     asked = [(0x7DF, b"\x02\x01\x00"), (0x7E8, b"\x06\x41\x00" + bytes(4)), (0x7E9, b"\x06\x41\x00" + bytes(4))] * 4
     profile, _ = propose(can(*asked, *diagnostics(0x7E0, 0x7E8), *diagnostics(0x7E1, 0x7E9)))
