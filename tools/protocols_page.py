@@ -16,7 +16,7 @@ from types import ModuleType
 
 from pcaplake.parser import protocols
 from pcaplake.parser.engine.decoder import REASSEMBLY_BYTES
-from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.key_spaces import BIG_ENDIAN, LINKTYPE, KeySpace
 from pcaplake.parser.engine.layer import Layer
 from pcaplake.parser.engine.pieces import LONGEST_MESSAGE, Stream
 from pcaplake.parser.engine.reassembly.assembler import MOST_PIECES
@@ -134,7 +134,7 @@ def _describe_values(keys: KeySpace, values: set[int]) -> str | None:
     """The values as runs: 1, 4 to 6. None if they are too many to tell a reader anything."""
     write = "0x{:04X}".format if keys in (ETHERTYPE, SLL_PROTOCOL) else str
     runs: list[list[int]] = []
-    for value in sorted(values):
+    for value in sorted({value & ~BIG_ENDIAN if keys is LINKTYPE else value for value in values}):
         if runs and runs[-1][-1] == value - 1:
             runs[-1][1:] = [value]
         else:

@@ -48,7 +48,7 @@ class PcapReader:
         state.add_interface(interface)
         self.decoder.clocks[0] = interface.clock_parameters(number=-1, mode=encoding.SECONDS_AND_PARTS, factor=tick_ns)
         self.decoder.state[encoding.INTERFACES] = 1
-        self.decoder.claim_interface_link_type(0, interface.link_type)
+        self.decoder.claim_interface_link_type(0, interface.link_type, order)
 
     def decode_buffer(self, buffer: Any, end: int, ended: bool) -> Steps:
         """Decode the records of buffer[:end]; return the position of the first byte to keep, or -1.

@@ -293,4 +293,4 @@ class PcapngReader:
         decoder.clocks[interface.id] = interface.clock_parameters(number=len(interfaces))
         self.state.add_interface(interface)
         decoder.state[encoding.INTERFACES] = interface.id + 1
-        decoder.claim_interface_link_type(interface.id, interface.link_type)
+        decoder.claim_interface_link_type(interface.id, interface.link_type, self.order)

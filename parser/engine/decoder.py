@@ -17,7 +17,7 @@ from .batch import NO_DAY, Morsel
 from .faults import FaultRows
 from .found_rows import FoundRows
 from .kernels import encoding, key_columns, walk
-from .key_spaces import INTERFACE, LINKTYPE
+from .key_spaces import BIG_ENDIAN, INTERFACE, LINKTYPE
 from .layer import Layer
 from .learned_keys import MOST_LEARNED, TOO_MANY_PORTS, Key, LearnedKeys
 from .messages import Fault, MessageDecoder
@@ -101,11 +101,17 @@ class Decoder:
     def _new_buffers(self) -> ScratchBuffers:
         return ScratchBuffers.take_or_allocate(self.program, self._buffers.morsel_rows)
 
-    def claim_interface_link_type(self, number: int, link_type: int | None) -> None:
-        """Decode packets of the section's interface as `link_type` (LINKTYPE_ of tcpdump.org) from now on; None: not at all."""
-        base = self.program.base
-        known = link_type is not None and link_type < 1 << LINKTYPE.bits
-        self.lut[base[INTERFACE] + number] = self.program.lut[base[LINKTYPE] + link_type] if known else -1  # type: ignore[operator]
+    def claim_interface_link_type(self, number: int, link_type: int | None, order: str = "<") -> None:
+        """Decode packets of the section's interface as `link_type` (LINKTYPE_ of tcpdump.org) from now on; None: not at all.
+
+        order: the byte order of the section, "<" or ">".
+        """
+        layer = -1
+        if link_type is not None and link_type < BIG_ENDIAN:
+            leads = self.program.lut[self.program.base[LINKTYPE] :]
+            layer = leads[link_type | BIG_ENDIAN] if order == ">" else -1
+            layer = layer if layer >= 0 else leads[link_type]
+        self.lut[self.program.base[INTERFACE] + number] = layer
 
     # -- walking --------------------------------------------------------------------------------------------------
     def decode_records(

@@ -54,6 +54,7 @@ def _all_values(bits: int) -> Any:
 
 
 LINKTYPE = KeySpace("link type")
+BIG_ENDIAN = 0x8000  # added to a link type that has other layers in big-endian sections; the registry ends far below
 INTERFACE = KeySpace("interface", stands_for=LINKTYPE)  # claimed by the decoder, section by section
 
 

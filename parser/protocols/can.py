@@ -2,9 +2,9 @@
 
 Layout: libpcap pcap/can_socketcan.h; linux/can.h; tcpdump-htdocs 9c357d9; Wireshark packet-socketcan.c.
 
-In LINKTYPE_CAN_SOCKETCAN 227 the identifier word is big-endian. In LINUX_SLL it has the byte order of the capturing host, in
-practice little-endian. The length of an XL frame is little-endian in both.
-Some converters write it little-endian in link type 227 too; a profile can say so.
+In LINKTYPE_CAN_SOCKETCAN 227 the identifier word is big-endian; some converters write it little-endian, and a profile can say
+so. In LINUX_SLL it has the byte order of the capturing host, which is that of the file. The length of an XL frame is
+little-endian in both.
 In a CAN XL frame that word has the priority and the VCID, and other bits are 0. libpcap before 1.10.5 wrote it little-endian in
 link type 227, too. So a word that can only be of the other byte order is read in that one.
 72 captured bytes or the FDF flag mean CAN FD. So do more than 8 data bytes, but these are also a fault: old kernels do
@@ -28,7 +28,7 @@ from pcaplake.parser.engine.kernels import encoding
 from pcaplake.parser.engine.key_spaces import LINKTYPE, SPAN, Claim, KeySpace
 from pcaplake.parser.engine.layer import Case, Column, Layer, Range, Rows, Term, packet_field
 
-from .ethernet import SLL, SLL2, SLL_PROTOCOL
+from .ethernet import SLL, SLL2, SLL2_BIG, SLL_BIG, SLL_CAN, SLL_PROTOCOL
 
 XL_FLAG, ERROR_FLAG, SLL_FD = KeySpace("CAN XL flag", 1), KeySpace("CAN error flag", 1), KeySpace("CAN FD under SLL", 1)
 XL_WORD, ERROR_FRAME = KeySpace("CAN XL word", 1), KeySpace("CAN error frame", 1)
@@ -76,7 +76,7 @@ def _length_and_flags_claims(holds: Callable[[Any, Any], Any]) -> list[Claim]:
 
 
 def _identifier_layer(
-    header: type[dpkt.Packet], name: str, under: Claim, kind: KeySpace, *, always_fd: bool = False
+    header: type[dpkt.Packet], name: str, under: list[Claim], kind: KeySpace, *, always_fd: bool = False
 ) -> Layer:
     """The identifier word in one byte order. The layer of the frame's kind starts at the same byte and gets all bytes."""
     by_kind = XL_FLAG(lambda h: h.len >> 7), SLL_FD(lambda h: 0)
@@ -84,7 +84,7 @@ def _identifier_layer(
         header,
         name=name,
         protocol="socketcan",
-        under=[under],
+        under=under,
         header=lambda h: 0,
         # a frame that is neither an error frame nor CAN XL has an identifier of 11 or 29 bits
         expect=lambda h: (h.word & ABOVE_STANDARD == 0) | (h.word & EXTENDED_OR_ERROR >= 1) | (h.len >= XLF),
@@ -95,10 +95,11 @@ def _identifier_layer(
     )
 
 
-BIG = _identifier_layer(SocketCan, "socketcan", LINKTYPE[227], KIND)
-HOST = _identifier_layer(SocketCanHost, "socketcan_host", SLL_PROTOCOL[0x000C], KIND_HOST)
-HOST_FD = _identifier_layer(SocketCanHost, "socketcan_host_fd", SLL_PROTOCOL[0x000D], KIND_HOST, always_fd=True)
-GATES = (BIG, HOST, HOST_FD)
+BIG = _identifier_layer(SocketCan, "socketcan", [LINKTYPE[227], SLL_CAN[0], SLL_CAN[2]], KIND)
+BIG_FD = _identifier_layer(SocketCan, "socketcan_fd", [SLL_CAN[1]], KIND, always_fd=True)
+HOST = _identifier_layer(SocketCanHost, "socketcan_host", [SLL_PROTOCOL[0x000C]], KIND_HOST)
+HOST_FD = _identifier_layer(SocketCanHost, "socketcan_host_fd", [SLL_PROTOCOL[0x000D]], KIND_HOST, always_fd=True)
+GATES = (BIG, HOST, HOST_FD, BIG_FD)
 _BY_IDENTIFIER = [CAN_WORD(lambda h, gate=gate: gate.word.here & WORD) for gate in GATES]  # type: ignore[misc]
 LONG = Layer(  # 72 captured bytes; a CAN XL frame can have the same size
     SocketCan,
@@ -224,14 +225,15 @@ def split_identifier_cases(layer: Layer, extended: Range, flag: int = 0) -> tupl
 
 # pcapng has the direction in epb_flags, SLL in its packet type (4: sent by this host)
 _SLL_TYPES = {**dict.fromkeys((0, 1, 2, 3), "in"), 4: "out"}
+_SLL = (SLL, SLL2, SLL_BIG, SLL2_BIG)
 DIRECTION = (
-    SLL.type.names(_SLL_TYPES),
-    SLL2.type.names(_SLL_TYPES),
+    *(layer.type.names(_SLL_TYPES) for layer in _SLL),
     packet_field(encoding.DIRECTION).names({1: "in", 2: "out"}),
 )
+SOURCE = (*(layer("sll") for layer in _SLL), BIG("socketcan"), HOST("socketcan"))
 _BUS: dict[str, Column] = dict(
     bus=packet_field(encoding.NAMED).text("interface"),
-    source=(BIG("socketcan"), SLL("sll"), SLL2("sll"), HOST("socketcan")),
+    source=SOURCE,
     direction=DIRECTION,
 )
 _ID: dict[str, Column] = dict(

@@ -10,11 +10,10 @@ from pcaplake.parser.engine.layer import Case, Column, Layer, Term, packet_field
 from pcaplake.parser.profile import CanIdentifiers
 
 from . import asam_cmp, avtp, caneth, tecmp
-from .can import BIG, CAN_WORD, EXTENDED, HOST, HOST_FD, STANDARD, WORD, can_identifier_cases, split_identifier_cases
-from .ethernet import SLL, SLL2
+from .can import CAN_WORD, EXTENDED, GATES, SOURCE, STANDARD, WORD, can_identifier_cases, split_identifier_cases
 
 STANDARD_WORDS, EXTENDED_WORDS = range(0x800), range(EXTENDED, EXTENDED | 0x2000_0000)
-SOCKETCAN, TECMP = (BIG, HOST, HOST_FD), (tecmp.TECMP_CAN, tecmp.TECMP_CAN_FD)
+SOCKETCAN, TECMP = GATES, (tecmp.TECMP_CAN, tecmp.TECMP_CAN_FD)
 CMP, ACF, CANETH = (asam_cmp.CMP_CAN, asam_cmp.CMP_CAN_FD), avtp.CAN_LAYERS, caneth.FRAME
 FLAGGED, SPLIT = (
     (*SOCKETCAN, *TECMP, *CMP),
@@ -68,12 +67,12 @@ BUS_COLUMNS: dict[str, Column] = dict(
         *(carrier.time.where(carrier.time_valid == 1) for carrier in ACF if carrier.packet in avtp.STAMPED),
     ),
     source=(
-        *(BIG("socketcan"), SLL("sll"), SLL2("sll"), HOST("socketcan")),
         *(
             carrier(source)
             for source, carriers in {"tecmp": TECMP, "cmp": CMP, "acf": ACF, "caneth": (CANETH,)}.items()
             for carrier in carriers
         ),
+        *SOURCE,  # SLL also carries capture modules
     ),
 )
 

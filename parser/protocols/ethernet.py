@@ -18,7 +18,7 @@ from typing import Any
 
 import dpkt
 
-from pcaplake.parser.engine.key_spaces import LINKTYPE, KeySpace
+from pcaplake.parser.engine.key_spaces import BIG_ENDIAN, LINKTYPE, KeySpace
 from pcaplake.parser.engine.layer import Layer, Term
 from pcaplake.parser.engine.pieces import LONGEST_DATAGRAM, SECOND, Fragments, Stream
 
@@ -29,6 +29,7 @@ IP_FRAGMENT = KeySpace("IPv4 fragment", 14)
 IP6_FRAGMENT = KeySpace("IPv6 fragment")
 IP_VERSION = KeySpace("IP version", 4)
 ADDRESS_FAMILY, SLL_PROTOCOL = KeySpace("address family"), KeySpace("SLL protocol")
+SLL_CAN, SLL_CAN_PROTOCOL = KeySpace("CAN in SLL of a big-endian file", 2), 0x000C
 UDP_PORT, TCP_PORT = KeySpace("UDP port"), KeySpace("TCP port")
 CARRIED_FRAME = KeySpace("Ethernet frame of a capture module", 1)
 TAGS = (0x8100, 0x88A8, 0x9100)
@@ -138,6 +139,17 @@ SLL = Layer(
     dpkt.sll.SLL, under=[LINKTYPE[113]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)]
 )
 SLL2 = Layer(Sll2, under=[LINKTYPE[276]], selects=[SLL_PROTOCOL(lambda h: h.ethtype), ETHERTYPE(lambda h: h.ethtype)])
+# in a file of a big-endian host, the frames that they carry have its byte order
+SLL_BIG, SLL2_BIG = (
+    Layer(
+        layer.packet,
+        name=f"{layer.name}_big_endian",
+        protocol=layer.name,
+        under=[LINKTYPE[BIG_ENDIAN | link_type]],
+        selects=[SLL_CAN(lambda h: h.ethtype - SLL_CAN_PROTOCOL), ETHERTYPE(lambda h: h.ethtype)],
+    )
+    for layer, link_type in ((SLL, 113), (SLL2, 276))
+)
 # the family has the byte order of the capturing host, so the second key reads it in the other order
 NULL = Layer(
     FamilyLE,
@@ -252,6 +264,8 @@ LAYERS = (
     CARRIED_ETHERNET,
     SLL,
     SLL2,
+    SLL_BIG,
+    SLL2_BIG,
     NULL,
     LOOP,
     RAW_IP,

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pcaplake.parser import protocols
 from pcaplake.parser.capture.claims import profile_claims
-from pcaplake.parser.engine.key_spaces import SPAN, Claim, KeySpace
+from pcaplake.parser.engine.key_spaces import BIG_ENDIAN, SPAN, Claim, KeySpace
 from pcaplake.parser.engine.layer import (
     BODY,
     HERE,
@@ -119,7 +119,7 @@ class Reference:
         magic, _, _, _, _, snaplen, network = struct.unpack(order + "IHHiIII", data[:24])
         layers, unit = magics[magic]
         fcs = network >> 28 if network & 1 << 26 else 0
-        self.wires = [Wire(network & 0xFFFF, unit=unit, fcs=fcs, snaplen=snaplen)]
+        self.wires = [Wire(network & 0xFFFF, unit=unit, fcs=fcs, snaplen=snaplen, big_endian=order == ">")]
         root = layers[order]
         at = 24
         while at < len(data):
@@ -159,7 +159,7 @@ class Reference:
     def _interface(self, body: bytes, order: str) -> Wire:
         link_type, _, snaplen = struct.unpack(order + "HHI", body[:8])
         found = options(body[8:], order, {9: 1, 13: 1, 14: 8})
-        wire = Wire(link_type, number=len(self.wires), snaplen=snaplen)
+        wire = Wire(link_type, number=len(self.wires), snaplen=snaplen, big_endian=order == ">")
         if 2 in found:
             wire.name = found[2].rstrip(b"\0").decode("utf-8", "replace") or None
         resolution = found.get(9, b"\6")[0]
@@ -359,7 +359,10 @@ class Reference:
 
     def _child(self, keys: KeySpace, key: int) -> Layer | None:
         if keys.stands_for is not None:
-            keys, key = keys.stands_for, self.wires[key].link_type if key < len(self.wires) else -1
+            wire = self.wires[key] if key < len(self.wires) else Wire(-1)
+            keys, key = keys.stands_for, wire.link_type
+            if wire.big_endian and (layer := self._claimant(keys, key | BIG_ENDIAN)) is not None:
+                return layer
         return self._claimant(keys, key) or self.learned.get((keys, key))
 
     def _claimant(self, keys: KeySpace, key: int) -> Layer | None:

@@ -30,6 +30,7 @@ class Wire:
     offset: int = 0
     fcs: int = 0
     snaplen: int = 0
+    big_endian: bool = False  # the file or section
 
     @property
     def shown(self) -> str | None:

@@ -52,11 +52,11 @@ Made = list[tuple[dict[str, Any], Any]]
 
 # -- the corpus -------------------------------------------------------------------------------------------------------
 def golden() -> Iterator[bytes]:
-    by_link_type: dict[int, list[bytes]] = {}
+    by_link_type: dict[tuple[int, str], list[bytes]] = {}
     for case in (*GOLDEN["good"], *GOLDEN["faulty"]):
-        by_link_type.setdefault(case["link_type"], []).append(bytes.fromhex(case["frame"]))
-    for link_type, found in by_link_type.items():
-        yield captures.pcap(found, link_type)
+        by_link_type.setdefault((case["link_type"], case.get("order", "<")), []).append(bytes.fromhex(case["frame"]))
+    for (link_type, order), found in by_link_type.items():
+        yield captures.pcap(found, link_type, order=order)
 
 
 def generated() -> Iterator[bytes]:

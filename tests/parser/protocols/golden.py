@@ -23,7 +23,8 @@ GOLDEN: dict[str, list[dict[str, Any]]] = {
 def read_golden(golden: dict[str, Any], *before: bytes) -> tuple[dict[str, list[dict[str, Any]]], Summary]:
     """The rows of the frame, which may come after others, and what was in the capture."""
     choice = {"profile": Profile.parse(golden["profile"])} if "profile" in golden else {}
-    return read(pcap([*before, bytes.fromhex(golden["frame"])], golden["link_type"]), **choice)
+    frames = [*before, bytes.fromhex(golden["frame"])]
+    return read(pcap(frames, golden["link_type"], order=golden.get("order", "<")), **choice)
 
 
 def plain(value: Any) -> Any:
