@@ -16,10 +16,12 @@ class Learned:
     source  what the messages are, for a reader
     read    read(body) -> (key space, value) of each key that a body names
     leads   key space -> the layer to which its keys lead
+    over    layers whose keys may be learned all the same, as they claim many values of which few are theirs
     least   values below this one are never learned
     """
 
     source: str
     read: Callable[[bytes], Sequence[tuple[Any, int]]]
     leads: Mapping[Any, Any]
+    over: Sequence[Any] = ()
     least: int = 0

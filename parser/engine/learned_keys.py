@@ -74,8 +74,9 @@ class LearnedKeys:
         # rule: a low port keeps its meaning
         if value < learned.least:
             return False
+        layer = int(self._program.lut[self._program.base[space] + value])
         # rule: a key that already leads to a layer is not learned
-        return (space, value) not in self.numbers and bool(self._program.lut[self._program.base[space] + value] < 0)
+        return (space, value) not in self.numbers and (layer < 0 or self._program.layers[layer] in learned.over)
 
     def learn(self, keys: Sequence[Key], packet_no: int) -> None:
         """Make the keys that a packet names lead to their layers."""

@@ -31,6 +31,7 @@ from .ethernet import (
     Empty,
     tcp_stream,
 )
+from .rtps import RTPS
 from .sd_options import ACK, FIND, OFFER, SUBSCRIBE, offered_ports, referred_option_bytes, resolve_entry_options
 
 TP_SEGMENT = KeySpace("SOME/IP-TP", 1)
@@ -168,6 +169,7 @@ LEARNED_PORTS = Learned(
     source="service discovery",
     read=lambda message: [(PORT_SPACES[transport], port) for transport, port in offered_ports(message)],
     leads={UDP_PORT: SOMEIP, TCP_PORT: SOMEIP_TCP_SEGMENT},
+    over=(RTPS,),
     least=1024,
 )
 

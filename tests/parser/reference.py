@@ -37,7 +37,7 @@ from pcaplake.parser.engine.layer import (
 )
 from pcaplake.parser.engine.pieces import Reassembly
 from pcaplake.parser.profile import Profile
-from pcaplake.parser.protocols import containers, someip, v2g
+from pcaplake.parser.protocols import containers, rtps, someip, v2g
 from pcaplake.parser.protocols.ethernet import TCP_PORT, UDP_PORT
 from pcaplake.parser.schemas import TABLES
 from tests.parser.reference_messages import plain_assembler
@@ -229,7 +229,7 @@ class Reference:
     def _learn(self, packet: Packet, named: list[tuple[str, int]]) -> None:
         for transport, port in named:
             key = UDP_PORT if transport == "udp" else TCP_PORT, port
-            known = self._claimant(*key) or key in self.learned
+            known = self._claimant(*key) not in (None, rtps.RTPS) or key in self.learned
             if port < (49152 if transport == "v2g" else 1024) or known or self.overflowed:
                 continue
             if len(self.learned) == MOST_LEARNED:
@@ -363,7 +363,7 @@ class Reference:
             keys, key = keys.stands_for, wire.link_type
             if wire.big_endian and (layer := self._claimant(keys, key | BIG_ENDIAN)) is not None:
                 return layer
-        return self._claimant(keys, key) or self.learned.get((keys, key))
+        return self.learned.get((keys, key)) or self._claimant(keys, key)
 
     def _claimant(self, keys: KeySpace, key: int) -> Layer | None:
         """The layer that claims this value; the last claim counts."""

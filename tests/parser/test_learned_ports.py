@@ -157,6 +157,13 @@ def test_a_port_that_has_a_protocol_keeps_it() -> None:
     assert where([offer(13400, TCP), segment(13400, 1), offer(30502, TCP), segment(30502, 1)], profile) == []
 
 
+def test_a_port_in_the_range_of_rtps_is_that_of_an_offer() -> None:
+    """But not one that the profile names."""
+    assert where([offer(7500), message(7500), message(7501)]) == [2]
+    named = Profile.parse("ports: {udp: {7500: rtps}}")
+    assert where([offer(7500), message(7500)], named) == []
+
+
 def test_a_capture_names_only_so_many_ports() -> None:
     """However many packets name them; that there are more is one fault."""
     many = [option(0x04, UDP, 2000 + i) for i in range(250)]
