@@ -95,7 +95,7 @@ class StreamAssembler(Assembler[Flow]):
         self.lengths = list(map(sum, zip(*stated, strict=True))) if stated else [0] * len(rows.keys)
         self.values = rows.values["value"]
         self.messages, self.gaps = [], []
-        most = list(itertools.accumulate(2 * ENTRY_BYTES + len(body) for body in rows.bodies))  # that pieces can cost
+        most = list(itertools.accumulate([2 * ENTRY_BYTES + len(body) for body in rows.bodies]))  # that pieces can cost
         first = 0
         while first < len(most):
             # rule: streams are independent of each other only while none is dropped to make room
@@ -150,8 +150,9 @@ class StreamAssembler(Assembler[Flow]):
         # a long message is not copied with each run of its pieces
         if flow.position(sequence) != island.end or len(island.data) > LONGEST_PACKET:
             return 0
-        data, begin = b"".join((island.data, *(rows.bodies[piece] for piece in pieces))), island.end - len(island.data)
-        stops = list(itertools.accumulate((len(rows.bodies[piece]) for piece in pieces), initial=len(island.data)))[1:]
+        bodies, begin = [rows.bodies[piece] for piece in pieces], island.end - len(island.data)
+        data = b"".join([island.data, *bodies])
+        stops = list(itertools.accumulate(map(len, bodies), initial=len(island.data)))[1:]
         ends, wrong = self._ends_of_messages(data)
         count = len(pieces) if wrong is None else bisect_left(stops, ends[-1] + self.framing.least)
         if not count:
