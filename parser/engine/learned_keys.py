@@ -16,7 +16,7 @@ from .key_spaces import KeySpace
 from .learned import Learned
 from .program import Program
 
-MOST_LEARNED = 256  # keys of a capture
+MOST_LEARNED = 1024  # keys of a capture
 TOO_MANY_PORTS = "too_many_ports"
 Key = tuple[KeySpace, int, int]  # what to learn: a value of a key space, and the number of the layer to which it leads
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-MOST_LEARNED = 256
+MOST_LEARNED = 1024
 OFFER, SUBSCRIBE, ACKNOWLEDGE = 1, 6, 7
 TRANSPORTS = {6: "tcp", 17: "udp"}
 ADDRESS_BYTES = {0x04: 4, 0x06: 16, 0x14: 4, 0x16: 16}  # of endpoints and multicast endpoints, in IPv4 and IPv6

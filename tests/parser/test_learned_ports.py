@@ -169,8 +169,8 @@ def test_a_capture_names_only_so_many_ports() -> None:
     many = [option(0x04, UDP, 2000 + i) for i in range(250)]
     entries = [entry(first=i, counts=0xF0) for i in range(0, 250, 15)]
     frames = [ipv4(datagram(sd(entries, many)))]
-    frames += [offer(3000 + i) for i in range(MOST_LEARNED - 250 + 2)]
-    ports = 2000, 2249, 3000, 3000 + MOST_LEARNED - 251, 3000 + MOST_LEARNED - 250, 3000 + MOST_LEARNED - 249
+    frames += [offer(5000 + i) for i in range(MOST_LEARNED - 250 + 2)]
+    ports = 2000, 2249, 5000, 5000 + MOST_LEARNED - 251, 5000 + MOST_LEARNED - 250, 5000 + MOST_LEARNED - 249
     rows = checked([*frames, *map(message, ports)])
     assert [row["dst_port"] for row in rows["someip_messages"] if row["service_id"] == 0x1234] == list(ports[:4])
     (fault,) = rows["faults"]
