@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 
 MOST_FRAMES = 1 << 20  # of a capture that are examined
 LEAST_FRAMES, LEAST_SHARE = 3, 0.95
-CLASSIC_BYTES = 8  # of the longest frame that is not one of CAN FD
+FD_SIZES = np.array(
+    [8, 12, 16, 20, 24, 32, 48, 64]
+)  # of frames of CAN FD; ISO 15765-2: a message has the least that fits
 ANSWER_NS = 2_000_000_000  # a response is not later
 EXTENDED = 1 << 31
 FUNCTIONAL = 0x7DF  # ISO 15765-4: a request to all control units, to which none may have to respond
@@ -122,9 +124,10 @@ class CanCandidates:
         first, second, third = self._heads
         low, kind = first & 15, first >> 4
         single = (kind == 0) & (low >= 1) & (low <= 7) & (self._sizes > low)
-        long_single = (first == 0) & (second >= 1) & (self._sizes > np.maximum(second + 1, CLASSIC_BYTES))
+        fitting = FD_SIZES[np.minimum(np.searchsorted(FD_SIZES, second + 2), len(FD_SIZES) - 1)]
+        long_single = (first == 0) & (second > 6) & (self._sizes == fitting)
         beginning = (kind == 1) & ((low << 8 | second) >= 8) & (self._sizes >= 8)
-        escaped = (kind == 1) & (low << 8 | second == 0) & (self._sizes >= 8)  # the length has 32 bits
+        escaped = (first == 0x10) & (second == 0) & (third == 0) & (self._sizes >= 8)  # the length has 32 bits
         legal = (
             single | long_single | beginning | escaped | (kind == 2) | ((kind == 3) & (low <= 2) & (self._sizes >= 3))
         )
