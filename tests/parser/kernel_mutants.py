@@ -137,12 +137,14 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "siblings are not aligned": Mutant(walk.walk_records, "siblings are aligned", NEVER),
     "padding behind a chain is a fault": Mutant(walk.walk_records, "padding behind a chain is not a fault", NEVER),
-    "zero bytes do not end a padded chain": Mutant(layers.enter_layer, "zero bytes end a padded chain", NEVER),
+    "zero bytes do not end a padded chain": Mutant(
+        layers.enter_layer, "an entry without a body may be the end of a padded chain", NEVER
+    ),
     "a frame check sequence behind zero bytes is a length": Mutant(
-        layers.enter_layer, "a frame check sequence behind zero bytes is no length", NEVER
+        walk.walk_records, "a frame check sequence behind zero bytes is no length", Becomes(False)
     ),
     "an entry without a body ends a padded chain": Mutant(
-        layers.enter_layer, "others may follow an entry without a body", DROP
+        walk.walk_records, "others may follow an entry without a body, which does not begin with zero bytes", NEVER
     ),
     "a packet inside the packet has layers of the one before it": Mutant(layers.enter_packet, HIDDEN, NEVER),
     "a packet inside the packet does not know its bus": Mutant(layers.enter_packet, HIDDEN, ALWAYS),

@@ -8,16 +8,17 @@ from __future__ import annotations
 from . import helper
 from .encoding import *
 from .header_values import find_sparse_key, read_term_value
-from .raw_memory import get, load, put
+from .raw_memory import get, put
 
 
 @helper
 def enter_layer(data, where, lut, N, P, layer, at, limit, level):
     """Enter a layer at data[at:limit]: the only place where a bound is checked.
 
-    Returns what is wrong (0: nothing; a soft fault ends nothing), bytes that the layer needs, bytes of its trailer, the bounds
-    of its body, and the layer that its keys lead to, or -1. If nothing is wrong or it is an overrun, data[at:at + least] is
-    there and data[body:body_end] lies inside data[at:limit].
+    Returns what is wrong (0: nothing; a soft fault ends nothing; PADDING: an entry of a padded chain has no body, and the walk
+    looks at its bytes), bytes that the layer needs, bytes of its trailer, the bounds of its body, and the layer that its keys
+    lead to, or -1. If nothing is wrong, or it is an overrun or PADDING, data[at:at + least] is there and data[body:body_end]
+    lies inside data[at:limit].
     """
     L = layer * WIDTH
     fault, need, flags = 0, get(P, L + LEAST), get(P, L + FLAGS)
@@ -73,24 +74,16 @@ def enter_layer(data, where, lut, N, P, layer, at, limit, level):
                 fault = OVERRUN
                 # rule: the body of an overrun is clipped to the span
                 body, body_end = min(at + head, limit), limit
-                # rule: a frame check sequence behind zero bytes is no length
-                if flags & F_PADDED and load(data, at) == 0:
-                    fault = PADDING
             else:
                 body = at + head
                 # rule: the trailer is not part of the body
                 body_end = at + need - trailer
-                # rule: zero bytes end a padded chain
-                if (
-                    flags & F_PADDED
-                    and need == head
-                    # rule: others may follow an entry without a body
-                    and load(data, at) == 0
-                ):
-                    fault = PADDING
+            # rule: an entry without a body may be the end of a padded chain
+            if flags & F_PADDED and need == head and fault == 0:
+                fault = PADDING
     # a key names the child, and the body is its span
     child = -1
-    if fault == 0 or fault == OVERRUN:
+    if fault == 0 or fault in (OVERRUN, PADDING):
         for n in range(get(P, L + N_KEYS)):
             place = L + KEY + n * KEY_WIDTH
             least, most = get(P, place + KEY_IF + TERM), get(P, place + KEY_IF + TERM + 1)

@@ -134,10 +134,17 @@ def walk_records(
             )
             # -- 2. note what is wrong; a soft fault is noted and ends nothing
             if fault or soft:
-                # rule: padding behind a chain is not a fault
-                if fault == SHORT_HEADER and flags & F_PADDED:
-                    fault = PADDING
-                if fault != PADDING:
+                if flags & F_PADDED:
+                    # rule: others may follow an entry without a body, which does not begin with zero bytes
+                    if fault == PADDING and load(data, at) != 0:
+                        fault = 0
+                    # rule: padding behind a chain is not a fault
+                    elif fault == SHORT_HEADER or (
+                        # rule: a frame check sequence behind zero bytes is no length
+                        fault == OVERRUN and load(data, at) == 0
+                    ):
+                        fault = PADDING
+                if fault != PADDING and (fault or soft):
                     # rule: a fault has the ordinal of its packet, or a negative number
                     here = n_packets if flags & F_RECORD and (fault == 0 or fault == OVERRUN) else ordinal
                     reason = fault if fault else BAD_VALUE
