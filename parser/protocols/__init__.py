@@ -118,7 +118,7 @@ UDP_PROTOCOLS = {
     "doip": doip.DOIP,
     "hsfz": hsfz.HSFZ,
     "dlt": dlt.MESSAGE,
-    "rtps": rtps.NAMED_RTPS,
+    "rtps": rtps.RTPS,
     "cmp": asam_cmp.CMP,
     "caneth": caneth.CANETH,
     "v2gtp": v2g.V2GTP,

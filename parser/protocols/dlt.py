@@ -1,7 +1,7 @@
 """DLT, logs and traces over UDP and TCP.
 
 The first byte says which of four parts follow the standard header. Each part is a layer, and its key is that byte without the
-bits of the parts before it.
+bits of the parts before it. A daemon may send a serial header before each message.
 
 Layout: AUTOSAR PRS_LogAndTraceProtocol; dlt-daemon dlt_protocol.h, dlt_protocol_v2.md; Wireshark packet-dlt.c.
 
@@ -27,10 +27,18 @@ from .ethernet import (
 )
 from .someip import PORTS
 
-VERSION, IN_STREAM = KeySpace("DLT version", 3), KeySpace("DLT in a stream", 1)
+BEGINNING = KeySpace("DLT serial header", 32, sparse=True)
+VERSION, IN_STREAM = KeySpace("DLT version", 3), KeySpace("DLT in a stream, or behind a serial header", 1)
 PARTS, MODE = KeySpace("DLT header parts", 5), KeySpace("DLT mode", 1)
 EXTENDED_HEADER, BIG_ENDIAN, ECU_ID, SESSION_ID, TIMESTAMP = 1, 2, 4, 8, 16
 VERBOSE_DATA, NON_VERBOSE_DATA = 0, 1  # content of a message of version 2
+SERIAL_HEADER = b"DLS\x01"
+SERIAL_WORD = int.from_bytes(SERIAL_HEADER, "big")
+
+
+class DltMessage(dpkt.Packet):
+    __hdr__ = (("word", "I", 0x3500_0004),)
+    __bit_fields__ = {"word": (("version", 3), ("parts", 5), ("second", 8), ("half", 16))}
 
 
 class Dlt(dpkt.Packet):
@@ -59,21 +67,30 @@ class DltPartLE(dpkt.Packet):
 
 def message_bytes(data: bytes | bytearray, at: int) -> int:
     """The length of the message at data[at:], one byte more than there are if that is not known yet; 0 if it is too short."""
-    first, least = (5, Dlt2.__hdr_len__) if data[at] >> 5 == 2 else (2, Dlt.__hdr_len__)
-    if len(data) - at < first + 2:
+    serial = len(SERIAL_HEADER) if data.startswith(SERIAL_HEADER, at) else 0
+    start = at + serial
+    first, least = (5, Dlt2.__hdr_len__) if data[start : start + 1] >= b"\x40" else (2, Dlt.__hdr_len__)
+    if len(data) - start < first + 2:
         return len(data) - at + 1
-    length = int.from_bytes(data[at + first : at + first + 2], "big")
-    return length if length >= least else 0
+    length = int.from_bytes(data[start + first : start + first + 2], "big")
+    return serial + length if length >= least else 0
 
 
 MESSAGE = Layer(  # a datagram, or a message of a stream, of either version
-    Dlt,
+    DltMessage,
     name="dlt_message",
     protocol="dlt",
     under=[UDP_PORT[3490], IN_STREAM[0]],
     header=lambda h: 0,
     check=lambda h: (h.version >= 1) & (h.version <= 2),
-    selects=[VERSION(lambda h: h.version)],
+    selects=[BEGINNING(lambda h: h.word), VERSION(lambda h: h.version)],
+)
+SERIAL = Layer(
+    DltPart,
+    name="dlt_serial_header",
+    protocol="dlt",
+    under=[BEGINNING[SERIAL_WORD]],
+    selects=[IN_STREAM(lambda h: 0)],
 )
 DLT = Layer(
     Dlt,
@@ -112,7 +129,7 @@ VERBOSE = Layer(Bare, name="dlt_verbose", protocol="dlt", under=[MODE[0]], heade
 LITTLE = Layer(DltPartLE, name="dlt_little_endian", protocol="dlt", under=[PARTS[0]], bare=True)
 BIG = Layer(DltPart, name="dlt_big_endian", protocol="dlt", under=[PARTS[BIG_ENDIAN]], bare=True)
 TCP_SEGMENT = Layer(Bare, name="dlt_tcp_segment", protocol="tcp", under=[TCP_PORT[3490]], header=lambda h: 0, bare=True)
-LAYERS = (MESSAGE, DLT, DLT2, ECU, SESSION, TIME, EXTENDED, VERBOSE, LITTLE, BIG, TCP_SEGMENT)
+LAYERS = (MESSAGE, SERIAL, DLT, DLT2, ECU, SESSION, TIME, EXTENDED, VERBOSE, LITTLE, BIG, TCP_SEGMENT)
 STREAM = tcp_stream(
     "dlt_stream",
     TCP_SEGMENT,
@@ -122,10 +139,10 @@ STREAM = tcp_stream(
     # the id of the control unit is optional, but without it too much looks like a message of version 1; in version 2, where this
     # header has the counter and the length of version 1, 20 bits are reserved
     plausible=lambda h: (
-        ((h.type & 0xE4 == 0x24) | (h.version == 2))
-        & ((h.length >= 8) | (h.version == 2))
-        & ((h.length == 0) | (h.version == 1))
-        & ((h.counter <= 0x0F) | (h.version == 1))
+        ((h.word & 0xE400_0000 == 0x2400_0000) | (h.version == 2))
+        & ((h.half >= 8) | (h.version == 2))
+        & ((h.half == 0) | (h.version == 1) | (h.word == SERIAL_WORD))
+        & ((h.second <= 0x0F) | (h.version == 1) | (h.word == SERIAL_WORD))
     ),
 )
 REASSEMBLIES = (STREAM,)

@@ -31,7 +31,7 @@ from .ethernet import (
     Empty,
     tcp_stream,
 )
-from .rtps import RTPS
+from .rtps import DATAGRAM as RTPS_DATAGRAM
 from .sd_options import ACK, FIND, OFFER, SUBSCRIBE, offered_ports, referred_option_bytes, resolve_entry_options
 
 TP_SEGMENT = KeySpace("SOME/IP-TP", 1)
@@ -169,7 +169,7 @@ LEARNED_PORTS = Learned(
     source="service discovery",
     read=lambda message: [(PORT_SPACES[transport], port) for transport, port in offered_ports(message)],
     leads={UDP_PORT: SOMEIP, TCP_PORT: SOMEIP_TCP_SEGMENT},
-    over=(RTPS,),
+    over=(RTPS_DATAGRAM,),
     least=1024,
 )
 

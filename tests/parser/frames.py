@@ -171,7 +171,8 @@ def transport(r: Random) -> tuple[int, bytes]:
     if choice < 0.6:
         dhcp = r.randbytes(r.choice((240, 244, 30, 3))), r.choice((67, 546))
         others = fieldbus_frames.datagram(r), (caneth(r), 11898), dhcp, module_frames.avtp_datagram(r)
-        named = (b"RTPS" + r.randbytes(r.choice((16, 16, 3))), r.choice((7400, 7650))), (v2gtp(r), 15118)
+        magic = r.choice((b"RTPS", b"RTPS", b"RTPS", b"RTPX"))
+        named = (magic + r.randbytes(r.choice((16, 16, 3))), r.choice((7400, 7650))), (v2gtp(r), 15118)
         return 17, udp(
             r, *r.choice((*others, *named, *module_frames.pdu_datagrams(r), *middleware_frames.datagrams(r)))
         )

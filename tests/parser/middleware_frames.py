@@ -40,7 +40,11 @@ def dlt(r: Random) -> bytes:
 
 
 def dlt_messages(r: Random) -> bytes:
-    return b"".join(dlt(r) for _ in range(r.choice((1, 1, 2, 4)))) + (b"" if r.random() < 0.9 else r.randbytes(3))
+    """Some behind serial headers, some followed by bytes that are no message."""
+    serial = r.choice((b"", b"", b"", b"DLS\1"))
+    return b"".join(serial + dlt(r) for _ in range(r.choice((1, 1, 2, 4)))) + (
+        b"" if r.random() < 0.9 else r.randbytes(3)
+    )
 
 
 def datagrams(r: Random) -> tuple[tuple[bytes, int], ...]:

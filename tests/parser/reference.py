@@ -229,7 +229,7 @@ class Reference:
     def _learn(self, packet: Packet, named: list[tuple[str, int]]) -> None:
         for transport, port in named:
             key = UDP_PORT if transport == "udp" else TCP_PORT, port
-            known = self._claimant(*key) not in (None, rtps.RTPS) or key in self.learned
+            known = self._claimant(*key) not in (None, rtps.DATAGRAM) or key in self.learned
             if port < (49152 if transport == "v2g" else 1024) or known or self.overflowed:
                 continue
             if len(self.learned) == MOST_LEARNED:

@@ -17,6 +17,8 @@ import pytest
 
 from pcaplake.parser import Profile
 from pcaplake.parser.capture import reader as capture
+from pcaplake.parser.engine.key_spaces import KeySpace
+from pcaplake.parser.engine.program import Program
 from tests.parser import captures, frames, nested
 from tests.parser.can_carriers import (
     MAC,
@@ -311,6 +313,14 @@ def test_the_original_is_not_told_apart(expected: Made) -> None:
 
 
 # -- mutants of the declarations --------------------------------------------------------------------------------------
+def _place(program: Program, keys: KeySpace, value: int) -> int:
+    """Where the table of sparse key spaces says to which layer a range leads that begins with this value."""
+    base = program.base[keys]
+    first, behind = (2 * int(pair) for pair in program.sparse[base : base + 2])
+    (found,) = np.flatnonzero(program.sparse[first:behind:2] == value)
+    return first + 2 * int(found) + 1
+
+
 @pytest.mark.parametrize("name", CLAIMS)
 def test_every_claim_matters(name: str, expected: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     keys, value, layer = CLAIMS[name]
@@ -318,11 +328,12 @@ def test_every_claim_matters(name: str, expected: Made, monkeypatch: pytest.Monk
 
     def changed(profile: Profile, tables: Any, **options: Any) -> Any:
         program = original(profile, tables, **options)
-        lut = program.lut.copy()
-        lut[program.base[keys] + value] = -1 if layer is None else program.number[layer]
-        assert not np.array_equal(lut, program.lut)
+        name, place = ("sparse", _place(program, keys, value)) if keys.sparse else ("lut", program.base[keys] + value)
+        table = getattr(program, name).copy()
+        table[place] = -1 if layer is None else program.number[layer]
+        assert not np.array_equal(table, getattr(program, name))
         mutant = type(program).__new__(type(program))
-        mutant.__dict__.update(program.__dict__, lut=lut)
+        mutant.__dict__.update(program.__dict__, **{name: table})
         return mutant
 
     monkeypatch.setattr(capture, "compiled_program", changed)

@@ -53,9 +53,9 @@ _DECODED |= {"isotp", asam_cmp.SEGMENT.protocol}  # frames of the one are rows; 
 _DECODED.remove("macsec")  # its rows do not hold the data of the frame
 _ON_IP = {layer.protocol: layer.least for layer in (ICMP, ICMP6, IGMP)}  # bytes of the header
 _ON_PORT = {layer.protocol: layer.least for layer in (DHCP, DHCP6, rtps.RTPS, v2g.V2GTP, mqtt.MQTT)}
-_NAMED_SEGMENTS = (v2g.TCP_SEGMENT, mqtt.TCP_SEGMENT)  # of streams in which nothing but headers is read
+_ONLY_HEADERS = (v2g.TCP_SEGMENT, mqtt.TCP_SEGMENT, rtps.DATAGRAM)  # layers in which nothing but headers is read
 # kinds of messages whose pieces count nowhere else
-_GAPS = {kind.name for kind in REASSEMBLIES if isinstance(kind, Stream) and not {*kind.layers} & {*_NAMED_SEGMENTS}}
+_GAPS = {kind.name for kind in REASSEMBLIES if isinstance(kind, Stream) and not {*kind.layers} & {*_ONLY_HEADERS}}
 _GAPS |= {asam_cmp.SEGMENTS.name, avtp.XL_SEGMENTS.name}
 _MACSEC_TAG, _SCI, _HAS_SCI = 6, 8, 0x20
 _MACSEC_ENCRYPTED, _MACSEC_PROTECTED = 0x08, 0x0C  # IEEE 802.1AE: the bits E and C, encrypted and changed
@@ -113,9 +113,9 @@ class UndecodedBytes:
         learned = self._learned.numbers if self._learned else {}
         return [(port, packet_no) for (keys, port), packet_no in learned.items() if keys is space]
 
-    def _has_named_segments(self, batch: pa.RecordBatch, space: KeySpace) -> Any:
-        """Whether a port of each packet leads to a stream in which nothing but headers is read."""
-        layers = [self._program.number[layer] for layer in _NAMED_SEGMENTS]
+    def _has_only_headers(self, batch: pa.RecordBatch, space: KeySpace) -> Any:
+        """Whether a port of each packet leads to a layer in which nothing but headers is read."""
+        layers = [self._program.number[layer] for layer in _ONLY_HEADERS]
         found = np.zeros(len(batch), bool)
         for name in ("src_port", "dst_port"):
             port = numbers(batch, name)
@@ -178,7 +178,7 @@ class UndecodedBytes:
     def _port_reasons(self, batch: pa.RecordBatch, transport: str) -> list[str | None]:
         """Why nothing decodes the port of each packet, if nothing does."""
         space = UDP_PORT if transport == "UDP" else TCP_PORT
-        unnamed = self.has_unnamed_ports(batch, space) | self._has_named_segments(batch, space)
+        unnamed = self.has_unnamed_ports(batch, space) | self._has_only_headers(batch, space)
         ports = self._telling_ports(space, numbers(batch, "dst_port"), numbers(batch, "src_port"))
         return [f"{transport} port {port}" if bad else None for port, bad in zip(ports, unnamed, strict=True)]
 
@@ -211,7 +211,7 @@ class UndecodedBytes:
             return self._find_in_ip(batch, rows, packet_bytes)
         if protocol in ("udp", "tcp"):
             space = UDP_PORT if protocol == "udp" else TCP_PORT
-            unnamed = self.has_unnamed_ports(batch, space) | self._has_named_segments(batch, space)
+            unnamed = self.has_unnamed_ports(batch, space) | self._has_only_headers(batch, space)
             keys, source = numbers(batch, "dst_port"), numbers(batch, "src_port")
             sizes = numbers(batch, "l4_payload_len")
             at, parts = packet_bytes.ip_payloads(rows, numbers(batch, "ip_version"))

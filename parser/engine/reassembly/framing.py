@@ -64,12 +64,14 @@ class Check:
 
 def _first_bytes(term: Term, least: int, most: int) -> set[int]:
     """The bytes with which a field may begin whose term is in this range, and perhaps others."""
-    width, mask = (64 - term.shift + 7) // 8 if term.big else 0, term.mask & (1 << 64) - 1
-    if width == 1:
-        return {b for b in range(256) if least <= (b >> term.shift - 56 & mask) * term.mul + term.add <= most}
-    if width and (term.mul, term.add, term.shift) == (1, 0, 64 - 8 * width) and mask >> 8 * width - 1:
-        return {b for b in range(256) if b << 8 * width - 8 <= most}
-    return set(range(256))
+    if not term.big or term.mul < 0:
+        return set(range(256))
+
+    def value(word: int) -> int:  # of the term, which grows with each bit of the word
+        return (word >> term.shift & term.mask & (1 << 64) - 1) * term.mul + term.add
+
+    rest = (1 << 56) - 1
+    return {b for b in range(256) if value(b << 56) <= most and value(b << 56 | rest) >= least}
 
 
 class Framing:

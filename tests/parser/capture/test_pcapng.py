@@ -445,7 +445,7 @@ def test_the_reading_buffer_does_not_matter() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 3, 5, 7, 10, 13])  # of which each has all kinds of damage
+@pytest.mark.parametrize("seed", [1, 3, 5, 7, 10, 13])  # of which each has all kinds of damage
 def test_the_reading_buffer_does_not_matter_to_garbage(seed: int) -> None:
     """Real chunks: garbage, wrong lengths, long blocks and large packets on their borders."""
     data = mixed(Random(seed), 2_500_000, spoilt=True)

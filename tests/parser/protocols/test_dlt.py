@@ -96,6 +96,18 @@ def test_messages_of_version_2_in_a_stream(size: int, start: bool) -> None:
     assert {row["transport"] for row in rows} == {"tcp"}
 
 
+@pytest.mark.parametrize("size", [1, 3, 6, 50, 1460])
+@pytest.mark.parametrize("start", [True, False])
+def test_serial_headers_in_a_stream(size: int, start: bool) -> None:
+    """A daemon may send one before each message; without its beginning, the stream begins in the middle of a message."""
+    stream = b"".join(b"DLS\1" + message for message in (MESSAGES[0], *SECOND) * 4)
+    parts = [tcp(stream[at : at + size], 100 + at) for at in range(0 if start else 30, len(stream), size)]
+    rows = messages([tcp(b"", 99, flags=2), *parts] if start else parts)
+    whole = [(1, 119), (2, 5), (2, 6)] * 4
+    assert [(row["dlt_version"], row["counter"]) for row in rows] == (whole if start else whole[1:])
+    assert [row["payload"] for row in rows[-2:]] == [b"\xab\xcd", b"\x11\x22\x33\x44"]
+
+
 def test_a_port_that_the_profile_names() -> None:
     frame = udp(MESSAGES[0])
     moved = frame[:22] + struct.pack(">H", 3489) + frame[24:]

@@ -58,6 +58,7 @@ def reasons(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
         (ethernet(0x86DD, ipv6(58, bytes(24))), 1, {"inside icmpv6": (1, 20)}),
         (udp(68, 67, bytes(250)), 1, {"inside dhcp": (1, 10)}),
         (udp(5000, 7400, b"RTPS" + bytes(26)), 1, {"inside rtps": (1, 10)}),
+        (udp(5000, 7400, b"RTPX" + bytes(26)), 1, {"UDP port 7400": (1, 30)}),
         (udp(5000, 15118, bytes.fromhex("01fe9000000000021000")), 1, {}),
         (udp(5000, 15118, bytes.fromhex("01fe8001000000020102")), 1, {"inside v2gtp": (1, 2)}),
         (ipv4(6, frames.build_tcp_packet(SRC, DST, (5000, 1883), 0, 0, 16, b"\x30\3abc")), 1, {"inside mqtt": (1, 3)}),
