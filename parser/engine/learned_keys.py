@@ -17,6 +17,7 @@ from .learned import Learned
 from .program import Program
 
 MOST_LEARNED = 1024  # keys of a capture
+MOST_REMEMBERED = 1024  # messages
 TOO_MANY_PORTS = "too_many_ports"
 Key = tuple[KeySpace, int, int]  # what to learn: a value of a key space, and the number of the layer to which it leads
 
@@ -32,6 +33,9 @@ class LearnedKeys:
         self.numbers: dict[tuple[KeySpace, int], int] = {}
         self.overflowed = False
         self._program, self._lut = program, lut
+        self._known: set[tuple[int, bytes]] = (
+            set()
+        )  # by teacher, messages that name no new key: most repeat an earlier one
         self._teachers = [i for i, source in enumerate(program.sources) if source.rows.learned is not None]
 
     def find_lesson(self, data: Any, tables: Any, sources: Any, counts: Any) -> tuple[int, list[Key]]:
@@ -63,12 +67,20 @@ class LearnedKeys:
             # rule: a key counts from the next packet on, and what that one names is found when it is decoded
             if keys and ordinal > lesson:
                 break
-            named = learned.read(data[int(begins[row]) : int(ends[row])].tobytes())
-            keys += [
-                (*key, self._program.number[learned.leads[key[0]]]) for key in named if self._is_new(learned, *key)
-            ]
+            body = data[int(begins[row]) : int(ends[row])].tobytes()
+            if (number, body) in self._known:
+                continue
+            named = [key for key in learned.read(body) if self._is_new(learned, *key)]
+            if not named:
+                self._remember((number, body))
+            keys += [(*key, self._program.number[learned.leads[key[0]]]) for key in named]
             lesson = ordinal if keys else -1
         return lesson, keys
+
+    def _remember(self, message: tuple[int, bytes]) -> None:
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known.add(message)
 
     def _is_new(self, learned: Learned, space: KeySpace, value: int) -> bool:
         # rule: a low port keeps its meaning

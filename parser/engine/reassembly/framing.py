@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -66,12 +67,12 @@ def _first_bytes(term: Term, least: int, most: int) -> set[int]:
     """The bytes with which a field may begin whose term is in this range, and perhaps others."""
     if not term.big or term.mul < 0:
         return set(range(256))
-
-    def value(word: int) -> int:  # of the term, which grows with each bit of the word
-        return (word >> term.shift & term.mask & (1 << 64) - 1) * term.mul + term.add
-
-    rest = (1 << 56) - 1
-    return {b for b in range(256) if value(b << 56) <= most and value(b << 56 | rest) >= least}
+    shift, mask, mul, add, rest = term.shift, term.mask & (1 << 64) - 1, term.mul, term.add, (1 << 56) - 1
+    return {  # the term grows with each bit of the word
+        b
+        for b in range(256)
+        if (b << 56 >> shift & mask) * mul + add <= most and ((b << 56 | rest) >> shift & mask) * mul + add >= least
+    }
 
 
 class Framing:
@@ -119,3 +120,9 @@ class Framing:
             if self.is_start(data, match.start()):
                 return match.start(), True
         return max(at, len(data) - self.least + 1), False
+
+
+@functools.lru_cache(maxsize=64)
+def framing_of(declaration: Stream, longest: int) -> Framing:
+    """The framing of a stream, which all captures share: to compile it takes longer than to decode a small one."""
+    return Framing(declaration, longest)

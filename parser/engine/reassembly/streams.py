@@ -18,7 +18,7 @@ from pcaplake.parser.engine.kernels.encoding import LONGEST_PACKET
 from pcaplake.parser.engine.pieces import Stream
 
 from .assembler import ENTRY_BYTES, GAP, TOO_LONG, Assembler, Gap, Message, PieceRows
-from .framing import Framing
+from .framing import framing_of
 
 WINDOW = 1 << 20  # bytes of a stream in which repeated segments are recognized
 MOST_ISLANDS = 64  # of one stream
@@ -84,7 +84,7 @@ class StreamAssembler(Assembler[Flow]):
 
     def __init__(self, declaration: Stream, room: int) -> None:
         super().__init__(declaration, room)
-        self.framing = Framing(declaration, self.longest)
+        self.framing = framing_of(declaration, self.longest)
         self.stated = [name for name in declaration.values() if name.startswith("stated")]
         # of the pieces that are added now
         self.lengths: Sequence[int] = ()  # as stated
