@@ -20,7 +20,7 @@ from .kernels import carried, encoding
 from .kernels.raw_memory import SLACK
 from .pieces import MessageHeader, Reassembly
 from .reassembly import Assembler, Gap, Message, PieceRows, assembler_of
-from .row_values import RowValueReader
+from .row_values import RowValueReader, row_keys
 from .scratch import ScratchBuffers, Walker
 
 Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the capture, need, have
@@ -93,17 +93,16 @@ class MessageDecoder:
         if kind not in self._readers:
             self._readers[kind] = RowValueReader(self.program, kind.name, [*kind.values(), *buses])
         read = self._readers[kind].read(found, morsel)
-        values = {name: column.tolist() for name, column in read.columns.items()}
         begins, ends = table[encoding.BODY, :n], table[encoding.BODY_END, :n]
         # rule: pieces of two buses have nothing in common
         keys = [*(f"key{i}" for i in range(len(kind.key))), *buses]
         view = memoryview(data.data)
         rows = PieceRows(
-            keys=list(zip(read.interfaces.tolist(), *(values[name] for name in keys), strict=True)),
+            keys=row_keys([read.interfaces, *(read.columns[name] for name in keys)]),
             times=read.times.tolist(),
             bodies=[view[a:b].tobytes() for a, b in zip(begins.tolist(), ends.tolist(), strict=True)],
             offsets=found.capture_offsets(t, begins.astype(np.int64)).tolist(),
-            values=values,
+            values={name: column.tolist() for name, column in read.columns.items() if name not in keys},
         )
         return FoundPieces(rows, table[encoding.ORDINAL, :n].copy())
 

@@ -11,10 +11,10 @@ import numpy as np
 from .buses import PREFIX as BUS
 from .kernels import encoding
 from .pairing import PREFIX, Pairing
-from .row_values import RowValues
+from .row_values import KEY_BYTES, RowValues, row_keys
 
 MOST_OPEN = 4096  # requests of a capture that wait for a response
-Key = tuple[int, ...]
+Key = bytes
 Request = tuple[int, int, int]  # number and time of its packet; when it, or a response that left it open, was captured
 
 
@@ -42,10 +42,10 @@ class OpenRequests:
         if self._partners:
             channels = np.array([self._partners.get(channel, channel) for channel in channels.tolist()])
         columns = [*common, *(column for end in ends for column in end), channels]
-        keys = list(zip(*(column.tolist() for column in columns), strict=True))
+        keys = row_keys(columns)
         numbers, times = values.numbers.tolist(), values.times.tolist()
         requests = list(zip(numbers, times, times, strict=True))
-        size, to_group = len(common) + len(senders), (read["group"] != 0) | (channels < 0)
+        size, to_group = KEY_BYTES * (len(common) + len(senders)), (read["group"] != 0) | (channels < 0)
         request_no, latency = np.zeros(len(keys), np.int64), np.full(len(keys), -1, np.int64)
         first = 0
         for i in np.flatnonzero(responds | to_group).tolist():
