@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any, Self
 
 from pcaplake.worker import retry
@@ -115,7 +116,7 @@ class RangeReader(io.RawIOBase):
         super().__init__()
         self.content = content
         self._objects, self._fetch_config, self._budget = objects, fetch_config, budget
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._loop_thread = asyncio.get_running_loop(), get_ident()
         self._tasks: dict[_Chunk, asyncio.Task[list[memoryview]]] = {}
         self._stopped = False
         self._begun = asyncio.Event()
@@ -235,8 +236,10 @@ class RangeReader(io.RawIOBase):
         self._part, self._at = memoryview(b""), 0
 
     def _call_in_loop(self, call: Callable[[], None]) -> None:
+        # to wake the loop takes three system calls, and most captures are opened and closed in its own thread
+        call_soon = self._loop.call_soon if get_ident() == self._loop_thread else self._loop.call_soon_threadsafe
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(call)
+            call_soon(call)
 
     # -- for the event loop ---------------------------------------------------------------------------------------
     async def wait_until_ready(self) -> None:

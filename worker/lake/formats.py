@@ -38,10 +38,11 @@ def read_fields(kind: type[Any], raw: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def written_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse: the fields to write, from `dataclasses.asdict` of such a dataclass."""
+def written_fields(record: Any, *, nulls: bool = True) -> dict[str, Any]:
+    """The reverse: the fields of such a dataclass to write; without `nulls`, those that are not None."""
+    values = {known.name: getattr(record, known.name) for known in fields(record) if known.name != "unknown"}
     return {
-        **{name: value for name, value in values.items() if name != "unknown"},
+        **{name: value for name, value in values.items() if nulls or value is not None},
         # rule: fields that only a newer version knows are kept
-        **values["unknown"],
+        **record.unknown,
     }

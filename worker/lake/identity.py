@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,7 +53,7 @@ class Identity:
     unknown: Mapping[str, Any] = unknown_fields()
 
     def to_json(self) -> bytes:
-        written = written_fields(asdict(self))
+        written = written_fields(self)
         if not self.reserved:
             del written["reserved"]  # older versions refuse a lake.json with an additional field
         return json.dumps(written, indent=2).encode() + b"\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pcaplake.worker.lake.delta.actions import AddFile, Json
@@ -40,7 +40,7 @@ class Capture:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are not None."""
-        return written_fields({name: value for name, value in asdict(self).items() if value is not None})
+        return written_fields(self, nulls=False)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
@@ -83,13 +83,11 @@ class Stage:
         return sum(add.size for adds in self.adds.values() for add in adds)
 
     def to_dict(self) -> dict[str, Any]:
-        return written_fields(
-            {
-                **asdict(replace(self, captures=(), adds={})),
-                "captures": [capture.to_dict() for capture in self.captures],
-                "adds": {table: [written_fields(asdict(add)) for add in adds] for table, adds in self.adds.items()},
-            }
-        )
+        return {
+            **written_fields(self),
+            "captures": [capture.to_dict() for capture in self.captures],
+            "adds": {table: [written_fields(add) for add in adds] for table, adds in self.adds.items()},
+        }
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
