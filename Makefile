@@ -9,7 +9,8 @@ KERNELS := $(wildcard parser/*.py parser/*/*.py parser/*/*/*.py signals/someip/*
 JARS := $(shell find spark_jobs/logstore/src/main -name '*.java') spark_jobs/pom.xml spark_jobs/logstore/pom.xml
 DEMO_SECONDS ?= 60
 MINUTES ?= 5
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadscope
+PROCESSES ?= 2
+PYTEST = $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadscope
 LONG := $(BIN)/pytest -o faulthandler_timeout=0
 UPGRADE ?= --upgrade
 VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' worker/__init__.py)
@@ -60,6 +61,7 @@ demo: setup ## create a sample drive, ingest it, decode its signals, show the ta
 demo-fleet: setup ## three workers on local S3, SQS and DynamoDB; one is killed, and every row arrives exactly once
 	$(BIN)/python -m tools.demo_fleet
 
+test: PROCESSES = 3 # on two cores: tests of services often wait
 test: setup $(VENV)/.tools $(VENV)/.jars lint types architecture ## everything that CI runs
 	$(PYTEST)
 
