@@ -12,6 +12,7 @@ Not read: audio, video and other media, of which `avtp_pdus` has the header; wha
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import dpkt
@@ -309,7 +310,7 @@ def _can_rows(layer: Layer) -> Rows:
             brs=layer.brs.where(layer.fd == 1),
             esi=layer.esi.where(layer.fd == 1),
             xl=layer(False),
-            dlc=tuple(case.term.via(FD_DLC).where(case.when) for case in _stated_lengths(layer)),
+            dlc=tuple(dataclasses.replace(case, table=FD_DLC) for case in _stated_lengths(layer)),
             data_len=_stated_lengths(layer),
         ),
     )
