@@ -21,7 +21,7 @@ from pcaplake.parser.engine.layer import Case, Column, Layer, Rows, Term
 from pcaplake.parser.engine.pieces import Segments
 
 from .can import CAN_WORD, STANDARD, WORD
-from .ethernet import CARRIED_FRAME, UDP_PORT, Empty, is_never_right
+from .ethernet import CARRIED_FRAME, UDP_PORT, Bare, Empty, is_never_right
 from .lin import error_sums
 from .tecmp import CMP_VERSIONS, MODULE
 
@@ -132,9 +132,10 @@ INVALID_PAYLOAD = Layer(
     Empty, name="cmp_invalid", protocol="cmp", under=[PAYLOAD[INVALID]], header=lambda h: 0, check=is_never_right
 )
 OTHER_PAYLOAD = Layer(
-    Empty,
+    Bare,
     name="cmp_payload",
     protocol="cmp",
+    bare=True,
     under=[PAYLOAD[n] for n in range(256) if n not in (INVALID, CAN, CAN_FD, LIN, FLEXRAY, ETHERNET)],
     header=lambda h: 0,
 )

@@ -12,6 +12,7 @@ Not read: audio, video and other media, of which `avtp_pdus` has the header; wha
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import dpkt
@@ -80,7 +81,7 @@ class Crf(dpkt.Packet):
 
 
 class Acf(dpkt.Packet):
-    __hdr__ = (("word", "H", 0), ("message", "6s", bytes(6)))
+    __hdr__ = (("word", "H", 0), ("message", "2s", bytes(2)))
     __bit_fields__ = {"word": (("kind", 7), ("len", 9))}
 
 
@@ -161,7 +162,7 @@ OTHER = Layer(
 ACF = Layer(
     Acf,
     under=[CONTROL[0]],
-    header=lambda h: 2,  # the 6 bytes after it belong to the message
+    header=lambda h: 2,  # the other bytes of its first unit belong to the message
     total=lambda h: h.len * 4,
     repeats=True,
     selects=[MESSAGE(lambda h: h.word)],
@@ -181,7 +182,6 @@ def _message_layer(packet: type[dpkt.Packet], name: str, kind: int, most: int) -
         name=name,
         under=[MESSAGE[kind << 9 : (kind << 9 | limit) + 1]],
         trailer=lambda h: h.pad,
-        measured=True,
     )
 
 
@@ -234,7 +234,7 @@ def _xl_layers(packet: type[dpkt.Packet], name: str, kind: int, part: KeySpace) 
         selects=[part(lambda h: h.segment & 0x1FFF)],
     )
     whole, segment = (
-        Layer(packet, name=named, protocol="acf_canxl", under=[claim], trailer=lambda h: h.pad, measured=True)
+        Layer(packet, name=named, protocol="acf_canxl", under=[claim], trailer=lambda h: h.pad)
         for named, claim in ((name, part[0]), (f"{name}_segment", part[1:]))
     )
     return message, whole, segment
@@ -290,6 +290,12 @@ def _bus_columns(layer: Layer, *, stamped: bool = True) -> dict[str, Column]:
     return dict(bus=layer.bus_id.text("acf"), source=layer("acf"), **time)
 
 
+def _stated_lengths(layer: Layer) -> tuple[Case, ...]:
+    """The bytes that a message states to carry, of which a cut packet lacks some."""
+    size = layer.least + 2
+    return tuple((ACF.len * 4 - size - pad).where(layer.pad == pad) for pad in range(4))
+
+
 def _can_rows(layer: Layer) -> Rows:
     return Rows(
         "can_frames",
@@ -304,13 +310,13 @@ def _can_rows(layer: Layer) -> Rows:
             brs=layer.brs.where(layer.fd == 1),
             esi=layer.esi.where(layer.fd == 1),
             xl=layer(False),
-            dlc=layer.body_len.via(FD_DLC),
-            data_len=layer.body_len,
+            dlc=tuple(dataclasses.replace(case, table=FD_DLC) for case in _stated_lengths(layer)),
+            data_len=_stated_lengths(layer),
         ),
     )
 
 
-def _xl_rows(layer: Layer, *headers: Layer, data_len: Term) -> Rows:
+def _xl_rows(layer: Layer, *headers: Layer, data_len: Column) -> Rows:
     """`headers`: the layers that may have the header of the frame, or of its last part."""
     stamped = [header for header in headers if header.packet is CanXl]
     return Rows(
@@ -340,8 +346,8 @@ ROWS = (
     _pdu_rows(CLOCK, **_stream_columns(CLOCK)),
     _pdu_rows(OTHER),
     *(_can_rows(layer) for layer in CAN_LAYERS),
-    _xl_rows(ACF_XL, ACF_XL, data_len=ACF_XL.body_len),
-    _xl_rows(ACF_XL_BRIEF, ACF_XL_BRIEF, data_len=ACF_XL_BRIEF.body_len),
+    _xl_rows(ACF_XL, ACF_XL, data_len=_stated_lengths(ACF_XL)),
+    _xl_rows(ACF_XL_BRIEF, ACF_XL_BRIEF, data_len=_stated_lengths(ACF_XL_BRIEF)),
     _xl_rows(XL_SEGMENTS.message, *_XL_SEGMENTS, data_len=XL_SEGMENTS.message.length),
     Rows("lin_frames", ACF_LIN, dict(**_bus_columns(ACF_LIN), lin_id=ACF_LIN.id, parity=ACF_LIN.parity)),
     Rows(

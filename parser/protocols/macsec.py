@@ -44,6 +44,7 @@ MACSEC = Layer(
     under=[ETHERTYPE[0x88E5]],
     header=lambda h: 0,
     check=lambda h: h.version == 0,
+    expect=lambda h: h.short_length <= 0x3F,  # the upper two bits are 0 (9.12)
     selects=[TAG(lambda h: h.has_sci)],
 )
 PLAIN_TAG, SCI_TAG = (

@@ -31,6 +31,7 @@ from pcaplake.parser.protocols.ethernet import (
     IP_VERSION,
     SLL_PROTOCOL,
     TCP_PORT,
+    UDP,
     UDP_PORT,
 )
 
@@ -50,7 +51,7 @@ _LLC = 0x0600  # a smaller ethertype is the length of an IEEE 802.3 frame
 _DECODED = {rows.layer.protocol for rows in ROWS if rows.layer is not None}
 _DECODED |= {ARP.protocol, v2g.SDP_REQUEST.protocol}  # only padding follows their headers
 _DECODED |= {"isotp", asam_cmp.SEGMENT.protocol}  # frames of the one are rows; of the other, what is lost is a `gap`
-_DECODED.remove("macsec")  # its rows do not hold the data of the frame
+_DECODED -= {"macsec", "avtp"}  # their rows do not hold the data
 _ON_IP = {layer.protocol: layer.least for layer in (ICMP, ICMP6, IGMP)}  # bytes of the header
 _ON_PORT = {layer.protocol: layer.least for layer in (DHCP, DHCP6, rtps.RTPS, v2g.V2GTP, mqtt.MQTT)}
 _ONLY_HEADERS = (v2g.TCP_SEGMENT, mqtt.TCP_SEGMENT, rtps.DATAGRAM)  # layers in which nothing but headers is read
@@ -59,6 +60,7 @@ _GAPS = {kind.name for kind in REASSEMBLIES if isinstance(kind, Stream) and not 
 _GAPS |= {asam_cmp.SEGMENTS.name, avtp.XL_SEGMENTS.name}
 _MACSEC_TAG, _SCI, _HAS_SCI = 6, 8, 0x20
 _MACSEC_ENCRYPTED, _MACSEC_PROTECTED = 0x08, 0x0C  # IEEE 802.1AE: the bits E and C, encrypted and changed
+_AVTP_IN_UDP = 4 + UDP.least  # bytes of headers between IP and an AVTP PDU
 _TLS_TYPES, _TLS_VERSIONS, _DTLS_VERSIONS = (20, 24), (0x0301, 0x0302, 0x0303), (0xFEFF, 0xFEFD)
 _PORT = re.compile(r"(UDP|TCP) port (\d+)")
 _ONLY_FAULTS = {"socketcan", "capture_module"}  # their keys always lead to a layer: only a fault ends a path there
@@ -245,7 +247,22 @@ class UndecodedBytes:
         if protocol == "macsec":
             first = packet_bytes.read(rows, packet_bytes.network[rows], 1)
             return np.maximum(behind_link - _MACSEC_TAG - _SCI * (first & _HAS_SCI != 0), 0)
+        if protocol == "avtp":
+            return self._find_media(batch, rows, packet_bytes)
         return behind_link
+
+    def _find_media(self, batch: pa.RecordBatch, rows: Any, packet_bytes: PacketBytes) -> Any:
+        """The bytes behind the header of an AVTP PDU, over Ethernet or UDP. Of control messages, one byte is read."""
+        at, sizes = packet_bytes.ip_payloads(rows, numbers(batch, "ip_version"))
+        in_udp = numbers(batch, "src_port") >= 0
+        start = np.where(in_udp, at + _AVTP_IN_UDP, packet_bytes.network[rows])
+        present = np.where(in_udp, at + sizes, packet_bytes.ends[rows]) - start
+        subtype = packet_bytes.read(rows, start, 1)
+        found = present - 1
+        for layer, subtypes in ((avtp.STREAM, (*avtp.STREAMS, avtp.TSCF)), (avtp.CLOCK, (avtp.CRF,))):
+            stated = packet_bytes.read(rows, start + layer.len.offset, 2)
+            found = np.where(np.isin(subtype, subtypes), np.minimum(present - layer.least, stated), found)
+        return np.maximum(np.where(subtype == avtp.NTSCF, 0, found), 0)
 
     def _find_in_ip(self, batch: pa.RecordBatch, rows: Any, packet_bytes: PacketBytes) -> Found:
         inner, version = numbers(batch, "ip_proto"), numbers(batch, "ip_version")

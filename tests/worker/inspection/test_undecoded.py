@@ -74,6 +74,12 @@ def reasons(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
         (ethernet(0x88E5, b"\x0c" + bytes(15)), 1, {"inside macsec (encrypted)": (1, 10)}),
         (ethernet(0x88E5, b"\x2c" + bytes(15)), 1, {"inside macsec (encrypted)": (1, 2)}),  # with an SCI
         (ethernet(0x88E5, bytes(6) + udp(1, 2, bytes(5))[12:] + bytes(16)), 1, {"UDP port 2": (1, 5)}),
+        (ethernet(0x22F0, b"\x02\x81" + bytes(18) + b"\0\7" + bytes(50)), 1, {"inside avtp": (1, 7)}),  # audio, padding
+        (ethernet(0x22F0, b"\x04\x80" + bytes(14) + b"\0\x08" + bytes(50)), 1, {"inside avtp": (1, 8)}),  # a clock
+        (ethernet(0x22F0, b"\x05\x81" + bytes(60)), 1, {}),  # TSCF without a message
+        (ethernet(0x22F0, b"\x82\x80" + bytes(60)), 1, {}),
+        (ethernet(0x22F0, b"\xfa" + bytes(67)), 1, {"inside avtp": (1, 67)}),
+        (udp(5000, 17220, bytes(4) + b"\x02\x81" + bytes(18) + b"\0\7" + bytes(9)), 1, {"inside avtp": (1, 7)}),
         (udp(5000, 11898, b"ISO11898\1\1" + bytes(15)), 1, {}),
         (bytes.fromhex("01000000229200000a0b0000"), 212, {}),
         (bytes.fromhex("829e"), 210, {}),
