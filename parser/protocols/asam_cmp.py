@@ -146,6 +146,7 @@ def _can_layer(name: str, payload_type: int, most: int, empty: int) -> Layer:
     layer = Layer(
         CanPayload,
         name=name,
+        bare=True,
         under=[PAYLOAD[payload_type]],
         total=lambda h: h.len + 16,
         check=lambda h: h.len <= most,
@@ -162,12 +163,20 @@ def _can_layer(name: str, payload_type: int, most: int, empty: int) -> Layer:
 
 CMP_CAN = _can_layer("cmp_can", CAN, 8, empty=_ERRORS | _REMOTE)
 CMP_CAN_FD = _can_layer("cmp_canfd", CAN_FD, 64, empty=_ERRORS)
-CMP_LIN = Layer(LinPayload, name="cmp_lin", under=[PAYLOAD[LIN]], total=lambda h: h.len + 8, check=lambda h: h.len <= 8)
-CMP_FLEXRAY = Layer(FlexRayPayload, name="cmp_flexray", under=[PAYLOAD[FLEXRAY]], total=lambda h: h.len + 14)
+CMP_LIN = Layer(
+    LinPayload,
+    name="cmp_lin",
+    bare=True,
+    under=[PAYLOAD[LIN]],
+    total=lambda h: h.len + 8,
+    check=lambda h: h.len <= 8,
+)
+CMP_FLEXRAY = Layer(FlexRayPayload, name="cmp_flexray", bare=True, under=[PAYLOAD[FLEXRAY]], total=lambda h: h.len + 14)
 CMP_ETHERNET = Layer(
     EthernetPayload,
     name="cmp_ethernet",
     protocol="cmp",
+    bare=True,
     under=[PAYLOAD[ETHERNET]],
     total=lambda h: h.len + 6,
     selects=[CARRIED_FRAME(lambda h: 0)],
