@@ -30,8 +30,9 @@ from .scratch import ScratchBuffers, Walker
 from .specialize import specialized_walk
 
 DAY_NS = 86_400 * encoding.BILLION
-# More rows need more cache, fewer rows more calls for each of the tables. It is 14 above a power of two because the fields of a
-# row are in rows of an array that are as long: a multiple of 4,096 bytes apart, they would share a set of the first-level cache.
+# More rows need more cache, fewer rows more calls for each of the tables. In the working memory, the fields of a row are about as
+# many numbers apart. With a power of two, that is a multiple of 4,096 bytes, and all fields share one set of the first-level
+# cache.
 MORSEL_ROWS = 65_550
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"

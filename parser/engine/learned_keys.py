@@ -33,9 +33,8 @@ class LearnedKeys:
         self.numbers: dict[tuple[KeySpace, int], int] = {}
         self.overflowed = False
         self._program, self._lut = program, lut
-        self._known: set[tuple[int, bytes]] = (
-            set()
-        )  # by teacher, messages that name no new key: most repeat an earlier one
+        # source and bytes of messages that name no new key: most messages repeat an earlier one
+        self._known: set[tuple[int, bytes]] = set()
         self._teachers = [i for i, source in enumerate(program.sources) if source.rows.learned is not None]
 
     def find_lesson(self, data: Any, tables: Any, sources: Any, counts: Any) -> tuple[int, list[Key]]:

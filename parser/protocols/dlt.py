@@ -38,7 +38,7 @@ SERIAL_WORD = int.from_bytes(SERIAL_HEADER, "big")
 
 class DltMessage(dpkt.Packet):
     __hdr__ = (("word", "I", 0x3500_0004),)
-    __bit_fields__ = {"word": (("version", 3), ("parts", 5), ("second", 8), ("half", 16))}
+    __bit_fields__ = {"word": (("version", 3), ("parts", 5), ("counter", 8), ("length", 16))}
 
 
 class Dlt(dpkt.Packet):
@@ -140,9 +140,9 @@ STREAM = tcp_stream(
     # header has the counter and the length of version 1, 20 bits are reserved
     plausible=lambda h: (
         ((h.word & 0xE400_0000 == 0x2400_0000) | (h.version == 2))
-        & ((h.half >= 8) | (h.version == 2))
-        & ((h.half == 0) | (h.version == 1) | (h.word == SERIAL_WORD))
-        & ((h.second <= 0x0F) | (h.version == 1) | (h.word == SERIAL_WORD))
+        & ((h.length >= 8) | (h.version == 2))
+        & ((h.length == 0) | (h.version == 1) | (h.word == SERIAL_WORD))
+        & ((h.counter <= 0x0F) | (h.version == 1) | (h.word == SERIAL_WORD))
     ),
 )
 REASSEMBLIES = (STREAM,)
