@@ -99,3 +99,33 @@ def copy(typingctx: Any, out: Any, to: Any, data: Any, at: Any, size: Any) -> An
     _require_contiguous(out, types.uint8)
     _require_contiguous(data, types.uint8)
     return types.void(out, types.int64, data, types.int64, types.int64), codegen
+
+
+@intrinsic
+def are_zero(typingctx: Any, data: Any, at: Any, size: Any) -> Any:
+    """Whether the first `size` of the 8 bytes from data[at] (uint8) are zero; all 8 if size is larger, none if it is negative.
+
+    It stays a function of its own: where it is needed is rare, and more instructions in the walk make all of the walk slower.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        address = builder.bitcast(builder.gep(array.data, [args[1]]), ir.IntType(64).as_pointer())
+        word, boolean, name = ir.IntType(64), ir.IntType(1), "pcaplake_are_zero"
+        function = builder.module.globals.get(name)
+        if function is None:
+            function = ir.Function(builder.module, ir.FunctionType(boolean, [word.as_pointer(), word]), name)
+            function.linkage = "internal"
+            for attribute in ("noinline", "cold", "nounwind"):
+                function.attributes.add(attribute)
+            body = ir.IRBuilder(function.append_basic_block())
+            found = body.load(function.args[0])
+            found.align = 1
+            size = body.select(body.icmp_signed(">", function.args[1], word(8)), word(8), function.args[1])
+            kept = body.shl(found, body.mul(body.sub(word(8), size), word(8)))
+            none = body.icmp_signed("<=", function.args[1], word(0))
+            body.ret(body.select(none, boolean(1), body.icmp_signed("==", kept, word(0))))
+        return builder.call(function, [address, args[2]])
+
+    _require_contiguous(data, types.uint8)
+    return types.boolean(data, types.int64, types.int64), codegen

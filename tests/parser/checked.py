@@ -70,6 +70,11 @@ def load(data: Any, at: int) -> int:
     return int.from_bytes(data[at : at + 8].tobytes(), "little", signed=True)
 
 
+def are_zero(data: Any, at: int, size: int) -> bool:
+    load(data, at)
+    return not data[int(at) : int(at) + min(max(int(size), 0), 8)].any()
+
+
 def swap(word: int) -> int:
     return _signed(int.from_bytes((int(word) & _MASK).to_bytes(8, "little"), "big"))
 
@@ -127,6 +132,7 @@ def checked_kernels(mutant: Mutant | None = None, *, steps: int | None = None) -
     checked = ModuleType("checked_kernels")
     names = {
         "load": load,
+        "are_zero": are_zero,
         "swap": swap,
         "get": _within(steps) if steps else get,
         "put": put,

@@ -143,6 +143,16 @@ MUTANTS: Mapping[str, Mutant] = {
     "a frame check sequence behind zero bytes is a length": Mutant(
         walk.walk_records, "a frame check sequence behind zero bytes is no length", Becomes(False)
     ),
+    "whatever is shorter than a header is padding": Mutant(
+        walk.walk_records,
+        "what is shorter than a header is padding if it is zero up to a frame check sequence",
+        Argument(lambda size: 0, 2),
+    ),
+    "a frame check sequence behind padding is a header": Mutant(
+        walk.walk_records,
+        "what is shorter than a header is padding if it is zero up to a frame check sequence",
+        Argument(lambda size: size + 4, 2),
+    ),
     "an entry without a body ends a padded chain": Mutant(
         walk.walk_records, "others may follow an entry without a body, which does not begin with zero bytes", NEVER
     ),

@@ -116,7 +116,12 @@ def cmp(r: Random, ethernet: Maker) -> bytes:
         messages += struct.pack(">QIBBH", some(r, 63), can_contents.bus(r, 32), flags, kind, len(payload) & 0xFFFF)
         messages += payload
     head = r.choice((1, 1, 1, 2)), 0, some(r, 16), r.choice((1, 1, 1, 1, 2, 3, 255)), some(r, 8), some(r, 16)
-    return struct.pack(">BBHBBH", *head) + messages + bytes(r.choice((0, 0, 15, 16, 30)))
+    return (
+        struct.pack(">BBHBBH", *head)
+        + messages
+        + bytes(r.choice((0, 0, 1, 11, 15, 16, 30)))
+        + r.choice((b"", r.randbytes(4)))
+    )
 
 
 # -- AVTP -----------------------------------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ class Reference:
             self.here = home
             have, padded = limit - at, layer.repeats == "padded"
             if have < layer.least:
-                if not padded:
+                if not padded or any(self.data[at : at + min(max(have - 4, 0), 8)]):
                     self._fault_at(layer, "short_header", at, layer.least, have)
                 return None
             if level > DEPTH:

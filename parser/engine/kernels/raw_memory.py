@@ -13,6 +13,7 @@ from pcaplake.parser.engine.kernel import Intrinsic
 SLACK = 8  # bytes that every buffer has past its end, so that an 8-byte load of the last byte stays inside
 
 load: Any = Intrinsic("load")
+are_zero: Any = Intrinsic("are_zero")
 swap: Any = Intrinsic("swap")
 get: Any = Intrinsic("get")
 put: Any = Intrinsic("put")

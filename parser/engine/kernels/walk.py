@@ -24,7 +24,7 @@ from .clock import timestamp_nanoseconds
 from .encoding import *
 from .header_values import read_epb_flags, read_term_value
 from .layers import enter_layer, enter_packet, keep_starts, leave_packet, read_record
-from .raw_memory import get, load, put, swap
+from .raw_memory import are_zero, get, load, put, swap
 from .rows import write_fault_row
 
 
@@ -139,9 +139,14 @@ def walk_records(
                     if fault == PADDING and load(data, at) != 0:
                         fault = 0
                     # rule: padding behind a chain is not a fault
-                    elif fault == SHORT_HEADER or (
+                    elif (
                         # rule: a frame check sequence behind zero bytes is no length
-                        fault == OVERRUN and load(data, at) == 0
+                        (fault == OVERRUN and are_zero(data, at, 8))
+                        or (
+                            fault == SHORT_HEADER
+                            # rule: what is shorter than a header is padding if it is zero up to a frame check sequence
+                            and are_zero(data, at, limit - at - 4)
+                        )
                     ):
                         fault = PADDING
                 if fault != PADDING and (fault or soft):
