@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import dpkt
 import pyarrow as pa
@@ -176,8 +176,10 @@ class Stream(Reassembly):
     length      length(data, at): bytes of the message at a position, if no term tells it; more than there are if its header is
                 not complete. By default the `total` of `frame`
     plausible   a stricter check, to find a message in the middle of a stream
-    marked      whether this check finds messages. If not, nothing behind a hole is decoded until the hole is filled or another
-                stream begins. A stream whose beginning is missing begins with its first piece, if whole messages fill it
+    resumes     where messages are found behind a hole before it is filled, and in a stream whose beginning is missing:
+                "anywhere", by the stricter check; at a "filled_segment", a piece that whole messages fill, all of which
+                pass the stricter check, if other bytes often pass it too; or, because any bytes pass, at the "first_segment" of
+                the capture only, if whole messages fill it
 
     The messages that each piece completes are decoded as one chain, or each for itself if `frame` does not repeat. So `selects`
     must lead to `frame`.
@@ -187,7 +189,7 @@ class Stream(Reassembly):
     sequence: Value
     frame: Layer
     plausible: Callable[[Any], Any]
-    marked: bool = True
+    resumes: Literal["anywhere", "filled_segment", "first_segment"] = "anywhere"
     length: Callable[[bytes | bytearray, int], int] | None = None
     starts: Value = 0
     ends: Value = 0

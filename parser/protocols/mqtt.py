@@ -41,7 +41,7 @@ def message_bytes(data: bytes | bytearray, at: int) -> int:
     return len(data) - at + 1
 
 
-def _is_plausible(h: Any) -> Any:
+def _has_fixed_flags(h: Any) -> Any:
     return reduce(or_, [h.first == first for first in FIRST_BYTES], h.type == PUBLISH)
 
 
@@ -56,6 +56,7 @@ STREAM = tcp_stream(
     selects=[IN_STREAM(lambda h: 0)],
     frame=MQTT,
     length=message_bytes,
-    plausible=_is_plausible,
+    plausible=_has_fixed_flags,
+    resumes="filled_segment",
 )
 REASSEMBLIES = (STREAM,)

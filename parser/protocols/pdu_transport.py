@@ -59,7 +59,7 @@ SHORT_STREAM = tcp_stream(
     selects=[SHORT_IN_STREAM(lambda h: 0)],
     frame=PDU_SHORT,
     plausible=lambda h: h.len >= 1,
-    marked=False,
+    resumes="first_segment",
 )
 REASSEMBLIES = (STREAM, SHORT_STREAM)
 

@@ -146,7 +146,7 @@ MUTANTS: Mapping[str, Mutant] = {
         STREAMS._add_bytes, "a message that is whole in its segment is believed more than a guess", NEVER
     ),
     "any header begins a whole message": Mutant(
-        framing.Framing.is_whole, "zero bytes may be a header, but not one by which a message is found", Becomes(True)
+        framing.Framing._is_whole, "zero bytes may be a header, but not one by which a message is found", Becomes(True)
     ),
     "streams are added one after the other though memory is short": Mutant(
         STREAMS.add_pieces,
@@ -172,19 +172,33 @@ MUTANTS: Mapping[str, Mutant] = {
     "a bad header is no fault": Mutant(
         STREAMS._give_whole, "the decoder says what is wrong with a header", Argument(lambda run: run[:0], 1)
     ),
-    "messages without a mark are found anywhere": Mutant(
-        framing.Framing.find, "without a mark, no message is found among other bytes", ALWAYS
+    "messages that resemble other bytes are found anywhere": Mutant(
+        framing.Framing.find, "messages that resemble other bytes are not searched", ALWAYS
     ),
-    "a stream of messages without a mark has no first segment": Mutant(
-        STREAMS.add_piece,
-        "messages without a mark begin with the stream, or fill the first segment that was captured",
-        NEVER,
+    "a stream has no first segment": Mutant(
+        STREAMS.add_piece, "messages begin with the stream, or fill the first segment that was captured", NEVER
     ),
-    "a segment behind a hole begins with a message": Mutant(
-        STREAMS._add_bytes, "without a mark, bytes behind a hole are believed to be nothing", DROP
+    "every segment behind a hole may begin with a message": Mutant(
+        framing.Framing.resumes_with, "a segment behind a hole may begin with a message, if that is seldom wrong", NEVER
     ),
-    "a message without a mark follows one that was cut": Mutant(
-        STREAMS._end_island, "without a mark, nothing follows a message that was cut", DROP
+    "a message that resembles other bytes begins with a segment": Mutant(
+        framing.Framing.resumes_with, "messages that resemble other bytes must fill the segment", ALWAYS
+    ),
+    "a message that is searched begins with a filled segment only": Mutant(
+        framing.Framing.resumes_with, "messages that resemble other bytes must fill the segment", NEVER
+    ),
+    "only the first message of a filled segment is plausible": Mutant(
+        framing.Framing.is_filled,
+        "a message among others may be empty, unless any segment may be taken for messages",
+        Operation(lambda resumes, filled: False),
+    ),
+    "no message of the first segment is empty": Mutant(
+        framing.Framing.is_filled,
+        "a message among others may be empty, unless any segment may be taken for messages",
+        Operation(lambda resumes, filled: True),
+    ),
+    "every message follows one that was cut": Mutant(
+        STREAMS._end_island, "only messages that are searched follow one that was cut", NEVER
     ),
     "anything follows a message": Mutant(
         framing.Framing.is_start, "another header follows a message that was found", Becomes(True)

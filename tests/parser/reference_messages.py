@@ -249,16 +249,21 @@ class PlainStream:
 
     def _begins(self, d: Direction, at: int, end: int) -> bool:
         size = self._length(d, at, end)
-        if not self.kind.marked or not size or size > self.longest or not self.kind.plausible(self._header(d, at, end)):
+        if self.kind.resumes != "anywhere" or not size or size > self.longest:
+            return False
+        if not self.kind.plausible(self._header(d, at, end)):
             return False
         return self._length(d, at + size, end) != 0
 
     def _is_filled(self, body: bytes) -> bool:
-        """Whether the bytes are whole messages, the first of which is plausible."""
+        """Whether the bytes are whole messages, of which the first or all are plausible."""
         d, at, end = Direction(None, 0, None, dict(enumerate(body))), 0, len(body)
+        headers = []
         while (size := self._length(d, at, end)) and size <= self.longest and at + size <= end:
+            headers.append(self._header(d, at, end))
             at += size
-        return at == end > 0 and bool(self.kind.plausible(self._header(d, 0, end)))
+        needed = headers if self.kind.resumes == "filled_segment" else headers[:1]
+        return at == end > 0 and all(self.kind.plausible(header) for header in needed)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
     def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
@@ -281,7 +286,7 @@ class PlainStream:
             d = None
         if d is None:
             d = Direction(time, at, at if values["starts"] else None)
-            if values["starts"] or (not self.kind.marked and self._is_filled(body)):
+            if values["starts"] or self._is_filled(body):
                 d.runs.append(Run(at, at, at, at, found=True, joined=True, sure=True))
         self.open.pop(key, None)
         self.open[key] = d
@@ -313,8 +318,10 @@ class PlainStream:
             d.runs.append(left)
             d.runs.sort(key=lambda run: run.start)
         size = self._length(d, start, end)
-        whole = size and size <= end - start and self.kind.plausible(self._header(d, start, end))
-        if self.kind.marked and not left.sure and whole:
+        begins = size and size <= end - start and self.kind.plausible(self._header(d, start, end))
+        if self.kind.resumes == "filled_segment":
+            begins = self._is_filled(bytes(d.known[i] for i in range(start, end)))
+        if begins and self.kind.resumes != "first_segment" and not left.sure:
             left.end = start
             self._leave(d, left)
             left.next, left.found = start, True
@@ -382,7 +389,8 @@ class PlainStream:
                 elif run.sure:
                     self._note_gap(d, end - run.next)
                     run.next = end
-                run.found = self.kind.marked
+                if self.kind.resumes != "anywhere":
+                    run.found, run.sure, run.joined = False, False, True
 
     def _lost(self, d: Direction) -> Gaps:
         lost = sum(run.pending for run in d.runs)

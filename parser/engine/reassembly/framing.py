@@ -88,7 +88,7 @@ class Framing:
         self.length = compile_expression(f"({valid}) if {check.text} else 0", length=declaration.length)
         self._plausible = Check(frame, declaration.plausible(frame))
         self._pattern = self._plausible.pattern(frame.least)
-        self._marked = declaration.marked
+        self._resumes = declaration.resumes
 
     def is_start(self, data: bytes | bytearray, at: int) -> bool:
         """Whether a message seems to begin at `at`. The header is there."""
@@ -99,7 +99,15 @@ class Framing:
         # rule: another header follows a message that was found
         return after + self.least > len(data) or self.length(data, after) > 0
 
-    def is_whole(self, data: bytes) -> bool:
+    def resumes_with(self, segment: bytes) -> bool:
+        """Whether messages begin with this segment, whatever the bytes before it were taken for."""
+        # rule: a segment behind a hole may begin with a message, if that is seldom wrong
+        if self._resumes == "first_segment":
+            return False
+        # rule: messages that resemble other bytes must fill the segment
+        return self._is_whole(segment) if self._resumes == "anywhere" else self.is_filled(segment)
+
+    def _is_whole(self, data: bytes) -> bool:
         """Whether a plausible message begins with the data, and ends in it."""
         if len(data) < self.least or not 0 < self.length(data, 0) <= len(data):
             return False
@@ -107,16 +115,19 @@ class Framing:
         return bool(self._plausible.holds(data, 0))
 
     def is_filled(self, data: bytes) -> bool:
-        """Whether whole messages fill the data, of which the first one is plausible."""
-        at = 0
+        """Whether whole messages fill the data. The first one is plausible, or all are if other segments may be filled too."""
+        # rule: a message among others may be empty, unless any segment may be taken for messages
+        each, at = self._resumes == "filled_segment", 0
         while at + self.least <= len(data) and 0 < (size := self.length(data, at)) <= self.longest:
+            if (each or at == 0) and not self._plausible.holds(data, at):
+                return False
             at += size
-        return 0 < at == len(data) and bool(self._plausible.holds(data, 0))
+        return 0 < at == len(data)
 
     def find(self, data: bytes | bytearray, at: int) -> tuple[int, bool]:
         """The first start of a message from `at` on, and True; or the first byte that cannot be judged yet, and False."""
-        # rule: without a mark, no message is found among other bytes
-        for match in self._pattern.finditer(data, at) if self._marked else ():
+        # rule: messages that resemble other bytes are not searched
+        for match in self._pattern.finditer(data, at) if self._resumes == "anywhere" else ():
             if self.is_start(data, match.start()):
                 return match.start(), True
         return max(at, len(data) - self.least + 1), False

@@ -2,8 +2,8 @@
 
 What is known of a stream are *islands*: spans without a hole. A segment behind a hole begins a new island. If a message
 begins with it, or a plausible one inside it, the island is decoded at once, so nothing waits for a segment that the capture
-may lack. When the hole is filled, the message that ends in the island on its right is whole. Of messages without a mark, all
-islands but the first one wait until the hole on their left is filled.
+may lack. When the hole is filled, the message that ends in the island on its right is whole. How sure a beginning must be is
+declared (`Stream.resumes`): an island in which none is found waits until the hole on its left is filled.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ class StreamAssembler(Assembler[Flow]):
             flow = None
         if flow is None:
             flow = Flow(time, at, at if starts else None)
-            # rule: messages without a mark begin with the stream, or fill the first segment that was captured
-            if starts or (not self.declaration.marked and self.framing.is_filled(body)):
+            # rule: messages begin with the stream, or fill the first segment that was captured
+            if starts or self.framing.is_filled(body):
                 flow.islands.append(Island(at, at, synced=True, sure=True, joined=True))
         before = flow.cost
         flow.time = time
@@ -238,12 +238,7 @@ class StreamAssembler(Assembler[Flow]):
             left.end = stop
             flow.lost -= left.lost
             # rule: a message that is whole in its segment is believed more than a guess
-            if (
-                not left.sure
-                # rule: without a mark, bytes behind a hole are believed to be nothing
-                and self.declaration.marked
-                and self.framing.is_whole(part)
-            ):
+            if not left.sure and self.framing.resumes_with(part):
                 self._leave_data(flow, left, piece)
                 left.synced = True
             self._decode(flow, left, part, piece)
@@ -370,8 +365,10 @@ class StreamAssembler(Assembler[Flow]):
                 elif island.sure:
                     self._leave_data(flow, island, piece)
                 flow.lost += island.lost
-                # rule: without a mark, nothing follows a message that was cut
-                island.synced = self.declaration.marked
+                # rule: only messages that are searched follow one that was cut
+                if self.declaration.resumes != "anywhere":
+                    island.synced = island.sure = False
+                    island.joined = True
 
     def _note_gap(self, flow: Flow, lost: int, piece: int) -> None:
         if lost:

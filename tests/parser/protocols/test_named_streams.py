@@ -105,3 +105,20 @@ def test_a_type_that_mqtt_does_not_have_is_a_fault() -> None:
         (4, "mqtt_stream", "gap"),  # the last byte, with which no header begins
     ]
     assert [row["protocol"] for row in rows["packets"]] == ["tcp", "mqtt", "tcp", "mqtt"]
+
+
+@pytest.mark.parametrize("seed", some_seeds(4))
+def test_behind_a_lost_segment_mqtt_begins_again_with_a_segment_that_messages_fill(seed: int) -> None:
+    r = Random(seed)
+    body = r.randbytes(60_000)
+    data = b"\x32" + remaining_length(len(body)) + body
+    frames = [tcp_packet(1883, at, data[at : at + 1400]) for at in range(0, len(data), 1400)]
+    lost = r.randrange(len(frames))
+    frames = [tcp_packet(1883, 2**32 - 1, b"", flags=2), *frames[:lost], *frames[lost + 1 :]]
+    at, later = len(data), [message(r, "mqtt") for _ in range(3)]
+    for each in later:
+        frames.append(tcp_packet(1883, at, each))
+        at += len(each)
+    rows, _ = read(captures.pcap(frames))
+    assert [row["protocol"] for row in rows["packets"]] == ["tcp"] * (len(frames) - 3) + ["mqtt"] * 3
+    assert {(f["layer"], f["reason"]) for f in rows["faults"]} == {("mqtt_stream", "gap")}
