@@ -108,6 +108,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "faults": {
         "layer": "Protocol or file structure in which the error is.",
         "reason": "What is wrong, for example `short_header`, `bad_length`, `bad_value`, `overrun`, or `gap` for missing pieces.",
+        "decoded": "True if the layer is decoded all the same, false if nothing decodes it; null for gaps, limits and bad files.",
         "offset": "Position of the layer in the decompressed capture, in bytes; null if it is not known.",
         "need": "Bytes needed, or what `have` is compared with; 0 without such a number.",
         "have": "Bytes present or allowed, or the value that was found; the length of an unreadable region, -1 up to the end.",

@@ -91,7 +91,12 @@ PACKETS = define_table(
 FAULTS = define_table(
     "faults",
     _KEYS,
-    [required_field("layer", STRING), required_field("reason", STRING), *fields_of_type(INT64, "offset need have")],
+    [
+        required_field("layer", STRING),
+        required_field("reason", STRING),
+        *fields_of_type(BOOL, "decoded"),
+        *fields_of_type(INT64, "offset need have"),
+    ],
 )
 CAN_FRAMES = define_table(
     "can_frames",

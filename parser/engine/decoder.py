@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from .batch import NO_DAY, Morsel
-from .faults import FaultRows
+from .faults import UNKNOWN, FaultRows
 from .found_rows import FoundRows
 from .kernels import encoding, key_columns, walk
 from .key_spaces import BIG_ENDIAN, INTERFACE, LINKTYPE
@@ -217,7 +217,8 @@ class Decoder:
                 starts = spans[number].starts[excess.row : excess.row + 1]
                 at = int(found.capture_offsets(source.table, starts)[0])
                 ordinal = int(found.tables[source.table][encoding.ORDINAL, rows[encoding.DEST, excess.row]])
-                faults.append((ordinal, source.rows.layer.name, TOO_MUCH_REPEATED, at, excess.need, excess.have))
+                layer, sizes = source.rows.layer.name, (excess.need, excess.have)
+                faults.append(Fault(ordinal, layer, TOO_MUCH_REPEATED, at, *sizes))
         return spans
 
     def _paired_columns(self, found: FoundRows, morsel: Morsel) -> dict[str, dict[str, tuple[Any, Any]]]:
@@ -278,18 +279,18 @@ class Decoder:
         numbers = self.packets + np.where(ordinals >= 0, 1 + ordinals, -1 - ordinals)
         lost = self._first_lost_date(by_packet)
         if lost >= 0:  # one fault per capture
-            more.append((lost, "capture", TOO_MANY_DATES, -1, MAX_DATES, MAX_DATES + 1))
+            more.append(Fault(lost, "capture", TOO_MANY_DATES, -1, MAX_DATES, MAX_DATES + 1))
         if more:
-            added = np.array([(fault[0], 0, 0, *fault[3:]) for fault in more], np.int64).T
+            added = np.array([(f.ordinal, 0, f.code, f.offset, f.need, f.have) for f in more], np.int64).T
             fault_columns = np.concatenate([fault_columns, added], axis=1)
             numbers = np.concatenate([numbers, self.packets + 1 + added[encoding.X_PACKET]])
             order = np.argsort(numbers, kind="stable")
             fault_columns, numbers = fault_columns[:, order], numbers[order]
-            reasons, layers = reasons + [fault[2] for fault in more], layers + [fault[1] for fault in more]
+            reasons, layers = reasons + [fault.reason for fault in more], layers + [fault.layer for fault in more]
             reasons, layers = [reasons[i] for i in order], [layers[i] for i in order]
         if not reasons:
             return
-        in_packet = fault_columns[encoding.X_PACKET] >= 0
+        in_packet, codes = fault_columns[encoding.X_PACKET] >= 0, fault_columns[encoding.X_REASON]
         inside = np.where(in_packet, fault_columns[encoding.X_PACKET], 0)
 
         def value_by_packet(values: Any, missing: int) -> Any:
@@ -302,6 +303,7 @@ class Decoder:
             interface=value_by_packet(by_packet.interfaces, -1),
             layer=layers,
             reason=reasons,
+            decoded=np.where(codes > 0, np.isin(codes, encoding.ENDS_NOTHING), UNKNOWN),
             offset=fault_columns[encoding.X_AT],
             need=fault_columns[encoding.X_NEED],
             have=fault_columns[encoding.X_HAVE],
@@ -326,6 +328,7 @@ class Decoder:
             interface=np.array([-1]),
             layer=[layer],
             reason=[reason],
+            decoded=np.array([UNKNOWN]),
             offset=np.array([-1 if offset is None else offset]),
             need=np.array([need]),
             have=np.array([have]),

@@ -14,6 +14,7 @@ from .batch import NO_DAY
 from .kernels import encoding
 from .texts import Formatter
 
+UNKNOWN = -1  # as a value of `decoded`
 MAX_ROWS, MAX_PARTS = 65_536, 4096  # limits of a batch of faults; a part is the faults of one morsel
 
 
@@ -62,7 +63,7 @@ class FaultRows:
             return
         joined = {
             name: np.concatenate([p[name] for p in parts])
-            for name in ("packet_no", "sub_no", "ts_ns", "day", "interface", "offset", "need", "have")
+            for name in ("packet_no", "sub_no", "ts_ns", "day", "interface", "decoded", "offset", "need", "have")
         }
         words = {name: [w for p in parts for w in p[name]] for name in ("layer", "reason")}
         times, days = joined["ts_ns"].astype(np.int64), joined["day"].astype(np.int32)
@@ -80,6 +81,7 @@ class FaultRows:
             "sub_no": pa.array(joined["sub_no"], pa.int32()),
             "interface": names.take(pa.array(codes, pa.int64())),
             **{name: pa.array(words[name], pa.string()) for name in words},
+            "decoded": pa.array(joined["decoded"] > 0, pa.bool_(), mask=joined["decoded"] == UNKNOWN),
             "offset": pa.array(joined["offset"], pa.int64(), mask=joined["offset"] < 0),
             "need": pa.array(joined["need"], pa.int64()),
             "have": pa.array(joined["have"], pa.int64()),

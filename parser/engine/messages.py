@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,19 @@ from .reassembly import Assembler, Gap, Message, PieceRows, assembler_of
 from .row_values import RowValueReader, row_keys
 from .scratch import ScratchBuffers, Walker
 
-Fault = tuple[int, str, str, int, int, int]  # ordinal of the packet, layer, reason, offset in the capture, need, have
+
+class Fault(NamedTuple):
+    """A fault that is not of the walk over a morsel. code: of the reason, as the walk of a message found it."""
+
+    ordinal: int  # of the packet
+    layer: str
+    reason: str
+    offset: int  # in the capture
+    need: int
+    have: int
+    code: int = 0
+
+
 TOO_MANY_ROWS = "too_many_rows"
 HEADER = struct.Struct(MessageHeader.__hdr_fmt__)
 
@@ -65,7 +77,8 @@ class MessageDecoder:
             pieces = self._read_pieces(kind, found, morsel)
             messages, gaps = self.assemblers[kind].add_pieces(pieces.rows)
             faults += [
-                (int(pieces.ordinals[gap.piece]), kind.name, gap.reason, gap.offset, gap.need, gap.have) for gap in gaps
+                Fault(int(pieces.ordinals[gap.piece]), kind.name, gap.reason, gap.offset, gap.need, gap.have)
+                for gap in gaps
             ]
             if messages:
                 faults += self._decode(kind, messages, pieces, found, morsel)
@@ -139,14 +152,14 @@ class MessageDecoder:
             for fault in room.faults[:, :n_faults].T.tolist():
                 message = max(fault[encoding.X_PACKET], 0)
                 offset = pieces.rows.offsets[int(owners[message])]
-                layer, reason = fault[encoding.X_LAYER], encoding.FAULTS[fault[encoding.X_REASON]]
-                sizes_ = fault[encoding.X_NEED], fault[encoding.X_HAVE]
-                faults.append((int(packets[message]), self.program.layers[layer].name, reason, offset, *sizes_))
+                layer, code = self.program.layers[fault[encoding.X_LAYER]].name, fault[encoding.X_REASON]
+                values = encoding.FAULTS[code], offset, fault[encoding.X_NEED], fault[encoding.X_HAVE], code
+                faults.append(Fault(int(packets[message]), layer, *values))
             # the walk leaves room for the rows of a packet, and a message may be longer
             most = room.tables.shape[2] - 1
             if (room.table_rows >= most).any():
                 offset = pieces.rows.offsets[int(owners[-1])]
-                faults.append((int(packets[-1]), kind.name, TOO_MANY_ROWS, offset, most + 1, most))
+                faults.append(Fault(int(packets[-1]), kind.name, TOO_MANY_ROWS, offset, most + 1, most))
             program, tables, sources = self.program, room.tables, room.all_slots
             places = program.owner, program.first_slots, slots, positions
             carried.adopt_rows(tables, room.table_rows, sources, room.source_rows, *places, owners, packets)

@@ -299,11 +299,11 @@ class Reference:
             here.body, here.end = (min(at + head, limit), limit) if over else (at + head, at + total - trailer)
             wrong = self._record(here, limit, over) if layer.record is not None and self.last_piece is None else []
             if over:
-                self._fault_at(layer, "overrun", at, total, have)
+                self._fault_at(layer, "overrun", at, total, have, decoded=True)
             elif layer.expect is not None and not self._holds(layer.expect(h), path):
-                self._fault_at(layer, "bad_value", at, total, have)
+                self._fault_at(layer, "bad_value", at, total, have, decoded=True)
             for reason, *sizes in wrong:
-                self._fault_at(layer, reason, at, *sizes)
+                self._fault_at(layer, reason, at, *sizes, decoded=True)
             if layer.new_packet:
                 self.before, self.inside = len(self.met), self.inside + 1
                 self.here = self.inside
@@ -406,13 +406,22 @@ class Reference:
             wrong.append(("overrun", long, captured))
         return wrong
 
-    def _fault_at(self, layer: Layer, reason: str, at: int, need: int, have: int) -> None:
+    def _fault_at(self, layer: Layer, reason: str, at: int, need: int, have: int, *, decoded: bool = False) -> None:
         offset = self.offset + at if self.last_piece is None else self.last_piece
-        self._fault(self.packet, layer.name, reason, offset, need, have)
+        self._fault(self.packet, layer.name, reason, offset, need, have, decoded)
 
-    def _fault(self, packet: Packet | None, layer: str, reason: str, offset: int | None, need: int, have: int) -> None:
+    def _fault(
+        self,
+        packet: Packet | None,
+        layer: str,
+        reason: str,
+        offset: int | None,
+        need: int,
+        have: int,
+        decoded: bool | None = None,
+    ) -> None:
         """A fault of the file stands at the last packet before it, and has no time."""
-        row = {"layer": layer, "reason": reason, "offset": offset, "need": need, "have": have}
+        row = {"layer": layer, "reason": reason, "decoded": decoded, "offset": offset, "need": need, "have": have}
         no = packet.no if packet is not None else self.reading.packets
         self.reading.rows["faults"].append({**self._keys(packet, no, 0), **row})
 

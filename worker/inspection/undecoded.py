@@ -294,13 +294,13 @@ class UndecodedBytes:
     # -- layers that are damaged ----------------------------------------------------------------------------------
     def add_faults(self, batch: pa.RecordBatch) -> None:
         """Bytes that faults keep from being decoded: `have` is the size of the damaged layer."""
-        names = [batch.column(name).to_pylist() for name in ("layer", "reason")]
+        names = [batch.column(name).to_pylist() for name in ("layer", "reason", "decoded")]
         have = numbers(batch, "have")
-        groups: dict[tuple[str, str], list[int]] = {}
+        groups: dict[tuple[str, str, bool | None], list[int]] = {}
         for row, key in enumerate(zip(*names, strict=True)):
             groups.setdefault(key, []).append(row)
-        for (layer, reason), rows in groups.items():
-            if _loses_bytes(layer, reason):
+        for (layer, reason, decoded), rows in groups.items():
+            if _loses_bytes(layer, reason, decoded):
                 sizes = np.maximum(have[rows], 0)  # of the rest of a file it is -1
                 if sizes.any():
                     self._count(f"{reason} in {layer}", 0 if layer == CAPTURE else len(rows), int(sizes.sum()))
@@ -317,8 +317,8 @@ class UndecodedBytes:
                 self._count(f"unreadable in {CAPTURE}", 0, size - region.offset)
 
 
-def _loses_bytes(layer: str, reason: str) -> bool:
-    """Whether a fault ends a path, so that nothing decodes the bytes of this layer."""
+def _loses_bytes(layer: str, reason: str, decoded: bool | None) -> bool:
+    """Whether nothing decodes the bytes of this layer because of the fault, and they count nowhere else."""
     if layer == CAPTURE:
         return reason in ("truncated", "unreadable")
     if reason == "gap":
@@ -328,9 +328,7 @@ def _loses_bytes(layer: str, reason: str) -> bool:
         return False
     if any(keys is FIRST_FRAGMENT_OF for keys, _ in declared.under):  # these bytes count as bytes of a fragment
         return False
-    if reason == "bad_value":  # a value that is only expected does not end the path
-        return declared.check is not None and declared.expect is None
-    return reason in ("short_header", "bad_length", "too_deep")
+    return decoded is False
 
 
 def _describe_macsec(key: int) -> str:

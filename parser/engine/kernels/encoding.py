@@ -66,9 +66,10 @@ ABSENT, HIDDEN = -1, -2  # no such layer; there is one, but outside of the packe
 DONE, MORE, FULL, PAUSED, BROKEN = range(5)
 
 # -- `faults`: what is wrong with a span ------------------------------------------------------------------------------
-FAULTS = ("", "short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time")
-SHORT_HEADER, BAD_LENGTH, OVERRUN, BAD_VALUE, TOO_DEEP, BAD_TIME = range(1, 7)
-PADDING = 7  # not a fault: zero bytes behind a padded chain
+FAULTS = ("", "short_header", "bad_length", "overrun", "bad_value", "too_deep", "bad_time", "bad_value")
+SHORT_HEADER, BAD_LENGTH, OVERRUN, BAD_VALUE, TOO_DEEP, BAD_TIME, UNEXPECTED = range(1, 8)
+ENDS_NOTHING = (OVERRUN, BAD_TIME, UNEXPECTED)  # the layer is decoded all the same
+PADDING = 8  # not a fault: zero bytes behind a padded chain
 X_PACKET, X_LAYER, X_REASON, X_AT, X_NEED, X_HAVE = range(6)  # one row of `faults`
 # X_PACKET: ordinal of the packet in the morsel; for a record that is not known to be one, -1 - the packets before it
 

@@ -152,7 +152,7 @@ def walk_records(
                 if fault != PADDING and (fault or soft):
                     # rule: a fault has the ordinal of its packet, or a negative number
                     here = n_packets if flags & F_RECORD and (fault == 0 or fault == OVERRUN) else ordinal
-                    reason = fault if fault else BAD_VALUE
+                    reason = fault if fault else UNEXPECTED
                     n_faults = write_fault_row(X, room_x, n_faults, here, layer, reason, at, need, limit - at)
             if fault == 0 or fault == OVERRUN:
                 # -- 3. remember where the layer starts, for columns of the layers below it and of the packet
@@ -200,7 +200,7 @@ def walk_records(
                                 if time == NO_TIME:
                                     wrong, need = BAD_TIME, low
                         else:
-                            wrong, need = BAD_VALUE, interface
+                            wrong, need = UNEXPECTED, interface
                         if wrong:
                             n_faults = write_fault_row(X, room_x, n_faults, ordinal, layer, wrong, at, 0, need)
                         if flags & F_OPTIONS:

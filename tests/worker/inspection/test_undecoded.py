@@ -23,6 +23,7 @@ FRAGMENTS = [
 ]
 SD = frames.build_sd_message([frames.build_sd_service_entry(1, 2, 3, ttl=4)])
 
+LONG_CAN = frames.build_tecmp_can_data(1, bytes(9))
 CMP_SEGMENT = (
     struct.pack(">BBHBBHQIBBH", 1, 0, 1, 1, 0, 0, 0, 0, 4, 8, 3) + b"abc"
 )  # the first part of an Ethernet frame
@@ -72,6 +73,8 @@ def reasons(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
         (ethernet(0xF1C1, b"\0\0\0\1" + udp(5000, 6000, b"12345")[12:]), 1, {"UDP port 6000": (1, 5)}),
         (ethernet(0xF1C1, b"\0\0\0"), 1, {"short_header in ieee8021cb": (1, 3)}),
         (ethernet(0x88E5, b"\x0c" + bytes(15)), 1, {"inside macsec (encrypted)": (1, 10)}),
+        (ethernet(0x88E5, b"\x8c" + bytes(15)), 1, {"bad_value in macsec": (1, 16)}),  # another version
+        (ethernet(0x88E5, b"\x0c\xc0" + bytes(14)), 1, {"inside macsec (encrypted)": (1, 10)}),  # a bad length, but read
         (ethernet(0x88E5, b"\x2c" + bytes(15)), 1, {"inside macsec (encrypted)": (1, 2)}),  # with an SCI
         (ethernet(0x88E5, bytes(6) + udp(1, 2, bytes(5))[12:] + bytes(16)), 1, {"UDP port 2": (1, 5)}),
         (ethernet(0x22F0, b"\x02\x81" + bytes(18) + b"\0\7" + bytes(50)), 1, {"inside avtp": (1, 7)}),  # audio, padding
@@ -96,6 +99,7 @@ def reasons(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
         (CAN, 227, {}),
         (CAN[:4], 227, {"short_header in socketcan": (1, 4)}),
         (tecmp(2, frames.build_tecmp_entry(1, 0, frames.build_tecmp_can_data(1, b"12"))), 1, {}),
+        (tecmp(2, frames.build_tecmp_entry(1, 0, LONG_CAN)), 1, {"bad_value in tecmp_can": (1, 14)}),
         (tecmp(0x80, frames.build_tecmp_entry(1, 0, b"1234")), 1, {"short_header in carried_ethernet": (1, 4)}),
         (tecmp(2, frames.build_tecmp_entry(1, 0, b"status"), message_type=1), 1, {}),
         (ethernet(0x99FE, CMP_SEGMENT), 1, {"gap in cmp_segments": (1, 3)}),
