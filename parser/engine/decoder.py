@@ -30,10 +30,11 @@ from .scratch import ScratchBuffers, Walker
 from .specialize import specialized_walk
 
 DAY_NS = 86_400 * encoding.BILLION
-# More rows need more cache, fewer rows more calls for each of the tables. In the working memory, the fields of a row are about as
-# many numbers apart. With a power of two, that is a multiple of 4,096 bytes, and all fields share one set of the first-level
-# cache.
+# More rows need more cache, fewer rows more calls for each kind of row. In the working memory, the fields of a row are about
+# MORSEL_ROWS numbers apart. With a power of two, that is a multiple of 4,096 bytes, and all fields share one set of the
+# first-level cache.
 MORSEL_ROWS = 65_550
+MORSEL_ROWS_OF_FEW_KINDS, FEW_KINDS = 24_576, 16
 MAX_DATES = 8  # dates of one capture; rows of further dates have the date null
 TOO_MANY_DATES = "too_many_dates"
 REASSEMBLY_BYTES = 64 << 20  # of all messages of a capture that are not whole
@@ -85,6 +86,7 @@ class Decoder:
         self.packet_room, self.fault_room = self._buffers.packets, self._buffers.faults
         self.state = np.zeros(encoding.STATE_FIELDS, np.int64)
         self.state[encoding.LONGEST] = encoding.LONGEST_PACKET
+        self.state[encoding.MOST_ROWS] = min(morsel_rows, MORSEL_ROWS_OF_FEW_KINDS)
         self.state[encoding.LATE_USED], self.state[encoding.LATE_CLEAN] = program.late_used, self._buffers.clean
         self.clocks = np.zeros((1, encoding.CLOCK_WIDTH), np.int64)
         self.packets = 0  # so far
@@ -143,6 +145,8 @@ class Decoder:
             else:
                 yield from self._append_morsel(data, begin, base, self.packet_room)
             self._learn(keys)
+            few = np.count_nonzero(self.source_rows) <= FEW_KINDS
+            state[encoding.MOST_ROWS] = min(MORSEL_ROWS_OF_FEW_KINDS if few else MORSEL_ROWS, self._buffers.morsel_rows)
             if self.status != encoding.FULL:
                 self.position = int(state[encoding.POSITION])
                 return

@@ -199,6 +199,7 @@ class MessageDecoder:
         state = np.zeros(encoding.STATE_FIELDS, np.int64)
         state[encoding.POSITION], state[encoding.TRUSTED] = position, -1
         state[encoding.INTERFACES], state[encoding.LONGEST] = 1, end
+        state[encoding.MOST_ROWS] = self._buffers.morsel_rows
         clocks = np.zeros((1, encoding.CLOCK_WIDTH), np.int64)
         status = encoding.FULL
         while status == encoding.FULL:

@@ -74,11 +74,11 @@ X_PACKET, X_LAYER, X_REASON, X_AT, X_NEED, X_HAVE = range(6)  # one row of `faul
 # X_PACKET: ordinal of the packet in the morsel; for a record that is not known to be one, -1 - the packets before it
 
 # -- `state`: what lasts between calls of `walk_records` ---------------------------------------------------------------------
-POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES, LATE_USED, LATE_CLEAN, LONGEST = range(9)
-STATE_FIELDS = 9
+POSITION, N_PACKETS, N_FAULTS, N_ROWS, TRUSTED, INTERFACES, LATE_USED, LATE_CLEAN, LONGEST, MOST_ROWS = range(10)
+STATE_FIELDS = 10
 # TRUSTED: position of a block whose closing length need not match; INTERFACES: how many the section has
 # LATE_USED: slots of a packet's row; LATE_CLEAN: rows of packets whose slots have been set to -1 before
-# LONGEST: bytes of a packet, or of a message that was put together
+# LONGEST: bytes of a packet, or of a message that was put together; MOST_ROWS: rows of all tables after which the walk stops
 
 # -- `packets`, `tables`, `sources`: one column for each packet or row ------------------------------------------------
 TIME, INTERFACE, CAPTURED, ORIGINAL, DIRECTION, DEEPEST, NAMED, LINK = range(8)

@@ -95,6 +95,7 @@ def walk_records(
     W = late_slots
     late_width, late_used, late_clean = late_slots.shape[1], state[LATE_USED], state[LATE_CLEAN]
     pos, n_packets, n_faults, rows = state[POSITION], state[N_PACKETS], state[N_FAULTS], state[N_ROWS]
+    most_rows = min(room_t - RESERVE, state[MOST_ROWS])
     status = DONE
     R = root * WIDTH
     least, pausing = get(P, R + LEAST), get(P, R + FLAGS) & F_PAUSES
@@ -118,7 +119,7 @@ def walk_records(
             if echo != total or total & 3:
                 status = BROKEN
                 break
-        if rows + RESERVE > room_t or n_faults + RESERVE > room_x or n_packets >= room_k:
+        if rows > most_rows or n_faults + RESERVE > room_x or n_packets >= room_k:
             status = FULL
             break
         record, ordinal, depth, level, captured_row = pos, -1 - n_packets, 0, 0, -1
