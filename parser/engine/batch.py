@@ -80,7 +80,7 @@ class BatchBuilder:
         self.paired: dict[str, list[tuple[Any, Any]]] = {}
         self.objects = MessageObjects()
         self.body = next((c for c in (*BODIES, "raw") if c in layout.wanted), None)
-        self.payload = np.empty((rows * 16 if self.body else 0) + 64, np.uint8)
+        self.payload = np.empty(layout.payload_bytes if self.body else 0, np.uint8)
 
     def clear(self) -> None:
         """Forget all rows. Only for a batch of numbers, whose arena no Arrow array refers to."""
@@ -118,9 +118,10 @@ class BatchBuilder:
             keys["sub_no"][part],
             keys["interface"][part] if self.interfaces else none,
         )
+        counts = morsel.counts.tolist()
         ordinals, arena = table[encoding.ORDINAL], (layout.program.lookup, self.data, self.live, self.filled)
         for number, (source, numbers, texts, cases) in layout.sources.items():
-            count = int(morsel.counts[number])
+            count = counts[number]
             if not count:
                 continue
             rows = morsel.sources[number]
@@ -129,7 +130,7 @@ class BatchBuilder:
             n_shapes = shapes.group_rows_by_shape(rows, count, scratch.masks, *grouped, scratch.shape_slots)
             common = (data, rows, count, base, m, morsel.packets, ordinals, *grouped, n_shapes)
             if len(numbers):
-                columns.fill_number_columns(*common, numbers, cases, *arena, scratch.todo)
+                columns.fill_number_columns(*common, numbers, cases, *arena, scratch.todo, scratch.columns_of_all)
             for plan in texts:
                 self._fill_text_columns(common, plan, cases, arena, scratch)
             for name, (first, last, term) in source.runs.items():
@@ -226,6 +227,7 @@ class BatchBuilder:
             arrays.append(array)
             fields.append(pa.field(entry.name, entry.type if array is None else array.type, entry.nullable))
         layout.release_arena(self.arena)
+        layout.expect_payload(self.filled_bytes)
         schema = pa.schema(fields)
         if not object_columns:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)

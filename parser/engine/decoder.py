@@ -209,12 +209,11 @@ class Decoder:
     def _object_spans(self, found: FoundRows, faults: list[Fault]) -> dict[int, Spans]:
         """The spans of each source whose rows have objects; adds a fault for each message that they repeat too much."""
         spans: dict[int, Spans] = {}
-        for number, source in enumerate(self.program.sources):
-            count = int(found.source_rows[number])
-            if not count or source.rows.finish is None or source.rows.layer is None:
+        for number in self.program.sources_with_objects:
+            count, source = int(found.source_rows[number]), self.program.sources[number]
+            if not count or source.rows.table not in self.tables:
                 continue
-            if source.rows.table not in self.tables:
-                continue
+            assert source.rows.layer is not None
             rows = found.sources[number]
             spans[number], excesses = measure_object_spans(found.data_of(source.table), source, rows, count)
             for excess in excesses:

@@ -18,6 +18,7 @@ from .small_pages import allocate_small_pages
 from .sources import RowSource, TextColumn
 
 SPARE_ROWS = 16  # unused rows of space after each column
+MOST_EXPECTED = 64  # bytes of payload in a row for which a batch has room at once
 SPARE_ARENAS = 6  # used arenas that a layout keeps for later batches
 
 
@@ -69,6 +70,7 @@ class Layout:
         }
         self.size = at + 64
         self.spare: list[Bytes] = []
+        self.payload_bytes = rows * 16 + 64
 
     def take_arena(self) -> Bytes:
         """A buffer for one batch. Prefers a used one to which no Arrow array refers: touching new memory takes as long as
@@ -87,6 +89,10 @@ class Layout:
     def release_arena(self, arena: Bytes) -> None:
         self.spare.append(arena)
         del self.spare[:-SPARE_ARENAS]
+
+    def expect_payload(self, size: int) -> None:
+        """Let the next batch begin with room for as many bytes of payload as one had, so that it copies nothing to get more."""
+        self.payload_bytes = max(self.payload_bytes, min(size + size // 8, self.rows * MOST_EXPECTED))
 
     def text_column(self, column: str) -> TextColumn | None:
         return self.program.texts.get((self.spec.name, column))

@@ -100,6 +100,9 @@ class Program:
         self.specs |= {table: with_internal_columns(self.specs[table], names) for table, names in internal.items()}
         compiler = SourceCompiler(self.layers, self.tables, self.specs)
         self.sources = [compiler.compile_rows(declared, internal.get(declared.table, {})) for declared in rows]
+        self.sources_with_objects = [
+            i for i, s in enumerate(self.sources) if s.rows.finish is not None and s.rows.layer is not None
+        ]
         self.texts, self.lookup = compiler.texts, np.append(np.frombuffer(compiler.lookup, np.int16), np.int16(0))
         self.late = next((i for i, s in enumerate(self.sources) if s.rows.layer is None), -1)
         self.piece_tables = {r: self.tables.index(r.name) for r in self.reassemblies}

@@ -361,6 +361,30 @@ MUTANTS: Mapping[str, Mutant] = {
     "of two cases, a condition has no greatest value": Mutant(
         columns._fill_either_case, "the first case counts only where its condition holds", Operation(_false, ast.Gt)
     ),
+    "of two values of a field, a condition has no least value": Mutant(
+        columns._make_either_filler,
+        "the first of two values of a field counts only where its condition holds",
+        Operation(_false, ast.Lt),
+    ),
+    "of two values of a field, a condition has no greatest value": Mutant(
+        columns._make_either_filler,
+        "the first of two values of a field counts only where its condition holds",
+        Operation(_false, ast.Gt),
+    ),
+    "cases of two fields are read as one": Mutant(
+        columns._is_either_field,
+        "two cases are read together only if they read the word of the condition",
+        Becomes(True),
+    ),
+    "only the first block of rows is filled": Mutant(
+        columns.fill_number_columns, "every block of rows is filled", Argument(lambda m: min(m, 1), 1)
+    ),
+    "a field beyond its table is looked up": Mutant(
+        columns._fill_named_column, "a field is looked up only within its table", Operation(_true, ast.Lt)
+    ),
+    "a field that its table does not name is not null": Mutant(
+        columns._fill_named_column, "a field that its table does not name is null", Operation(_true, ast.NotEq)
+    ),
     "an either-or has a case of the next column": Mutant(
         columns._is_either_case, "an either-or needs another case of the same layer", Operation(_true, ast.Lt)
     ),
