@@ -15,6 +15,7 @@ from pcaplake.parser.engine.kernels import (
     cases,
     clock,
     columns,
+    fields,
     header_values,
     key_columns,
     layers,
@@ -327,17 +328,17 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     # columns
     "8 bytes of a column are stored as 4": Mutant(
-        columns,
+        fields,
         "a value is stored in as many bytes as its column has",
         Through(lambda fillers: itemgetter(0, 1, 2, 2)(tuple(fillers))),
     ),
     "2 bytes of a column are stored as 1": Mutant(
-        columns,
+        fields,
         "a value is stored in as many bytes as its column has",
         Through(lambda fillers: itemgetter(0, 0, 2, 3)(tuple(fillers))),
     ),
     "a row without the layer is not null": Mutant(
-        columns._make_column_filler, "a row without the layer is null", Argument(lambda present: 1, 2)
+        fields._make_column_filler, "a row without the layer is null", Argument(lambda present: 1, 2)
     ),
     "a case applies to rows without its layer": Mutant(
         cases.store_case_values, "a case applies only to rows that have its layer", Becomes(True)
@@ -356,18 +357,18 @@ MUTANTS: Mapping[str, Mutant] = {
         cases.store_case_values, "a condition holds only for rows that have its layer", Becomes(True)
     ),
     "of two cases, a condition has no least value": Mutant(
-        columns._fill_either_case, "the first case counts only where its condition holds", Operation(_false, ast.Lt)
+        fields.fill_either_case, "the first case counts only where its condition holds", Operation(_false, ast.Lt)
     ),
     "of two cases, a condition has no greatest value": Mutant(
-        columns._fill_either_case, "the first case counts only where its condition holds", Operation(_false, ast.Gt)
+        fields.fill_either_case, "the first case counts only where its condition holds", Operation(_false, ast.Gt)
     ),
     "of two values of a field, a condition has no least value": Mutant(
-        columns._make_either_filler,
+        fields._make_either_filler,
         "the first of two values of a field counts only where its condition holds",
         Operation(_false, ast.Lt),
     ),
     "of two values of a field, a condition has no greatest value": Mutant(
-        columns._make_either_filler,
+        fields._make_either_filler,
         "the first of two values of a field counts only where its condition holds",
         Operation(_false, ast.Gt),
     ),
@@ -380,10 +381,10 @@ MUTANTS: Mapping[str, Mutant] = {
         columns.fill_number_columns, "every block of rows is filled", Argument(lambda m: min(m, 1), 1)
     ),
     "a field beyond its table is looked up": Mutant(
-        columns._fill_named_column, "a field is looked up only within its table", Operation(_true, ast.Lt)
+        fields.fill_named_column, "a field is looked up only within its table", Operation(_true, ast.Lt)
     ),
     "a field that its table does not name is not null": Mutant(
-        columns._fill_named_column, "a field that its table does not name is null", Operation(_true, ast.NotEq)
+        fields.fill_named_column, "a field that its table does not name is null", Operation(_true, ast.NotEq)
     ),
     "an either-or has a case of the next column": Mutant(
         columns._is_either_case, "an either-or needs another case of the same layer", Operation(_true, ast.Lt)
@@ -398,10 +399,10 @@ MUTANTS: Mapping[str, Mutant] = {
         cases.store_case_values, "a value that its table does not name is null", Operation(_true, ast.NotEq)
     ),
     "a negative field of the packet is not null": Mutant(
-        columns._fill_packet_field, "a negative field of the packet is null", Becomes(True)
+        fields.fill_packet_field, "a negative field of the packet is null", Becomes(True)
     ),
     "a field of the packet that its table does not name is not null": Mutant(
-        columns._fill_packet_field, "a value that its table does not name is null", Becomes(True)
+        fields.fill_packet_field, "a value that its table does not name is null", Becomes(True)
     ),
     "a negative field of the packet counts in a case": Mutant(
         cases.store_case_values, "a negative field of the packet is not known", Becomes(True)
