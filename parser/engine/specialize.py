@@ -1,9 +1,10 @@
 """Specializes the walk for one program: the interpreter `walk.walk_records` with what the program says of each layer put in.
 
-The tables of a program do not change, so most of what `walk.enter_layer` asks of a layer has one answer. This module takes its
-syntax tree and evaluates, for each frequent layer, what depends only on the program: reads of its table, conditions on them, and
-loops over checks and keys. What depends on the packet or on `lut` (ports, link types of interfaces) stays. The rules are
-therefore written once, in `layers.py` and `walk.py`, which remain what all other layers and programs run.
+The tables of a program do not change, so most of what the walk asks of a layer has one answer. This module takes the syntax tree
+of what the walk does with one layer and evaluates, for each frequent layer, what depends only on the program: reads of its
+tables, conditions on them, and loops over checks and keys. What depends on the packet or on `lut` (ports, link types of
+interfaces) stays. The rules are therefore written once, in `layers.py` and `walk.py`, which remain what all other layers and
+programs run.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import functools
 import hashlib
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,9 @@ OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
 }
 CONSTANTS = {name: value for name, value in vars(encoding).items() if isinstance(value, int)}
 NAME = "walk_specialized"
+Tables = Mapping[str, Ints]
+"""The tables of a program by their names in `walk.py`: P, U, owner and first_slots, int64."""
+BEHIND_A_LAYER = "if depth == 0"  # the statement in the loop over layers that begins what is the same for all of them
 # functions of `layers.py` with one copy for each frequent layer whose row of the program's table passes
 REPEATED: dict[str, Callable[[Ints], bool]] = {
     "enter_layer": lambda row: True,
@@ -57,33 +61,40 @@ def specialized_walk(program: Program) -> Kernel:
 
     Programs with the same tables share it: ports of a profile are in `lut`. If its machine code is on disk, no tree is made.
     """
-    return _find_or_make(program.program.tobytes(), program.uses.tobytes(), program.uses.shape[1], program.frequent)
+    tables = tuple((name, table.tobytes(), table.shape) for name, table in program_tables(program).items())
+    return _find_or_make(tables, program.frequent)
+
+
+def program_tables(program: Program) -> Tables:
+    return {"P": program.program, "U": program.uses, "owner": program.owner, "first_slots": program.first_slots}
 
 
 @functools.lru_cache(maxsize=4)
-def _find_or_make(program: bytes, uses: bytes, slots: int, frequent: tuple[int, ...]) -> SpecializedWalk:
-    return SpecializedWalk(program, uses, slots, frequent)
+def _find_or_make(tables: Sequence[tuple[str, bytes, Sequence[int]]], frequent: tuple[int, ...]) -> SpecializedWalk:
+    read = {name: np.frombuffer(data, np.int64).reshape(shape) for name, data, shape in tables}
+    return SpecializedWalk(read, frequent)
 
 
 class SpecializedWalk(Kernel):
     """The walk for these tables of a program. The digest in its name changes with them, and with this file."""
 
-    def __init__(self, program: bytes, uses: bytes, slots: int, frequent: tuple[int, ...]) -> None:
+    def __init__(self, tables: Tables, frequent: tuple[int, ...]) -> None:
         # `files` also reads a zip archive, from which an executor of Spark may import
         own_source = files(__package__).joinpath("specialize.py").read_bytes()
-        digest = hashlib.blake2b(program + uses + repr(frequent).encode() + own_source, digest_size=16).hexdigest()
-        super().__init__(_named(walk.walk_records.py_func.__code__, vars(walk)), digest)
-        self._tables = (
-            np.frombuffer(program, np.int64).reshape(-1, encoding.WIDTH),
-            np.frombuffer(uses, np.int64).reshape(-1, slots),
-            frequent,
-        )
+        digest = hashlib.blake2b(repr(frequent).encode() + own_source, digest_size=16)
+        for table in tables.values():
+            digest.update(table.tobytes())
+        super().__init__(_named(walk.walk_records.py_func.__code__, vars(walk)), digest.hexdigest())
+        self._tables, self._frequent = tables, frequent
 
     def _make_dispatcher(self) -> Any:
         found = super()._make_dispatcher()
         if self._signatures_on_disk(found):
             return found
-        functions, namespace = specialize_walk(walk_source(), *self._tables), {**vars(layers), **vars(walk)}
+        functions, namespace = (
+            specialize_walk(walk_source(), self._tables, self._frequent),
+            {**vars(layers), **vars(walk)},
+        )
         exec(compile(ast.fix_missing_locations(ast.Module([*functions], [])), str(walk.__file__), "exec"), namespace)
         self.py_func = _named(namespace["walk_records"].__code__, namespace)
         return super()._make_dispatcher()
@@ -100,69 +111,48 @@ def walk_source() -> str:
     return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("layers.py", "walk.py"))
 
 
-def specialize_walk(source: str, program: Ints, uses: Ints, frequent: Sequence[int]) -> list[ast.FunctionDef]:
-    """The syntax trees of the functions of REPEATED for each frequent layer, then of `walk_records`, which calls them.
+def specialize_walk(source: str, tables: Tables, frequent: Sequence[int]) -> list[ast.FunctionDef]:
+    """The syntax trees of the functions of REPEATED for each frequent layer, then of `walk_records`, in which each of these
+    layers has a copy of the statements that enter a layer and go on to the next one.
 
-    source: `walk_source()`; program, uses: the tables of a program, int64[layers, WIDTH] and int64[sources, slots];
-    frequent: numbers of layers.
+    source: `walk_source()`; frequent: numbers of layers.
     """
     functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     specialized, walk_records = [], functions["walk_records"]
     walk_records.decorator_list = []
-    for name, has in REPEATED.items():
-        (place,) = find_places(walk_records, name)
-        choice: list[ast.stmt] = [place.node]
-        for layer in reversed([number for number in frequent if has(program[number])]):
-            function = copy.deepcopy(functions[name])
-            function.name = f"{name}_{layer}"
-            function.body = _Evaluator(function, program, uses, layer).block(function.body[1:])
-            specialized.append(function)
-            test = ast.Compare(ast.Name("layer", ast.Load()), [ast.Eq()], [ast.Constant(layer)])
-            choice = [ast.If(test, [_with_call(place.node, function.name)], choice)]
-        place.block[place.at : place.at + 1] = choice
+    (loop,) = (node for node in ast.walk(walk_records) if isinstance(node, ast.While) and _is_over_layers(node))
+    first_after = next(i for i, statement in enumerate(loop.body) if ast.unparse(statement).startswith(BEHIND_A_LAYER))
+    choice = loop.body[:first_after]
+    for layer in reversed(frequent):
+        for name, has in REPEATED.items():
+            if has(tables["P"][layer]):
+                function = copy.deepcopy(functions[name])
+                function.name = f"{name}_{layer}"
+                function.body = _Evaluator(function, tables, layer).block(function.body[1:])
+                specialized.append(function)
+        own = _Evaluator(walk_records, tables, layer).block(loop.body[:first_after])
+        test = ast.Compare(ast.Name("layer", ast.Load()), [ast.Eq()], [ast.Constant(layer)])
+        choice = [ast.If(test, own, choice)]
+    loop.body[:first_after] = choice
     return [*specialized, walk_records]
 
 
-def find_places(tree: ast.AST, name: str) -> Iterator[Place]:
-    """The statements whose value is a call of this function."""
-    for node in ast.walk(tree):
-        for block in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
-            for at, statement in enumerate(block):
-                if (
-                    isinstance(statement, ast.Assign | ast.Expr)
-                    and isinstance(statement.value, ast.Call)
-                    and ast.unparse(statement.value.func) == name
-                ):
-                    yield Place(block, at, statement)
-
-
-class Place(NamedTuple):
-    """A statement, and where it is in its block."""
-
-    block: list[ast.stmt]
-    at: int
-    node: ast.Assign | ast.Expr
-
-
-def _with_call(statement: ast.Assign | ast.Expr, name: str) -> ast.stmt:
-    """A copy of the statement that calls another function with the same arguments."""
-    statement = copy.deepcopy(statement)
-    assert isinstance(statement.value, ast.Call)
-    statement.value.func = ast.Name(name, ast.Load())
-    return statement
+def _is_over_layers(loop: ast.While) -> bool:
+    return isinstance(loop.test, ast.Constant) and ast.unparse(loop.body[0]).startswith("L = ")
 
 
 class _Evaluator:
-    """Evaluates what depends only on the tables of a program (P and U in `walk.py`) and on the number of a layer.
+    """Evaluates what depends only on the tables of a program and on the number of a layer.
 
     A name that the function assigns in one place only needs no variable if its value is known.
     """
 
-    def __init__(self, function: ast.FunctionDef, program: Ints, uses: Ints, layer: int) -> None:
-        self.tables = {"P": program.ravel().tolist(), "U": uses.ravel().tolist()}
+    def __init__(self, function: ast.FunctionDef, tables: Tables, layer: int) -> None:
+        self.tables = {name: table.ravel().tolist() for name, table in tables.items()}
         names = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
         self.once = {name for name in names if names.count(name) == 1}
-        self.known: dict[str, Any] = {**CONSTANTS, "layer": layer, "slots": uses.shape[1]}
+        self.known: dict[str, Any] = {**CONSTANTS, "layer": layer, "slots": tables["U"].shape[1]}
+        self.repeated = {name: f"{name}_{layer}" for name, has in REPEATED.items() if has(tables["P"][layer])}
 
     # -- statements -----------------------------------------------------------------------------------------------------
     def block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -190,6 +180,8 @@ class _Evaluator:
             yield ast.AugAssign(node.target, node.op, self.expression(node.value))
         elif isinstance(node, ast.Expr):
             yield ast.Expr(self.expression(node.value))
+        elif isinstance(node, ast.Break | ast.Continue):
+            yield node
         else:
             assert isinstance(node, ast.Return), ast.unparse(node)
             assert node.value is not None
@@ -268,7 +260,8 @@ class _Evaluator:
             return ast.Constant(self.tables[ast.unparse(arguments[0])][_value(arguments[1])])
         if name == "read_term_value":
             return self.term(arguments)
-        return ast.Call(node.func, arguments, [])
+        function = ast.Name(self.repeated[name], ast.Load()) if name in self.repeated else node.func
+        return ast.Call(function, arguments, [])
 
     def term(self, arguments: Sequence[ast.expr]) -> ast.expr:
         """What `header_values.read_term_value` computes for a term that is known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ from pcaplake.parser.capture.reader import DECODED
 from pcaplake.parser.engine.decoder import choose_walk
 from pcaplake.parser.engine.kernels import encoding, walk
 from pcaplake.parser.engine.program import Program
-from pcaplake.parser.engine.specialize import REPEATED, specialize_walk, specialized_walk, walk_source
+from pcaplake.parser.engine.specialize import REPEATED, program_tables, specialize_walk, specialized_walk, walk_source
 from pcaplake.parser.protocols import isotp
 from pcaplake.worker import warm
 from tests.parser import captures, frames
@@ -83,8 +84,7 @@ def test_a_profile_changes_no_code(profile: Profile) -> None:
 @pytest.mark.slow
 def test_what_the_program_determines_is_not_asked() -> None:
     program = compiled_program(Profile(), DECODED)
-    functions = specialize_walk(walk_source(), program.program, program.uses, program.frequent)
-    *copies, walk_records = functions
+    *copies, walk_records = specialize_walk(walk_source(), program_tables(program), program.frequent)
     assert {function.name.rpartition("_")[0] for function in copies} == set(REPEATED)
     for function in copies:
         asked = [
@@ -93,6 +93,15 @@ def test_what_the_program_determines_is_not_asked() -> None:
         assert asked == [], ast.unparse(function)
     called = {ast.unparse(node.func) for node in ast.walk(walk_records) if isinstance(node, ast.Call)}
     assert {function.name for function in copies} <= called
+    ast.fix_missing_locations(walk_records)
+    branches = {
+        ast.unparse(node.test): ast.unparse(ast.Module(node.body, []))
+        for node in ast.walk(walk_records)
+        if isinstance(node, ast.If)
+    }
+    for number in program.frequent:
+        body = branches[f"layer == {number}"]
+        assert not re.search(r"\b(flags|L|slots)\b|\bget\((P|U|owner|first_slots), \d", body), body
 
 
 def test_all_frequent_layers_are_declared() -> None:
@@ -110,9 +119,9 @@ def test_another_program_has_another_kernel() -> None:
 
 def test_a_loop_that_the_program_does_not_bound_is_refused() -> None:
     source = walk_source().replace("range(get(P, L + N_KEYS))", "range(limit)")
-    program = np.zeros((1, encoding.WIDTH), np.int64)
+    tables = {name: np.zeros((1, encoding.WIDTH), np.int64) for name in ("P", "U", "owner", "first_slots")}
     with pytest.raises(AssertionError, match="the program does not determine limit"):
-        specialize_walk(source, program, np.zeros((1, 1), np.int64), [0])
+        specialize_walk(source, tables, [0])
 
 
 @pytest.mark.slow
