@@ -16,7 +16,8 @@ Found = list[tuple[Any, Any]]  # rows int64[n] of the batch, and what `read_fixe
 
 def read_fixed_bytes(data: Bytes, starts: Any, field: FixedBytes) -> Any:
     """uint8[n, size]: the field of the layers at `starts`; for a column of numbers its values, and whether they are known."""
-    read = data[starts.astype(np.int64)[:, None] + (field.offset + np.arange(field.size))]
+    every = np.ndarray((data.size - field.size + 1, field.size), np.uint8, data, strides=(1, 1))  # from each byte on
+    read = every[starts.astype(np.int64) + field.offset]
     return field.read(read) if field.read is not None else read
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +23,7 @@ class OpenRequests:
 
     def __init__(self, pairing: Pairing, partners: Mapping[int, int]) -> None:
         self.pairing, self._partners = pairing, partners
-        self._open: OrderedDict[Key, Request] = OrderedDict()  # the oldest first
+        self._open: dict[Key, Request] = {}  # the oldest first
 
     def match(self, values: RowValues) -> dict[str, tuple[Any, Any]]:
         """The columns of rows in the order of the capture, each as values int64[n] and whether they are known.
@@ -81,8 +81,8 @@ class OpenRequests:
             self._open.pop(key, None)
             self._open[key] = request
         # rule: open requests are bounded
-        for _ in range(len(self._open) - MOST_OPEN):
-            self._open.popitem(last=False)
+        for key in list(itertools.islice(self._open, max(len(self._open) - MOST_OPEN, 0))):
+            del self._open[key]
 
     def _find(self, key: Key, time: int) -> Request | None:
         request = self._open.get(key)
