@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import dpkt
 
@@ -175,12 +176,18 @@ def _units(packet: type[dpkt.Packet], most: int) -> int:
     return (int(packet.__hdr_len__) + 2 + most + 3) // 4
 
 
+def _message_bytes(h: Any) -> Any:
+    """The bytes behind type and length, also if the packet was cut when it was captured: then its end is not the padding."""
+    return ACF.len * 4 - 2
+
+
 def _message_layer(packet: type[dpkt.Packet], name: str, kind: int, most: int) -> Layer:
     limit = _LIMITS[kind] = _units(packet, most)
     return Layer(
         packet,
         name=name,
         under=[MESSAGE[kind << 9 : (kind << 9 | limit) + 1]],
+        total=_message_bytes,
         trailer=lambda h: h.pad,
     )
 
@@ -234,7 +241,7 @@ def _xl_layers(packet: type[dpkt.Packet], name: str, kind: int, part: KeySpace) 
         selects=[part(lambda h: h.segment & 0x1FFF)],
     )
     whole, segment = (
-        Layer(packet, name=named, protocol="acf_canxl", under=[claim], trailer=lambda h: h.pad)
+        Layer(packet, name=named, protocol="acf_canxl", under=[claim], total=_message_bytes, trailer=lambda h: h.pad)
         for named, claim in ((name, part[0]), (f"{name}_segment", part[1:]))
     )
     return message, whole, segment

@@ -296,7 +296,7 @@ class Reference:
             if padded and (total == head or total > have) and not any(self.data[at : at + 8]):
                 return None
             over = total > have
-            here.body, here.end = (min(at + head, limit), limit) if over else (at + head, at + total - trailer)
+            here.body, here.end = min(at + head, limit), min(at + total - trailer, limit)
             wrong = self._record(here, limit, over) if layer.record is not None and self.last_piece is None else []
             if over:
                 self._fault_at(layer, "overrun", at, total, have, decoded=True)

@@ -73,7 +73,7 @@ def enter_layer(data, where, lut, N, P, layer, at, limit, level):
             elif need > limit - at:
                 fault = OVERRUN
                 # rule: the body of an overrun is clipped to the span
-                body, body_end = min(at + head, limit), limit
+                body, body_end = min(at + head, limit), min(at + need - trailer, limit)
             else:
                 body = at + head
                 # rule: the trailer is not part of the body

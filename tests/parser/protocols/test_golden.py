@@ -20,8 +20,9 @@ def test_golden(golden: dict[str, Any]) -> None:
 @pytest.mark.parametrize("golden", GOLDEN["faulty"], ids=lambda g: g["name"])
 def test_golden_faults(golden: dict[str, Any]) -> None:
     rows, _ = read_golden(golden, b"\0")
-    (fault,) = [f for f in rows["faults"] if f["packet_no"] == 2]
+    fault, *inside = [f for f in rows["faults"] if f["packet_no"] == 2]
     assert [fault["layer"], fault["reason"], fault["need"], fault["have"]] == golden["fault"]
+    assert [[f["layer"], f["reason"], f["need"], f["have"]] for f in inside] == golden.get("inside", [])
     assert (fault["sub_no"], fault["ts_ns"]) == (0, rows["packets"][1]["ts_ns"])
     assert fault["offset"] >= 24 + 17 + 16
     check_rows(golden, rows, packet=2)
