@@ -103,7 +103,7 @@ def copy(typingctx: Any, out: Any, to: Any, data: Any, at: Any, size: Any) -> An
 
 @intrinsic
 def are_zero(typingctx: Any, data: Any, at: Any, size: Any) -> Any:
-    """Whether the first `size` of the 8 bytes from data[at] (uint8) are zero; all 8 if size is larger, none if it is negative.
+    """Whether the first `size` of the 8 bytes from data[at] (uint8) are zero; at most 8. True if `size` is not positive.
 
     It stays a function of its own: where it is needed is rare, and more instructions in the walk make all of the walk slower.
     """

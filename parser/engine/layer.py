@@ -234,7 +234,8 @@ class Layer:
     selects                  key spaces, tried in order; the first key that a layer claims selects the child
     repeats                  siblings follow until the carrier's span ends; "padded": zero bytes may follow them, and a
                              frame check sequence: no entry begins with 8 zero bytes that has no body or overruns, and
-                             what is shorter than a header is padding if all but its last 4 bytes are zero
+                             what is shorter than a header is padding if its bytes are zero, except for the last 4; 8 bytes
+                             are looked at
     then                     the layer that follows this one within the same carrier, once
     align                    siblings of a chain start at multiples of this many bytes
     tail                     the header in the trailer, for columns

@@ -12,7 +12,6 @@ from .kernels import encoding
 from .program import Program
 from .small_pages import allocate_small_pages
 
-MOST_COLUMNS = 256  # of a table
 MOST_KEPT = 16 << 20  # bytes of messages; longer ones are rare
 
 
@@ -33,7 +32,7 @@ class ScratchBuffers:
         self.stack = np.empty(encoding.STACK_WIDTH * (encoding.DEPTH + 1), np.int64)
         self.last, self.subs = (np.empty(len(program.tables), np.int64) for _ in range(2))
         self.messages = np.empty(0, np.uint8)
-        self.columns_of_all = np.empty(2 * MOST_COLUMNS, np.int32)
+        self.columns_of_all = np.empty(2 * max(len(spec.schema) for spec in program.specs.values()), np.int32)
         self._allocate_for_columns(room)
 
     def _allocate_for_columns(self, room: int) -> None:

@@ -197,6 +197,11 @@ MUTANTS: Mapping[str, Mutant] = {
         "a message among others may be empty, unless any segment may be taken for messages",
         Operation(lambda resumes, filled: True),
     ),
+    "a segment that was cut is not filled": Mutant(
+        framing.Framing.is_filled,
+        "a segment that was cut when it was captured counts as if it were whole",
+        Through(lambda filled: False),
+    ),
     "every message follows one that was cut": Mutant(
         STREAMS._end_island, "only messages that are searched follow one that was cut", NEVER
     ),

@@ -255,21 +255,22 @@ class PlainStream:
             return False
         return self._length(d, at + size, end) != 0
 
-    def _is_filled(self, body: bytes) -> bool:
+    def _is_filled(self, body: bytes, whole: int) -> bool:
         """Whether the bytes are whole messages, of which the first or all are plausible."""
         d, at, end = Direction(None, 0, None, dict(enumerate(body))), 0, len(body)
         headers = []
-        while (size := self._length(d, at, end)) and size <= self.longest and at + size <= end:
+        while at < end and (size := self._length(d, at, end)) and size <= self.longest:
             headers.append(self._header(d, at, end))
             at += size
         needed = headers if self.kind.resumes == "filled_segment" else headers[:1]
-        return at == end > 0 and all(self.kind.plausible(header) for header in needed)
+        return at == whole > 0 and all(self.kind.plausible(header) for header in needed)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
     def add(self, key: Hashable, time: int | None, body: bytes, offset: int, values: Any) -> tuple[Messages, Gaps]:
         self.messages: Messages = []
         self.gaps: Gaps = []
         self.value: int = values["value"]
+        self.stated = sum(v for name, v in values.items() if name.startswith("stated"))
         if not body and not values["starts"] and not values["ends"]:
             return [], []
         d, at = self.open.get(key), values["sequence"]
@@ -286,7 +287,7 @@ class PlainStream:
             d = None
         if d is None:
             d = Direction(time, at, at if values["starts"] else None)
-            if values["starts"] or self._is_filled(body):
+            if values["starts"] or self._is_filled(body, max(self.stated, len(body))):
                 d.runs.append(Run(at, at, at, at, found=True, joined=True, sure=True))
         self.open.pop(key, None)
         self.open[key] = d
@@ -302,15 +303,15 @@ class PlainStream:
                 while stop < end and stop not in d.known and (stop == i or all(run.start != stop for run in d.runs)):
                     d.known[stop] = body[stop - at]
                     stop += 1
-                self._add_run(d, i, stop)
+                self._add_run(d, i, stop, max(self.stated - len(body), 0) if stop == end else 0)
                 i = stop
-            if sum(v for name, v in values.items() if name.startswith("stated")) > len(body):
+            if self.stated > len(body):
                 self._end(d, end, clipped=True)
         if values["ends"]:
             self._end(d, end, clipped=False)
         return self.messages, self.gaps
 
-    def _add_run(self, d: Direction, start: int, end: int) -> None:
+    def _add_run(self, d: Direction, start: int, end: int, cut: int) -> None:
         left = next((run for run in d.runs if run.end == start), None)
         right = next((run for run in d.runs if run.start == end), None)
         if left is None:
@@ -320,7 +321,7 @@ class PlainStream:
         size = self._length(d, start, end)
         begins = size and size <= end - start and self.kind.plausible(self._header(d, start, end))
         if self.kind.resumes == "filled_segment":
-            begins = self._is_filled(bytes(d.known[i] for i in range(start, end)))
+            begins = self._is_filled(bytes(d.known[i] for i in range(start, end)), end - start + cut)
         if begins and self.kind.resumes != "first_segment" and not left.sure:
             left.end = start
             self._leave(d, left)

@@ -326,7 +326,8 @@ def _loses_bytes(layer: str, reason: str, decoded: bool | None) -> bool:
     declared: Layer | None = _LAYERS.get(layer)
     if declared is None or declared.protocol == FRAME or declared.pauses:
         return False
-    if any(keys is FIRST_FRAGMENT_OF for keys, _ in declared.under):  # these bytes count as bytes of a fragment
+    # these bytes count as bytes of a fragment, or inside ACF
+    if any(keys in (FIRST_FRAGMENT_OF, avtp.MESSAGE) for keys, _ in declared.under):
         return False
     return decoded is False
 

@@ -99,13 +99,13 @@ class Framing:
         # rule: another header follows a message that was found
         return after + self.least > len(data) or self.length(data, after) > 0
 
-    def resumes_with(self, segment: bytes) -> bool:
-        """Whether messages begin with this segment, whatever the bytes before it were taken for."""
+    def resumes_with(self, segment: bytes, size: int) -> bool:
+        """Whether messages begin with this segment, whatever the bytes before it were taken for. size: as for `is_filled`."""
         # rule: a segment behind a hole may begin with a message, if that is seldom wrong
         if self._resumes == "first_segment":
             return False
         # rule: messages that resemble other bytes must fill the segment
-        return self._is_whole(segment) if self._resumes == "anywhere" else self.is_filled(segment)
+        return self._is_whole(segment) if self._resumes == "anywhere" else self.is_filled(segment, size)
 
     def _is_whole(self, data: bytes) -> bool:
         """Whether a plausible message begins with the data, and ends in it."""
@@ -114,15 +114,18 @@ class Framing:
         # rule: zero bytes may be a header, but not one by which a message is found
         return bool(self._plausible.holds(data, 0))
 
-    def is_filled(self, data: bytes) -> bool:
-        """Whether whole messages fill the data. The first one is plausible, or all are if other segments may be filled too."""
+    def is_filled(self, data: bytes, size: int) -> bool:
+        """Whether whole messages fill the `size` bytes of a segment, of which `data` was captured. The first one is plausible, or
+        all are if other segments may be filled too.
+        """
         # rule: a message among others may be empty, unless any segment may be taken for messages
         each, at = self._resumes == "filled_segment", 0
-        while at + self.least <= len(data) and 0 < (size := self.length(data, at)) <= self.longest:
+        while at + self.least <= len(data) and 0 < (stated := self.length(data, at)) <= self.longest:
             if (each or at == 0) and not self._plausible.holds(data, at):
                 return False
-            at += size
-        return 0 < at == len(data)
+            at += stated
+        # rule: a segment that was cut when it was captured counts as if it were whole
+        return 0 < at == size
 
     def find(self, data: bytes | bytearray, at: int) -> tuple[int, bool]:
         """The first start of a message from `at` on, and True; or the first byte that cannot be judged yet, and False."""

@@ -195,7 +195,7 @@ class StreamAssembler(Assembler[Flow]):
         if flow is None:
             flow = Flow(time, at, at if starts else None)
             # rule: messages begin with the stream, or fill the first segment that was captured
-            if starts or self.framing.is_filled(body):
+            if starts or self.framing.is_filled(body, max(self.lengths[piece], len(body))):
                 flow.islands.append(Island(at, at, synced=True, sure=True, joined=True))
         before = flow.cost
         flow.time = time
@@ -237,8 +237,9 @@ class StreamAssembler(Assembler[Flow]):
                 i += 1
             left.end = stop
             flow.lost -= left.lost
+            cut = max(self.lengths[piece] - len(body), 0) if stop == end else 0
             # rule: a message that is whole in its segment is believed more than a guess
-            if not left.sure and self.framing.resumes_with(part):
+            if not left.sure and self.framing.resumes_with(part, len(part) + cut):
                 self._leave_data(flow, left, piece)
                 left.synced = True
             self._decode(flow, left, part, piece)

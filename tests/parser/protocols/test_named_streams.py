@@ -122,3 +122,13 @@ def test_behind_a_lost_segment_mqtt_begins_again_with_a_segment_that_messages_fi
     rows, _ = read(captures.pcap(frames))
     assert [row["protocol"] for row in rows["packets"]] == ["tcp"] * (len(frames) - 3) + ["mqtt"] * 3
     assert {(f["layer"], f["reason"]) for f in rows["faults"]} == {("mqtt_stream", "gap")}
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_segments_of_mqtt_that_a_snaplen_cuts_are_named(begins: bool) -> None:
+    body = b"\x30" + remaining_length(300) + bytes(300)
+    frames = [tcp_packet(1883, 2**32 - 1, b"", flags=2)] if begins else []
+    frames += [tcp_packet(1883, i * len(body), body) for i in range(5)]
+    rows, _ = read(captures.pcap_header() + b"".join(captures.pcap_record(f[:154], original=len(f)) for f in frames))
+    assert [row["protocol"] for row in rows["packets"]] == ["tcp"] * begins + ["mqtt"] * 5
+    assert "gap" not in {fault["reason"] for fault in rows["faults"]}

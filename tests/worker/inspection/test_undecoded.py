@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pcaplake.worker.sample import frames
+from tests.parser import can_carriers
 from tests.parser.captures import Section, pcap, pcap_header, pcap_record
 from tests.parser.frames import MAKERS, spoil
 from tests.worker.inspection.inspected import DST, SRC, ethernet, inspect, inspect_frames, ipv4, udp
@@ -83,6 +84,7 @@ def reasons(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
         (ethernet(0x22F0, b"\x82\x80" + bytes(60)), 1, {}),
         (ethernet(0x22F0, b"\xfa" + bytes(67)), 1, {"inside avtp": (1, 67)}),
         (udp(5000, 17220, bytes(4) + b"\x02\x81" + bytes(18) + b"\0\7" + bytes(9)), 1, {"inside avtp": (1, 7)}),
+        (can_carriers.acf(2)(0x123, bytes(9), 1, ""), 1, {"inside acf": (1, 32)}),  # too long; counted once
         (udp(5000, 11898, b"ISO11898\1\1" + bytes(15)), 1, {}),
         (bytes.fromhex("01000000229200000a0b0000"), 212, {}),
         (bytes.fromhex("829e"), 210, {}),
