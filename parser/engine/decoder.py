@@ -86,7 +86,6 @@ class Decoder:
         self.packet_room, self.fault_room = self._buffers.packets, self._buffers.faults
         self.state = np.zeros(encoding.STATE_FIELDS, np.int64)
         self.state[encoding.LONGEST] = encoding.LONGEST_PACKET
-        self.state[encoding.MOST_ROWS] = min(morsel_rows, MORSEL_ROWS_OF_FEW_KINDS)
         self.state[encoding.LATE_USED], self.state[encoding.LATE_CLEAN] = program.late_used, self._buffers.clean
         self.clocks = np.zeros((1, encoding.CLOCK_WIDTH), np.int64)
         self.packets = 0  # so far
@@ -132,6 +131,9 @@ class Decoder:
         state[encoding.POSITION], state[encoding.TRUSTED] = position, trusted
         while True:
             begin = int(state[encoding.POSITION])
+            few = np.count_nonzero(self.source_rows) <= FEW_KINDS  # in the morsel before
+            most = self._buffers.morsel_rows
+            state[encoding.MOST_ROWS] = min(most, MORSEL_ROWS_OF_FEW_KINDS) if few else most
             self.status = self._walk(data, end, p.number[root], p.late, self.clocks, state, self._buffers)
             lesson, keys = -1, list[Key]()
             if self.learned is not None:
@@ -145,8 +147,6 @@ class Decoder:
             else:
                 yield from self._append_morsel(data, begin, base, self.packet_room)
             self._learn(keys)
-            few = np.count_nonzero(self.source_rows) <= FEW_KINDS
-            state[encoding.MOST_ROWS] = min(MORSEL_ROWS_OF_FEW_KINDS if few else MORSEL_ROWS, self._buffers.morsel_rows)
             if self.status != encoding.FULL:
                 self.position = int(state[encoding.POSITION])
                 return
