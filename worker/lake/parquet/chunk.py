@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 BOOLEAN, INT32, INT64, BYTE_ARRAY = 0, 1, 2, 6
 PLAIN, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY = 0, 3, 5, 8
 
-Pack = Callable[[int, int, bool], list[Any]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Pack = Callable[[bytes, int, int, bool], Bytes]
 
 
 @dataclass(slots=True)
 class Page:
     """A data page. Its body is `parts`; then, if there is `pack`, what that makes of `packed` numbers.
 
-    `pack(start, stop, whole_bytes)` packs some of the numbers with the least number of bits, or with a number of bits that keeps
-    the same numbers on the same bytes: longer, but where numbers repeat, zstd finds it.
+    `pack(head, start, stop, whole_bytes)` packs some of the numbers, behind `head`, with the least number of bits, or with a
+    number of bits that keeps the same numbers on the same bytes: longer, but where numbers repeat, zstd finds it.
     """
 
     parts: list[Any]
@@ -26,14 +29,19 @@ class Page:
     packed: int = 0
     pack: Pack | None = None
 
-    def build(self, *, whole_bytes: bool) -> bytes:
+    def build(self, *, whole_bytes: bool) -> Bytes:
         """The body of the page."""
         if self.pack is not None:
-            return b"".join([*self.parts, *self.pack(0, self.packed, whole_bytes)])
-        if len(self.parts) > 1 or not isinstance(self.parts[0], bytes):
-            self.parts = [b"".join(self.parts)]
-        body: bytes = self.parts[0]
+            return self.pack(b"".join(self.parts), 0, self.packed, whole_bytes)
+        if len(self.parts) > 1 or not isinstance(self.parts[0], np.ndarray):
+            self.parts = [np.frombuffer(b"".join(self.parts), np.uint8)]
+        body: Bytes = self.parts[0]
         return body
+
+    @property
+    def size(self) -> int:
+        """Bytes of `parts`."""
+        return sum(map(len, self.parts))
 
 
 @dataclass(slots=True)

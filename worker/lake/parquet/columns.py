@@ -8,6 +8,7 @@ footers and compression.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 from typing import Any
@@ -23,15 +24,22 @@ from .chunk import (
     INT64,
     PLAIN,
     RLE_DICTIONARY,
+    Bytes,
     ColumnChunk,
     Page,
 )
 from .kernels import byte_arrays as b
 from .kernels import encodings as e
+from .runs import (
+    Array,
+    bit_packed_levels,
+    definition_levels,
+    encode_bit_packed_run,
+    encode_rle_run,
+    prefix_with_length,
+    room_behind,
+)
 from .statistics import ColumnRange
-from .thrift import encode_varint
-
-Array = np.ndarray[Any, Any]
 
 PAGE_BYTES = 1 << 20  # bytes of payload in a page
 MAX_DICTIONARY = 1 << 15  # entries of a dictionary of numbers
@@ -56,78 +64,72 @@ def parquet_physical_type(kind: pa.DataType) -> int | None:
     return BYTE_ARRAY if kind in (pa.string(), pa.binary()) else None
 
 
-def encode_column(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, ColumnRange]:
-    """Encode an array of the field's type or a dictionary of it. Returns its pages, and its range for Delta's statistics.
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a file, and what its type is. To ask Arrow for each row group would take longer than to encode nulls.
+
+    kind: the physical type, None for a list of numbers; width: bytes of a number
+    """
+
+    name: str
+    nullable: bool
+    kind: int | None
+    width: int
+    is_text: bool
+    is_date: bool
+
+    @classmethod
+    def of(cls, entry: pa.Field) -> Column:
+        """The column of a field that `pages.is_flat_schema` accepts."""
+        kind = parquet_physical_type(entry.type)
+        width = entry.type.bit_width // 8 if kind in (INT32, INT64) else 0
+        is_text = entry.type == pa.string()
+        return cls(entry.name, entry.nullable, kind, width, is_text, pa.types.is_date32(entry.type))
+
+
+def encode_column(array: pa.Array, column: Column) -> tuple[ColumnChunk, ColumnRange]:
+    """Encode an array of the column's type or a dictionary of it. Returns its pages, and its range for Delta's statistics.
 
     Raises `ValueError` for a null in a required column, and for a null item in a list.
     """
-    if pa.types.is_list(entry.type):
-        return _encode_number_list(array, entry)
-    n, nulls, kind = len(array), array.null_count, parquet_physical_type(entry.type)
-    assert kind is not None
-    if nulls and not entry.nullable:
-        raise ValueError(f"column {entry.name} is required and has {nulls} nulls")
-    chunk = ColumnChunk((entry.name,), kind, nulls=nulls)
+    kind = column.kind
+    if kind is None:
+        return _encode_number_list(array, column)
+    n, nulls = len(array), array.null_count
+    if nulls and not column.nullable:
+        raise ValueError(f"column {column.name} is required and has {nulls} nulls")
+    chunk = ColumnChunk((column.name,), kind, nulls=nulls)
     if nulls == n:
         chunk.encodings = [PLAIN]
-        chunk.append_page(Page([_prefix_with_length(_encode_rle_run(n, 0, 1))] if entry.nullable else [b""], n, PLAIN))
+        chunk.append_page(Page([prefix_with_length(encode_rle_run(n, 0, 1))] if column.nullable else [b""], n, PLAIN))
         return chunk, ColumnRange(nulls=n)
     if array.offset:
         array = pa.concat_arrays([array, array[:0]])
     bitmap = _buffer_as_array(array.buffers()[0], np.uint8, (n + 7) // 8) if nulls else None
-    head = _definition_levels(n, bitmap) if entry.nullable else []
-    if entry.type == pa.string():
+    head = definition_levels(n, bitmap) if column.nullable else []
+    if column.is_text:
         return chunk, _encode_strings(chunk, array, head, bitmap)
-    if entry.type == pa.binary():
-        _encode_byte_arrays(chunk, array, entry, bitmap)
+    if kind == BYTE_ARRAY:
+        _encode_byte_arrays(chunk, array, column, bitmap)
         return chunk, ColumnRange(nulls=nulls)
     if kind == BOOLEAN:
         return chunk, _encode_booleans(chunk, array, head, bitmap)
-    return chunk, _encode_numbers(chunk, array, head, bitmap, entry.type)
+    return chunk, _encode_numbers(chunk, array, head, bitmap, column)
 
 
-def _prefix_with_length(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "little") + data
-
-
-def _encode_rle_run(count: int, value: int, width: int) -> bytes:
-    """An RLE run: `count` times the same value of `width` bits."""
-    return encode_varint(count << 1) + value.to_bytes((width + 7) // 8, "little")
-
-
-def _encode_bit_packed_run(codes: Array, width: int) -> list[Any]:
-    """A bit-packed run of all codes."""
-    out = np.empty((codes.size + 8) * width // 8 + e.SPARE + 8, np.uint8)
-    size = e.bit_pack_codes(codes, width, np.zeros(8, np.int64), out)
-    return [encode_varint((codes.size + 7) // 8 << 1 | 1), out[:size].data]
-
-
-def _pack_codes(codes: Array, width: int, start: int, stop: int, whole_bytes: bool) -> list[Any]:
+def _pack_codes(codes: Array, width: int, head: bytes, start: int, stop: int, whole_bytes: bool) -> Bytes:
     """Codes in one bit-packed run, after their width. In whole bytes: 4, 8 or 16 bits instead of fewer."""
     if whole_bytes and width > 2:
         width = next((wider for wider in (4, 8, 16) if wider >= width), width)
-    return [bytes([width]), *_encode_bit_packed_run(codes[start:stop], width)]
+    return encode_bit_packed_run(head + bytes([width]), codes[start:stop], width)
 
 
-def _pack_differences(values: Array, start: int, stop: int, whole_bytes: bool) -> list[Any]:
+def _pack_differences(values: Array, head: bytes, start: int, stop: int, whole_bytes: bool) -> Bytes:
     """Numbers as DELTA_BINARY_PACKED."""
-    out = np.empty(e.delta_capacity(stop - start, values.itemsize), np.uint8)
+    out = room_behind(head, e.delta_capacity(stop - start, values.itemsize))
     unit, deltas = 8 if whole_bytes else 1, np.empty(e.BLOCK, np.int64)
-    size = e.encode_delta_binary_packed(values[start:stop], values.itemsize == 8, unit, deltas, out)
-    return [out[:size].data]
-
-
-def _bit_packed_levels(levels: Array, width: int) -> bytes:
-    return _prefix_with_length(b"".join(_encode_bit_packed_run(levels, width)))
-
-
-def _definition_levels(n: int, bitmap: Array | None) -> list[Any]:
-    """Definition levels of an optional column. Arrow's validity bits already have the layout of a bit-packed run."""
-    if bitmap is None:
-        return [_prefix_with_length(_encode_rle_run(n, 1, 1))]
-    size = (n + 7) // 8
-    head = encode_varint(size << 1 | 1)
-    return [(len(head) + size).to_bytes(4, "little"), head, bitmap[:size].data]
+    size = e.encode_delta_binary_packed(values[start:stop], values.itemsize == 8, unit, deltas, out[len(head) :])
+    return out[: len(head) + size]
 
 
 class _WritablePointer:
@@ -141,7 +143,7 @@ class _WritablePointer:
 def _buffer_as_array(buffer: pa.Buffer, dtype: Any, count: int) -> Array:
     """An array over an Arrow buffer, for kernels that do not write to it."""
     values = np.frombuffer(buffer, dtype, count)
-    return np.asarray(_WritablePointer(values))
+    return values if values.flags.writeable else np.asarray(_WritablePointer(values))
 
 
 def _non_null_values(values: Array, bitmap: Array | None) -> Array:
@@ -153,14 +155,14 @@ def _non_null_values(values: Array, bitmap: Array | None) -> Array:
 
 
 def _encode_numbers(
-    chunk: ColumnChunk, array: pa.Array, head: list[Any], bitmap: Array | None, kind: pa.DataType
+    chunk: ColumnChunk, array: pa.Array, head: list[Any], bitmap: Array | None, column: Column
 ) -> ColumnRange:
-    n, width = len(array), kind.bit_width // 8
-    values = _non_null_values(_buffer_as_array(array.buffers()[1], f"i{width}", n), bitmap)
-    if width == 2:
+    n = len(array)
+    values = _non_null_values(_buffer_as_array(array.buffers()[1], f"i{column.width}", n), bitmap)
+    if column.width == 2:
         values = values.astype(np.int32)
     low, high = _encode_integers(chunk, head, n, values)
-    if pa.types.is_date32(kind):
+    if column.is_date:
         return ColumnRange(nulls=chunk.nulls, low=DAY_0 + timedelta(days=low), high=DAY_0 + timedelta(days=high))
     return ColumnRange(nulls=chunk.nulls, low=low, high=high)
 
@@ -203,10 +205,11 @@ def _build_dictionary(values: Array, low: int, high: int) -> tuple[Array | None,
 def _append_rle_dictionary_pages(chunk: ColumnChunk, head: list[Any], n: int, values: Array, count: int) -> None:
     """Append pages of rising values, `count` of them distinct: the dictionary rises too, and every code is one run."""
     width = max((count - 1).bit_length(), 1)
-    out, dictionary = np.empty(8 * count, np.uint8), np.empty(count, values.dtype)
-    size = e.encode_rle_runs(values, width, out, dictionary)
+    start, dictionary = b"".join([*head, bytes([width])]), np.empty(count, values.dtype)
+    out = room_behind(start, 8 * count)
+    size = e.encode_rle_runs(values, width, out[len(start) :], dictionary)
     chunk.encodings, chunk.dictionary = [RLE_DICTIONARY], (dictionary.tobytes(), count)
-    chunk.append_page(Page([*head, bytes([width]), out[:size].data], n, RLE_DICTIONARY))
+    chunk.append_page(Page([out[: len(start) + size]], n, RLE_DICTIONARY))
 
 
 def _append_dictionary_pages(
@@ -216,7 +219,7 @@ def _append_dictionary_pages(
     chunk.encodings, chunk.dictionary = [RLE_DICTIONARY], (dictionary, count)
     width = max((count - 1).bit_length(), 1)
     if codes is None:
-        chunk.append_page(Page([*head, bytes([width]), _encode_rle_run(there, 0, 1)], n, RLE_DICTIONARY))
+        chunk.append_page(Page([*head, bytes([width]), encode_rle_run(there, 0, 1)], n, RLE_DICTIONARY))
     else:
         chunk.append_page(Page(head, n, RLE_DICTIONARY, there, partial(_pack_codes, codes, width)))
 
@@ -259,7 +262,7 @@ def _encode_booleans(chunk: ColumnChunk, array: pa.Array, head: list[Any], bitma
     return ColumnRange(nulls=chunk.nulls)
 
 
-def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, entry: pa.Field, bitmap: Array | None) -> None:
+def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, column: Column, bitmap: Array | None) -> None:
     """Append one page of dictionary codes if about half of the payloads repeat an earlier one; otherwise PLAIN pages.
 
     PLAIN pages have about a megabyte, in which each payload follows its length. DELTA_LENGTH_BYTE_ARRAY would need no copy
@@ -276,7 +279,7 @@ def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, entry: pa.Field, bi
         codes, firsts = repeated
         out = np.empty(sizes + 4 * firsts.size + e.SPARE, np.uint8)
         size = b.encode_chosen_byte_arrays(offsets, content, firsts, firsts.size, out)
-        head = _definition_levels(n, bitmap) if entry.nullable else []
+        head = definition_levels(n, bitmap) if column.nullable else []
         body = out[:size].tobytes()
         _append_dictionary_pages(chunk, head, n, codes.size, codes if firsts.size > 1 else None, body, firsts.size)
         return
@@ -284,12 +287,11 @@ def _encode_byte_arrays(chunk: ColumnChunk, array: pa.Array, entry: pa.Field, bi
     rows = max(8, PAGE_BYTES * n // (int(offsets[-1]) - int(offsets[0]) + 4 * n) // 8 * 8)
     for start in range(0, n, rows):
         stop = min(start + rows, n)
-        head = (
-            _definition_levels(stop - start, None if bitmap is None else bitmap[start // 8 :]) if entry.nullable else []
-        )
-        out = np.empty(int(offsets[stop]) - int(offsets[start]) + 4 * (stop - start) + e.SPARE, np.uint8)
-        size = b.encode_plain_byte_arrays(offsets, content, every, start, stop, out)
-        chunk.append_page(Page([*head, out[:size].data], stop - start, PLAIN))
+        valid = None if bitmap is None else bitmap[start // 8 :]
+        levels = b"".join(definition_levels(stop - start, valid)) if column.nullable else b""
+        out = room_behind(levels, int(offsets[stop]) - int(offsets[start]) + 4 * (stop - start) + e.SPARE)
+        size = b.encode_plain_byte_arrays(offsets, content, every, start, stop, out[len(levels) :])
+        chunk.append_page(Page([out[: len(levels) + size]], stop - start, PLAIN))
 
 
 def _find_repeated_payloads(offsets: Array, content: Array, every: Array, there: int) -> tuple[Array, Array] | None:
@@ -302,13 +304,13 @@ def _find_repeated_payloads(offsets: Array, content: Array, every: Array, there:
     return None if distinct < 0 else (codes, firsts[:distinct])
 
 
-def _encode_number_list(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, ColumnRange]:
+def _encode_number_list(array: pa.Array, column: Column) -> tuple[ColumnChunk, ColumnRange]:
     """list<int32>: repetition levels of 1 bit, definition levels of 2 (0 null, 1 empty, 2 null item, 3 item)."""
     n, nulls = len(array), array.null_count
-    chunk = ColumnChunk((entry.name, "list", "element"), INT32)
+    chunk = ColumnChunk((column.name, "list", "element"), INT32)
     if nulls == n:
         chunk.encodings, chunk.nulls = [PLAIN], n
-        empty = [_prefix_with_length(_encode_rle_run(n, 0, 1)), _prefix_with_length(_encode_rle_run(n, 0, 2))]
+        empty = [prefix_with_length(encode_rle_run(n, 0, 1)), prefix_with_length(encode_rle_run(n, 0, 2))]
         chunk.append_page(Page(empty, n, PLAIN))
         return chunk, ColumnRange(nulls=n)
     if array.offset:
@@ -320,12 +322,10 @@ def _encode_number_list(array: pa.Array, entry: pa.Field) -> tuple[ColumnChunk, 
     count, item_count = e.encode_list_levels(offsets, bitmap, bool(nulls), repetition, definition)
     items = array.values.slice(first, held) if item_count == held else array.flatten()  # nulls may hold items too
     if items.null_count:
-        raise ValueError(f"column {entry.name}: items of a list must not be null")
+        raise ValueError(f"column {column.name}: items of a list must not be null")
     chunk.nulls = count - item_count
-    levels = [
-        _prefix_with_length(_encode_rle_run(n, 0, 1)) if count == n else _bit_packed_levels(repetition[:count], 1)
-    ]
-    levels.append(_bit_packed_levels(definition[:count], 2))
+    levels = [prefix_with_length(encode_rle_run(n, 0, 1)) if count == n else bit_packed_levels(repetition[:count], 1)]
+    levels.append(bit_packed_levels(definition[:count], 2))
     if not item_count:
         chunk.encodings = [PLAIN]
         chunk.append_page(Page(levels, count, PLAIN))

@@ -19,21 +19,24 @@ Rules that readers require, from their sources, tested with both readers of Spar
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import zstandard
 
-from .chunk import INT32, PLAIN, RLE, ColumnChunk, Page
-from .columns import PAGE_BYTES, encode_column, is_number_list, parquet_physical_type
+from .chunk import INT32, PLAIN, RLE, Bytes, ColumnChunk, Page
+from .columns import PAGE_BYTES, Column, encode_column, is_number_list, parquet_physical_type
 from .kernels import huffman
 from .statistics import ColumnRange
 from .thrift import BINARY, BOOL, BYTE, I16, I32, I64, INTS, STRUCT, STRUCTS, TEXTS, Field, Struct, encode_struct
 
 Write = Callable[[bytes], object]
-Compress = Callable[[bytes], bytes]
-Measure = Callable[[bytes], int]
+Compress = Callable[[Any], bytes]
+Measure = Callable[[Any], int]
 Choice = tuple[Compress | None, bool]  # None for no compression; whether numbers are packed in whole bytes
 
 MAGIC = b"PAR1"
@@ -43,6 +46,7 @@ UNCOMPRESSED, SNAPPY, GZIP, ZSTD, LZ4_RAW = 0, 1, 2, 6, 7
 CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "gzip": GZIP, "lz4": LZ4_RAW, "zstd": ZSTD}
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 CHOICE_HOLDS = 8  # row groups; then it is chosen again how a column is compressed
+NOTHING = np.zeros(0, np.uint8)
 SMALL = 256  # a chunk of fewer bytes is not compressed
 SAMPLE, LARGE_SAMPLE = 8192, 65_536  # numbers, or bytes, that decide whether a chunk is compressed, and how
 
@@ -52,8 +56,8 @@ def is_flat_schema(schema: pa.Schema) -> bool:
     return all(parquet_physical_type(f.type) is not None or (is_number_list(f.type) and f.nullable) for f in schema)
 
 
-# columns that are null or constant have the same pages in each row group
-_encode_page_header = functools.lru_cache(maxsize=1024)(encode_struct)
+# what many pages and chunks have in common
+_encode_known_struct = functools.lru_cache(maxsize=1024)(encode_struct)
 
 
 class PageFile:
@@ -63,6 +67,7 @@ class PageFile:
         if compression not in CODECS:
             raise ValueError(f"compression {compression!r}: choose from {', '.join(CODECS)}")
         self._schema, self._write, self._at = schema, write, 0
+        self._columns = [Column.of(entry) for entry in schema]
         self._codec = CODECS[compression]
         self._compressors = _available_compressors(compression, level)
         self._groups: list[Struct] = []
@@ -70,10 +75,12 @@ class PageFile:
         # by column, encoding and bits of a dictionary code: row group, values, what was chosen
         self._choices: dict[tuple[str, int, int], tuple[int, int, Choice]] = {}
         self.ranges = {f.name: ColumnRange() for f in schema}
-        self._unwritten: list[bytes] = []  # of a row group: a call of `write` costs more than a copy of a page
+        self._unwritten: list[Any] = []  # of a row group: a call of `write` costs more than a copy of a page
+        # of a row group, by compressor and size: pages and what they were compressed to
+        self._compressed: defaultdict[tuple[Compress, int], list[tuple[Bytes, bytes]]] = defaultdict(list)
         self._append_bytes(MAGIC)
 
-    def _append_bytes(self, data: bytes) -> None:
+    def _append_bytes(self, data: bytes | Bytes) -> None:
         self._unwritten.append(data)
         self._at += len(data)
 
@@ -85,9 +92,9 @@ class PageFile:
     def write_row_group(self, columns: Sequence[pa.Array]) -> None:
         """Write one row group. columns: one array for each field of the schema, of its type or a dictionary of it."""
         rows, start, chunks, size = len(columns[0]), self._at, [], 0
-        for array, entry in zip(columns, self._schema, strict=True):
-            chunk, value_range = encode_column(array, entry)
-            self.ranges[entry.name] |= value_range
+        for array, column in zip(columns, self._columns, strict=True):
+            chunk, value_range = encode_column(array, column)
+            self.ranges[column.name] |= value_range
             described, uncompressed = self._write_column_chunk(chunk)
             chunks.append(((2, I64, 0), (3, STRUCT, described)))
             size += uncompressed
@@ -102,6 +109,7 @@ class PageFile:
             )
         )
         self._rows += rows
+        self._compressed.clear()
         self._write_bytes()
 
     def _write_column_chunk(self, chunk: ColumnChunk) -> tuple[Struct, int]:
@@ -112,16 +120,17 @@ class PageFile:
         if chunk.dictionary is not None:
             dictionary_at = self._at
             body, count = chunk.dictionary
-            header: Field = (7, STRUCT, ((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
-            raw += self._write_page(DICTIONARY_PAGE, body, compress, header)
+            header = _encode_known_struct(((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
+            raw += self._write_page(DICTIONARY_PAGE, np.frombuffer(body, np.uint8), compress, (7, STRUCT, header))
         data_at = self._at
         for page in chunk.pages:
-            header = (5, STRUCT, ((1, I32, page.values), (2, I32, page.encoding), (3, I32, RLE), (4, I32, RLE)))
-            raw += self._write_page(DATA_PAGE, page.build(whole_bytes=whole_bytes), compress, header)
-        kinds = [((1, I32, DATA_PAGE), (2, I32, chunk.encodings[0]), (3, I32, len(chunk.pages)))]
+            values, encoding = page.values, page.encoding
+            header = _encode_known_struct(((1, I32, values), (2, I32, encoding), (3, I32, RLE), (4, I32, RLE)))
+            raw += self._write_page(DATA_PAGE, page.build(whole_bytes=whole_bytes), compress, (5, STRUCT, header))
+        kinds = [_encode_known_struct(((1, I32, DATA_PAGE), (2, I32, chunk.encodings[0]), (3, I32, len(chunk.pages))))]
         # tells readers that every page has codes, so they may filter by the dictionary
         if chunk.dictionary is not None:
-            kinds.insert(0, ((1, I32, DICTIONARY_PAGE), (2, I32, PLAIN), (3, I32, 1)))
+            kinds.insert(0, _encode_known_struct(((1, I32, DICTIONARY_PAGE), (2, I32, PLAIN), (3, I32, 1))))
         statistics = ((3, I64, chunk.nulls), (5, BINARY, chunk.high), (6, BINARY, chunk.low))
         return (
             (1, I32, chunk.kind),
@@ -153,7 +162,9 @@ class PageFile:
     def _choose_compressor(self, chunk: ColumnChunk) -> Choice | None:
         """What a sample of the chunk shows to cost the least, in bytes and time; None if the chunk is too small to compress."""
         page = chunk.pages[0]  # the last one may be short
-        dictionary = chunk.dictionary[0] if chunk.dictionary else b""
+        dictionary = np.frombuffer(chunk.dictionary[0], np.uint8) if chunk.dictionary else NOTHING
+        if page.pack is None and len(chunk.pages) == 1 and page.size + len(dictionary) < SMALL:
+            return None
         samples, share = _sample_page(page)
         if len(samples[0]) / share * len(chunk.pages) + len(dictionary) < SMALL:
             return None
@@ -162,18 +173,28 @@ class PageFile:
         best: Choice = (None, False)
         least = len(samples[0]) + weight * len(entries)
         for compress, measure, low, high in self._compressors:
-            prices = [_price(measure, part, low, high) if part else 0.0 for part in (entries, *samples)]
+            prices = [_price(measure, part, low, high) if part.size else 0.0 for part in (entries, *samples)]
             for price, whole_bytes in zip(prices[1:], (False, True), strict=False):
                 if (cost := price + weight * prices[0]) < least:
                     best, least = (compress, whole_bytes), cost
         return best
 
-    def _write_page(self, kind: int, body: bytes, compress: Compress | None, header: Field) -> int:
-        packed = body if compress is None else compress(body)
-        head = _encode_page_header(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
+    def _write_page(self, kind: int, body: Bytes, compress: Compress | None, header: Field) -> int:
+        packed = body if compress is None else self._compress_page(body, compress)
+        head = encode_struct(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
         self._append_bytes(head)
         self._append_bytes(packed)
         return len(head) + len(body)
+
+    def _compress_page(self, body: Bytes, compress: Compress) -> bytes:
+        """Columns that depend on each other often have the same codes, such as the length of a packet and its captured length."""
+        known = self._compressed[compress, len(body)]
+        for same, packed in known:
+            if np.array_equal(same, body):
+                return packed
+        packed = compress(body)
+        known.append((body, packed))
+        return packed
 
     def close(self) -> None:
         """Write the footer."""
@@ -199,12 +220,12 @@ class PageFile:
         self._write_bytes()
 
 
-def _middle(data: bytes, size: int) -> bytes:
+def _middle(data: Bytes, size: int) -> Bytes:
     start = max(0, (len(data) - size) // 2)
     return data[start : start + size]
 
 
-def _sample_page(page: Page) -> tuple[list[bytes], float]:
+def _sample_page(page: Page) -> tuple[list[Bytes], float]:
     """A sample from the middle of a page, and its share of the page; if numbers packed in whole bytes differ, in both forms."""
     if page.pack is None:
         body = page.build(whole_bytes=False)
@@ -212,11 +233,11 @@ def _sample_page(page: Page) -> tuple[list[bytes], float]:
         return [sample], max(len(sample), 1) / max(len(body), 1)
     start = max(0, page.packed - SAMPLE) // 16 * 8
     stop = min(start + SAMPLE, page.packed)
-    forms = [b"".join(page.pack(start, stop, whole)) for whole in (False, True)]
+    forms = [page.pack(b"", start, stop, whole) for whole in (False, True)]
     return forms if len(forms[0]) != len(forms[1]) else forms[:1], (stop - start) / page.packed
 
 
-def _price(measure: Measure, data: bytes, low: float, high: float) -> float:
+def _price(measure: Measure, data: Bytes, low: float, high: float) -> float:
     """The price of compressing data: its size afterwards, and the time in bytes."""
     left = measure(data) / len(data)
     return (left + min(low + left / 1.6, high)) * len(data)

@@ -14,26 +14,26 @@ BOOL, BYTE, I16, I32, I64, BINARY, _LIST, STRUCT = 1, 3, 4, 5, 6, 8, 9, 12
 INTS, TEXTS, STRUCTS = (_LIST | item << 4 for item in (I32, BINARY, STRUCT))
 
 Field = tuple[int, int, Any]
-Struct = Sequence[Field]
+Struct = Sequence[Field] | bytes  # bytes: it is encoded already
 
 
 def encode_varint(value: int) -> bytes:
     """An unsigned integer in groups of 7 bits, the lowest first."""
     out = bytearray()
+    _append_varint(out, value)
+    return bytes(out)
+
+
+def _append_varint(out: bytearray, value: int) -> None:
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-    return bytes(out)
 
 
 def _append_zigzag(out: bytearray, value: int) -> None:
     """Append a signed integer: 0, -1, 1, -2, ... as 0, 1, 2, 3, ..."""
-    value = value << 1 if value >= 0 else (-value << 1) - 1
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    _append_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def encode_struct(struct: Struct) -> bytes:
@@ -44,6 +44,9 @@ def encode_struct(struct: Struct) -> bytes:
 
 
 def _append_struct(out: bytearray, struct: Struct) -> None:
+    if isinstance(struct, bytes):
+        out += struct
+        return
     last = 0
     for number, kind, value in struct:
         if value is None:
@@ -67,7 +70,7 @@ def _append_value(out: bytearray, kind: int, value: Any) -> None:
         _append_struct(out, value)
     elif kind == BINARY:
         data = value.encode() if isinstance(value, str) else value
-        out += encode_varint(len(data))
+        _append_varint(out, len(data))
         out += data
     elif kind & 15 == _LIST:
         _append_list(out, kind >> 4, value)
@@ -82,6 +85,6 @@ def _append_list(out: bytearray, kind: int, values: Sequence[Any]) -> None:
         out.append(len(values) << 4 | kind)
     else:
         out.append(0xF0 | kind)
-        out += encode_varint(len(values))
+        _append_varint(out, len(values))
     for value in values:
         _append_value(out, kind, value)

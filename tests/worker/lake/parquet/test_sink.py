@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.lake.parquet import ParquetFileSummary, ParquetSink, sink
+from pcaplake.worker.lake.parquet import ParquetFileSummary, ParquetSink, pages, sink
 
 TEXT = pa.string()
 # how parquet-mr takes `created_by` apart: org.apache.parquet.VersionParser, and the stricter form of old versions
@@ -147,6 +147,35 @@ def test_payloads_end_a_row_group_too(tmp_path: Path, monkeypatch: pytest.Monkey
     footer = pq.read_metadata(tmp_path / "x.parquet")
     assert [footer.row_group(g).num_rows for g in range(footer.num_row_groups)] == [4, 4, 2, 2]
     assert pq.read_table(tmp_path / "x.parquet").equals(pa.Table.from_batches(batches))
+
+
+def test_columns_with_the_same_codes_are_compressed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the length of a packet and its captured length: in each row group, also if their values differ."""
+    compressed: list[int] = []
+    offered = pages._available_compressors
+
+    def count_calls(*arguments: Any) -> list[Any]:
+        def counted(compress: Any) -> Any:
+            return lambda data: compressed.append(len(data)) or compress(data)
+
+        return [(counted(compress), *prices) for compress, *prices in offered(*arguments)]
+
+    monkeypatch.setattr(pages, "_available_compressors", count_calls)
+    rows = 20_000
+    first = np.random.default_rng(1).choice(50, rows, p=[0.51, *[0.01] * 49]).astype(np.int32)
+    other = np.roll(first, 1)
+    path = tmp_path / "x.parquet"
+    sizes = {}
+    for name, columns in {"one": [first], "same": [first, first * 7], "two": [first, other]}.items():
+        compressed.clear()
+        names = [f"x{i}" for i in range(len(columns))]
+        batch = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=names)
+        schema = pa.schema([pa.field(each, pa.int32(), nullable=False) for each in names])
+        write(path, schema, batch, row_group_rows=rows // 2)
+        for each, column in zip(names, columns, strict=True):
+            assert pq.read_table(path)[each].to_pylist() == column.tolist()
+        sizes[name] = sum(size > rows // 4 for size in compressed)
+    assert sizes == {"one": 2, "same": 2, "two": 4}, "pages of codes"
 
 
 def test_payloads_larger_than_a_page(tmp_path: Path) -> None:

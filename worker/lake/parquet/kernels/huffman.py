@@ -7,6 +7,8 @@ and all blocks share one tree. A block that would not shrink is stored. Any Zsta
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pcaplake.parser.engine.kernels import helper, kernel
@@ -186,7 +188,7 @@ def frame_capacity(size: int) -> int:
     return size * MAX_BITS // 8 + (size // BLOCK + 1) * 320
 
 
-def compress_zstd_frame(data: bytes) -> bytes:
+def compress_zstd_frame(data: bytes | np.ndarray[Any, Any]) -> bytes:
     """A Zstandard frame of data, which has less than 4 GB."""
     array = np.frombuffer(data, np.uint8)
     pairs, room = np.empty(1 << 16, np.uint32), np.empty(FRAME_ROOM, np.int64)
@@ -194,6 +196,6 @@ def compress_zstd_frame(data: bytes) -> bytes:
     return out[: encode_zstd_frame(array, pairs, room, out)].tobytes()
 
 
-def estimate_compressed_size(data: bytes) -> int:
+def estimate_compressed_size(data: bytes | np.ndarray[Any, Any]) -> int:
     """Estimate the length of `compress_zstd_frame(data)`, without the tree and the block headers, in a fraction of its time."""
     return int(estimate_frame_size(np.frombuffer(data, np.uint8), np.empty(FRAME_ROOM, np.int64)))
