@@ -7,16 +7,14 @@ the format.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-import lz4.frame
 import zstandard
 
 GZIP, ZSTD, LZ4 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"
 SKIPPABLE = 0x184D2A50  # the first of 16 magic numbers of frames without data, the same in Zstandard and LZ4
-_BROKEN = (EOFError, zlib.error, zstandard.ZstdError, RuntimeError)
+_BROKEN = (EOFError, zstandard.ZstdError, RuntimeError)  # the last one: of lz4
 _STEP = 1 << 18
 LZ4_BLOCK = 4 << 20  # largest block in bytes, compressed or not
 ZSTD_WINDOW = 128 << 20  # the largest window of a frame: that of `zstd -d` without --long or --memory
@@ -99,31 +97,37 @@ class LookaheadSource:
 
 
 def _decompress_gzip(source: LookaheadSource) -> Iterator[bytes]:
-    """gzip (RFC 1952): several members; zero bytes may follow."""
+    """gzip (RFC 1952): several members; zero bytes may follow. zlib-ng takes half of the time of zlib."""
+    from zlib_ng import zlib_ng  # imported only for such captures
+
+    damaged: type[Exception] = zlib_ng.error  # type: ignore[assignment]  # its stub declares an instance
     while source.has_more_bytes():
         data = source.take_lookahead().lstrip(b"\0")
         if not data:
             continue
         source.put_back(data)
-        member = zlib.decompressobj(31)
+        member = zlib_ng.decompressobj(31)
         while not member.eof:
             ended = not source.has_more_bytes()
-            member, part = _inflate_chunk(member, source.take_lookahead(), _STEP)
+            try:
+                member, part = _inflate_chunk(member, source.take_lookahead(), _STEP, damaged)
+            except damaged as error:
+                raise EOFError(str(error)) from error
             source.put_back(member.unused_data if member.eof else member.unconsumed_tail)
             if ended and not part and not member.eof:
                 raise EOFError("unexpected end of data")
             yield part
 
 
-def _inflate_chunk(member: Any, data: bytes, room: int) -> tuple[Any, bytes]:
-    """(member, next bytes): at most `room` bytes, fewer if the data after them is damaged."""
+def _inflate_chunk(member: Any, data: bytes, room: int, damaged: type[Exception]) -> tuple[Any, bytes]:
+    """(member, next bytes): at most `room` bytes, fewer if the data after them is damaged. Raises `damaged` for the first."""
     before = member.copy()
     try:
         return member, member.decompress(data, room)
-    except zlib.error:
+    except damaged:
         if room == 1:
             raise
-    return _inflate_chunk(before, data, room // 2)
+    return _inflate_chunk(before, data, room // 2, damaged)
 
 
 def _decompress_zstd(source: LookaheadSource) -> Iterator[bytes]:
@@ -148,6 +152,8 @@ def _decompress_zstd(source: LookaheadSource) -> Iterator[bytes]:
 
 def _decompress_lz4(source: LookaheadSource) -> Iterator[bytes]:
     """LZ4 frame format 1.6: a block has at most 4 MB of data."""
+    import lz4.frame  # as above
+
     for _ in source.iterate_frames(LZ4):
         frame = lz4.frame.LZ4FrameDecompressor()
         head = source.take_exactly(2)
