@@ -24,6 +24,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any
 
+import uvloop
 from obstore.store import HTTPStore
 
 from pcaplake.worker.captures.objects import StoredObjects
@@ -146,7 +147,7 @@ def main(spec: dict[str, Any]) -> None:
             os._exit(0)  # messages may remain in the queue
 
     warm()
-    asyncio.run(run_worker())
+    uvloop.run(run_worker())  # as `pcaplake run`
 
 
 if __name__ == "__main__":

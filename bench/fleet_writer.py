@@ -8,7 +8,6 @@ To {"commits": n} or {"seconds": s} it answers the number of commits and their C
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 import uuid
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import uvloop
 
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.delta import AddFile, LogStore
@@ -77,4 +77,4 @@ async def main(lake: str, table: str, lock_table: str, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    uvloop.run(main(*sys.argv[1:]))  # as `pcaplake run`

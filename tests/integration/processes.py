@@ -59,7 +59,7 @@ def _serve(environment: Mapping[str, str], log: str, kind: str, where: str, bodi
     if bodies:
         serve.Sources = lambda options: Sources(lambda uri: {**options(uri), "aws_endpoint": bodies})  # type: ignore
     try:
-        code = asyncio.run(serve.run_service(FleetSettings.load()))
+        code = serve.run_service(FleetSettings.load())
     except PcaplakeError as error:
         print(f"error: {error!r}", flush=True)
         code = cli.FATAL

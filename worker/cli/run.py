@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -53,7 +52,7 @@ def run(
     except ImportError as error:
         raise Fatal(f"the service needs the extra `aws`: pip install 'pcaplake[aws]' ({error})") from error
     compile_missing(screen.say, screen.share)
-    code = asyncio.run(run_service(settings))
+    code = run_service(settings)
     sys.stdout.flush()
     sys.stderr.flush()
     # everything is closed; an abandoned request of the store's client must not change the exit code
