@@ -19,7 +19,6 @@ Rules that readers require, from their sources, tested with both readers of Spar
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -47,6 +46,7 @@ CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "gzip": GZIP, "lz4": LZ4_RAW, 
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 CHOICE_HOLDS = 8  # row groups; then it is chosen again how a column is compressed
 NOTHING = np.zeros(0, np.uint8)
+KEY = 64  # bytes of a page that tell it from nearly all others of its size
 SMALL = 256  # a chunk of fewer bytes is not compressed
 SAMPLE, LARGE_SAMPLE = 8192, 65_536  # numbers, or bytes, that decide whether a chunk is compressed, and how
 
@@ -76,8 +76,8 @@ class PageFile:
         self._choices: dict[tuple[str, int, int], tuple[int, int, Choice]] = {}
         self.ranges = {f.name: ColumnRange() for f in schema}
         self._unwritten: list[Any] = []  # of a row group: a call of `write` costs more than a copy of a page
-        # of a row group, by compressor and size: pages and what they were compressed to
-        self._compressed: defaultdict[tuple[Compress, int], list[tuple[Bytes, bytes]]] = defaultdict(list)
+        # of a row group, by compressor, size and some bytes: a page and what it was compressed to
+        self._compressed: dict[tuple[Compress, int, bytes], tuple[Bytes, bytes]] = {}
         self._append_bytes(MAGIC)
 
     def _append_bytes(self, data: bytes | Bytes) -> None:
@@ -120,13 +120,12 @@ class PageFile:
         if chunk.dictionary is not None:
             dictionary_at = self._at
             body, count = chunk.dictionary
-            header = _encode_known_struct(((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
-            raw += self._write_page(DICTIONARY_PAGE, np.frombuffer(body, np.uint8), compress, (7, STRUCT, header))
+            header: Field = (7, STRUCT, ((1, I32, count), (2, I32, PLAIN), (3, BOOL, False)))
+            raw += self._write_page(DICTIONARY_PAGE, np.frombuffer(body, np.uint8), compress, header)
         data_at = self._at
         for page in chunk.pages:
-            values, encoding = page.values, page.encoding
-            header = _encode_known_struct(((1, I32, values), (2, I32, encoding), (3, I32, RLE), (4, I32, RLE)))
-            raw += self._write_page(DATA_PAGE, page.build(whole_bytes=whole_bytes), compress, (5, STRUCT, header))
+            header = (5, STRUCT, ((1, I32, page.values), (2, I32, page.encoding), (3, I32, RLE), (4, I32, RLE)))
+            raw += self._write_page(DATA_PAGE, page.build(whole_bytes=whole_bytes), compress, header)
         kinds = [_encode_known_struct(((1, I32, DATA_PAGE), (2, I32, chunk.encodings[0]), (3, I32, len(chunk.pages))))]
         # tells readers that every page has codes, so they may filter by the dictionary
         if chunk.dictionary is not None:
@@ -181,19 +180,19 @@ class PageFile:
 
     def _write_page(self, kind: int, body: Bytes, compress: Compress | None, header: Field) -> int:
         packed = body if compress is None else self._compress_page(body, compress)
-        head = encode_struct(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
+        head = _encode_known_struct(((1, I32, kind), (2, I32, len(body)), (3, I32, len(packed)), header))
         self._append_bytes(head)
         self._append_bytes(packed)
         return len(head) + len(body)
 
     def _compress_page(self, body: Bytes, compress: Compress) -> bytes:
         """Columns that depend on each other often have the same codes, such as the length of a packet and its captured length."""
-        known = self._compressed[compress, len(body)]
-        for same, packed in known:
-            if np.array_equal(same, body):
-                return packed
+        key = compress, len(body), _middle(body, KEY).tobytes()
+        known = self._compressed.get(key)
+        if known is not None and known[0].tobytes() == body.tobytes():
+            return known[1]
         packed = compress(body)
-        known.append((body, packed))
+        self._compressed[key] = body, packed
         return packed
 
     def close(self) -> None:

@@ -33,7 +33,11 @@ def _append_varint(out: bytearray, value: int) -> None:
 
 def _append_zigzag(out: bytearray, value: int) -> None:
     """Append a signed integer: 0, -1, 1, -2, ... as 0, 1, 2, 3, ..."""
-    _append_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
 
 
 def encode_struct(struct: Struct) -> bytes:
