@@ -47,6 +47,7 @@ DATA_PAGE, DICTIONARY_PAGE = 0, 2
 CHOICE_HOLDS = 8  # row groups; then it is chosen again how a column is compressed
 NOTHING = np.zeros(0, np.uint8)
 KEY = 64  # bytes of a page that tell it from nearly all others of its size
+LARGEST_KNOWN = PAGE_BYTES // 2  # pages of payloads are larger, and a row group has 128 MB of them
 SMALL = 256  # a chunk of fewer bytes is not compressed
 SAMPLE, LARGE_SAMPLE = 8192, 65_536  # numbers, or bytes, that decide whether a chunk is compressed, and how
 
@@ -187,6 +188,8 @@ class PageFile:
 
     def _compress_page(self, body: Bytes, compress: Compress) -> bytes:
         """Columns that depend on each other often have the same codes, such as the length of a packet and its captured length."""
+        if len(body) > LARGEST_KNOWN:
+            return compress(body)
         key = compress, len(body), _middle(body, KEY).tobytes()
         known = self._compressed.get(key)
         if known is not None and known[0].tobytes() == body.tobytes():

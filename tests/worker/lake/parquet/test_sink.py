@@ -178,6 +178,25 @@ def test_columns_with_the_same_codes_are_compressed_once(tmp_path: Path, monkeyp
     assert sizes == {"one": 2, "same": 2, "two": 4}, "pages of codes"
 
 
+def test_pages_of_payloads_are_not_kept_until_their_row_group_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row group of whole packets has 128 MB of them."""
+    kept: list[int] = []
+    compress_page = pages.PageFile._compress_page
+
+    def note_kept(file: pages.PageFile, body: Any, compress: Any) -> bytes:
+        packed = compress_page(file, body, compress)
+        kept.append(sum(len(page) for page, _ in file._compressed.values()))
+        return packed
+
+    monkeypatch.setattr(pages.PageFile, "_compress_page", note_kept)
+    payloads = pa.array([bytes([i % 256]) * 1000 + i.to_bytes(4) for i in range(8000)])
+    write(tmp_path / "x.parquet", pa.schema([("raw", pa.binary())]), pa.RecordBatch.from_arrays([payloads], ["raw"]))
+    assert len(kept) >= 8, "pages of a megabyte"
+    assert max(kept) <= pages.PAGE_BYTES // 2
+
+
 def test_payloads_larger_than_a_page(tmp_path: Path) -> None:
     cells = [b"", bytes(3 << 20), None, b"abc", bytes(range(256)) * 8192, b"", None] * 3
     assert column(tmp_path / "x.parquet", pa.binary(), pa.array(cells, pa.binary())) == cells
