@@ -45,7 +45,7 @@ UNCOMPRESSED, SNAPPY, GZIP, ZSTD, LZ4_RAW = 0, 1, 2, 6, 7
 CODECS = {"none": UNCOMPRESSED, "snappy": SNAPPY, "gzip": GZIP, "lz4": LZ4_RAW, "zstd": ZSTD}
 DATA_PAGE, DICTIONARY_PAGE = 0, 2
 CHOICE_HOLDS = 8  # row groups; then it is chosen again how a column is compressed
-NOTHING = np.zeros(0, np.uint8)
+NO_BYTES = np.zeros(0, np.uint8)
 KEY = 64  # bytes of a page that tell it from nearly all others of its size
 LARGEST_KNOWN = PAGE_BYTES // 2  # pages of payloads are larger, and a row group has 128 MB of them
 SMALL = 256  # a chunk of fewer bytes is not compressed
@@ -162,7 +162,7 @@ class PageFile:
     def _choose_compressor(self, chunk: ColumnChunk) -> Choice | None:
         """What a sample of the chunk shows to cost the least, in bytes and time; None if the chunk is too small to compress."""
         page = chunk.pages[0]  # the last one may be short
-        dictionary = np.frombuffer(chunk.dictionary[0], np.uint8) if chunk.dictionary else NOTHING
+        dictionary = np.frombuffer(chunk.dictionary[0], np.uint8) if chunk.dictionary else NO_BYTES
         if page.pack is None and len(chunk.pages) == 1 and page.size + len(dictionary) < SMALL:
             return None
         samples, share = _sample_page(page)
@@ -187,7 +187,10 @@ class PageFile:
         return len(head) + len(body)
 
     def _compress_page(self, body: Bytes, compress: Compress) -> bytes:
-        """Columns that depend on each other often have the same codes, such as the length of a packet and its captured length."""
+        """Compress a page; one that equals an earlier page of its row group is not compressed again.
+
+        Columns that depend on each other often have equal pages, such as the length of a packet and its captured length.
+        """
         if len(body) > LARGEST_KNOWN:
             return compress(body)
         key = compress, len(body), _middle(body, KEY).tobytes()
