@@ -21,6 +21,7 @@ from .identity import (
     is_ledger_inside_lake,
     read_identity,
     recorded_uri,
+    refuse_other_log_store,
 )
 from .ledger import Ledger
 
@@ -39,11 +40,13 @@ async def find_original_lake(store: Store, lake: Identity, ledger: Ledger | None
     return None
 
 
-async def identity_to_adopt(store: Store, lake: Identity, ledger: Ledger | None) -> Identity:
+async def identity_to_adopt(store: Store, lake: Identity, ledger: Ledger | None, log_store: str) -> Identity:
     """The lake's identity after adoption. Rebuild the ledger for its id, then call `adopt_ledger`.
 
-    A copy gets a new id and has no ledger yet, so its `ledger_id` is empty.
+    A copy gets a new id and has no ledger yet, so its `ledger_id` is empty. Raises Fatal if the processes that will use
+    the lake do not commit with its log store (`log_store`, as in lake.json): all of them would refuse it.
     """
+    refuse_other_log_store(lake, log_store)
     if await find_original_lake(store, lake, ledger) is not None:
         return replace(lake, lake_id=uuid.uuid4().hex, ledger_id="", uri=recorded_uri(store))
     return replace(lake, uri=recorded_uri(store))

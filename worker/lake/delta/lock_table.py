@@ -141,6 +141,14 @@ class LockTable(Protocol):
         """Incomplete entries of versions above `above`, ascending."""
         ...
 
+    async def list_entries_below(self, folder: str) -> Sequence[Entry]:
+        """All entries of tables whose paths begin with `folder`. Reads the whole lock table."""
+        ...
+
+    async def delete_entry(self, entry: Entry) -> None:
+        """Delete an entry if its version still has this `temp_path`."""
+        ...
+
     async def has_entries_for(self, spelling: str) -> bool:
         """Whether there is an entry with exactly this table path."""
         ...
