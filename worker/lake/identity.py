@@ -221,21 +221,17 @@ async def refuse_lost_identity(store: Store) -> None:
 async def refuse_deleted_lake(store: Store, ledger: Ledger) -> None:
     """Raise Fatal where the ledger knows a lake that is gone: a new one there would hide what was lost."""
     lake_id = await ledger.find_lake_at(store.uri)
-    if lake_id is not None and await read_identity(store) is None:  # else another process has just created the lake
-        raise Fatal(deleted_lake_message(store, ledger, lake_id))
-
-
-def deleted_lake_message(store: Store, ledger: Ledger, lake_id: str) -> str:
-    """The error for a lake whose objects were deleted while its ledger was kept, with the ways out."""
+    if lake_id is None or await read_identity(store) is not None:  # another process has just created the lake
+        return
     anew = (
         f"delete its ledger {ledger.name}, and ingest the captures again"
         if ledger.kind == "sqlite"
         else "run `pcaplake doctor --repair --yes`, start the fleet, and announce the captures again with `pcaplake replay`"
     )
-    return (
-        f"the ledger {ledger.name} knows the lake {lake_id} at {store.uri}, and all of its objects are gone. Stop all processes "
-        f"that use this lake; then restore its objects from a backup or from the bucket's object versions. To begin anew "
-        f"without its rows: {anew}"
+    raise Fatal(
+        f"the ledger {ledger.name} knows the lake {lake_id} at {store.uri}, but its {LAKE_JSON} is gone: its objects were "
+        "deleted. Stop all processes that use this lake; then restore its objects from a backup or from the bucket's object "
+        f"versions. To begin anew without its rows: {anew}"
     )
 
 

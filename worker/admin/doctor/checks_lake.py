@@ -144,6 +144,10 @@ def _is_recorded_place(case: Case, lake: Identity) -> bool:
 
 
 def _advise_ledger_rebuild(case: Case, lake: Identity) -> str:
+    if lake.log_store != case.log_store:
+        return (
+            f"examine the lake with the settings of its processes: its ledger is {lake.ledger_kind} {lake.ledger_name}"
+        )
     if _is_recorded_place(case, lake) or case.adopt:
         return "restore the ledger; if it is lost, stop all processes that use this lake and rebuild it with --repair"
     return (
@@ -153,7 +157,8 @@ def _advise_ledger_rebuild(case: Case, lake: Identity) -> str:
 
 
 def _build_ledger_repair(case: Case, lake: Identity) -> Repair | None:
-    if not (_is_recorded_place(case, lake) or case.adopt):
+    other_store = lake.log_store != case.log_store  # whoever commits with this ledger would lose commits
+    if other_store or not (_is_recorded_place(case, lake) or case.adopt):
         return None
     place = case.place.ledger_name(lake)
     what = f"rebuild the ledger of {case.store.uri} at {place} from the manifests and make it the lake's"
