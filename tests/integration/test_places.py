@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,8 +13,11 @@ from deltalake import DeltaTable, write_deltalake
 from pcaplake.worker.errors import WrongChoice
 from pcaplake.worker.lake.delta.lock_table import TablePath
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.store.store import Store
+from tests.worker.fleets import can_capture
 from tests.worker.lake.store.test_place import NFC, NFD
+from tests.worker.lakes import run
 
 from .conftest import Aws
 
@@ -66,3 +71,23 @@ def test_a_lake_is_at_one_place_for_all_programs(aws: Aws) -> None:
     for name in REFUSED:
         with pytest.raises(WrongChoice):
             Store.open(f"s3://{bucket}/{name}", options)
+
+
+def test_a_lake_that_an_older_version_created_with_a_fragment_is_adopted_where_it_is(
+    aws: Aws, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri, s3 = f"s3://{(bucket := aws.bucket())}/k", aws.client("s3")
+    for number in range(3):
+        (tmp_path / f"{number}.pcap").write_bytes(can_capture(3, number))
+    options = ("--lake", uri, "--ledger", tmp_path / "books", "--storage-option=allow_http=true")
+    assert run(capsys, "ingest", tmp_path / "0.pcap", *options)[0] == 0
+    said = json.loads(s3.get_object(Bucket=bucket, Key=f"k/{LAKE_JSON}")["Body"].read())
+    s3.put_object(Bucket=bucket, Key=f"k/{LAKE_JSON}", Body=json.dumps({**said, "uri": f"{uri}#x"}).encode())
+    code, _, err = run(capsys, "ingest", tmp_path / "1.pcap", *options)
+    assert (code, "--adopt" in err) == (3, True), err
+    for adopt in (["--adopt"], []):
+        code, _, err = run(capsys, "ingest", tmp_path / f"{2 - len(adopt)}.pcap", *options, *adopt)
+        assert code == 0, err
+    code, out, _ = run(capsys, "tables", "--lake", uri, "--storage-option=allow_http=true", "--json")
+    assert (code, json.loads(out)["can_frames"]["rows"]) == (0, 9)
+    assert run(capsys, "doctor", *options)[0] == 0

@@ -117,7 +117,7 @@ class SqliteLedger(SqliteFile):
     @in_thread
     def find_lake_at(self, uri: str) -> str | None:
         lake_id = self._read_fact("lake_id", None)
-        return None if lake_id is None or self._read_fact("uri", uri) != uri else str(lake_id)
+        return None if lake_id is None else str(lake_id)
 
     @in_transaction
     def enroll_lake(self, lake: Enrollment, *, moved: bool = False) -> Enrollment:
