@@ -14,7 +14,7 @@ from tests.worker.fleets import can_capture
 from tests.worker.lakes import run
 
 from .conftest import Aws
-from .test_doctor import HTTP, Capsys, Fleet, doctor, each, unwell
+from .examined_fleet import HTTP, Capsys, Fleet, doctor, each, unwell
 
 LAKE_JSON = "lake/_pcaplake/lake.json"
 
@@ -56,7 +56,8 @@ def test_a_lake_whose_objects_were_deleted_is_made_anew_only_when_that_is_said(f
     before = everything(fleet)
     for _ in range(2):  # as a worker that is started again and again
         with pytest.raises(
-            Fatal, match=r"lake.json is gone: its objects were deleted.*`pcaplake doctor --repair --yes`"
+            Fatal,
+            match=r"has no _pcaplake/lake.json: the lake's objects were deleted.*`pcaplake doctor --repair --yes`",
         ):
             fleet.batches("c")
     assert everything(fleet) == before, "a refusal changes nothing"

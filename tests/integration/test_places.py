@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import unicodedata
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,11 +17,11 @@ from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import LAKE_JSON
 from pcaplake.worker.lake.store.store import Store
 from tests.worker.fleets import can_capture
-from tests.worker.lake.store.test_place import NFC, NFD
 from tests.worker.lakes import run
 
 from .conftest import Aws
 
+NFC, NFD = (unicodedata.normalize(form, "Größe") for form in ("NFC", "NFD"))
 NAMES = (
     "lake", "a b", "a+b", "a&b", "a=b", "a;b", "a:b", "a@b", "a'b", 'a"b', "a`b", "a{b}", "a<b>", "a*b", "a$b", "a!b", "a,b",
     "a(b)", "~", "a~b", "...", "-", NFC, NFD, "日本", "🚗",

@@ -229,7 +229,7 @@ async def refuse_deleted_lake(store: Store, ledger: Ledger) -> None:
         else "run `pcaplake doctor --repair --yes`, start the fleet, and announce the captures again with `pcaplake replay`"
     )
     raise Fatal(
-        f"the ledger {ledger.name} knows the lake {lake_id} at {store.uri}, but its {LAKE_JSON} is gone: its objects were "
+        f"the ledger {ledger.name} has the lake {lake_id}, and {store.uri} has no {LAKE_JSON}: the lake's objects were "
         "deleted. Stop all processes that use this lake; then restore its objects from a backup or from the bucket's object "
         f"versions. To begin anew without its rows: {anew}"
     )
