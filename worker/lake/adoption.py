@@ -25,6 +25,8 @@ from .identity import (
 )
 from .ledger import Ledger
 
+NO_LAKE = f"there is no lake to adopt a ledger for ({LAKE_JSON} does not exist): run this without --adopt"
+
 
 async def find_original_lake(store: Store, lake: Identity, ledger: Ledger | None) -> str | None:
     """The URI of the lake that this one was copied from, if it still exists; None if this is not a copy or the original is gone.
@@ -60,9 +62,7 @@ async def adopt_ledger(store: Store, ledger: Ledger, lake_id: str | None = None)
     while True:
         identity_object = await read_identity(store)
         if identity_object is None:
-            raise Fatal(
-                f"there is no lake to adopt a ledger for ({LAKE_JSON} does not exist): run this without --adopt"
-            )
+            raise Fatal(NO_LAKE)
         lake = replace(
             identity_object[0],
             lake_id=lake_id or identity_object[0].lake_id,

@@ -45,6 +45,8 @@ async def open_lake_parts(
     if known is None:
         await identity.refuse_nested_lake(store)
         await identity.refuse_lost_identity(store)
+        if adopt:
+            raise Fatal(adoption.NO_LAKE)
         if not creation.allowed:
             how = "--create" if shared_tables is None else "`pcaplake setup`"
             raise WrongChoice(f"{store.uri} is not a lake yet: create it with {how}, or name another lake")
@@ -110,17 +112,16 @@ async def _open_sqlite_ledger(
     if not adopt:
         return ledger
     try:
-        if known is not None:
-            adopted = await adoption.identity_to_adopt(store, known, ledger, identity.LOG_STORE)
-            if adopted.lake_id != known.lake_id:  # this is a copy, and `ledger` is that of the original
-                original, ledger = (
-                    ledger,
-                    await _open_sqlite_ledger_file(store, adopted, folder, create=True, lock_timeout=lock_timeout),
-                )
-                await original.close()
-            known = adopted
+        assert known is not None, "a lake that does not exist is not adopted"
+        adopted = await adoption.identity_to_adopt(store, known, ledger, identity.LOG_STORE)
+        if adopted.lake_id != known.lake_id:  # this is a copy, and `ledger` is that of the original
+            original, ledger = (
+                ledger,
+                await _open_sqlite_ledger_file(store, adopted, folder, create=True, lock_timeout=lock_timeout),
+            )
+            await original.close()
         await rebuild_from_manifests(store, ledger)
-        await adoption.adopt_ledger(store, ledger, None if known is None else known.lake_id)
+        await adoption.adopt_ledger(store, ledger, adopted.lake_id)
     except BaseException:
         await ledger.close()
         raise

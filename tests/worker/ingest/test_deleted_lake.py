@@ -61,6 +61,9 @@ def test_what_is_refused_changes_nothing(drive: Drive, tmp_path: Path, capsys: C
     code, _, err = run(capsys, *arguments, "--no-create")
     assert (code, lake.exists()) == (2, False), err
     assert "create it with --create" in err
+    code, _, err = run(capsys, *arguments, "--adopt", "--ledger", tmp_path / "books")
+    assert (code, lake.exists(), (tmp_path / "books").exists()) == (3, False, False), err
+    assert "there is no lake to adopt a ledger for" in err
     assert run(capsys, *arguments)[0] == 0
     before = contents(lake)
     (tmp_path / "books").mkdir()
