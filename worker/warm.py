@@ -112,14 +112,14 @@ def warm() -> None:
     from pcaplake.worker.lake.parquet.warm import compile_parquet_kernels as warm_writer
     from pcaplake.worker.lake.records import Capture
     from pcaplake.worker.lake.staging.window import Window
-    from pcaplake.worker.lake.store.store import Store
+    from pcaplake.worker.lake.store.local_store import LocalStore
 
     warm_writer()
     compile_payload_kernels()
     schemas = {name: spec.schema for name, spec in TABLES.items()}
     with tempfile.TemporaryDirectory(prefix="pcaplake-") as folder:
         captures = [path for path in sample.write_sample_captures(folder, "drive", 0.5) if path.suffix != ".yaml"]
-        store = Store.open(Path(folder, "lake"))
+        store = LocalStore(Path(folder, "lake"))  # any folder that TMPDIR names
         reader = Reader(profile=Profile.load(Path(folder, "profile.yaml")), decoder_version="warm", now=lambda: 0.0)
         rare = Path(folder, "rare.pcapng")
         rare.write_bytes(_rare())

@@ -21,8 +21,11 @@ from .identity import (
     is_ledger_inside_lake,
     read_identity,
     recorded_uri,
+    refuse_other_log_store,
 )
 from .ledger import Ledger
+
+NO_LAKE = f"there is no lake to adopt a ledger for ({LAKE_JSON} does not exist): run this without --adopt"
 
 
 async def find_original_lake(store: Store, lake: Identity, ledger: Ledger | None) -> str | None:
@@ -39,11 +42,13 @@ async def find_original_lake(store: Store, lake: Identity, ledger: Ledger | None
     return None
 
 
-async def identity_to_adopt(store: Store, lake: Identity, ledger: Ledger | None) -> Identity:
+async def identity_to_adopt(store: Store, lake: Identity, ledger: Ledger | None, log_store: str) -> Identity:
     """The lake's identity after adoption. Rebuild the ledger for its id, then call `adopt_ledger`.
 
-    A copy gets a new id and has no ledger yet, so its `ledger_id` is empty.
+    A copy gets a new id and has no ledger yet, so its `ledger_id` is empty. Raises Fatal if the processes that will use
+    the lake do not commit with its log store (`log_store`, as in lake.json): all of them would refuse it.
     """
+    refuse_other_log_store(lake, log_store)
     if await find_original_lake(store, lake, ledger) is not None:
         return replace(lake, lake_id=uuid.uuid4().hex, ledger_id="", uri=recorded_uri(store))
     return replace(lake, uri=recorded_uri(store))
@@ -57,9 +62,7 @@ async def adopt_ledger(store: Store, ledger: Ledger, lake_id: str | None = None)
     while True:
         identity_object = await read_identity(store)
         if identity_object is None:
-            raise Fatal(
-                f"there is no lake to adopt a ledger for ({LAKE_JSON} does not exist): run this without --adopt"
-            )
+            raise Fatal(NO_LAKE)
         lake = replace(
             identity_object[0],
             lake_id=lake_id or identity_object[0].lake_id,

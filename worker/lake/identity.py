@@ -20,13 +20,13 @@ from pcaplake.worker.lake.store.store import ObjectMeta, Store
 
 from .formats import check_format, read_fields, unknown_fields, written_fields
 from .ledger import Enrollment, Ledger
+from .records import FOLDER
 
 FORMAT = 1
 LAKE_JSON = "_pcaplake/lake.json"
 LEDGER_FILE = "_pcaplake/ledger.sqlite"
 LOG_STORE = "put-if-absent"
 _TRIES = 5
-_CHOSEN = "the partition columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,56 @@ async def restore_generation(store: Store, generation: int) -> Identity:
             return lake
 
 
+async def refuse_lost_identity(store: Store) -> None:
+    """Raise Fatal for manifests without a lake.json: a new lake would begin with batches that exist already."""
+    if await store.list(FOLDER) and await read_identity(store) is None:
+        raise Fatal(
+            f"{store.uri} has no {LAKE_JSON}, but manifests of a lake's batches: restore {LAKE_JSON} from a backup or from the "
+            "bucket's object versions, or move the folder away"
+        )
+
+
+async def refuse_deleted_lake(store: Store, ledger: Ledger) -> None:
+    """Raise Fatal where the ledger knows a lake that is gone: a new one there would hide what was lost."""
+    lake_id = await ledger.find_lake_at(store.uri)
+    if lake_id is None or await read_identity(store) is not None:  # another process has just created the lake
+        return
+    anew = (
+        f"delete its ledger {ledger.name}, and ingest the captures again"
+        if ledger.kind == "sqlite"
+        else "run `pcaplake doctor --repair --yes`, start the fleet, and announce the captures again with `pcaplake replay`"
+    )
+    raise Fatal(
+        f"the ledger {ledger.name} has the lake {lake_id}, and {store.uri} has no {LAKE_JSON}: the lake's objects were "
+        "deleted. Stop all processes that use this lake; then restore its objects from a backup or from the bucket's object "
+        f"versions. To begin anew without its rows: {anew}"
+    )
+
+
+def refuse_other_log_store(lake: Identity, log_store: str) -> None:
+    """Raise Fatal unless the tables of this lake are committed with this kind of log store."""
+    if lake.log_store != log_store:
+        of_a_fleet = (
+            "; this is the lake of a fleet, whose processes commit under a lock table: upload captures where its routes "
+            "find them, or announce them with `pcaplake replay`"
+        )
+        raise Fatal(
+            f"this lake has the log store {lake.log_store}, not {log_store}; use the one that the lake was created with: two "
+            f"kinds on one table lose commits{of_a_fleet if log_store == LOG_STORE else ''}"
+        )
+
+
+def refuse_other_partitions(lake: Identity, partition_columns: tuple[str, ...] | None) -> None:
+    """Raise WrongChoice unless these are the partition columns of this lake; None: any."""
+    if partition_columns is not None and lake.partition_columns != partition_columns:
+        raise WrongChoice(
+            f"this lake has the partition columns {', '.join(lake.partition_columns)}, not {', '.join(partition_columns)}; do "
+            "not pass them: they are chosen once, when the lake is created"
+        )
+
+
 def _check_identity(lake: Identity, mine: Identity) -> None:
+    refuse_other_log_store(lake, mine.log_store)
     comparisons = {
         "the ledger": (
             f"{lake.ledger_kind} {lake.ledger_id} at {lake.ledger_name}",
@@ -217,29 +266,17 @@ def _check_identity(lake: Identity, mine: Identity) -> None:
             (lake.ledger_kind, lake.ledger_id) == (mine.ledger_kind, mine.ledger_id),
             "name the right one with --ledger, or stop all processes and make this one the lake's with --adopt",
         ),
-        "the log store": (
-            lake.log_store,
-            mine.log_store,
-            lake.log_store == mine.log_store,
-            "use the one that the lake was created with: two kinds on one table lose commits",
-        ),
         "the URI": (
             str(lake.uri),
             str(mine.uri),
             lake.uri == mine.uri,
             "spell it as the lake does, or make this spelling the lake's with --adopt",
         ),
-        _CHOSEN: (
-            ", ".join(lake.partition_columns),
-            ", ".join(mine.partition_columns),
-            lake.partition_columns == mine.partition_columns,
-            "do not pass them: they are chosen once, when the lake is created",
-        ),
     }
     for what, (theirs, ours, equal, advice) in comparisons.items():
         if not equal:
-            kind = WrongChoice if what == _CHOSEN else Fatal
-            raise kind(f"this lake has {what} {theirs}, not {ours}; {advice}")
+            raise Fatal(f"this lake has {what} {theirs}, not {ours}; {advice}")
+    refuse_other_partitions(lake, mine.partition_columns)
 
 
 async def bind_ledger(lake: Identity, ledger: Ledger) -> None:

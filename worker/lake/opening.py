@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pcaplake.worker import VERSION
-from pcaplake.worker.errors import Fatal
+from pcaplake.worker.errors import Fatal, WrongChoice
 from pcaplake.worker.lake.commit import replaced
 from pcaplake.worker.lake.commit.rebuild_ledger import rebuild_from_manifests
 from pcaplake.worker.lake.delta.log_store import LogStore
@@ -38,26 +38,41 @@ async def open_lake_parts(
     store = Store.open(uri, storage_options, meter=runtime.meter)
     identity_object = await identity.read_identity(store)
     known = None if identity_object is None else identity_object[0]
+    shared_tables = ledger if isinstance(ledger, SharedTables) else None
+    creation = lake_config.creation
+    log_store_kind = identity.LOG_STORE if shared_tables is None else shared_tables.log_store_kind
+    # whatever is wrong is found before anything is written: another process may rely on what is there
     if known is None:
         await identity.refuse_nested_lake(store)
-    shared_tables = ledger if isinstance(ledger, SharedTables) else None
+        await identity.refuse_lost_identity(store)
+        if adopt:
+            raise Fatal(adoption.NO_LAKE)
+        if not creation.allowed:
+            how = "--create" if shared_tables is None else "`pcaplake setup`"
+            raise WrongChoice(f"{store.uri} is not a lake yet: create it with {how}, or name another lake")
+    else:
+        identity.refuse_other_log_store(known, log_store_kind)
+        identity.refuse_other_partitions(known, creation.partition_columns)
+    lock_table = None if shared_tables is None else shared_tables.lock_table
+    if lock_table is not None:
+        await check_lock_table(store, lock_table, list(SCHEMAS))
     if shared_tables is not None:
         opened: Ledger = _open_dynamodb_ledger(store, known, shared_tables, lake_config, adopt=adopt)
     else:
         folder = ledger if isinstance(ledger, Path) else None
         opened = await _open_sqlite_ledger(store, known, folder, lock_timeout=lake_config.commit_timeout, adopt=adopt)
     try:
-        creation = lake_config.creation
+        if known is None:
+            await identity.refuse_deleted_lake(store, opened)
         lake = await identity.open_identity(
             store,
             opened,
             partition_columns=creation.partition_columns,
             shards=1 if shared_tables is None else creation.shards,
-            log_store=identity.LOG_STORE if shared_tables is None else shared_tables.log_store_kind,
+            log_store=log_store_kind,
         )
         if lake_config.commits:
             await store.delete_abandoned_uploads()
-        lock_table = None if shared_tables is None else shared_tables.lock_table
         log_store = LogStore(
             store,
             lock_table=lock_table,
@@ -66,8 +81,6 @@ async def open_lake_parts(
             commit_timeout=lake_config.commit_timeout,
             runtime=runtime,
         )
-        if lock_table is not None:
-            await check_lock_table(store, lock_table, list(SCHEMAS))
         await create_tables(store, opened, log_store, lake.partition_columns, creation.allowed)
         if isinstance(opened, SqliteLedger):
             await replaced.remove_replaced_rows(store, log_store, opened, lake.generation, runtime.step)
@@ -83,8 +96,6 @@ def _open_dynamodb_ledger(
 ) -> DynamoLedger:
     if store.local is not None:
         raise Fatal(f"{store.uri} is a folder, but lakes of a fleet are in a bucket; write s3://bucket/path")
-    if known is None and not lake_config.creation.allowed:
-        raise Fatal(f"{store.uri} is not a lake yet: create it with `pcaplake setup`, or name another lake")
     if adopt:
         raise Fatal(f"{store.uri}: adopt its ledger with `pcaplake doctor --repair --adopt`")
     lake_id = None if known is None else known.lake_id
@@ -101,17 +112,16 @@ async def _open_sqlite_ledger(
     if not adopt:
         return ledger
     try:
-        if known is not None:
-            adopted = await adoption.identity_to_adopt(store, known, ledger)
-            if adopted.lake_id != known.lake_id:  # this is a copy, and `ledger` is that of the original
-                original, ledger = (
-                    ledger,
-                    await _open_sqlite_ledger_file(store, adopted, folder, create=True, lock_timeout=lock_timeout),
-                )
-                await original.close()
-            known = adopted
+        assert known is not None, "a lake that does not exist is not adopted"
+        adopted = await adoption.identity_to_adopt(store, known, ledger, identity.LOG_STORE)
+        if adopted.lake_id != known.lake_id:  # this is a copy, and `ledger` is that of the original
+            original, ledger = (
+                ledger,
+                await _open_sqlite_ledger_file(store, adopted, folder, create=True, lock_timeout=lock_timeout),
+            )
+            await original.close()
         await rebuild_from_manifests(store, ledger)
-        await adoption.adopt_ledger(store, ledger, None if known is None else known.lake_id)
+        await adoption.adopt_ledger(store, ledger, adopted.lake_id)
     except BaseException:
         await ledger.close()
         raise

@@ -104,6 +104,20 @@ class MemoryLockTable:
 
         return await self._run_operation(f"incomplete {_table_name(table)}", read_incomplete)
 
+    async def list_entries_below(self, folder: str) -> Sequence[Entry]:
+        def read_below() -> list[Entry]:
+            return [Entry.from_item(item) for key, item in self.items.items() if key[0].startswith(folder)]
+
+        return await self._run_operation(f"below {folder}", read_below)
+
+    async def delete_entry(self, entry: Entry) -> None:
+        def delete_if_unchanged() -> None:
+            key = (entry.table.uri, entry.file_name)
+            if key in self.items and self.items[key]["tempPath"] == entry.temp_path:
+                del self.items[key]
+
+        return await self._run_operation(f"delete {_table_name(entry.table)} {entry.version}", delete_if_unchanged)
+
     async def has_entries_for(self, spelling: str) -> bool:
         return bool(await self._run_operation(f"knows {spelling}", lambda: self._entry_items(spelling)))
 

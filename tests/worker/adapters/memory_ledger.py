@@ -64,6 +64,10 @@ class MemoryLedger:
 
         return await self._run_operation("bind", bind_if_unbound)
 
+    async def find_lake_at(self, uri: str) -> str | None:
+        enrolled = self.shared.enrolled
+        return self.shared.lake_id if enrolled is not None and enrolled.uri == uri else None
+
     async def read_enrollment(self) -> Enrollment | None:
         return await self._run_operation("enrolled", lambda: self.shared.enrolled)
 

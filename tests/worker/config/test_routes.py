@@ -143,7 +143,7 @@ def test_a_hash_stays_what_it_was() -> None:
         ({**ALL, "key": "/a/*"}, "do not start with /"),
         ({**ALL, "key": ["a"]}, "key is ['a']"),
         ({**ALL, "lake": "ftp://lakes/all"}, "no store for ftp://"),
-        ({**ALL, "lake": "s3://"}, "a bucket or a name is missing"),
+        ({**ALL, "lake": "s3://"}, "'' is not a bucket"),
         ({**ALL, "also": "sometimes"}, "also is 'sometimes'; write true or false"),
         ({**ALL, "profile": "none.yaml"}, "cannot read the profile"),
         ({**ALL, "profile": "broken.yaml"}, "unknown protocol 'smeip'; did you mean 'someip'?"),

@@ -22,6 +22,7 @@ from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.commit import losses
 from pcaplake.worker.lake.commit.history import accept_table_loss
 from pcaplake.worker.lake.config import LakeConfig, table_partition_columns
+from pcaplake.worker.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.identity import compute_capture_id
 from pcaplake.worker.lake.records import Capture, Manifest, Stage, list_uris
@@ -79,6 +80,8 @@ def build_table_loss_repair(case: Case, table: str, batch: int, rows: str) -> Re
         )
         schema = case.schemas[table]
         columns = table_partition_columns(schema, lake.partition_columns)
+        if case.lock_table is not None:  # those of a table that was dropped would keep it from being created
+            await delete_entries_of_gone_tables(case.store, case.lock_table, only=table)
         await accept_table_loss(LogStore(case.store, lock_table=case.lock_table), table, schema, columns, batch)
         return f"{table} can be written again; {rows} of the batches up to {batch} are given up"
 

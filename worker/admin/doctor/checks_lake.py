@@ -1,29 +1,21 @@
-"""Checks whether lake.json, the ledger and the lock table belong together. `rebuild_ledger.py` repairs the ledger."""
+"""Checks whether lake.json and the ledger belong together. `rebuild_ledger.py` repairs the ledger."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 from pcaplake.worker.admin.case import Case, ForeignLedger, NotExamined, list_batches_from
 from pcaplake.worker.errors import Fatal, NotAllowed
-from pcaplake.worker.lake.delta.errors import TableBlocked
-from pcaplake.worker.lake.delta.lock_table import Entry, LockTable, TablePath
-from pcaplake.worker.lake.delta.log_state import (
-    delta_log_path,
-    is_covered_by_checkpoint,
-    json_versions,
-    version_file_path,
-)
-from pcaplake.worker.lake.delta.publish import LockTablePublisher
+from pcaplake.worker.lake.delta.lock_table_upkeep import delete_entries_of_gone_tables
+from pcaplake.worker.lake.delta.log_state import delta_log_path
 from pcaplake.worker.lake.dynamodb_table import DynamoClient
 from pcaplake.worker.lake.identity import LAKE_JSON, LEDGER_FILE, Identity, recorded_uri, restore_generation
+from pcaplake.worker.lake.ledger.dynamodb_lakes import find_lakes_at, forget_lake
 
 from .findings import Finding, Repair, error, ok, warning
 from .rebuild_ledger import rebuild_lake_ledger
 
-_SETTLES = 1.0  # seconds for a running commit to finish
 _PUT_BACK = "restore the file from a backup, or from the bucket's object versions"
 
 
@@ -36,11 +28,42 @@ async def check_lake_json(case: Case) -> list[Finding]:
     if lake is None:
         if await list_batches_from(case.store, 0):
             return [error(f"{LAKE_JSON} is missing, but manifests of its batches exist", _PUT_BACK)]
+        if case.ledger_table is not None and (ids := await find_lakes_at(case.ledger_table, case.store.uri)):
+            return [await _report_deleted_lake(case, case.ledger_table, ids)]
         return [
             warning("the lake does not exist yet", "`pcaplake setup`, the first worker or the first ingest creates it")
         ]
     wrong = list(_find_differences(case, lake))
     return wrong or [ok(f"lake {lake.lake_id}, generation {lake.generation}, {lake.log_store}")]
+
+
+async def _report_deleted_lake(case: Case, table: DynamoClient, lake_ids: Sequence[str]) -> Finding:
+    """The lake was here, and its objects were deleted."""
+    what = f"the ledger knows the lake {', '.join(lake_ids)} here, and its {LAKE_JSON} is gone"
+    restore = "stop all processes that use this lake; then restore its objects from a backup or from the bucket's object versions"
+    if left := [table for table in sorted(case.schemas) if await case.store.list(delta_log_path(table))]:
+        return error(f"{what}, but {left[0]} and perhaps other tables are there", restore)
+
+    async def forget() -> str:
+        deleted = 0
+        if case.lock_table is not None:  # first, so that what is cut off here is found again
+            deleted = sum((await delete_entries_of_gone_tables(case.store, case.lock_table)).values())
+        for lake_id in lake_ids:
+            await forget_lake(table, lake_id)
+        return (
+            f"the next start of a process creates a new lake at {case.store.uri}; deleted {deleted} lock table entries"
+        )
+
+    return error(
+        f"{what}: its objects were deleted, with all rows",
+        f"{restore}; or begin anew without its rows: run --repair --yes, start the fleet, and announce the captures again "
+        "with `pcaplake replay`",
+        repair=Repair(
+            what=f"forget the deleted lake at {case.store.uri}, so that a new one can be created, and delete the lock table "
+            "entries of its tables",
+            make=forget,
+        ),
+    )
 
 
 def _find_differences(case: Case, lake: Identity) -> Iterator[Finding]:
@@ -88,7 +111,7 @@ async def check_ledger(case: Case) -> list[Finding]:
                 f"not examined: whether {LAKE_JSON} is an older copy: {why}", "run the doctor with the policy doctor"
             )
         ]
-    expiry = [finding async for finding in _check_time_to_live(case.ledger_table)]
+    expiry = [finding async for finding in check_time_to_live(case.ledger_table)]
     return [*(rolled_back or [ok(f"{book.kind} at {book.name}")]), *expiry]
 
 
@@ -121,6 +144,10 @@ def _is_recorded_place(case: Case, lake: Identity) -> bool:
 
 
 def _advise_ledger_rebuild(case: Case, lake: Identity) -> str:
+    if lake.log_store != case.log_store:
+        return (
+            f"examine the lake with the settings of its processes: its ledger is {lake.ledger_kind} {lake.ledger_name}"
+        )
     if _is_recorded_place(case, lake) or case.adopt:
         return "restore the ledger; if it is lost, stop all processes that use this lake and rebuild it with --repair"
     return (
@@ -130,7 +157,8 @@ def _advise_ledger_rebuild(case: Case, lake: Identity) -> str:
 
 
 def _build_ledger_repair(case: Case, lake: Identity) -> Repair | None:
-    if not (_is_recorded_place(case, lake) or case.adopt):
+    other_store = lake.log_store != case.log_store  # whoever commits with this ledger would lose commits
+    if other_store or not (_is_recorded_place(case, lake) or case.adopt):
         return None
     place = case.place.ledger_name(lake)
     what = f"rebuild the ledger of {case.store.uri} at {place} from the manifests and make it the lake's"
@@ -141,7 +169,7 @@ def _build_ledger_repair(case: Case, lake: Identity) -> Repair | None:
     return Repair(what=what, make=lambda: rebuild_lake_ledger(case, adopt=True))
 
 
-async def _check_time_to_live(table: DynamoClient | None) -> AsyncIterator[Finding]:
+async def check_time_to_live(table: DynamoClient | None) -> AsyncIterator[Finding]:
     """Check that DynamoDB deletes expired items."""
     if table is None:
         return
@@ -156,119 +184,4 @@ async def _check_time_to_live(table: DynamoClient | None) -> AsyncIterator[Findi
         yield warning(
             f"the DynamoDB table {table.table} does not delete expired items, so it keeps growing",
             "set its time-to-live attribute to expireTime, as `pcaplake setup` does",
-        )
-
-
-async def check_lock_table(case: Case) -> list[Finding]:
-    """Check the lock table's key schema, and look for entries with other spellings of the tables' paths."""
-    if case.lock_table is None:
-        return []
-    try:
-        await case.lock_table.verify_and_read_clock()
-    except Fatal as problem:
-        return [error(str(problem), "")]
-    findings = [finding async for finding in _check_time_to_live(case.lock_dynamo)]
-    for table in sorted(case.schemas):
-        path = TablePath.for_table(case.store.uri, table)
-        others = list(path.other_spellings())
-        known = await asyncio.gather(*map(case.lock_table.has_entries_for, others))
-        findings += [
-            error(
-                f"the lock table has entries for {other}, which is {path} in this lake: writers that use different "
-                "spellings do not see each other's locks",
-                f"make all writers use {path}; when no writer uses the other spelling, delete its entries",
-                table=table,
-            )
-            for other, there in zip(others, known, strict=True)
-            if there
-        ]
-    return findings or [ok("the key schema is right, and every table has one spelling")]
-
-
-async def check_lock_entries(case: Case) -> list[Finding]:
-    """Find incomplete entries that no writer is working on, and versions that were written without an entry."""
-    if case.lock_table is None:
-        return []
-    findings: list[Finding] = []
-    for table in sorted(case.schemas):
-        try:
-            findings += await _check_incomplete_entries(case, case.lock_table, table)
-            findings += [finding async for finding in _check_unlocked_versions(case, case.lock_table, table)]
-        except TableBlocked as problem:
-            findings.append(error(str(problem), "", table=table))
-    return findings or [ok("all entries are complete")]
-
-
-async def _check_incomplete_entries(case: Case, lock_table: LockTable, table: str) -> list[Finding]:
-    path = TablePath.for_table(case.store.uri, table)
-    before = await lock_table.list_incomplete_entries(path)
-    if not before:
-        return []
-    await case.sleep(_SETTLES)
-    incomplete = [entry for entry in await lock_table.list_incomplete_entries(path) if entry in before]
-    if not incomplete:
-        return []
-    repair = Repair(
-        what=f"complete the incomplete entries of {path}: {', '.join(str(entry.version) for entry in incomplete)}",
-        make=lambda: _complete_entries(case, lock_table, table),
-    )
-    return [await _report_incomplete_entry(case, table, entry, repair) for entry in incomplete]
-
-
-async def _report_incomplete_entry(case: Case, table: str, entry: Entry, repair: Repair) -> Finding:
-    what = f"the entry of version {entry.version} is incomplete"
-    do = "--repair completes it; so does log clean-up and, if it is the newest entry, any reader with Spark's log store"
-    if await case.store.head(version_file_path(table, entry.version)) is not None:
-        return warning(f"{what}, but {entry.file_name} exists", do, table=table, repair=repair)
-    if await is_covered_by_checkpoint(case.store, table, entry.version):
-        return warning(f"{what}, but a checkpoint contains the version", do, table=table, repair=repair)
-    if await case.store.head(delta_log_path(table, entry.temp_path)) is None:
-        return error(
-            f"{what}, and neither {entry.file_name} nor {entry.temp_path} exists: no writer can commit",
-            f"restore one of them in {delta_log_path(table)}; if both are lost, delete the item with tablePath {entry.table} "
-            f"and fileName {entry.file_name}: that commit never happened",
-            table=table,
-        )
-    newest = await case.lock_table.get_newest_entry(entry.table) if case.lock_table is not None else None
-    if newest is not None and newest.version > entry.version:
-        return error(
-            f"{what}, {entry.file_name} does not exist, and version {newest.version} was started after it",
-            f"restore {entry.file_name} in {delta_log_path(table)}; its content is in {entry.temp_path} there",
-            table=table,
-        )
-    return warning(f"{what}: its writer died before it created {entry.file_name}", do, table=table, repair=repair)
-
-
-async def _complete_entries(case: Case, lock_table: LockTable, table: str) -> str:
-    """Complete the entries, as every writer does that finds one."""
-    publisher = LockTablePublisher(case.store, lock_table, sleep=case.sleep, now=case.now)
-    newest = await publisher.find_newest_version(table)
-    settled = await publisher.settle_versions(table)
-    left = [
-        entry.version for entry in await lock_table.list_incomplete_entries(TablePath.for_table(case.store.uri, table))
-    ]
-    done = f"{table}: version {newest} and {settled} older entries are complete"
-    return f"{done}; still incomplete: {left}" if left else done
-
-
-async def _check_unlocked_versions(case: Case, lock_table: LockTable, table: str) -> AsyncIterator[Finding]:
-    """Find a version above the newest entry, if that has not expired: a writer does not use the lock table."""
-    versions = json_versions(await case.store.list(delta_log_path(table)))
-    newest = await lock_table.get_newest_entry(TablePath.for_table(case.store.uri, table))
-    if newest is None or not versions:
-        return
-    if newest.complete and newest.version > versions[-1]:
-        yield error(
-            f"the lock table says that version {newest.version} exists, but the log ends at {versions[-1]}",
-            "restore the deleted N.json files; if the table was deleted or created again, delete its items from the "
-            "lock table",
-            table=table,
-        )
-    expired = newest.expires is not None and newest.expires <= case.now()
-    if versions[-1] > newest.version and not expired:
-        yield warning(
-            f"version {versions[-1]} was written without the lock table, whose newest entry is {newest.version}: Spark "
-            "loses commits if another writer does not use the lock table",
-            "make every writer of this table use the lock table",
-            table=table,
         )

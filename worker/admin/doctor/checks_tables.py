@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from pcaplake.worker.admin.case import BatchState, Case, is_lease_renewed, iterate_manifests
 from pcaplake.worker.lake.config import table_partition_columns
 from pcaplake.worker.lake.delta.actions import Metadata, parse_json_lines
-from pcaplake.worker.lake.delta.checkpoint import repair_last_checkpoint_hint
 from pcaplake.worker.lake.delta.errors import SchemaConflict, TableBlocked
 from pcaplake.worker.lake.delta.lock_table import TablePath
 from pcaplake.worker.lake.delta.log_state import (
@@ -22,7 +21,6 @@ from pcaplake.worker.lake.delta.log_state import (
     delta_log_path,
     json_versions,
     newest_complete_checkpoint,
-    read_last_checkpoint_hint,
     version_file_path,
 )
 from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
@@ -32,7 +30,9 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 
 from .accept_loss import build_table_loss_repair
-from .findings import Finding, Repair, error, ok, warning
+from .checks_checkpoints import check_checkpoints
+from .checks_lock_table import has_lock_entries
+from .findings import Finding, error, ok, warning
 from .unblock_sql import build_unblock_statements, list_undroppable_features
 
 _RESTORE = "spark.databricks.delta.restore.protocolDowngradeAllowed"
@@ -46,29 +46,21 @@ async def check_log_versions(case: Case) -> list[Finding]:
     for table, tail in logs.items():
         if table in had and isinstance(tail, LogState) and tail.version < 0:
             continue  # dropped: the check `transactions` reports it
-        if isinstance(tail, TableBlocked):
+        checkpoints = await check_checkpoints(case.store, table)
+        findings += checkpoints
+        if not isinstance(tail, TableBlocked):
+            findings += [finding async for finding in _check_version_gaps(case, table, tail)]
+        elif not checkpoints:  # otherwise they say why it cannot be read
             findings.append(error(str(tail), "", table=table))
-        else:
-            findings += [finding async for finding in _check_version_gaps(case.store, table, tail)]
     return findings or [ok(f"no gap in {counted(len(logs), 'log')}")]
 
 
-async def _check_version_gaps(store: Store, table: str, tail: LogState) -> AsyncIterator[Finding]:
+async def _check_version_gaps(case: Case, table: str, tail: LogState) -> AsyncIterator[Finding]:
+    store = case.store
     if tail.version < 0:
-        yield warning("the table does not exist", "the next start of a process creates it", table=table)
+        if not await has_lock_entries(case, table):  # else the check `lock entries` reports it
+            yield warning("the table does not exist", "the next start of a process creates it", table=table)
         return
-    hint = await read_last_checkpoint_hint(store, table)
-    if hint is not None and hint.version < tail.checkpoint_version:
-        yield warning(
-            f"_last_checkpoint names checkpoint {hint.version}, but checkpoint {tail.checkpoint_version} exists: a slow writer "
-            "overwrote it, and readers that rely on it get an old version or an error",
-            "--repair corrects it; so does the next checkpoint",
-            table=table,
-            repair=Repair(
-                what=f"name the newest checkpoint in {delta_log_path(table, '_last_checkpoint')}",
-                make=lambda: _repair_checkpoint_hint(store, table),
-            ),
-        )
     numbers = json_versions(await store.list(delta_log_path(table)))
     if missing := sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []:
         what = f"versions {_format_numbers(missing)} are missing in its log"
@@ -77,11 +69,6 @@ async def _check_version_gaps(store: Store, table: str, tail: LogState) -> Async
         else:
             below = f"{what}, below its checkpoint {tail.checkpoint_version}"
             yield warning(below, "only older versions are unreadable", table=table)
-
-
-async def _repair_checkpoint_hint(store: Store, table: str) -> str:
-    repaired = await repair_last_checkpoint_hint(store, table)
-    return f"{table}: _last_checkpoint {'now names the newest checkpoint' if repaired else 'was already correct'}"
 
 
 def _format_numbers(numbers: list[int]) -> str:

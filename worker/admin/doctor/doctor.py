@@ -20,7 +20,8 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 
 from .checks_files import check_files
-from .checks_lake import check_lake_json, check_ledger, check_lock_entries, check_lock_table
+from .checks_lake import check_lake_json, check_ledger
+from .checks_lock_table import check_lock_entries, check_lock_table
 from .checks_queue import QueueClients, check_queue
 from .checks_replaced import check_replaced_contents, check_swapped_rows
 from .checks_returned import check_returned_captures

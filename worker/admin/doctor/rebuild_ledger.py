@@ -59,7 +59,7 @@ async def rebuild_lake_ledger(case: Case, *, adopt: bool) -> str:
         kept = f"the damaged file is now {damaged.move_aside()}; "
         ledger = await case.open_named_ledger(lake, True)
     if adopt:
-        adopted = await adoption.identity_to_adopt(case.store, lake, ledger)
+        adopted = await adoption.identity_to_adopt(case.store, lake, ledger, case.log_store)
         if adopted.lake_id != lake.lake_id:
             ledger = await case.open_named_ledger(adopted, True)
         lake = adopted

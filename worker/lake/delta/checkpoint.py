@@ -17,7 +17,7 @@ from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.store import durable
 from pcaplake.worker.lake.store.store import Listing, Store
 
-from .checkpoint_reader import read_row_count
+from .checkpoint_repair import repair_last_checkpoint_hint
 from .log_state import (
     Checkpoint,
     delta_log_path,
@@ -50,6 +50,7 @@ async def create_checkpoint(store: Store, table: str) -> int | None:
     """
     if store.uri.startswith("memory:"):
         return None
+    await repair_last_checkpoint_hint(store, table)  # deltalake does not open a table that names a missing checkpoint
     await _run_checkpoint_process(store, table)
     await repair_last_checkpoint_hint(store, table)  # the process may have been frozen, and have set it back
     checkpoint = await read_last_checkpoint_hint(store, table)
@@ -57,25 +58,6 @@ async def create_checkpoint(store: Store, table: str) -> int | None:
         raise Retryable(f"{table}: a checkpoint was created, and _last_checkpoint does not name it")
     await _sync_local_files(store, [*checkpoint.part_paths(table), delta_log_path(table, "_last_checkpoint")])
     return checkpoint.version
-
-
-async def repair_last_checkpoint_hint(store: Store, table: str) -> bool:
-    """Correct a `_last_checkpoint` that names an older checkpoint than the newest one, and return whether it was corrected.
-
-    A newer hint that another writer puts meanwhile stays. Raises Retryable when the checkpoint has just been deleted.
-    """
-    path = delta_log_path(table, "_last_checkpoint")
-    hint_object, hint = await store.get(path), await read_last_checkpoint_hint(store, table)
-    newest = newest_complete_checkpoint(table, await store.list(delta_log_path(table)))
-    if hint_object is None or hint is None or newest is None or newest.version <= hint.version:
-        return False
-    try:
-        rows = [await read_row_count(store, part) for part in newest.part_paths(table)]
-    except FileNotFoundError as error:
-        raise Retryable(f"{error}: a newer checkpoint was created meanwhile") from error
-    content = {"version": newest.version, "size": sum(rows)} | ({} if newest.parts is None else {"parts": newest.parts})
-    await store.replace(path, json.dumps(content).encode(), hint_object[1])
-    return True
 
 
 async def _run_checkpoint_process(store: Store, table: str) -> None:

@@ -14,13 +14,12 @@ from typing import Any, Protocol, Self
 from urllib.parse import quote
 
 from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.store.place import refuse_ambiguous_uri
 
 from .errors import TableBlocked
 
 EXPIRES_AFTER = 86_400  # seconds after completion, then TTL may delete an entry
 _FILE_NAME = re.compile(r"(\d{20})\.json")
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-_BUCKET = re.compile(r"[^/@:?#%\s]+")
 _SCHEMES = ("s3", "s3n", "s3a")
 
 
@@ -36,26 +35,12 @@ class TablePath:
     @classmethod
     def for_table(cls, lake: str, table: str) -> Self:
         """For a table of a lake at `s3://`, `s3n://` or `s3a://`. Raises Fatal for a lake that can be spelled in two ways."""
-        scheme, separator, rest = lake.partition("://")
+        scheme, separator, place = lake.partition("://")
         if not separator or scheme not in _SCHEMES:
             raise Fatal(f"{lake}: only a lake on S3 has a lock table; write s3://bucket/path, or name no lock table")
-        bucket, _, folder = rest.rstrip("/").partition("/")
-        if not _BUCKET.fullmatch(bucket):
-            raise Fatal(f"{lake}: {bucket!r} is not a bucket; write s3://bucket/path, without a key, a port or a query")
-        parts = [*(folder.split("/") if folder else ()), *table.split("/")]
-        if any(part in ("", ".", "..") for part in parts):
-            better = "/".join([bucket, *(part for part in parts if part not in ("", "."))])
-            raise Fatal(f"{lake}: {table}: a part of the path is empty, '.' or '..'; write s3://{better}")
-        path = "/".join(parts)
-        if _ESCAPE.search(path):
-            raise Fatal(f"{lake}: {path!r} is percent-encoded, which Spark takes literally; write the plain name")
-        if odd := next((char for char in path if char in "?#%\\" or not char.isprintable()), None):
-            raise Fatal(f"{lake}: {path!r} has {odd!r}, which not all programs read alike; use a path without it")
-        if any(part != part.strip() for part in parts):
-            raise Fatal(
-                f"{lake}: a part of {path!r} begins or ends with a space, which some programs drop; use another"
-            )
-        return cls(f"s3a://{bucket}/{path}")
+        path = f"{place.rstrip('/')}/{table}"
+        refuse_ambiguous_uri(f"{scheme}://{path}")
+        return cls(f"s3a://{path}")
 
     def __str__(self) -> str:
         return self.uri
@@ -154,6 +139,14 @@ class LockTable(Protocol):
 
     async def list_incomplete_entries(self, table: TablePath, *, above: int = -1) -> Sequence[Entry]:
         """Incomplete entries of versions above `above`, ascending."""
+        ...
+
+    async def list_entries_below(self, folder: str) -> Sequence[Entry]:
+        """All entries of tables whose paths begin with `folder`. Reads the whole lock table."""
+        ...
+
+    async def delete_entry(self, entry: Entry) -> None:
+        """Delete an entry if its version still has this `temp_path`."""
         ...
 
     async def has_entries_for(self, spelling: str) -> bool:

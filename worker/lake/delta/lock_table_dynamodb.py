@@ -7,6 +7,7 @@ result is the item that Delta's log store writes.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, Self
 
@@ -79,6 +80,23 @@ class DynamoLockTable:
             )
         ]
 
+    async def list_entries_below(self, folder: str) -> Sequence[Entry]:
+        arguments: dict[str, Any] = {
+            "FilterExpression": "begins_with(tablePath, :folder)",
+            "ExpressionAttributeValues": to_attribute_values({":folder": folder}),
+        }
+        return [Entry.from_item(entry_item) async for entry_item in self._read_pages("Scan", arguments)]
+
+    async def delete_entry(self, entry: Entry) -> None:
+        keys = {name: entry.to_item()[name] for name in _KEYS.values()}
+        with suppress(ConditionLost):
+            await self._dynamo.call_operation(
+                "DeleteItem",
+                Key=to_attribute_values(keys),
+                ConditionExpression="tempPath = :temp",
+                ExpressionAttributeValues=to_attribute_values({":temp": entry.temp_path}),
+            )
+
     async def has_entries_for(self, spelling: str) -> bool:
         async for _ in self._query_entries(_OF_TABLE, {":table": spelling}, Limit=1):
             return True
@@ -111,14 +129,18 @@ class DynamoLockTable:
     async def _query_entries(
         self, condition: str, bounds: Mapping[str, Any], **how: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Entries of versions, page by page, strongly consistent."""
         arguments = {
             "KeyConditionExpression": condition,
             "ExpressionAttributeValues": to_attribute_values(bounds),
             **how,
         }
+        async for entry_item in self._read_pages("Query", arguments):
+            yield entry_item
+
+    async def _read_pages(self, operation: str, arguments: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Entries of versions, page by page, strongly consistent."""
         while True:
-            answer = await self._dynamo.call_operation("Query", ConsistentRead=True, **arguments)
+            answer = await self._dynamo.call_operation(operation, ConsistentRead=True, **arguments)
             for entry_item in map(from_attribute_values, answer["Items"]):
                 if is_version_file_name(entry_item["fileName"]):
                     yield entry_item

@@ -166,7 +166,8 @@ async def update_log_state(store: Store, table: str, tail: LogState | None, newe
     if tail.version < newest:
         raise TableBlocked(
             f"{table}: the lock table has version {newest}, and the log ends at {tail.version}. If N.json files were "
-            "deleted, restore them; if the table was deleted or created again, delete its items from the lock table"
+            "deleted, restore them; if the table was deleted or created again, delete its items from the lock table: `pcaplake "
+            "doctor` says how"
         )
     return tail
 
@@ -227,10 +228,13 @@ async def is_covered_by_checkpoint(store: Store, table: str, version: int) -> bo
 async def read_last_checkpoint_hint(store: Store, table: str) -> Checkpoint | None:
     """The checkpoint that `_last_checkpoint` names; None without it, or when it cannot be parsed."""
     hint_object = await store.get(delta_log_path(table, "_last_checkpoint"))
-    if hint_object is None:
-        return None
+    return None if hint_object is None else parse_checkpoint_hint(hint_object[0])
+
+
+def parse_checkpoint_hint(data: bytes) -> Checkpoint | None:
+    """The checkpoint that the content of `_last_checkpoint` names; None when it cannot be parsed."""
     try:
-        hint = json.loads(hint_object[0])
+        hint = json.loads(data)
         version, parts = hint["version"], hint.get("parts")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -247,21 +251,10 @@ def name_in_log(meta: ObjectMeta) -> str:
 
 def newest_complete_checkpoint(table: str, listing: Listing, at_most: int | None = None) -> Checkpoint | None:
     """The newest complete classic checkpoint in a listing. Raises TableBlocked when a V2 checkpoint is newer."""
-    seen: dict[Checkpoint, int] = {}
-    newest_v2 = -1
-    for meta in listing:
-        name = name_in_log(meta)
-        if match := _CHECKPOINT.fullmatch(name):
-            candidate = Checkpoint(version=int(match[1]), parts=int(match[3]) if match[3] else None)
-            seen[candidate] = seen.get(candidate, 0) + 1
-        elif match := _V2_CHECKPOINT.fullmatch(name):
-            newest_v2 = max(newest_v2, int(match[1]))
-    whole = [
-        checkpoint
-        for checkpoint, count in seen.items()
-        if count == (checkpoint.parts or 1) and (at_most is None or checkpoint.version <= at_most)
-    ]
+    whole = [one for one in complete_checkpoints(listing) if at_most is None or one.version <= at_most]
     newest = max(whole, key=lambda checkpoint: checkpoint.version, default=None)
+    matches = (_V2_CHECKPOINT.fullmatch(name_in_log(meta)) for meta in listing)
+    newest_v2 = max((int(match[1]) for match in matches if match), default=-1)
     if newest_v2 > (newest.version if newest else -1):
         raise TableBlocked(
             f"{table}: checkpoint {newest_v2} is a V2 checkpoint, which is not supported. Set the table property "
@@ -270,10 +263,25 @@ def newest_complete_checkpoint(table: str, listing: Listing, at_most: int | None
     return newest
 
 
+def complete_checkpoints(listing: Listing) -> list[Checkpoint]:
+    """The classic checkpoints of which a listing has each part."""
+    seen: dict[Checkpoint, int] = {}
+    for meta in listing:
+        if match := _CHECKPOINT.fullmatch(name_in_log(meta)):
+            candidate = Checkpoint(version=int(match[1]), parts=int(match[3]) if match[3] else None)
+            seen[candidate] = seen.get(candidate, 0) + 1
+    return [checkpoint for checkpoint, count in seen.items() if count == (checkpoint.parts or 1)]
+
+
 def json_versions(listing: Listing) -> Sequence[int]:
     """Versions of the N.json in a listing, ascending."""
     matches = (_JSON.fullmatch(name_in_log(meta)) for meta in listing)
     return sorted(int(match[1]) for match in matches if match)
+
+
+async def check_checkpoint(store: Store, table: str, checkpoint: Checkpoint) -> str | None:
+    """Why a checkpoint cannot be read; None: it can."""
+    return await _read_checkpoint(store, table, LogState(), checkpoint)
 
 
 async def _read_checkpoint(store: Store, table: str, tail: LogState, checkpoint: Checkpoint) -> str | None:

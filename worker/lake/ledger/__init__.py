@@ -94,6 +94,12 @@ class Ledger(Protocol):
         Where one durable ledger serves many lakes, this binds the opened instance.
         """
 
+    async def find_lake_at(self, uri: str) -> str | None:
+        """The id of a lake that the ledger has recorded at this URI; None: it has recorded none. Needs no `bind_to_lake`.
+
+        A ledger that serves one lake returns that lake, wherever it was.
+        """
+
     async def read_enrollment(self) -> Enrollment | None:
         """The recorded lake, None before the first `enroll_lake`. Call after `bind_to_lake`."""
 

@@ -63,6 +63,7 @@ from .dynamodb_items import (
     take_lease_action,
     unstage_capture_action,
 )
+from .dynamodb_lakes import find_lakes_at
 from .dynamodb_requests import LOST, MOST_ACTIONS, Requests, Step, gather_limited
 
 MOST_CAPTURES = MOST_ACTIONS - 2  # in one stage: the transaction also has its item and its pending item
@@ -124,6 +125,9 @@ class DynamoLedger:
     async def bind_to_lake(self, lake_id: str) -> str:
         self._lake_id = self._lake_id or lake_id
         return self._lake_id
+
+    async def find_lake_at(self, uri: str) -> str | None:
+        return next(iter(await find_lakes_at(self._dynamo, uri)), None)
 
     async def read_enrollment(self) -> Enrollment | None:
         item = await self._requests.get_item(lake_key(self._bound_lake_id))

@@ -7,8 +7,21 @@ from typing import Any
 
 from pcaplake.worker.lake.dynamodb_table import DynamoClient
 
-from .dynamodb_items import LAKES, Scope
+from .dynamodb_items import LAKES, Scope, delete_action, lake_key
 from .dynamodb_requests import Requests, gather_limited
+
+
+async def find_lakes_at(dynamo: DynamoClient, uri: str) -> list[str]:
+    """The ids of the lakes that this table has recorded at a URI."""
+    return [lake["sk"] for lake in await Requests(dynamo).query_partition(LAKES) if lake["uri"] == uri]
+
+
+async def forget_lake(dynamo: DynamoClient, lake_id: str) -> None:
+    """Remove a lake from the list of this table's lakes, so that another one can be created at its place.
+
+    Its other items stay. They belong to its id, which no other lake gets.
+    """
+    await Requests(dynamo).write_item(delete_action(lake_key(lake_id)))
 
 
 async def find_lakes_with_pending_stages(dynamo: DynamoClient, but: Collection[str] = ()) -> list[str]:

@@ -114,6 +114,11 @@ class SqliteLedger(SqliteFile):
 
     read_enrollment = in_thread(_select_enrollment)
 
+    @in_thread
+    def find_lake_at(self, uri: str) -> str | None:
+        lake_id = self._read_fact("lake_id", None)
+        return None if lake_id is None else str(lake_id)
+
     @in_transaction
     def enroll_lake(self, lake: Enrollment, *, moved: bool = False) -> Enrollment:
         before = self._select_enrollment() or lake

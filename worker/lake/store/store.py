@@ -24,6 +24,7 @@ from pcaplake.worker.errors import Fatal
 from pcaplake.worker.meter import SILENT, Meter
 
 from . import durable
+from .place import refuse_ambiguous_folder, refuse_ambiguous_uri
 
 Buffer = durable.Buffer
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -83,14 +84,13 @@ class Store(ABC):
         """Open a store, without a request. `uri`: a path, or file://, memory:///, s3://, gs:// or az://.
 
         `options`: storage options of obstore. Raises Fatal for an unknown scheme or option, WrongChoice for a local path
-        that is not UTF-8.
+        that is not UTF-8, and for a place that other programs spell differently (see `place`).
         """
-        scheme, separator, _ = str(uri).partition("://")
-        if isinstance(uri, Path) or not separator:
-            scheme = ""
-        if scheme not in _OPENERS:
-            raise Fatal(f"{uri}: no store for {scheme}://; use a path, s3://, gs://, az:// or memory:///")
-        return _OPENERS[scheme](str(uri), options or {}, meter)
+        refuse_ambiguous_uri(str(uri))
+        store = _open_any(uri, options or {}, meter)
+        if store.local is not None:
+            refuse_ambiguous_folder(store.local)
+        return store
 
     def current_options(self) -> dict[str, str]:
         """Storage options with current credentials, for another library. May request credentials over the network."""
@@ -99,17 +99,26 @@ class Store(ABC):
     def external_location(self, path: str) -> str:
         """The location of `path` for deltalake, DuckDB and Polars: a local path, or a URI.
 
-        Local paths are not file:// URIs, because a folder's name may contain `#` and `?`.
+        Local paths are not file:// URIs, because a folder's name may contain `#` and `?`. Raises WrongChoice for a location
+        that is another one for these programs.
         """
-        return f"{self.uri}/{checked_path(path)}" if self.local is None else str(self.local / checked_path(path))
+        if self.local is not None:
+            refuse_ambiguous_folder(self.local / checked_path(path))
+            return str(self.local / path)
+        location = f"{self.uri}/{checked_path(path)}"
+        refuse_ambiguous_uri(location)
+        return location
 
     def parent_stores(self) -> Iterator[Store]:
         """The stores of the folders above this one, nearest first; none for a store in memory."""
         return iter(())
 
     def open_other_store(self, uri: str) -> Store:
-        """Open another store with the options of this one. Raises Fatal as `open`."""
-        return Store.open(uri, self.options)
+        """Open another store with the options of this one. Raises Fatal as `open`.
+
+        `uri` may have been recorded by a version that did not refuse several spellings, and is read as that version did.
+        """
+        return _open_any(uri, self.options, SILENT)
 
     @abstractmethod
     async def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -168,6 +177,15 @@ def register_opener(*schemes: str) -> Callable[[Opener], Opener]:
         return opener
 
     return register
+
+
+def _open_any(uri: str | Path, options: Mapping[str, str], meter: Meter) -> Store:
+    scheme, separator, _ = str(uri).partition("://")
+    if isinstance(uri, Path) or not separator:
+        scheme = ""
+    if scheme not in _OPENERS:
+        raise Fatal(f"{uri}: no store for {scheme}://; use a path, s3://, gs://, az:// or memory:///")
+    return _OPENERS[scheme](str(uri), options, meter)
 
 
 def is_nameable(path: str) -> bool:

@@ -89,7 +89,7 @@ async def test_a_hint_that_was_rolled_back_is_told_and_set_right() -> None:
     (said,) = [one for one in found if one.level == "warning"]
     assert "_last_checkpoint names checkpoint 1, but checkpoint 3 exists" in said.what
     assert said.repair is not None
-    assert "now names the newest checkpoint" in await said.repair.make()
+    assert "readers now begin with checkpoint 3" in await said.repair.make()
     assert unwell(await ground.examined()) == set()
 
 

@@ -66,11 +66,28 @@ async def knows_other_spellings(lock_table: LockTable) -> None:
     ]
 
 
+async def deletes_only_the_entry_that_is_there(lock_table: LockTable) -> None:
+    old, new, other = Entry.for_new_version(ONE, 7), Entry.for_new_version(ONE, 7), Entry.for_new_version(OTHER, 7)
+    for entry in (new, other):
+        await lock_table.put_entry_if_absent(entry)
+    assert sorted(await lock_table.list_entries_below("s3a://bucket/lake/one"), key=str) == sorted(
+        [new, other], key=str
+    )
+    assert await lock_table.list_entries_below("s3a://bucket/lake/one-") == [other]
+    await lock_table.delete_entry(old)
+    assert await lock_table.get_newest_entry(ONE) == new
+    for _ in range(2):
+        await lock_table.delete_entry(new)
+        assert await lock_table.get_newest_entry(ONE) is None
+    assert await lock_table.get_newest_entry(OTHER) == other
+
+
 RULES: list[Callable[[LockTable], Awaitable[None]]] = [
     puts_an_entry_once,
     completes_only_the_entry_that_is_there,
     lists_what_is_incomplete_in_order,
     knows_other_spellings,
+    deletes_only_the_entry_that_is_there,
 ]
 
 

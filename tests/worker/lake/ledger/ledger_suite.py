@@ -239,6 +239,7 @@ class LedgerSuite:
 
     def test_it_remembers_the_highest_generation_and_where_the_lake_is(self, opened: Open) -> None:
         async def story(ledger: Ledger) -> None:
+            assert await ledger.find_lake_at("s3://a/lake") is None
             await ledger.bind_to_lake("lake")
             assert await ledger.read_enrollment() is None
             first = Enrollment(uri="s3://a/lake", generation=1, shards=2)
@@ -248,6 +249,7 @@ class LedgerSuite:
                 == await ledger.read_enrollment()
                 == first
             )
+            assert await ledger.find_lake_at("s3://a/lake") == "lake"
             second = replace(first, generation=3)
             assert await ledger.enroll_lake(second) == second
             assert (await ledger.enroll_lake(first)).generation == 3

@@ -192,7 +192,7 @@ def test_what_open_understands(tmp_path: Path) -> None:
     opened = [Store.open(f"{scheme}://bucket/lake/", remote) for scheme in ("s3", "s3a", "s3n")]
     assert {one.uri for one in opened} == {"s3://bucket/lake"}
     assert opened[0].options == remote
-    for uri, message in (("ftp://host/x", "no store for ftp"), ("s3://", "a bucket or a name is missing")):
+    for uri, message in (("ftp://host/x", "no store for ftp"), ("s3://", "'' is not a bucket")):
         with pytest.raises(Fatal, match=message):
             Store.open(uri)
     with pytest.raises(Fatal):
