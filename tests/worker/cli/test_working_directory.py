@@ -14,11 +14,12 @@ from pcaplake.worker.cli.app import SUMMARIES
 from tests.worker.conftest import Drive
 
 ROOT = Path(__file__).parents[3]
+OURS = {"deltalake", "numpy", "obstore", "pyarrow", "pcaplake", "typer", "yaml", "sitecustomize", "usercustomize"}
 PLANTED = sorted(
     name
-    for name in sys.stdlib_module_names - set(sys.builtin_module_names)
+    for name in (sys.stdlib_module_names | OURS) - set(sys.builtin_module_names)
     if not name.startswith("_") and name not in ("site", "os")
-) + ["deltalake", "numpy", "obstore", "pyarrow", "pcaplake", "typer", "yaml", "sitecustomize", "usercustomize"]
+)
 
 
 @pytest.fixture
@@ -49,9 +50,10 @@ def test_no_command_executes_them(drive: Drive, planted: Path, tmp_path: Path) -
         "doctor": ["--lake", str(lake)],
         "docs": ["ingest"],
         # these stop before they reach a service; their child processes are those of `ingest`
-        **dict.fromkeys(
-            ("status", "setup", "replay", "reconcile", "redrive", "run", "operator"), ["--lake", str(missing)]
-        ),
+        **{
+            name: ["--lake", str(missing)]
+            for name in ("status", "setup", "replay", "reconcile", "redrive", "run", "operator")
+        },
     }
     assert commands.keys() == SUMMARIES.keys()
     program = Path(sys.executable).with_name("pcaplake")
