@@ -298,6 +298,8 @@ def test_a_bucket_has_one_spelling(name: str) -> None:
     for body in (s3_event(one), json.dumps(event)):
         with pytest.raises(BadNotification, match="the bucket"):
             parse_notification(body)
+    if "/" in name:
+        return  # a folder in a bucket
     with pytest.raises(Fatal):
         Store.open(f"s3://{name}", {"region": "x", "skip_signature": "true"})
 
