@@ -284,7 +284,6 @@ NO_BUCKETS = [
     "..",
     "-raw",
     "raw\n",
-    "x",
 ]
 
 
