@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .model import Kind, Parent, Signal, Unreadable
+from .model import Kind, Parent, Signal, Unreadable, limit_to_float64
 
 MOST_BYTES = 2048
 """The longest message that is read: the size of a CAN XL frame, and more than J1939's transport protocol (1,785)."""
@@ -61,7 +61,8 @@ def assemble_signals(
         if place not in reasons:
             named.setdefault(signal.name, []).append(place)
     overlapped = {place for places_of_name in named.values() for place in _overlapped(places_of_name, signals)}
-    kept = [place for place in range(len(signals)) if place not in reasons and place not in overlapped]
+    reasons |= dict.fromkeys(overlapped, "a later signal of the message has its name, and is read instead")
+    kept = [place for place in range(len(signals)) if place not in reasons]
     named_once = frozenset(kept)
     for place in kept:
         for parent in signals[place].parents:
@@ -130,15 +131,6 @@ def _resolve_parents(
         parents.append(Parent(signal=place, ids=declared.ids))
         declared = above
     return tuple(parents)
-
-
-def limit_to_float64(number: float) -> float:
-    """The number itself, or infinity for an integer beyond float64."""
-    try:
-        float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
-    return number
 
 
 def normalize_bound(value: float | None) -> float | None:

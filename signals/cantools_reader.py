@@ -9,14 +9,15 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .assemble import DeclaredSignal, assemble_signals, cycle_time, limit_to_float64, normalize_bound
+from .assemble import DeclaredSignal, assemble_signals, cycle_time, normalize_bound
 from .database_text import decode_text
 from .errors import DatabaseError, add_reason
-from .loaded import DatabaseNetworks, LoadedDatabase
-from .model import Message, Scale, Signal
+from .loaded import DatabaseNetworks, LoadedDatabase, drop_conflicting
+from .model import Message, Scale, Signal, limit_to_float64
 
 _MOST_IDS = 1 << 16  # most ids of one message of a SYM file
 _ID_RANGE = re.compile(r"^[ \t]*ID[ \t]*=[ \t]*([0-9A-Fa-f]+)h[ \t]*-[ \t]*([0-9A-Fa-f]+)h", re.MULTILINE)
@@ -102,7 +103,7 @@ def _remove_wide_id_ranges(text: str, source: str, lost: dict[str, str]) -> str:
 def convert_messages(cantools_messages: Iterable[Any], source: str) -> LoadedDatabase:
     """Convert messages of cantools."""
     skipped: Counter[str] = Counter()
-    messages = []
+    messages: list[tuple[Message, str]] = []
     lost: dict[str, str] = {}
     for message in cantools_messages:
         most = 29 if message.is_extended_frame else 11
@@ -113,8 +114,9 @@ def convert_messages(cantools_messages: Iterable[Any], source: str) -> LoadedDat
             reason = f"its id is {message.frame_id}, and {kind} id has {most} bits"
             add_reason(lost, f"{message.name} ({source})", reason)
         else:
-            messages.append(_convert_message(message, source))
-    return LoadedDatabase(messages=tuple(messages), skipped=dict(skipped), lost=lost)
+            messages.append((_convert_message(message, source), f"{message.name} ({source})"))
+    readable = drop_conflicting(messages, partial(add_reason, lost))
+    return LoadedDatabase(messages=readable, skipped=dict(skipped), lost=lost)
 
 
 def _convert_message(message: Any, source: str) -> Message:

@@ -88,7 +88,9 @@ def _read_scale(element: XmlElement) -> ComputationScale:
     below = below or [1.0]
     if any(above[2:]) or any(below[1:]) or below[0] == 0:
         raise DatabaseError("one of its scales is not linear, and only linear ones are read")
-    offset, factor = (*above, 0.0, 0.0)[:2] if above else (0.0, 1.0)
+    if len(above) == 1:
+        raise DatabaseError("one of its scales has an offset and no factor: write both as V of its numerator")
+    offset, factor = above[:2] if above else (0.0, 1.0)
     return ComputationScale(
         low=low,
         high=high,

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .assemble import DeclaredSignal, assemble_signals, cycle_time, limit_to_float64, normalize_bound
+from .assemble import DeclaredSignal, assemble_signals, cycle_time, normalize_bound
 from .dbc_formats import FrameFormats
 from .errors import add_reason
-from .model import Message, Scale, Signal
+from .loaded import drop_conflicting
+from .model import Message, Scale, Signal, limit_to_float64
 
 MOST_IDS: Final = 1 << 16  # values of its multiplexer for which a frame holds a signal
 MOST_IDS_OF_FILE: Final = 2_000_000
@@ -36,13 +37,13 @@ _TEXT_ENDS = re.compile(r'(?<!\\)"\s*;\s*$')
 _QUOTE = re.compile(r'(?<!\\)"')
 _COMMENT = re.compile(r'("(?:\\"|[^"])*+")|//[^\n]*')
 _NAME = r"[^\W\d]\w*"
-_NUMBER = r"[-+]?\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?"  # possessive, so that a long number is tried only once
+_NUMBER = r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?"  # possessive, so that a long number is tried only once
 _TEXT = r'"((?:\\"|[^"])*+)"'
 _PAIR = re.compile(rf"({_NUMBER})\s*{_TEXT}")
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)")
 _MESSAGE = re.compile(rf"BO_\s+(\d+)\s+({_NAME})\s*:\s*(\d+)(?:[ \t]+\w+)?")
 _SIGNAL = re.compile(
-    rf"SG_\s+({_NAME})(?:\s+(M|m\d+M?))?\s*:\s*(-?\d+)\s*\|\s*(-?\d+)\s*@\s*([01])\s*([-+])"
+    rf"SG_\s+({_NAME})(?:\s+(M|m\d*M?))?\s*:\s*(-?\d+)\s*\|\s*(-?\d+)\s*@\s*([01])\s*([-+])"
     rf"\s*\(\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\)\s*\[\s*({_NUMBER})\s*\|\s*({_NUMBER})\s*\]\s*{_TEXT}[\w, \t]*"
 )
 _LABELS = re.compile(rf'VAL_\s+(?:(\d+)\s+)?({_NAME})((?:\s*{_NUMBER}\s*"(?:\\"|[^"])*+")*)\s*;?')
@@ -116,6 +117,7 @@ class _MessageDraft:
     id: int
     name: str
     length: int
+    line: int = 0
     signals: list[tuple[str | None, Signal]] = field(default_factory=list)
 
 
@@ -126,7 +128,7 @@ class _DbcParser:
         self._current_message: _MessageDraft | None = None  # the message that the next signals belong to
         self._labels: dict[tuple[int, str], tuple[int, tuple[tuple[int, str], ...]]] = {}
         self._floats: dict[tuple[int, str], tuple[int, bool]] = {}
-        self._multiplexers: dict[tuple[int, str], tuple[str, frozenset[int]]] = {}
+        self._multiplexers: dict[tuple[int, str], dict[str, list[frozenset[int]]]] = {}
         self._long_names: dict[tuple[int, str], str] = {}
         self._reasons: dict[tuple[int, str], str] = {}
         self._bus: str | None = None
@@ -217,8 +219,9 @@ class _DbcParser:
             bits, most = (number & 0x7FFFFFFF, 29) if number >> 31 == 1 else (number, 11)
             if bits.bit_length() > most:
                 kind = "an extended" if most == 29 else "a standard"
-                raise ValueError(f"the id of {name} is {number}, and {kind} id has {most} bits")
-        self._current_message = _MessageDraft(id=number, name=name, length=int(match[3]))
+                advice = f": add {1 << 31} to it if it is an extended id" if most == 11 and number < 1 << 29 else ""
+                raise ValueError(f"the id of {name} is {number}, and {kind} id has {most} bits{advice}")
+        self._current_message = _MessageDraft(id=number, name=name, length=int(match[3]), line=line)
         self._messages.append(self._current_message)
 
     def _parse_signal(self, line: int, statement: str) -> None:
@@ -248,7 +251,7 @@ class _DbcParser:
         match = _require_match(_LABELS, statement)
         if match[1] is None:
             return  # labels of an environment variable
-        labels = {int(number): _unescape_quotes(text) for number, text in _PAIR.findall(match[3])}
+        labels = {_parse_whole(number): _unescape_quotes(text) for number, text in _PAIR.findall(match[3])}
         if labels:
             self._labels[int(match[1]), match[2]] = line, tuple(sorted(labels.items()))
 
@@ -268,7 +271,7 @@ class _DbcParser:
         ids = self._same_ids.setdefault(
             match[4], frozenset(multiplexer_value for low, high in ranges for multiplexer_value in range(low, high + 1))
         )
-        self._multiplexers[int(match[1]), match[2]] = match[3], ids
+        self._multiplexers.setdefault((int(match[1]), match[2]), {}).setdefault(match[3], []).append(ids)
 
     def _parse_default(self, line: int, statement: str) -> None:
         if match := _USUAL_CYCLE.fullmatch(statement):
@@ -293,7 +296,7 @@ class _DbcParser:
 
     # -- messages -------------------------------------------------------------------------------------------------
     def build_content(self) -> DbcContent:
-        messages = []
+        messages: list[tuple[Message, str]] = []
         empty = 0
         known: set[tuple[int, str]] = set()
         for draft in self._messages:
@@ -307,20 +310,19 @@ class _DbcParser:
             signals, unreadable = assemble_signals(
                 "j1939" if j1939 else "can", draft.length, self._declare_signals(draft)
             )
-            messages.append(
-                Message(
-                    kind="can",
-                    id=draft.id & 0x7FFFFFFF,
-                    extended=bool(draft.id >> 31),
-                    name=self._long_names.get((draft.id, ""), draft.name),
-                    length=draft.length,
-                    signals=signals,
-                    unreadable=unreadable,
-                    database=self._source,
-                    cycle_ms=cycle_time(self._cycles.get(draft.id, self._usual_cycle)),
-                    j1939=j1939,
-                )
+            message = Message(
+                kind="can",
+                id=draft.id & 0x7FFFFFFF,
+                extended=bool(draft.id >> 31),
+                name=self._long_names.get((draft.id, ""), draft.name),
+                length=draft.length,
+                signals=signals,
+                unreadable=unreadable,
+                database=self._source,
+                cycle_ms=cycle_time(self._cycles.get(draft.id, self._usual_cycle)),
+                j1939=j1939,
             )
+            messages.append((message, f"line {draft.line}"))
         for statement, declarations in (("VAL_", self._labels), ("SIG_VALTYPE_", self._floats)):
             for (number, name), (line, _) in declarations.items():
                 if (number, name) not in known:
@@ -328,7 +330,8 @@ class _DbcParser:
                         f"line {line}", f"{statement} is about {name} of message {number}, which does not exist"
                     )
         skipped = {"no signals": empty} if empty else {}
-        return DbcContent(messages=tuple(messages), skipped=skipped, lost=self._lost, bus=self._bus)
+        readable = drop_conflicting(messages, self._record_lost)
+        return DbcContent(messages=readable, skipped=skipped, lost=self._lost, bus=self._bus)
 
     def _declare_signals(self, message: _MessageDraft) -> Iterator[DeclaredSignal]:
         """The signals of a message with their float types, labels, multiplexers and long names."""
@@ -342,12 +345,17 @@ class _DbcParser:
             ids: frozenset[int] = frozenset()
             reason = self._reasons.get(key)
             if marker is not None and (marker != "M" or root is None):
-                multiplexer, ids = self._multiplexers.get(key, (None, ids))
+                named = dict(self._multiplexers.get(key, {}))
                 if root not in (None, signal.name):
-                    multiplexer = root
-                    ids |= set() if marker.endswith("M") else {int(marker[1:])}
-                if reason is None and marker != "M" and (multiplexer is None or not ids):
-                    reason = f"it is multiplexed ({marker}), and the file does not name its multiplexer"
+                    own = [frozenset({int(marker[1:])})] if marker[1:].isdigit() else []
+                    named[root] = named.get(root, []) + own
+                if len(named) == 1:
+                    ((multiplexer, values),) = named.items()
+                    ids = frozenset().union(*values) if len(values) > 1 else values[0] if values else ids
+                if reason is None and len(named) > 1:
+                    reason = f"it is below several multiplexers ({', '.join(named)}), and signals below one are read"
+                elif reason is None and marker != "M" and (multiplexer is None or not ids):
+                    reason = f"it is multiplexed ({marker}), and the file does not name its multiplexer and value"
             yield DeclaredSignal(
                 signal=replace(
                     signal,
@@ -377,6 +385,17 @@ def _unescape_quotes(text: str) -> str:
 def _shorten_for_display(text: str) -> str:
     line = " ".join(text.split())
     return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}...")
+
+
+def _parse_whole(text: str) -> int:
+    """A whole number, also one written as `3.0`."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+    if not number.is_integer():
+        raise ValueError(f"it has a text for {text}, and raw values are whole numbers")
+    return int(number)
 
 
 def _parse_number(text: str) -> float:

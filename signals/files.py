@@ -93,8 +93,7 @@ def _load_ldf(path: Path, network: str | None) -> LoadedDatabase:
 
     if network is not None:
         raise DatabaseError(f"{path} describes one LIN network: remove `#{network}`")
-    messages, others = parse_ldf(decode_text(path.read_bytes(), xml=False), path.name)
-    return LoadedDatabase(messages=messages, skipped={"event triggered": others} if others else {})
+    return parse_ldf(decode_text(path.read_bytes(), xml=False), path.name)
 
 
 def _load_fibex(path: Path, network: str | None) -> LoadedDatabase:

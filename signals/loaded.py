@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .errors import DatabaseError, add_reason, add_reasons
@@ -20,6 +20,27 @@ class LoadedDatabase:
     skipped: Mapping[str, int]
     lost: Mapping[str, str] = field(default_factory=dict)
     services: Services = field(default_factory=Services)
+
+
+def drop_conflicting(messages: Sequence[tuple[Message, str]], lose: Callable[[str, str], None]) -> tuple[Message, ...]:
+    """The messages of one network, each with its place in the file, without those that have one id and differ.
+
+    Nothing says which of them is on the bus. `lose(place, reason)` lists them.
+    """
+    by_key: dict[object, list[tuple[Message, str]]] = {}
+    for message, place in messages:
+        for key in message.keys:
+            by_key.setdefault(key, []).append((message, place))
+    conflicting = set()
+    for same in by_key.values():
+        if len(same) > 1 and len({message.definition_hash for message, _ in same}) > 1:
+            conflicting |= {place for _, place in same}
+            names = " and ".join(dict.fromkeys(message.name for message, _ in same))
+            lose(
+                " and ".join(dict.fromkeys(place for _, place in same)),
+                f"{names} have the same id {same[0][0].id:#x}, and none of them is read: remove all but one",
+            )
+    return tuple(message for message, place in messages if place not in conflicting)
 
 
 def name_of_network(key: str) -> str:

@@ -106,7 +106,7 @@ class Signal:
     def may_be_infinite(self) -> bool:
         """Whether an integer signal has a raw value whose physical value exceeds float64."""
         return self.coding == "integer" and not all(
-            math.isfinite(float(raw) * float(scale.factor) + float(scale.offset))
+            math.isfinite(limit_to_float64(raw) * float(scale.factor) + float(scale.offset))
             for raw in self.raw_value_range
             for scale in self.scales
         )
@@ -131,6 +131,15 @@ class Signal:
         if not all(math.isfinite(scale.factor) and math.isfinite(scale.offset) for scale in self.scales):
             return "its factor or offset is not a finite number"
         return None
+
+
+def limit_to_float64(number: float) -> float:
+    """The number itself, or infinity for an integer beyond float64."""
+    try:
+        float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+    return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,7 @@ def _run_maven(pom: Path, *arguments: str) -> None:
     try:
         done = subprocess.run(
             ["mvn", "-B", "-q", "-f", str(pom), *arguments],
+            cwd=pom.parent,  # Maven reads settings, which may name extensions, from `.mvn` in the working directory
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

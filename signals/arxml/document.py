@@ -15,7 +15,8 @@ from pcaplake.signals.errors import DatabaseError, add_reason
 from .element import ArxmlElement, autosar_data
 from .unknown import without_unknown
 
-_OTHER_RELEASE = "is not allowed in AUTOSAR"  # read all the same
+# read all the same: an element of another release, and a name such as `1Hz`
+_READ = re.compile("is not allowed in AUTOSAR|is not matched by the validation regex")
 _HEADER = "header"  # in the errors for what a file begins with
 # in the errors for what `without_unknown` takes out of the file
 _UNKNOWN = re.compile("is not a known Autosar element|unexpected child element|enum item|overlaps with the existing")
@@ -34,7 +35,7 @@ class ArxmlDocument:
         self.lost: dict[str, str] = {}  # place -> why something there is not read
         self._model = autosar_data().AutosarModel()
         for warning in self._load(path):
-            if _OTHER_RELEASE not in warning:
+            if not _READ.search(warning):
                 line = warning.removeprefix(f"Failed to parse {path}:")
                 self.lose(f"line {line.partition(':')[0]}", line.partition(":")[2].strip())
         self._elements: dict[str, ArxmlElement] = {}

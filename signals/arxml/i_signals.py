@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from pcaplake.signals.assemble import limit_to_float64
 from pcaplake.signals.computations import Computation, read_physical_limit, signal_values, whole_number
 from pcaplake.signals.errors import DatabaseError
-from pcaplake.signals.model import Scale, Signal
+from pcaplake.signals.model import Scale, Signal, limit_to_float64
 from pcaplake.signals.pdus import SignalInPdu
 
 from .document import ArxmlDocument, path_of, short_name

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pcaplake.spark_jobs import jars
-from pcaplake.worker.config.environment import is_started_by_spark_submit, read_aws_endpoint, set_spark_python
+from pcaplake.worker.config.environment import (
+    SAFE_PATH,
+    is_started_by_spark_submit,
+    read_aws_endpoint,
+    set_spark_python,
+)
 from pcaplake.worker.config.service_settings import FleetSettings
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake import identity
@@ -50,6 +55,7 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.hadoop.fs.s3a.input.stream.type": "classic",
     "spark.ui.showConsoleProgress": "false",
+    f"spark.executorEnv.{SAFE_PATH}": "1",
     **PARQUET_SETTINGS,
 }
 _LOCAL = {  # one machine: no other host needs to reach the driver

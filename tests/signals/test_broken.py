@@ -9,12 +9,14 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from pcaplake.signals import Databases, Message, load_database
 from pcaplake.signals.cantools_reader import convert_messages
+from pcaplake.signals.compiled import CompiledMessage
 from pcaplake.signals.dbc import MOST_IDS, MOST_IDS_OF_FILE, parse_dbc, split_statements
 from pcaplake.signals.errors import DatabaseError
 from tests.signals.cantools_files import databases
@@ -127,6 +129,62 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {  # file, text, what is listed, 
         SECOND_SYM.replace("ID=100h", "Type=Extended\nID=00000000h-1FFFFFFFh"),
         "a.sym, line 10",
         "536,870,912 ids",
+    ),
+    "two messages of one id": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\nBO_ 1 N: 8 A\n SG_ T : 0|8@1+ (1,0) [0|0] "" A\n',
+        "a.dbc, line 5 and line 7",
+        "M and N have the same id 0x1",
+    ),
+    "two signals of one name": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ T : 0|8@1+ (1,0) [0|0] "" A\n SG_ T : 8|8@1+ (1,0) [0|0] "" A\n',
+        "M.T",
+        "a later signal of the message has its name",
+    ),
+    "below two multiplexers": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ X M : 0|8@1+ (1,0) [0|0] "" A\n SG_ Y m0M : 8|8@1+ (1,0) [0|0] "" A\n'
+        ' SG_ S m1 : 16|8@1+ (1,0) [0|0] "" A\nSG_MUL_VAL_ 1 Y X 0-0;\nSG_MUL_VAL_ 1 S X 1-1;\nSG_MUL_VAL_ 1 S Y 5-5;\n',
+        "M.S",
+        "it is below several multiplexers (X, Y)",
+    ),
+    "a marker without a value": (
+        "a.dbc",
+        f'{GOOD}BO_ 1 M: 8 A\n SG_ X M : 0|8@1+ (1,0) [0|0] "" A\n SG_ S m : 16|8@1+ (1,0) [0|0] "" A\n',
+        "M.S",
+        "it is multiplexed (m)",
+    ),
+    "a text for half a value": (
+        "a.dbc",
+        f'{GOOD}VAL_ 256 Fine 0.5 "half" ;\n',
+        "a.dbc, line 5",
+        "raw values are whole numbers",
+    ),
+    "an extended id without bit 31": (
+        "a.dbc",
+        f'{GOOD}BO_ 217056256 M: 8 A\n SG_ S : 0|8@1+ (1,0) [0|0] "" A\n',
+        "a.dbc, line 5",
+        "add 2147483648 to it",
+    ),
+    "LDF: long id": ("a.ldf", LETTERS_LDF.replace("Cmd: 1,", "Cmd: 64,"), "a.ldf, line 13", "6 bits"),
+    "LDF: one id twice": (
+        "a.ldf",
+        LETTERS_LDF.replace("Stat: 2,", "Third: 1, LSM, 1 { Mode, 0; }\n  Stat: 2,"),
+        "a.ldf, line 13 and line 14",
+        "Cmd and Third have the same id 0x1",
+    ),
+    "LDF: an unknown signal": (
+        "a.ldf",
+        LETTERS_LDF.replace("Cmd: 1, CEM, 2 { Level", "Cmd: 1, CEM, 2 { Nowhere"),
+        "Cmd.Nowhere",
+        "does not declare it",
+    ),
+    "LDF: an unknown encoding": (
+        "a.ldf",
+        LETTERS_LDF.replace("LevelEnc: Level", "Nothing: Level"),
+        "Cmd.Level",
+        "its encoding Nothing",
     ),
     "LDF: long frame": (
         "a.ldf",
@@ -416,3 +474,39 @@ def test_encodings_that_nobody_knows(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DatabaseError, match=said):
             Databases.from_file(tmp_path / name)
+
+
+def test_what_is_plain_is_read() -> None:
+    """`.25`, a whole number with a fraction of zero, and values of one multiplexer in two lines."""
+    text = (
+        'BO_ 1 M: 8 A\n SG_ X M : 0|8@1+ (1,0) [0|0] "" A\n SG_ S m : 8|8@1+ (.25,0) [0|0] "" A\n'
+        'SG_MUL_VAL_ 1 S X 1-1;\nSG_MUL_VAL_ 1 S X 3-4;\nVAL_ 1 X 1.0 "one" 2 "two" ;\n'
+    )
+    content = parse_dbc(text, "a.dbc")
+    (message,) = content.messages
+    assert not content.lost
+    x, s = message.signals
+    assert x.choices == ((1, "one"), (2, "two"))
+    assert (s.scales[0].factor, s.parents[0].ids) == (0.25, {1, 3, 4})
+
+
+@pytest.mark.parametrize("length", [1023, 1024, 1025, 14280])
+@pytest.mark.parametrize("sign", "+-")
+def test_an_integer_of_any_length_is_decoded(length: int, sign: str) -> None:
+    """Messages of J1939 have up to 1,785 bytes. Beyond float64 a value is infinite and not valid."""
+    text = (
+        f'BO_ 2566844672 M: 1785 A\n SG_ S : 0|{length}@1{sign} (1,0) [0|0] "" A\n'
+        'BA_DEF_ BO_ "VFrameFormat" ENUM "StandardCAN","ExtendedCAN","r","J1939PG";\nBA_ "VFrameFormat" BO_ 2566844672 3;\n'
+    )
+    (message,) = parse_dbc(text, "a.dbc").messages
+    assert message.j1939
+    payloads = np.zeros((3, 1785), np.uint8)
+    payloads[1, 0] = 7
+    payloads[2] = 255
+    (decoded,) = CompiledMessage(message).decode_frames(payloads, np.full(3, 1785))
+    most = -1.0 if sign == "-" else (2.0**1023 if length == 1023 else np.inf)
+    assert decoded.value.tolist() == [0, 7, most]
+    assert message.definition_hash
+    if length > 1024:
+        assert decoded.valid is not None
+        assert decoded.valid.tolist() == [True, True, sign == "-"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.signals import DatabaseError, Databases, load_database
+from pcaplake.signals import Databases, load_database
 from pcaplake.signals.definitions import DefinitionState
 from pcaplake.signals.frames import FrameDecoder
 from pcaplake.signals.j1939 import parameter_group
@@ -66,8 +66,11 @@ def test_two_messages_of_one_group(tmp_path: Path) -> None:
     """A source address of its own comes before any; the same one twice cannot be told apart."""
     databases = load(tmp_path, dbc(("Any", 0x0CF004FE), ("Engine", ENGINE)))
     assert decode(databases, 0x0CF00400, 0x0CF00401) == [(0x0CF00400, "Engine"), (0x0CF00401, "Any")]
-    with pytest.raises(DatabaseError, match="have the same id"):
-        load(tmp_path, dbc(("One", 0x0CF00400), ("Other", 0x18F00400)))
+    databases = load(tmp_path, dbc(("One", 0x0CF00400), ("Other", 0x18F00400), ("Engine", 0x0CF10400)))
+    assert decode(databases, 0x0CF00400, 0x0CF10400) == [(0x0CF10400, "Engine")]
+    ((place, reason),) = databases.lost.items()
+    assert place == "truck.dbc, line 3 and line 5"
+    assert "One and Other have the same id" in reason
 
 
 OTHER_ATTRIBUTES = {

@@ -32,6 +32,6 @@ def test_one_name_on_two_buses_and_files_with_one_name(tmp_path: Path) -> None:
     assert Databases.from_file(tmp_path / "buses.yaml").unreadable_declarations == {
         "Engine.A": "it is a float of 8 bits, and floats have 16, 32 or 64; "
         "it is a float of 12 bits, and floats have 16, 32 or 64",
-        "car.dbc, line 4": "the id of X is 3000, and a standard id has 11 bits; "
-        "the id of X is 3001, and a standard id has 11 bits",
+        "car.dbc, line 4": "the id of X is 3000, and a standard id has 11 bits: add 2147483648 to it if it is an extended id; "
+        "the id of X is 3001, and a standard id has 11 bits: add 2147483648 to it if it is an extended id",
     }

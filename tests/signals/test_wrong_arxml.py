@@ -35,6 +35,14 @@ def test_other_encodings(tmp_path: Path, encoding: str) -> None:
     assert loaded.messages[0].signals[0].scales[0].unit == "°C"
 
 
+def test_names_that_autosar_forbids_are_read_and_not_listed(tmp_path: Path) -> None:
+    unit = named("UNIT", "1Hz", tag("DISPLAY-NAME", "Hz"))
+    path = one_signal(tmp_path / "car.arxml", unit, properties=reference("UNIT-REF", "UNIT", "/P/1Hz"))
+    loaded = load_database(path)
+    assert not loaded.lost
+    assert loaded.messages[0].signals[0].scales[0].unit == "Hz"
+
+
 @pytest.mark.parametrize("content", ["", "<AUTOSAR/>", package()[:300], "\0" * 10])
 def test_a_file_that_is_not_arxml(tmp_path: Path, content: str) -> None:
     """The error says the path once, and what to do."""

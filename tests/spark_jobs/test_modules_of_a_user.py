@@ -39,6 +39,10 @@ def test_executors_import_ours(wheel: Path, tmp_path: Path) -> None:
     for name in ("worker", "spark_jobs"):
         (theirs / name).mkdir()
         (theirs / name / "__init__.py").write_text(f"raise ImportError('a {name} of somebody else')\n")
+    planted = tmp_path / "uploads"  # the working directory of the driver, where Spark starts Python for its executors
+    planted.mkdir()
+    for name in ("json", "struct", "socket", "pyspark", "numpy"):
+        (planted / f"{name}.py").write_text("raise ImportError('a file among the captures')\n")
     written = sample.write_sample_captures(tmp_path / "drive", "drive", 0.1, seed=5)
     paths = [str(path) for path in written if path.suffix != ".yaml"]
     code = CODE.format(conf=SMALL, folder=str(theirs), captures=str(tmp_path / "drive"), paths=paths)
@@ -46,8 +50,8 @@ def test_executors_import_ours(wheel: Path, tmp_path: Path) -> None:
     wheels.link(venv, wheels.locked("spark"))
     wheels.copy_kernels(venv)
     done = subprocess.run(
-        [venv / "bin" / "python", "-c", code],
-        cwd=theirs,
+        [venv / "bin" / "python", "-P", "-c", code],
+        cwd=planted,
         env={**os.environ, "PYTHONPATH": str(theirs)},
         capture_output=True,
         text=True,

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 
 PREFIX = "PCAPLAKE_"
 S3 = ("s3://", "s3a://", "s3n://")
+SAFE_PATH = "PYTHONSAFEPATH"  # Python looks for no modules in the working directory, which may contain files of others
 
 
 def is_debug_enabled() -> bool:
@@ -78,9 +79,13 @@ def is_started_by_spark_submit() -> bool:
 
 
 def set_spark_python(executable: str, *, replace: bool = False) -> None:
-    """Makes executors use this Python. A value of PYSPARK_PYTHON that is already set stays unless it is to `replace`."""
+    """Makes executors use this Python. A value of PYSPARK_PYTHON that is already set stays unless it is to `replace`.
+
+    Spark starts them with `python -m` in the working directory, so this also sets PYTHONSAFEPATH.
+    """
     if replace or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = executable
+    os.environ[SAFE_PATH] = "1"
 
 
 def read_java_home() -> str | None:

@@ -16,6 +16,7 @@ from pcaplake.worker.config.routes import Route
 from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
 from pcaplake.worker.ingest.stager import CaptureStager, Outcome, Request, Result, StagerConfig
 from pcaplake.worker.runtime import Runtime
+from pcaplake.worker.telemetry.metrics import METRICS, OTHER_EVENT
 
 from .lag import Lag
 from .notification import Notification
@@ -24,6 +25,7 @@ from .parts import ServiceParts
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 3  # to stage the captures of a message within one generation of each lake
+_IGNORED_KINDS = METRICS["notifications_ignored"].labels["kind"]
 
 
 class Owed(PcaplakeError):
@@ -71,7 +73,7 @@ class MessageStager:
     def _route_objects(self, notification: Notification) -> tuple[list[tuple[Route, ObjectRef]], list[Owed]]:
         """The objects with their routes, and the returned captures that no route leads to their lake any more."""
         for kind, count in notification.ignored.items():
-            self._meter.count("notifications_ignored", count, kind=kind)
+            self._meter.count("notifications_ignored", count, kind=kind if kind in _IGNORED_KINDS else OTHER_EVENT)
         work: list[tuple[Route, ObjectRef]] = []
         unroutable: list[Owed] = []
         for ref in notification.objects:

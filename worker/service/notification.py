@@ -10,6 +10,7 @@ Structure: "Event message structure" and "EventBridge event message structure" o
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
 from pcaplake.worker.errors import PcaplakeError
+from pcaplake.worker.lake.store.bucket_names import is_bucket_name
 
 CREATED = "ObjectCreated:"
 CREATED_BY_EVENTBRIDGE = "Object Created"
@@ -26,6 +28,7 @@ FOLDER = "folder marker"
 TEST_EVENT = "s3:TestEvent"
 OWED = "pcaplake"  # field of a record that only pcaplake writes and reads
 _SHOWN = 200
+_IN_A_HEADER = re.compile(r"[!#-~]*")  # an entity tag without quotes (RFC 9110, 8.8.3); the store gets it in If-Match
 
 
 class BadNotification(PcaplakeError):
@@ -188,15 +191,18 @@ def _build_reference(
     size = raw.get("size")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
         raise BadNotification(f"{where} has the size {_shorten_for_display(size)}")
-    if "/" in bucket:
+    # rule: routes, ledger and store see the same bucket
+    if not is_bucket_name("s3", bucket):
         raise BadNotification(f"{where} has the bucket {_shorten_for_display(bucket)}")
     uri = f"s3://{bucket}/{key}"
+    # JSON allows half of a surrogate pair, stores do not
+    if any("\ud800" <= letter <= "\udfff" for letter in key):
+        raise BadNotification(f"{where} has a name that is not valid Unicode: {_shorten_for_display(uri)}")
     etag = _optional_text(etag, f"{where}: etag").strip('"')
     version_id = _optional_text(version_id, f"{where}: version")
-    for name in (uri, etag, version_id):
-        # JSON allows half of a surrogate pair, stores do not
-        if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise BadNotification(f"{where} has a name that is not valid Unicode: {_shorten_for_display(name)}")
+    for text in (etag, version_id):
+        if not _IN_A_HEADER.fullmatch(text):
+            raise BadNotification(f"{where} has the eTag or version {_shorten_for_display(text)}")
     return ObjectRef(
         uri=uri,
         size=UNKNOWN_SIZE if size is None else size,

@@ -18,7 +18,8 @@ _FILES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 
 
 
 Label = str | Mapping[str, str]
-"""The values of a label: a description, or each value with a note (may be empty)."""
+"""The values of a label: each value with a note (may be empty), or a description if they come from the settings, the lake
+or the code. Nothing that a message or a capture says is a value, because each one would be a series for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,17 @@ def _extreme_gauge_metric(name: str, of: str, pick: Callable[[float, float], flo
     return Metric(name=name, kind="gauge", help=help, of=of, pick=pick)
 
 
+OTHER_EVENT = "other"  # names of events come from messages, so a new one must not become a label
+_IGNORED = (  # "Supported event types" and "EventBridge event message structure" of the S3 user guide
+    *("ObjectRemoved:Delete", "ObjectRemoved:DeleteMarkerCreated", "ObjectRestore:Post", "ObjectRestore:Completed"),
+    *("ObjectRestore:Delete", "ReducedRedundancyLostObject", "LifecycleExpiration:Delete", "LifecycleTransition"),
+    *("LifecycleExpiration:DeleteMarkerCreated", "IntelligentTiering", "ObjectTagging:Put", "ObjectTagging:Delete"),
+    *("ObjectAcl:Put", "Replication:OperationFailedReplication", "Replication:OperationNotTracked"),
+    *("Replication:OperationMissedThreshold", "Replication:OperationReplicatedAfterThreshold"),
+    *("Object Deleted", "Object Restore Initiated", "Object Restore Completed", "Object Restore Expired"),
+    *("Object Storage Class Changed", "Object Access Tier Changed", "Object ACL Updated", "Object Tags Added"),
+    *("Object Tags Deleted", "s3:TestEvent", "folder marker"),
+)
 _TABLE = "table of the lake"
 _LAKE = "URI of the lake"
 _FAULTS = (  # as in the column `reason` of `faults`; a test compares them with the parser's
@@ -78,8 +90,12 @@ METRICS: Mapping[str, Metric] = {
     ),
     "notifications_ignored": _counter_metric(
         "pcaplake_notifications_ignored_total",
-        "Notifications that do not announce a capture. Other event types are counted under their names.",
-        kind={"s3:TestEvent": "", "folder marker": "", "no route": "the object matches no route"},
+        "Notifications that do not announce a capture.",
+        kind={
+            **dict.fromkeys(_IGNORED, ""),
+            "no route": "the object matches no route",
+            OTHER_EVENT: "an event of another name",
+        },
     ),
     "heartbeats": _counter_metric(
         "pcaplake_heartbeats_total",

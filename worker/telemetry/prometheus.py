@@ -94,6 +94,7 @@ class PrometheusMeter:
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         try:
             metric = self._counters[name]
+            _require_known_values(name, labels)
             (metric.labels(**labels) if labels or METRICS[name].labels else metric).inc(by)
             if name in self._created_with:
                 self._counters[self._created_with[name]].labels(**labels)
@@ -103,6 +104,7 @@ class PrometheusMeter:
     def observe(self, name: str, value: float, **labels: str) -> None:
         try:
             metric = self._histograms[name]
+            _require_known_values(name, labels)
             (metric.labels(**labels) if labels or METRICS[name].labels else metric).observe(value)
             for extreme in self._extremes.get(name, ()):
                 self._gauges.keep_extreme(extreme, (), value)
@@ -124,3 +126,9 @@ class PrometheusMeter:
         if name not in self._reported:
             self._reported.add(name)
             log.error("metrics: %s(%r, %s) does not fit worker/telemetry/metrics.py: %r", call, name, labels, error)
+
+
+def _require_known_values(name: str, labels: Mapping[str, str]) -> None:
+    for label, values in METRICS[name].labels.items():
+        if isinstance(values, Mapping) and labels[label] not in values:
+            raise ValueError(f"{label}={labels[label]!r} is not in the table of metrics")

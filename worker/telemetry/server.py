@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from aiohttp import web
@@ -18,6 +19,9 @@ from prometheus_client.exposition import choose_encoder
 from pcaplake.worker.errors import Fatal
 
 log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 64
+FIRST_REQUEST = 10.0  # seconds until the first request of a connection must have arrived whole
 
 Check = Callable[[], str | None]
 """Returns why the check fails, or None. An exception is a failure, too. Must not block."""
@@ -35,15 +39,11 @@ class Server:
         self.health: dict[str, Check] = {}
         self.ready: dict[str, Check] = {}
         self._registry = registry
-        self._runner: web.AppRunner | None = None
+        self._runner: web.ServerRunner | None = None
 
     async def start(self) -> None:
         """Listen. Raises Fatal if all ports are in use, or one is not allowed."""
-        app = web.Application()
-        app.router.add_get("/metrics", self._serve_metrics)
-        app.router.add_get("/healthz", _create_check_handler(self.health))
-        app.router.add_get("/readyz", _create_check_handler(self.ready))
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.ServerRunner(_BoundedServer(self._answer, access_log=None), shutdown_timeout=1.0)
         await runner.setup()
         for port in self._ports:
             try:
@@ -74,19 +74,57 @@ class Server:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def _serve_metrics(self, request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, headers={"Allow": "GET, HEAD"})
+        match request.path:
+            case "/metrics":
+                encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+                return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+            case "/healthz":
+                return _answer_checks(self.health)
+            case "/readyz":
+                return _answer_checks(self.ready)
+        return web.Response(status=404)
 
 
-def _create_check_handler(checks: Mapping[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer_checks(request: web.Request) -> web.Response:
-        reasons: dict[str, Any] = {name: _run_check(check) for name, check in checks.items()}
-        bad = [name for name, reason in reasons.items() if reason is not None]
-        body = {"ok": not bad, "checks": {name: reason or "ok" for name, reason in reasons.items()}}
-        return web.json_response(body, status=503 if bad else 200)
+class _BoundedServer(web.Server):
+    """An HTTP server that clients cannot make use up the files of the process, which its captures need.
 
-    return answer_checks
+    When a connection comes above MOST_CONNECTIONS, the oldest one is closed, so that probes and scrapes are still answered.
+    """
+
+    def __init__(self, answer: Callable[[web.BaseRequest], Any], **options: Any) -> None:
+        super().__init__(self._answer_in_time, **options)
+        self._answer = answer
+        self._waiting: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+
+    async def _answer_in_time(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._forget(request.protocol)
+        response: web.StreamResponse = await self._answer(request)
+        return response
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._waiting[handler] = asyncio.get_running_loop().call_later(FIRST_REQUEST, handler.force_close)
+        connections = self.connections  # in the order of their beginnings
+        for oldest in connections[: max(len(connections) - MOST_CONNECTIONS, 0)]:
+            oldest.force_close()
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        self._forget(handler)
+        super().connection_lost(handler, exc)
+
+    def _forget(self, handler: web.RequestHandler) -> None:
+        if timer := self._waiting.pop(handler, None):
+            timer.cancel()
+
+
+def _answer_checks(checks: Mapping[str, Check]) -> web.Response:
+    reasons: dict[str, Any] = {name: _run_check(check) for name, check in checks.items()}
+    bad = [name for name, reason in reasons.items() if reason is not None]
+    body = {"ok": not bad, "checks": {name: reason or "ok" for name, reason in reasons.items()}}
+    return web.json_response(body, status=503 if bad else 200)
 
 
 def _run_check(check: Check) -> str | None:

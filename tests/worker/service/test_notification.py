@@ -12,6 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcaplake.worker.captures.reference import UNKNOWN_SIZE, ObjectRef
+from pcaplake.worker.captures.source import Sources
+from pcaplake.worker.errors import Fatal
+from pcaplake.worker.lake.store.object_store import ObjectStore
+from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.service.notification import (
     FOLDER,
     TEST_EVENT,
@@ -207,8 +211,8 @@ def test_times_are_utc() -> None:
         (s3_event(record(size=True)), "size True"),
         (s3_event(record(size=1.5)), "size 1.5"),
         (s3_event(record(eTag=7)), "etag is 7"),
-        (s3_event(record(eTag="\ud800")), "not valid Unicode"),
-        (s3_event(record(versionId="\ud800")), "not valid Unicode"),
+        (s3_event(record(eTag="\ud800")), "eTag or version"),
+        (s3_event(record(versionId="\ud800")), "eTag or version"),
         (s3_event(record(versionId={"a": 1})), "version is"),
         (s3_event({**record(), "s3": {"bucket": {}, "object": {"key": "a"}}}), "name is None"),
         (s3_event({**record(), "s3": {"bucket": {"name": "a/b"}, "object": {"key": "a"}}}), "bucket 'a/b'"),
@@ -265,3 +269,55 @@ def test_any_part_may_be_anything(path: tuple[Any, ...], value: Any) -> None:
     for one in parsed.objects:
         assert one.uri.encode().startswith(b"s3://")
         assert one.size >= UNKNOWN_SIZE
+
+
+NO_BUCKETS = [
+    "tenant-b@raw",
+    "raw#1",
+    "raw?2",
+    "raw:1",
+    "raw ",
+    "raw%20",
+    "a/b",
+    "ra w",
+    "r\u00e4w",
+    "..",
+    "-raw",
+    "raw\n",
+]
+
+
+@pytest.mark.parametrize("name", NO_BUCKETS)
+def test_a_bucket_has_one_spelling(name: str) -> None:
+    """`fnmatch` compares the text, and a URL has the bucket `raw` for many of these."""
+    one = record()
+    one["s3"]["bucket"]["name"] = name
+    event = json.loads(eventbridge())
+    event["detail"]["bucket"]["name"] = name
+    for body in (s3_event(one), json.dumps(event)):
+        with pytest.raises(BadNotification, match="the bucket"):
+            parse_notification(body)
+    if "/" in name:
+        return  # a folder in a bucket
+    with pytest.raises(Fatal):
+        Store.open(f"s3://{name}", {"region": "x", "skip_signature": "true"})
+
+
+@given(st.text(alphabet="aB1.-_@#?:% /\\&=+~\u00e9\n", min_size=1, max_size=6) | st.text(min_size=1, max_size=6))
+def test_routes_and_store_see_the_same_bucket(name: str) -> None:
+    one = record()
+    one["s3"]["bucket"]["name"] = name
+    try:
+        (object_,) = parse_notification(s3_event(one)).objects
+    except BadNotification:
+        return
+    store, key = Sources({"region": "x", "skip_signature": "true"}).open_store(object_.uri)
+    assert isinstance(store, ObjectStore)
+    assert (store.obstore_client.config["bucket"], key) == (name, "drives/a.pcap")
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nX-Evil: 1", 'a"b', "a b", "\u00e9", "\x7f", "\0"])
+@pytest.mark.parametrize("name", ["eTag", "versionId"])
+def test_what_a_header_cannot_hold_is_refused(name: str, text: str) -> None:
+    with pytest.raises(BadNotification, match="eTag or version"):
+        parse_notification(s3_event(record(**{name: text})))

@@ -31,6 +31,7 @@ from tests.worker.adapters.memory_ledger import MemoryLedger
 from tests.worker.adapters.queue import MemoryQueue
 from tests.worker.fleets import Fleet, can_capture, emptied
 from tests.worker.lake.generations import raise_generation
+from tests.worker.telemetry.counts import Counts
 
 
 @asynccontextmanager
@@ -145,6 +146,19 @@ async def test_a_bad_record_costs_no_other_of_its_message_and_is_not_forgotten()
             fleet.clock.advance_time(0.5)
     assert fleet.queue.dead == [body]
     assert fleet.captures() == {"s3://raw/good.pcap": 1}
+
+
+async def test_names_of_events_are_no_labels() -> None:
+    """Each name that a sender invents would be a series in Prometheus for good."""
+    fleet, counts = Fleet(), Counts()
+    names = ["ObjectRemoved:Delete", *(f"ObjectMade:Up{number}" for number in range(20))]
+    fleet.queue.put_message(json.dumps({"Records": [{"eventName": name} for name in names]}))
+    async with running(fleet, meter=counts):
+        while len(fleet.queue):
+            await asyncio.sleep(0.01)
+            fleet.clock.advance_time(0.5)
+    assert counts("notifications_ignored_total", kind="ObjectRemoved:Delete") == 1
+    assert counts("notifications_ignored_total", kind="other") == 20
 
 
 @pytest.mark.slow

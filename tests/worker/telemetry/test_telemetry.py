@@ -37,7 +37,7 @@ from pcaplake.worker.telemetry import log_context, logs
 from pcaplake.worker.telemetry.loop import INTERVAL, LoopDelay
 from pcaplake.worker.telemetry.metrics import METRICS
 from pcaplake.worker.telemetry.prometheus import PrometheusMeter
-from pcaplake.worker.telemetry.server import Server
+from pcaplake.worker.telemetry.server import MOST_CONNECTIONS, Server
 from pcaplake.worker.telemetry.traces import exported_traces, span
 from tools import metrics_page
 
@@ -462,6 +462,54 @@ def test_health_is_as_good_as_its_checks(path: str) -> None:
         assert (await get(path))[0] == 200
 
     served(work)
+
+
+def test_idle_connections_do_not_exhaust_the_files_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcaplake.worker.telemetry.server.FIRST_REQUEST", 0.2)
+
+    async def work(server: Server, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
+        streams = []
+        for number in range(MOST_CONNECTIONS * 2):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            streams.append((reader, writer))
+            if number % 3 == 0:
+                writer.write(b"GET /metrics HTTP/1.1\r\nHost: slow\r\n")  # the rest never comes
+        assert (await get("/healthz"))[0] == 200
+        closed = await asyncio.gather(*(reader.read() for reader, _ in streams), return_exceptions=True)
+        assert all(answer == b"" or isinstance(answer, ConnectionError) for answer in closed)
+        assert (await get("/metrics"))[0] == 200, "the connection that asked before was kept"
+        for _, writer in streams:
+            writer.close()
+
+    served(work)
+
+
+def test_other_paths_and_methods_are_refused() -> None:
+    async def work(server: Server, get: Callable[[str], Awaitable[tuple[int, str]]]) -> None:
+        assert (await get("/"))[0] == (await get("/metrics/"))[0] == 404
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"http://{server.host}:{server.port}/metrics") as answer,
+        ):
+            assert answer.status == 405
+
+    served(work)
+
+
+def test_no_label_is_what_a_message_or_a_capture_says() -> None:
+    """A text describes a label whose values come from settings, from the lake's tables, or from the code."""
+    bounded = {"table", "lake", "service", "operation", "state", "job"}
+    described = {
+        label for metric in METRICS.values() for label, values in metric.labels.items() if isinstance(values, str)
+    }
+    assert described == bounded
+    for name, metric in METRICS.items():
+        closed = [label for label, values in metric.labels.items() if not isinstance(values, str)]
+        if closed and metric.kind == "counter":
+            with pytest.raises(ValueError, match="not in the table"):
+                PrometheusMeter(CollectorRegistry(), strict=True).count(
+                    name, **dict.fromkeys(metric.labels, "anything")
+                )
 
 
 async def test_a_port_that_is_taken_is_said_at_once() -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from pcaplake.worker.child_python import python_command
 from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.store import durable
 from pcaplake.worker.lake.store.store import Listing, Store
@@ -65,9 +65,7 @@ async def _run_checkpoint_process(store: Store, table: str) -> None:
         {"uri": store.external_location(table), "options": await asyncio.to_thread(store.current_options)}
     )
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        _PROGRAM,
+        *python_command("-c", _PROGRAM),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
