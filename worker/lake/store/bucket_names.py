@@ -15,9 +15,14 @@ _NAMES = {
     "gs": re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,220}[a-z0-9])?"),  # "Bucket names" of Cloud Storage
     "az": re.compile(r"\$root|\$web|\$logs|[a-z0-9](?:-?[a-z0-9]){0,62}"),  # "Container names" of Azure Blob Storage
 }
-_NAMES["abfs"] = _NAMES["az"]
+_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs"}
 
 
 def is_bucket_name(scheme: str, name: str) -> bool:
-    """Whether `name` can be a bucket of S3 (`s3`) or GCS (`gs`), or a container of Azure (`az`, `abfs`)."""
-    return _NAMES[scheme].fullmatch(name) is not None
+    """Whether `name` can be a bucket of S3 or GCS, or a container of Azure, by the scheme of its URI.
+
+    The scheme `abfs` has `container@account` too.
+    """
+    if scheme.startswith("abfs"):
+        name = name.partition("@")[0]
+    return _NAMES[_SCHEMES.get(scheme, "az")].fullmatch(name) is not None

@@ -16,7 +16,6 @@ from pcaplake.worker.errors import Fatal, OutcomeUnknown, Retryable
 from pcaplake.worker.meter import SILENT, Meter
 
 from . import credentials
-from .bucket_names import is_bucket_name
 from .store import Buffer, Listing, ObjectMeta, Store, Unnameable, Upload, checked_path, register_opener
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az"}
@@ -42,11 +41,6 @@ def open_memory_store(uri: str, options: Mapping[str, str], meter: Meter) -> Sto
 @register_opener(*_SCHEMES)
 def open_object_store(uri: str, options: Mapping[str, str], meter: Meter) -> Store:
     scheme, place = _split_uri(uri)
-    bucket = place.partition("/")[0]
-    if scheme.startswith("abfs"):
-        bucket = bucket.partition("@")[0]  # container@account
-    if not is_bucket_name(_SCHEMES[scheme], bucket):
-        raise Fatal(f"{uri}: {bucket!r} cannot be the name of a bucket or container; write scheme://bucket/folder")
     plain = f"{_SCHEMES[scheme]}://{place}"
     return ObjectStore(plain, _connect_obstore(plain, options), options, meter=meter)
 

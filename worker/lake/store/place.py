@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pcaplake.worker.errors import WrongChoice
 
-_S3 = ("s3", "s3n", "s3a")
+from .bucket_names import is_bucket_name
+
 _OF_ONE_PROGRAM = ("memory", "file")  # `refuse_ambiguous_folder` examines the folder of a file:// URI
-_BUCKET = re.compile(r"[^/@:?#%\s]+")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _MISTYPED = re.compile(r"(s3|s3a|s3n|gs|gcs|az|azure|abfss?|memory|file):(?!//)/?")
 _IN_FOLDERS = re.compile(r"[%\\\x00-\x1f\x7f]")
@@ -45,7 +45,7 @@ def refuse_ambiguous_uri(uri: str) -> None:
     if not separator or scheme in _OF_ONE_PROGRAM:
         return
     bucket, _, folder = rest.rstrip("/").partition("/")
-    if scheme in _S3 and not _BUCKET.fullmatch(bucket):
+    if not is_bucket_name(scheme, bucket):
         raise WrongChoice(
             f"{uri}: {bucket!r} is not a bucket; write {scheme}://bucket/path, without a key, a port or a query"
         )
