@@ -161,6 +161,19 @@ def test_a_closed_pipe_changes_no_exit_code_and_hides_no_message(tmp_path: Path,
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--threads", "0"], "--threads: must be"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--threads", "many"], "--threads"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--partition-by", "colour"], "no table has a column 'colour'"),
+        *(
+            (
+                ["ingest", "{drive}", "--lake", "{tmp}/lake", "--partition-by", "date", "--partition-by", name],
+                f"{name} cannot be a partition column, because it is {kind}",
+            )
+            for name, kind in (
+                ("payload", "binary in the table"),
+                ("vlan_ids", "list<"),
+                ("faults", "map<"),
+                ("ts", "timestamp["),
+                ("correction_ns", "double in the table"),
+            )
+        ),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--storage-option", "x"], "'x' is not KEY=VALUE"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--profile", "{tmp}/no.yaml"], "cannot read the profile"),
         (["ingest", "{drive}", "--lake", "{tmp}/lake", "--profile", "{drive}/profile"], "line 1: "),
