@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 import numpy as np
@@ -28,6 +28,11 @@ def folder_name(value: str | None) -> str:
         return _NULL_PARTITION
     name = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
     return name if len(name.encode()) <= _MOST_BYTES else f"={hashlib.sha256(value.encode()).hexdigest()[:32]}"
+
+
+def partition_path(values: Mapping[str, str | None]) -> str:
+    """The folders of a partition below the table's, with a slash at the end; "" without partition columns."""
+    return "".join(f"{column}={folder_name(value or None)}/" for column, value in values.items())
 
 
 def split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
