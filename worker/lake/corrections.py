@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -74,10 +75,18 @@ class FileExpectations:
         old = "".join(f"{name}={value}/" for name, value in safe.items())
         return right if folder != right and folder == old else None
 
-    def is_misread(self, path: str, values: Mapping[str, str | None], stats: str) -> bool:
-        if not is_nameable(path) or "://" in path:  # a file outside of the table: other writers' business
-            return False
-        return bool(self.find_unbounded(stats)) or self.find_right_folder(path, values) is not None
+    def describe_misreading(self, path: str, values: Mapping[str, str | None], stats: str) -> str | None:
+        """What readers misread of a file; None: nothing."""
+        if not is_nameable(path):  # a file outside of the table, which belongs to another one
+            return None
+        wrong = []
+        if names := self.find_unbounded(stats):
+            wrong.append(
+                f"filters on {', '.join(names)} find no row in some readers, because its statistics lack bounds"
+            )
+        if self.find_right_folder(path, values) is not None:
+            wrong.append("its folder was named by an older version, and Polars takes the partition value from there")
+        return sys.intern("; ".join(wrong)) if wrong else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +124,7 @@ class FileCorrector:
         """The number of files in each version. Raises SwapConflict."""
 
         def remember(path: str, values: Mapping[str, str | None], stats: str) -> str | None:
-            return stats if expectations.is_misread(path, values, stats) else None
+            return None if expectations.describe_misreading(path, values, stats) is None else stats
 
         files = await read_live_files(self.store, table, state, choose=remember)
         columns = expectations.partition_columns
