@@ -160,6 +160,29 @@ async def test_a_column_that_is_younger_than_the_file(tmp_path: Path) -> None:
     assert found(table, "n = 2")["deltalake"] == 1
 
 
+@pytest.mark.parametrize(
+    ("properties", "corrected"),
+    [
+        ({}, 0),
+        ({"delta.dataSkippingNumIndexedCols": "-1"}, 1),
+        ({"delta.dataSkippingNumIndexedCols": "36"}, 1),
+        ({"delta.dataSkippingNumIndexedCols": "3"}, 0),
+        ({"delta.dataSkippingStatsColumns": "c1,`c35`"}, 1),
+    ],
+)
+async def test_columns_that_a_property_indexes(properties: Mapping[str, str], corrected: int, tmp_path: Path) -> None:
+    """deltalake expects bounds of the columns that the table's properties name."""
+    table, rows = tmp_path / "t", pa.table({f"c{number}": [number, number + 1] for number in range(40)})
+    log = LogStore(Store.open(tmp_path), properties=properties)
+    await log.create("t", rows.schema)
+    await log.commit("t", [write_file(table, "a", rows)])
+    assert await correct(tmp_path) == corrected
+    for name in ("c1", "c31", "c35"):
+        value = int(name[1:])
+        assert DeltaTable(table).to_pyarrow_table(filters=[(name, "=", value)]).num_rows == 1, name
+    assert await correct(tmp_path) == 0
+
+
 def write_old_partition(table: Path, value: str | None, number: int) -> AddFile:
     """A file in the folder that an older version would have chosen."""
     name = "__HIVE_DEFAULT_PARTITION__" if value is None else re.sub("[^A-Za-z0-9=_.-]", "_", value)
