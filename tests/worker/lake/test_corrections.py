@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pcaplake.worker.lake import corrections
-from pcaplake.worker.lake.corrections import FileCorrector
+from pcaplake.worker.lake.corrections import FileCorrector, FileExpectations
 from pcaplake.worker.lake.delta import AddFile, LogStore
 from pcaplake.worker.lake.delta.actions import parse_json_lines
 from pcaplake.worker.lake.delta.errors import TableBlocked
@@ -189,6 +189,24 @@ def write_old_partition(table: Path, value: str | None, number: int) -> AddFile:
     (table / f"v={name}").mkdir(exist_ok=True)
     add = as_before(write_file(table, f"v={name}/{number:032x}-0", ROWS))
     return replace(add, partition_values={"v": value})
+
+
+@pytest.mark.parametrize(
+    ("path", "misread"),
+    [
+        ("v=A_1/x.parquet", True),
+        ("v=A%201/x.parquet", False),
+        ("Kb/x.parquet", False),  # as Spark names folders on request
+        ("x.parquet", False),
+        ("s3://other/t/v=A_1/x.parquet", False),
+        ("/other/t/v=A_1/x.parquet", False),
+    ],
+)
+def test_only_folders_of_older_versions_are_misread(path: str, misread: bool) -> None:
+    found = FileExpectations(pa.schema([]), ["v"]).describe_misreading(path, {"v": "A 1"}, "")
+    assert found == (
+        "its folder was named by an older version, and Polars takes the partition value from there" if misread else None
+    )
 
 
 @pytest.mark.slow
