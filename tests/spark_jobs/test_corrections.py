@@ -21,7 +21,7 @@ from pcaplake.worker.lake.store.store import Store
 from tests.signals.databases import TWO_BUSES, databases
 from tests.signals.lakes import SignalLake
 from tests.worker.lake.delta.deltas import folder_versions, write_file
-from tests.worker.lake.test_corrections import ROWS, as_before, open_log
+from tests.worker.lake.old_files import ROWS, as_before, open_log
 from tests.worker.lakes import forget_bounds
 
 # not `x = double('NaN')`: Spark compares the bounds, and infinity is the greatest that JSON has
