@@ -18,7 +18,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.worker.lake.delta.log_state import read_log_state
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.delta.write_support import unsupported_protocol_reason
 from pcaplake.worker.lake.store.store import Store, is_nameable
 
 from .config import LakeConfig
@@ -69,11 +71,12 @@ def maintain_each_table(
         try:
             if store.local is not None:
                 _refuse_unwritable_folders(store.local / name)
+            _refuse_unsupported_protocol(store, name)
             done = _maintain_table(store, name, target_file_size, retention_days, waiting)
         except TableNotFoundError:
             continue
         except CommitFailedError as error:
-            done = Retryable(f"{name}: another program changed the same files; run it again: {error}")
+            done = _explain_failed_commit(store, name, error)
         except (DeltaError, OSError) as error:
             done = Fatal(f"{name}: {error}")
         except PcaplakeError as error:
@@ -81,11 +84,25 @@ def maintain_each_table(
         yield name, done
 
 
+def _refuse_unsupported_protocol(store: Store, name: str) -> None:
+    """Raise Fatal, which names the features: `deltalake` fails on some, and VACUUM does not know which files others need."""
+    state = asyncio.run(read_log_state(store, name))
+    if reason := unsupported_protocol_reason(name, state.protocol):
+        raise Fatal(f"{reason}; until then it is not maintained")
+
+
 def _refuse_unwritable_folders(table: Path) -> None:
     """Raise Fatal for a folder without write permission: `deltalake` would panic and print to stderr."""
     for folder, _, _ in os.walk(table):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise Fatal(f"{folder} cannot be written: run this as the owner of the lake")
+
+
+def _explain_failed_commit(store: Store, name: str, error: CommitFailedError) -> PcaplakeError:
+    """Fatal if the table has a property that the next run will find as well."""
+    if reason := asyncio.run(LogStore(store).read_block_reason(name)):
+        return Fatal(f"{reason}; until then it cannot be maintained: {error}")
+    return Retryable(f"{name}: another program changed the same files; run it again: {error}")
 
 
 def writer_properties(table: DeltaTable) -> WriterProperties:

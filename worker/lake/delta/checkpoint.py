@@ -17,7 +17,7 @@ from pcaplake.worker.errors import Retryable
 from pcaplake.worker.lake.store import durable
 from pcaplake.worker.lake.store.store import Listing, Store
 
-from .checkpoint_reader import read_row_count
+from .checkpoint_reader import read_footer
 from .log_state import (
     Checkpoint,
     delta_log_path,
@@ -26,6 +26,7 @@ from .log_state import (
     newest_complete_checkpoint,
     read_last_checkpoint_hint,
 )
+from .properties import parse_interval
 
 # Settings come by stdin: arguments are visible to all users of the machine, and options may hold keys.
 _PROGRAM = """
@@ -35,9 +36,6 @@ from deltalake import DeltaTable
 settings = json.load(sys.stdin)
 DeltaTable(settings["uri"], storage_options=settings["options"] or None).create_checkpoint()
 """
-_INTERVAL = re.compile(
-    r"(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE
-)
 _NUMBERED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..*)")
 _TEMPORARY = re.compile(r"(\d{20})\.json\..+")
 
@@ -70,7 +68,7 @@ async def repair_last_checkpoint_hint(store: Store, table: str) -> bool:
     if hint_object is None or hint is None or newest is None or newest.version <= hint.version:
         return False
     try:
-        rows = [await read_row_count(store, part) for part in newest.part_paths(table)]
+        rows = [(await read_footer(store, part)).metadata.num_rows for part in newest.part_paths(table)]
     except FileNotFoundError as error:
         raise Retryable(f"{error}: a newer checkpoint was created meanwhile") from error
     content = {"version": newest.version, "size": sum(rows)} | ({} if newest.parts is None else {"parts": newest.parts})
@@ -182,9 +180,3 @@ def _file_name(path: str) -> str:
 def _log_retention(configuration: Mapping[str, str]) -> timedelta | None:
     """None: the value cannot be parsed, so nothing expires. Default: Delta's 30 days."""
     return parse_interval(configuration.get("delta.logRetentionDuration", "interval 30 days"))
-
-
-def parse_interval(text: str) -> timedelta | None:
-    """A duration as in table properties, `interval 7 days`; None when it cannot be parsed."""
-    match = _INTERVAL.fullmatch(text.strip())
-    return timedelta(**{f"{match[2].lower()}s": int(match[1])}) if match else None
