@@ -58,7 +58,8 @@ def maintain_each_table(
     `waiting`: called before each VACUUM, returns the paths below the lake's root of all files that are staged and not in
     every table yet; None if they are unknown: then nothing is deleted. `left_alone`: table -> why it is skipped.
 
-    The error is Retryable when another program changed the same files, Fatal when `deltalake` cannot maintain the table.
+    The error is Retryable when another program changed the same files, Fatal when the table has a feature that pcaplake does
+    not support or `deltalake` cannot maintain it.
     """
     if retention_days < LEAST_RETENTION_DAYS:
         raise ValueError(f"files are kept for at least {LEAST_RETENTION_DAYS} days, not {retention_days}")
@@ -76,7 +77,7 @@ def maintain_each_table(
         except TableNotFoundError:
             continue
         except CommitFailedError as error:
-            done = _explain_failed_commit(store, name, error)
+            done = Retryable(f"{name}: another program changed the same files; run it again: {error}")
         except (DeltaError, OSError) as error:
             done = Fatal(f"{name}: {error}")
         except PcaplakeError as error:
@@ -85,7 +86,9 @@ def maintain_each_table(
 
 
 def _refuse_unsupported_protocol(store: Store, name: str) -> None:
-    """Raise Fatal, which names the features: `deltalake` fails on some, and VACUUM does not know which files others need."""
+    """Raise Fatal, which names the features. `deltalake` refuses the commit for some, as if another program had won; for
+    others it deletes files that it takes for unneeded.
+    """
     state = asyncio.run(read_log_state(store, name))
     if reason := unsupported_protocol_reason(name, state.protocol):
         raise Fatal(f"{reason}; until then it is not maintained")
@@ -96,13 +99,6 @@ def _refuse_unwritable_folders(table: Path) -> None:
     for folder, _, _ in os.walk(table):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise Fatal(f"{folder} cannot be written: run this as the owner of the lake")
-
-
-def _explain_failed_commit(store: Store, name: str, error: CommitFailedError) -> PcaplakeError:
-    """Fatal if the table has a property that the next run will find as well."""
-    if reason := asyncio.run(LogStore(store).read_block_reason(name)):
-        return Fatal(f"{reason}; until then it cannot be maintained: {error}")
-    return Retryable(f"{name}: another program changed the same files; run it again: {error}")
 
 
 def writer_properties(table: DeltaTable) -> WriterProperties:
