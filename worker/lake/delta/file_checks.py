@@ -28,7 +28,16 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INSTANT = re.compile(r"([0-9-]{10})[ T]([0-9:]{8})(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})?")
 _LONGEST = 2**63 - 1  # of what the log keeps as a long
 _END_OF_TIME = 253_402_300_800_000  # the year 10000 in ms since 1970: more is a time in microseconds or nanoseconds
+_UNORDERED = ("timestamp", "binary")  # as texts: instants are written with and without fractions
 _COUNTED = ("minValues", "maxValues", "nullCount")
+
+
+def _refuse_constant(name: str) -> None:
+    """NaN is no JSON, and neither is Infinity; 1e400 is, and readers take it for the latter."""
+    raise ValueError(f"{name} is no JSON; a bound that is infinite is 1e400 or -1e400")
+
+
+_STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def check_files(table: str, adds: Sequence[AddFile], metadata: Metadata) -> None:
@@ -169,47 +178,45 @@ def _parse_strict_json(text: object) -> Any:
         raise TypeError(f"{text!r} is no text")
     if not is_utf8(text):
         raise ValueError("it has a character that is no Unicode")
-    stats = json.loads(text, parse_constant=_refuse_constant)
+    stats = _STRICT_JSON.decode(text)
     if "\\u" in text and not is_utf8(json.dumps(stats, ensure_ascii=False)):
         raise ValueError("it has half a character")
     return stats
 
 
-def _refuse_constant(name: str) -> None:
-    """NaN is no JSON, and neither is Infinity; 1e400 is, and readers take it for the latter."""
-    raise ValueError(f"{name} is no JSON; a bound that is infinite is 1e400 or -1e400")
-
-
 def _list_null_count_problems(counts: Mapping[str, Any], rows: int | None, prefix: str) -> Iterator[str]:
+    most = _LONGEST if rows is None else rows
     for name, count in counts.items():
+        if type(count) is int and 0 <= count <= most:
+            continue
         if isinstance(count, dict):
             yield from _list_null_count_problems(count, rows, f"{prefix}{name}.")
-        elif not _is_count(count):
-            yield f"nullCount of {prefix}{name} is {count!r}; it is a number of rows"
-        elif rows is not None and count > rows:
-            yield f"nullCount of {prefix}{name} is {count}, and numRecords is {rows}"
+        else:
+            yield f"nullCount of {prefix}{name} is {count!r}; it is a number of rows, of which the file has {rows}"
 
 
 def _list_bound_problems(
-    low: Mapping[str, Any], high: Mapping[str, Any], types: Mapping[str, Any], prefix: str
+    lows: Mapping[str, Any], highs: Mapping[str, Any], types: Mapping[str, Any], prefix: str
 ) -> Iterator[str]:
     """Bounds of columns that the table does not have are not read by anybody."""
-    for name in low.keys() | high.keys():
-        kind, bounds = types.get(name), (low.get(name), high.get(name))
-        if isinstance(kind, Mapping) and kind["type"] == "struct":
-            if not all(isinstance(bound, dict | None) for bound in bounds):
-                yield f"the bounds of {prefix}{name} are no objects, as those of a struct are"
-                continue
-            inner = {field["name"]: field["type"] for field in kind["fields"]}
-            yield from _list_bound_problems(bounds[0] or {}, bounds[1] or {}, inner, f"{prefix}{name}.")
-        elif isinstance(kind, str):
-            for key, bound in zip(_COUNTED, bounds, strict=False):
+    for key, bounds in (("minValues", lows), ("maxValues", highs)):
+        for name, bound in bounds.items():
+            kind = types.get(name)
+            if isinstance(kind, str):
                 if bound is not None and not _is_bound(bound, kind):
                     yield f"{key} of {prefix}{name} is {bound!r}, which is no {kind}"
                     return
-            least, most = bounds
-            if least is not None and most is not None and kind not in ("timestamp", "binary") and least > most:
-                yield f"minValues of {prefix}{name} is {least!r}, above maxValues, {most!r}: it would hide rows"
+            elif kind is not None and kind["type"] == "struct" and not isinstance(bound, dict | None):
+                yield f"{key} of {prefix}{name} is {bound!r}; a struct has an object with the bounds of its fields"
+                return
+    for name in lows.keys() | highs.keys():
+        kind, low, high = types.get(name), lows.get(name), highs.get(name)
+        if isinstance(kind, str):
+            if low is not None and high is not None and kind not in _UNORDERED and low > high:
+                yield f"minValues of {prefix}{name} is {low!r}, above maxValues, {high!r}: it would hide rows"
+        elif kind is not None and kind["type"] == "struct":
+            inner = {field["name"]: field["type"] for field in kind["fields"]}
+            yield from _list_bound_problems(low or {}, high or {}, inner, f"{prefix}{name}.")
 
 
 def _is_bound(value: object, kind: str) -> bool:
@@ -218,9 +225,10 @@ def _is_bound(value: object, kind: str) -> bool:
     if kind in ("float", "double") or kind.startswith("decimal"):
         return type(value) in (int, float)
     if kind == "boolean":
-        return isinstance(value, bool)
-    checks = {"date": _is_date, "timestamp": _is_instant}
-    return isinstance(value, str) and (kind not in checks or checks[kind](value))
+        return type(value) is bool
+    if type(value) is not str:
+        return False
+    return _is_date(value) if kind == "date" else _is_instant(value) if kind == "timestamp" else True
 
 
 def _is_count(value: object) -> bool:
@@ -228,7 +236,7 @@ def _is_count(value: object) -> bool:
 
 
 def _fits_integer(value: int, kind: str) -> bool:
-    return -(1 << INTEGER_BITS[kind] - 1) <= value < 1 << INTEGER_BITS[kind] - 1
+    return value.bit_length() < INTEGER_BITS[kind] or value == -(1 << INTEGER_BITS[kind] - 1)
 
 
 def _is_date(text: str) -> bool:
