@@ -44,7 +44,7 @@ class Change:
     features: Sequence[str] = ()
     partition_columns: Sequence[str] = ("date",)
     struct: dict[str, Any] | None = None
-    actions: Sequence[str] = ()
+    structs: Sequence[dict[str, Any]] = ()
     torture: bool = False
 
 
@@ -65,12 +65,9 @@ INVARIANT["fields"][0]["metadata"]["delta.invariants"] = '{"expression":{"expres
 
 CHANGES: dict[str, Change] = {
     # those that can be dropped at once
-    "constraints, row tracking and in-commit timestamps": Change(
-        statements=[
-            "ALTER TABLE {t} ADD CONSTRAINT c CHECK (n > -5)",
-            properties(enableRowTracking="true", enableInCommitTimestamps="true"),
-        ],
-        features=["checkConstraints", "domainMetadata", "inCommitTimestamp", "rowTracking"],
+    "a constraint and row tracking": Change(
+        statements=["ALTER TABLE {t} ADD CONSTRAINT c CHECK (n > -5)", properties(enableRowTracking="true")],
+        features=["checkConstraints", "domainMetadata", "rowTracking"],
     ),
     "a constraint": Change(
         statements=["ALTER TABLE {t} ADD CONSTRAINT c CHECK (n > -5)"], features=["checkConstraints"], torture=True
@@ -78,6 +75,7 @@ CHANGES: dict[str, Change] = {
     "a constraint that was dropped": Change(
         statements=["ALTER TABLE {t} ADD CONSTRAINT c CHECK (n > -5)", "ALTER TABLE {t} DROP CONSTRAINT c"],
         features=["checkConstraints"],
+        torture=True,
     ),
     "row tracking": Change(
         statements=[properties(enableRowTracking="true")], features=["domainMetadata", "rowTracking"], torture=True
@@ -89,17 +87,15 @@ CHANGES: dict[str, Change] = {
         statements=[supported("materializePartitionColumns")], features=["materializePartitionColumns"], torture=True
     ),
     # those that take a day
-    "deletion vectors, column mapping, type widening, V2 checkpoints and vacuumProtocolCheck": Change(
-        statements=[
-            properties(**{NAME[0]: NAME[1]}, enableDeletionVectors="true", enableTypeWidening="true", checkpointPolicy="v2"),
-            supported("vacuumProtocolCheck"),
-            "DELETE FROM {t} WHERE n = 1",
-        ],
-        features=["columnMapping", "deletionVectors", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"],
-    ),
     "deletion vectors": Change(
-        statements=[properties(enableDeletionVectors="true"), "DELETE FROM {t} WHERE n = 1"],
-        features=["deletionVectors"],
+        statements=[properties(enableDeletionVectors="true"), "DELETE FROM {t} WHERE n = 1"], features=["deletionVectors"]
+    ),
+    "column mapping, type widening, V2 checkpoints and vacuumProtocolCheck": Change(
+        statements=[
+            properties(**{NAME[0]: NAME[1]}, enableTypeWidening="true", checkpointPolicy="v2"),
+            supported("vacuumProtocolCheck"),
+        ],
+        features=["columnMapping", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"],
         torture=True,
     ),
     "column mapping": Change(statements=[properties(**{NAME[0]: NAME[1]})], features=["columnMapping"], torture=True),
@@ -168,9 +164,10 @@ CHANGES: dict[str, Change] = {
         torture=True,
     ),
     # no features
-    "the retention of transactions": Change(statements=[properties(setTransactionRetentionDuration="interval 7 days")]),
-    "NOT NULL": Change(statements=[], struct=NOT_NULL),
-    "an invariant": Change(statements=[], actions=[json.dumps(INVARIANT)]),
+    "the retention of transactions, and NOT NULL": Change(
+        statements=[properties(setTransactionRetentionDuration="interval 7 days")], struct=NOT_NULL
+    ),
+    "an invariant": Change(statements=[], structs=[INVARIANT], torture=True),
 }  # fmt: skip
 
 
@@ -199,16 +196,12 @@ class Blocked:
         asyncio.run(commit())
         for statement in change.statements:
             self.run(statement.format(t=f"delta.`{self.path}`"))
-        for struct in change.actions:
-            version = max(self.path.glob("_delta_log/0*.json"))
-            (metadata,) = [
-                json.loads(line)["metaData"]
-                for line in (self.path / f"_delta_log/{0:020d}.json").open()
-                if "metaData" in line
-            ]
-            number = int(version.stem) + 1
-            line = json.dumps({"metaData": {**metadata, "schemaString": struct}})
-            (self.path / f"_delta_log/{number:020d}.json").write_text(f"{line}\n")
+        for struct in change.structs:
+            number = int(max(self.path.glob("_delta_log/0*.json")).stem) + 1
+            lines = map(json.loads, (self.path / f"_delta_log/{0:020d}.json").read_text().splitlines())
+            (metadata,) = (line["metaData"] for line in lines if "metaData" in line)
+            changed = json.dumps({"metaData": {**metadata, "schemaString": json.dumps(struct)}})
+            (self.path / f"_delta_log/{number:020d}.json").write_text(f"{changed}\n")
 
     def run(self, statement: str) -> None:
         self.spark.sql(statement.rstrip(";")).collect()
@@ -278,6 +271,7 @@ def test_what_the_doctor_says_unblocks_the_table(what: str, spark: Any, tmp_path
         copied.assert_writable(change)
 
 
+@pytest.mark.torture
 def test_a_table_with_a_v2_checkpoint_is_read_again(spark: Any, tmp_path: Path) -> None:
     """What the log store says itself, because the state of such a table cannot be read."""
     table = Blocked(tmp_path, spark)
