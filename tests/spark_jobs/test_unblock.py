@@ -65,12 +65,13 @@ INVARIANT["fields"][0]["metadata"]["delta.invariants"] = '{"expression":{"expres
 
 CHANGES: dict[str, Change] = {
     # those that can be dropped at once
+    "a constraint": Change(
+        statements=["ALTER TABLE {t} ADD CONSTRAINT c CHECK (n > -5)"], features=["checkConstraints"]
+    ),
     "a constraint and row tracking": Change(
         statements=["ALTER TABLE {t} ADD CONSTRAINT c CHECK (n > -5)", properties(enableRowTracking="true")],
         features=["checkConstraints", "domainMetadata", "rowTracking"],
-    ),
-    "a constraint": Change(
-        statements=["ALTER TABLE {t} ADD CONSTRAINT c CHECK (n > -5)"], features=["checkConstraints"], torture=True
+        torture=True,
     ),
     "a constraint that was dropped": Change(
         statements=["ALTER TABLE {t} ADD CONSTRAINT c CHECK (n > -5)", "ALTER TABLE {t} DROP CONSTRAINT c"],
@@ -250,7 +251,8 @@ class Blocked:
 @pytest.mark.parametrize(
     "what", [pytest.param(name, marks=pytest.mark.torture if one.torture else []) for name, one in CHANGES.items()]
 )
-def test_what_the_doctor_says_unblocks_the_table(what: str, spark: Any, tmp_path: Path) -> None:
+def test_what_the_doctor_says_unblocks_the_table(what: str, spark: Any, tmp_path: Path, torture: bool) -> None:
+    """`make test` goes the first way of each: the others are RESTORE, the first way of what Delta cannot drop."""
     change, table = CHANGES[what], Blocked(tmp_path, spark)
     table.make(change)
     state = asyncio.run(read_log_state(Store.open(tmp_path), "t"))
@@ -258,7 +260,7 @@ def test_what_the_doctor_says_unblocks_the_table(what: str, spark: Any, tmp_path
     assert list_unsupported_features(state.protocol) == sorted(change.features)
     number = len(table.ways())
     assert number
-    for position in range(number):
+    for position in range(number if torture else 1):
         copied = table.copy(position)
         way = copied.ways()[position]
         for statement in way.today:
@@ -329,7 +331,7 @@ def test_delta_has_these_properties(spark: Any) -> None:
 
     def accepts(key: str, value: str) -> bool:
         try:
-            configs.validateConfigurations(spark._jvm.scala.jdk.javaapi.CollectionConverters.asScala({key: value}))
+            configs.validateConfigurations(spark._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({key: value}))
         except Py4JJavaError:
             return False
         return True
