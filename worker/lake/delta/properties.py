@@ -16,6 +16,8 @@ _INTERVAL = re.compile(
 )
 # After this time Delta drops an application's last transaction, and a batch that is repeated would be committed twice.
 TXN_RETENTION = "delta.setTransactionRetentionDuration"
+_NAME = r"(?:[A-Za-z_]\w*|`[^`]+`)"
+_COLUMNS = re.compile(rf"\s*{_NAME}(?:\.{_NAME})*\s*(?:,\s*{_NAME}(?:\.{_NAME})*\s*)*", re.ASCII)
 CONSTRAINT = "delta.constraints."
 _FEATURE = "delta.feature."
 
@@ -52,7 +54,7 @@ KINDS: Mapping[str, str | tuple[str, ...]] = {
     "delta.checkpointPolicy": ("classic",),
     "delta.columnMapping.mode": ("none",),
     "delta.dataSkippingNumIndexedCols": "number from -1",
-    "delta.dataSkippingStatsColumns": "text",
+    "delta.dataSkippingStatsColumns": "columns",
     "delta.dataSkippingStringPrefixLength": "number from 0",
     "delta.isolationLevel": ("Serializable",),
     "delta.parquet.compression.codec": "text",
@@ -138,4 +140,6 @@ def _find_problem(key: str, value: str) -> str | None:
         least = int(kind.rpartition(" ")[2])
         fits = re.fullmatch(r"-?[0-9]{1,10}", value) and least <= int(value) < 1 << 31
         return None if fits else f"write a number from {least} on"
+    if kind == "columns":
+        return None if _COLUMNS.fullmatch(value) else "write names of columns, separated by commas"
     return None if value else "it has no value"
