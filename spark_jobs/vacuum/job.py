@@ -32,7 +32,7 @@ from pcaplake.spark_jobs.vacuum.pending_stages import PendingStages, find_pendin
 from pcaplake.worker.admin.open_case import Subject
 from pcaplake.worker.config.settings import WrongSetting
 from pcaplake.worker.errors import Fatal
-from pcaplake.worker.lake.delta.checkpoint import parse_interval
+from pcaplake.worker.lake.delta.properties import parse_interval
 from pcaplake.worker.lake.maintenance import LEAST_RETENTION_DAYS
 from pcaplake.worker.lake.staging.stage_files import COPY_AFTER_MS, HOUR_MS
 from pcaplake.worker.lake.store.store import Store

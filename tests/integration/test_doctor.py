@@ -197,7 +197,7 @@ def test_a_table_whose_protocol_was_raised(fleet: Fleet, capsys: Capsys) -> None
     assert (code, unwell(report)) == (1, {("error", "blocked", "packets"), ("warning", "lock entries", "packets")})
     (found,) = [one for one in report["findings"] if one["check"] == "blocked"]
     where = f"ALTER TABLE delta.`s3a://{fleet.bucket}/lake/packets`"
-    assert f"{where} DROP FEATURE deletionVectors TRUNCATE HISTORY;" in found["do"].splitlines()
+    assert f"{where} DROP FEATURE deletionVectors;" in found["do"].splitlines()
 
 
 def test_what_is_not_allowed_and_what_is_not_there(fleet: Fleet, aws: Aws, capsys: Capsys) -> None:

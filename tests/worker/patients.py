@@ -429,8 +429,8 @@ DAMAGES = {
     "a protocol raised": Damage(
         lambda g: change(g, "packets", {"protocol": DV}),
         {error("blocked", "packets")},
-        "reader 3, writer 7",
-        f"{WHERE} DROP FEATURE deletionVectors TRUNCATE HISTORY;",
+        "reader 3, writer 7 (deletionVectors)",
+        f"{WHERE} DROP FEATURE deletionVectors;",
     ),
     "a protocol that no statement lowers": Damage(
         lambda g: change(g, "packets", {"protocol": CDF}),

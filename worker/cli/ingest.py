@@ -64,7 +64,10 @@ class SettingOptions:
     )
     storage_option: Pair = None
     table_property: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Delta property of new tables. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Delta property of new tables, such as delta.checkpointInterval=50. Repeatable."
+        ),
     ] = None
     partition_by: Annotated[
         list[str] | None,

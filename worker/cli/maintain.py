@@ -50,6 +50,7 @@ def maintain(
     Staged files that are not committed yet, because their table is blocked or their stage is held, are kept whatever
     their age. The ledger names them: if it cannot be read, nothing is deleted and the exit code is 3. A table whose log
     was restored to an older version or cannot be read is skipped, also with exit code 3, because restoring it needs its files.
+    So is a table with a Delta feature that pcaplake does not support; the error names the feature.
 
     Exit codes: 0 done, 2 wrong usage or settings, 3 stopped by an error, or a table was skipped.
 

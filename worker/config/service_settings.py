@@ -32,6 +32,7 @@ from .settings import (
     Pairs,
     Seconds,
     Size,
+    TableProperties,
     WrongSetting,
     explain_validation_error,
     join_problems,
@@ -88,7 +89,7 @@ class FleetSettings(BaseSettings):
         {},
         description="Options of the object store, as KEY=VALUE,KEY=VALUE or as a map; examples: `pcaplake docs object-stores`.",
     )
-    table_property: Annotated[Pairs, NoDecode] = Field(
+    table_property: Annotated[TableProperties, NoDecode] = Field(
         {}, description="Delta properties of new tables, as KEY=VALUE,KEY=VALUE or as a map."
     )
     partition_by: Annotated[Columns, NoDecode] = Field(

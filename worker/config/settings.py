@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from pcaplake.parser import Profile, ProfileError
@@ -114,9 +114,20 @@ def _decode_json(value: Any, plain: str, as_json: str) -> Any:
         raise ValueError(f"it cannot be read as JSON: write {plain}, or JSON such as {as_json}") from error
 
 
+def check_table_properties(properties: dict[str, str]) -> dict[str, str]:
+    """The properties themselves. Raises ValueError for one that a table of pcaplake cannot have."""
+    if properties:  # most commands set none, and need no Delta log
+        from pcaplake.worker.lake.delta.properties import find_property_problem
+
+        if problem := find_property_problem(properties):
+            raise ValueError(problem)
+    return properties
+
+
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=1 << 16)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 Pairs = Annotated[dict[str, str], BeforeValidator(parse_pairs)]
+TableProperties = Annotated[Pairs, AfterValidator(check_table_properties)]
 Columns = Annotated[tuple[str, ...] | None, BeforeValidator(parse_columns)]
 
 
@@ -133,7 +144,7 @@ class Settings(BaseModel):
     threads: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024)
     ledger: Path | None = None
     storage_option: Pairs = {}
-    table_property: Pairs = {}
+    table_property: TableProperties = {}
     partition_by: Columns = None
     create: bool = True
     mode: Literal["append", "overwrite"] = "append"

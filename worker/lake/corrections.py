@@ -24,7 +24,7 @@ import pyarrow as pa
 from pcaplake.worker.errors import Fatal, Retryable
 
 from .delta.actions import AddFile, Metadata, encode_path
-from .delta.checkpoint_reader import read_batches, read_row_count
+from .delta.checkpoint_reader import read_batches, read_footer
 from .delta.commit_content import Swap
 from .delta.errors import SwapConflict, TableBlocked
 from .delta.live_files import LiveFile, Snapshot, read_live_files
@@ -199,7 +199,7 @@ class FileCorrector:
     ) -> tuple[int, Mapping[str, ColumnRange]]:
         """The rows of a file, and the ranges of some columns."""
         try:
-            rows = await read_row_count(self.store, path)
+            rows = (await read_footer(self.store, path)).metadata.num_rows
             ranges = dict[str, ColumnRange]()
             async for batch in read_batches(self.store, path, names):
                 for name in batch.schema.names:

@@ -19,7 +19,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pcaplake.parser.schemas import TABLES
 from pcaplake.worker import VERSION
 from pcaplake.worker.errors import Fatal, PcaplakeError
+from pcaplake.worker.lake.delta.log_state import read_log_state
 from pcaplake.worker.lake.delta.log_store import LogStore
+from pcaplake.worker.lake.delta.write_support import unsupported_protocol_reason
 from pcaplake.worker.lake.store.store import Store, is_nameable
 
 from .compaction import Compaction, compact_table
@@ -58,7 +60,8 @@ def maintain_each_table(
     `waiting`: called before each VACUUM, returns the paths below the lake's root of all files that are staged and not in
     every table yet; None if they are unknown: then nothing is deleted. `left_alone`: table -> why it is skipped.
 
-    The error is Fatal when the table, or some of its files, cannot be maintained.
+    The error is Fatal when the table, or some of its files, cannot be maintained, for example because it has a feature that
+    pcaplake does not support.
     """
     if retention_days < LEAST_RETENTION_DAYS:
         raise ValueError(f"files are kept for at least {LEAST_RETENTION_DAYS} days, not {retention_days}")
@@ -70,6 +73,7 @@ def maintain_each_table(
         try:
             if store.local is not None:
                 _refuse_unwritable_folders(store.local / name)
+            _refuse_unsupported_protocol(store, name)
             done, problems = _maintain_table(store, name, target_file_size, retention_days, waiting)
             yield name, done
             for problem in problems:
@@ -80,6 +84,15 @@ def maintain_each_table(
             yield name, Fatal(f"{name}: {error}")
         except PcaplakeError as error:
             yield name, error
+
+
+def _refuse_unsupported_protocol(store: Store, name: str) -> None:
+    """Raise Fatal, which names the features. `deltalake` refuses the commit for some, as if another program had won; for
+    others it deletes files that it takes for unneeded.
+    """
+    state = asyncio.run(read_log_state(store, name))
+    if reason := unsupported_protocol_reason(name, state.protocol):
+        raise Fatal(f"{reason}; until then it is not maintained")
 
 
 def _refuse_unwritable_folders(table: Path) -> None:

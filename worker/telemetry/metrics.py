@@ -221,6 +221,7 @@ METRICS: Mapping[str, Metric] = {
         reason={
             "TableBlocked": "the table cannot be written until an operator acts",
             "SchemaConflict": "the files do not fit the table's schema",
+            "InvalidFile": "a file that no reader could use",
             "FilesMissing": "files of a stage are gone",
             "RolledBack": "the table was dropped or restored to an older version, or a checkpoint lost its `txn`",
             "OutcomeUnknown": "the commit may have happened; the next attempt finds out",

@@ -126,7 +126,7 @@ def test_a_blocked_table_is_told_with_its_path_and_free_again_after_it(
     (found,) = [one for one in report["findings"] if one["check"] == "blocked"]
     lines = found["do"].splitlines()
     assert lines[0] == f"ALTER TABLE delta.`{lake.resolve()}/packets` DROP CONSTRAINT numbered;"
-    assert "DROP FEATURE checkConstraints;" in found["do"] or "no ALTER TABLE statement drops" in found["do"]
+    assert "DROP FEATURE checkConstraints;" in found["do"]
     code, out, _ = lakes.run(capsys, "doctor", "--lake", lake)
     assert all(f"      {line}" in out.splitlines() for line in lines)
 

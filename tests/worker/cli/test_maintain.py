@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,13 @@ import pytest
 from pcaplake.worker.admin.pending_stages import find_uncommitted_stages
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.commit.overwrite import reserve_generation
+from pcaplake.worker.lake.delta import LogStore
+from pcaplake.worker.lake.maintenance import MaintenanceResult, maintain_each_table
 from pcaplake.worker.lake.store import durable
+from pcaplake.worker.lake.store.store import Store
 from tests.worker import lakes
 from tests.worker.conftest import Drive
+from tests.worker.lake.delta.deltas import SCHEMA, write
 from tests.worker.lake.generations import raise_generation
 from tests.worker.lakes import configure, parquet
 from tests.worker.patients import Ground, edit
@@ -186,3 +192,36 @@ async def test_files_that_an_overwrite_has_staged_ahead_wait() -> None:
     await ground.lake.committer.run_turn()
     case = ground.case()
     assert set(await find_uncommitted_stages(case)) == {stage.stage_id}
+
+
+FEATURES = {
+    "rowTracking": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["domainMetadata", "rowTracking"]},
+    "deletionVectors": {
+        "minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"],
+    },
+    "changeDataFeed": {"minReaderVersion": 1, "minWriterVersion": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+async def test_a_feature_that_is_not_supported_is_named_and_only_its_table_left_alone(
+    feature: str, tmp_path: Path
+) -> None:
+    store = Store.open(tmp_path)
+    log = LogStore(store)
+    for table in ("packets", "can_frames"):
+        await log.create(table, SCHEMA, partition_columns=["date"])
+        for number in range(2):
+            await log.commit(table, [write(tmp_path / table, str(number), [number])])
+    raised = json.dumps({"protocol": FEATURES[feature]})
+    (tmp_path / "packets" / "_delta_log" / f"{3:020d}.json").write_text(f"{raised}\n")
+    maintain = partial(maintain_each_table, store, target_file_size=1 << 20, waiting=frozenset)
+    done = dict(await asyncio.to_thread(lambda: list(maintain())))
+    assert isinstance(done["can_frames"], MaintenanceResult)
+    assert done["can_frames"].compacted == 2
+    assert isinstance(done["packets"], Fatal), "to run it again would not help"
+    assert feature in str(done["packets"])
+    assert "pcaplake doctor" in str(done["packets"])
+    assert len(parquet(tmp_path / "packets")) == 2
+    assert await log.read_version("packets") == 3

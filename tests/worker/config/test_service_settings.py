@@ -79,8 +79,11 @@ def test_lists_and_maps_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("allow_http=true", {"allow_http": "true"}),
         (" allow_http=true, token=a=b== ,", {"allow_http": "true", "token": "a=b=="}),
-        ('["allow_http=true", "delta.x=a,b"]', {"allow_http": "true", "delta.x": "a,b"}),
-        ('{"delta.x": "a,b"}', {"delta.x": "a,b"}),
+        (
+            '["allow_http=true", "delta.dataSkippingStatsColumns=a,b"]',
+            {"allow_http": "true", "delta.dataSkippingStatsColumns": "a,b"},
+        ),
+        ('{"delta.dataSkippingStatsColumns": "a,b"}', {"delta.dataSkippingStatsColumns": "a,b"}),
         ("", {}),
     ],
 )

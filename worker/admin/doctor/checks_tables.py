@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from pcaplake.worker.admin.case import BatchState, Case, is_lease_renewed, iterate_manifests
 from pcaplake.worker.lake.config import table_partition_columns
-from pcaplake.worker.lake.delta.actions import Metadata, parse_json_lines
+from pcaplake.worker.lake.delta.actions import Metadata, Protocol
 from pcaplake.worker.lake.delta.errors import SchemaConflict, TableBlocked
 from pcaplake.worker.lake.delta.lock_table import TablePath
 from pcaplake.worker.lake.delta.log_state import (
-    Checkpoint,
     LogState,
     delta_log_path,
     json_versions,
-    newest_complete_checkpoint,
-    version_file_path,
 )
 from pcaplake.worker.lake.delta.schema import evolve_schema, to_delta_struct
-from pcaplake.worker.lake.delta.write_support import unsupported_reason
+from pcaplake.worker.lake.delta.write_support import READER, WRITER, unsupported_reason
 from pcaplake.worker.lake.records import Manifest, manifest_path
-from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.plain_text import counted
 
 from .accept_loss import build_table_loss_repair
 from .checks_checkpoints import check_checkpoints
 from .checks_lock_table import has_lock_entries
 from .findings import Finding, error, ok, warning
-from .unblock_sql import build_unblock_statements, list_undroppable_features
-
-_RESTORE = "spark.databricks.delta.restore.protocolDowngradeAllowed"
+from .unblock_sql import build_unblock_ways, find_last_writable_version, format_ways
 
 
 async def check_log_versions(case: Case) -> list[Finding]:
@@ -205,23 +195,21 @@ async def check_blocked_tables(case: Case) -> list[Finding]:
 
 
 async def _check_blocked_table(case: Case, table: str, tail: LogState, metadata: Metadata) -> list[Finding]:
-    reason = find_block_reason(case, table, tail, metadata)
-    if reason is None:
+    def find_reason(state: LogState) -> str | None:
+        if state.metadata is None:
+            return unsupported_reason(table, state, None)
+        return find_block_reason(case, table, state, state.metadata)
+
+    if (reason := find_reason(tail)) is None:
         return []
     struct = to_delta_struct(case.schemas[table], table)
-    protocol, version = await _read_protocol(case.store, table, tail)
     location = case.store.external_location(table)
     if case.lock_table is not None:
         location = TablePath.for_table(case.store.uri, table).uri
-    freeing = build_unblock_statements(location, metadata, protocol, struct)
-    for name in list_undroppable_features(protocol):
-        freeing.append(f"-- no ALTER TABLE statement drops {name}")
-    if list_undroppable_features(protocol) and version:
-        freeing.append(
-            f"-- this loses what other writers wrote since:  SET {_RESTORE} = true;  "
-            f"RESTORE TABLE delta.`{location}` TO VERSION AS OF {version - 1};"
-        )
-    return [error(reason.removeprefix(f"{table}: "), "\n".join(freeing), table=table)]
+    protocol = tail.protocol or Protocol(reader=READER, writer=WRITER)
+    last_writable = await find_last_writable_version(case.store, table, find_reason)
+    ways = build_unblock_ways(location, metadata, protocol, struct, last_writable)
+    return [error(reason.removeprefix(f"{table}: "), format_ways(ways), table=table)]
 
 
 def find_block_reason(case: Case, table: str, tail: LogState, metadata: Metadata) -> str | None:
@@ -248,28 +236,3 @@ def _find_partition_conflict(case: Case, table: str, metadata: Metadata) -> str 
     if have == expected:
         return None
     return f"the table is partitioned by {have}, but the lake by {expected}: restore the partitioning"
-
-
-async def _read_protocol(store: Store, table: str, tail: LogState) -> tuple[Mapping[str, Any], int | None]:
-    """The protocol action with its features, and its version; None: it is in the checkpoint."""
-    for version in range(tail.version, tail.checkpoint_version, -1):
-        version_object = await store.get(version_file_path(table, version))
-        for line in parse_json_lines(version_object[0]) if version_object is not None else ():
-            if "protocol" in line:
-                return line["protocol"], version
-    checkpoint = newest_complete_checkpoint(
-        table, await store.list(delta_log_path(table)), at_most=tail.checkpoint_version
-    )
-    return await _read_checkpoint_protocol(store, table, checkpoint) if checkpoint else {}, None
-
-
-async def _read_checkpoint_protocol(store: Store, table: str, checkpoint: Checkpoint) -> Mapping[str, Any]:
-    for path in checkpoint.part_paths(table):
-        checkpoint_object = await store.get(path)
-        if checkpoint_object is not None:
-            file = pq.ParquetFile(io.BytesIO(checkpoint_object[0]))
-            column = (await asyncio.to_thread(file.read, ["protocol"], use_threads=False)).column("protocol")
-            for value in column.filter(column.is_valid()).to_pylist():
-                if value.get("minReaderVersion") is not None:
-                    return dict(value)
-    return {}

@@ -1,67 +1,184 @@
-"""The SQL statements that make a blocked table writable again.
+"""The Spark SQL that makes a blocked table writable again.
 
-worker/lake/delta/write_support.py decides what blocks a table. The list of features that ALTER TABLE can drop is that of
-Delta 4.0. Dropping a feature that readers must support also drops the table's history (TRUNCATE HISTORY), because old
-versions use the feature; Delta does that only 24 hours after the first attempt.
+worker/lake/delta/write_support.py decides what blocks a table. `FEATURES` says what removes each feature; a test runs each
+advice with Spark 4.2 and Delta 4.4, and compares the table with Delta's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-from pcaplake.worker.lake.delta.actions import Metadata
-from pcaplake.worker.lake.delta.write_support import READER, TXN_RETENTION, WRITER
-
-_CONSTRAINT = "delta.constraints."
-_MAPPING = "delta.columnMapping.mode"
-_OURS = frozenset({"appendOnly", "invariants"})  # what writer version 2 implies
-_IMPLIED: Mapping[int, Sequence[str]] = {  # by the writer versions that have no list of features
-    3: ("checkConstraints",),
-    4: ("changeDataFeed", "generatedColumns"),
-    5: ("columnMapping",),
-    6: ("identityColumns",),
-}
-_OF_WRITERS = frozenset({"checkConstraints", "coordinatedCommits-preview", "inCommitTimestamp"})
-_OF_READERS = frozenset(
-    {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"}
+from pcaplake.worker.lake.delta.actions import Metadata, Protocol
+from pcaplake.worker.lake.delta.log_state import (
+    LogState,
+    delta_log_path,
+    json_versions,
+    newest_complete_checkpoint,
+    version_file_path,
 )
-_LAST = "checkpointProtection"  # Delta adds it when it drops other features
-_MAY_DROP = _OF_WRITERS | _OF_READERS | {_LAST}
+from pcaplake.worker.lake.delta.properties import CONSTRAINT, TXN_RETENTION
+from pcaplake.worker.lake.delta.write_support import (
+    READER,
+    WRITER,
+    list_unsupported_features,
+)
+from pcaplake.worker.lake.store.store import Store
+
+_DOWNGRADE = "spark.databricks.delta.restore.protocolDowngradeAllowed"
+_PROTECTION = "checkpointProtection"  # Delta adds it when it drops a feature of readers
 
 
-def build_unblock_statements(
-    location: str, metadata: Metadata, protocol: Mapping[str, Any], wanted: Mapping[str, Any]
-) -> list[str]:
-    """The ALTER TABLE statements, in order. `protocol`: the action in the log; `wanted`: the struct of our rows."""
-    table = f"delta.`{location}`"
-    changes = [*_metadata_changes(metadata), *_column_changes(metadata.schema, wanted), *_protocol_changes(protocol)]
-    return [f"ALTER TABLE {table} {change};" for change in changes]
+class Removal(Enum):
+    """What removes a feature from a table."""
+
+    AT_ONCE = "DROP FEATURE"
+    IN_A_DAY = "DROP FEATURE, and a day later DROP FEATURE checkpointProtection TRUNCATE HISTORY"
+    RESTORE = "RESTORE"
+    NOT_TRIED = "not tried"
 
 
-def list_undroppable_features(protocol: Mapping[str, Any]) -> list[str]:
-    """Features that no ALTER TABLE can drop."""
-    return [name for name in list_unsupported_features(protocol) if name not in _MAY_DROP]
+FEATURES: Mapping[str, Removal] = {
+    "rowTracking": Removal.AT_ONCE,  # before domainMetadata, on which it depends
+    "checkConstraints": Removal.AT_ONCE,
+    "inCommitTimestamp": Removal.AT_ONCE,
+    "materializePartitionColumns": Removal.AT_ONCE,
+    "domainMetadata": Removal.AT_ONCE,
+    "columnMapping": Removal.IN_A_DAY,
+    "deletionVectors": Removal.IN_A_DAY,
+    "typeWidening": Removal.IN_A_DAY,
+    "typeWidening-preview": Removal.IN_A_DAY,
+    "v2Checkpoint": Removal.IN_A_DAY,
+    "vacuumProtocolCheck": Removal.IN_A_DAY,
+    _PROTECTION: Removal.IN_A_DAY,
+    "allowColumnDefaults": Removal.RESTORE,
+    "changeDataFeed": Removal.RESTORE,
+    "clustering": Removal.RESTORE,
+    "generatedColumns": Removal.RESTORE,
+    "icebergCompatV1": Removal.RESTORE,
+    "icebergCompatV2": Removal.RESTORE,
+    "icebergCompatV3": Removal.RESTORE,
+    "identityColumns": Removal.RESTORE,
+    "timestampNtz": Removal.RESTORE,
+    "variantShredding": Removal.RESTORE,
+    "variantShredding-preview": Removal.RESTORE,
+    "variantType": Removal.RESTORE,
+    "variantType-preview": Removal.RESTORE,
+    "adaptiveMetadata-preview": Removal.NOT_TRIED,
+    "catalogManaged": Removal.NOT_TRIED,
+    "coordinatedCommits-preview": Removal.NOT_TRIED,
+    "geospatial": Removal.NOT_TRIED,
+}
+"""Feature -> what removes it, in the order in which features can be dropped."""
 
 
-def list_unsupported_features(protocol: Mapping[str, Any]) -> list[str]:
-    """Features that pcaplake does not support, listed in a protocol action or implied by its version."""
-    reader, writer = protocol.get("minReaderVersion", READER), protocol.get("minWriterVersion", WRITER)
-    listed = [*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())]
-    implied = [name for version, names in _IMPLIED.items() if version <= writer < 7 for name in names]
-    if reader <= READER and writer <= WRITER:
-        return []
-    return sorted(set(listed or implied) - _OURS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to unblock a table: the statements of today, and those of a day later. `says`: a comment before them."""
+
+    says: str
+    today: Sequence[str]
+    a_day_later: Sequence[str] = ()
+
+
+def build_unblock_ways(
+    location: str, metadata: Metadata, protocol: Protocol, wanted: Mapping[str, Any], last_writable: int | None
+) -> list[Way]:
+    """The ways, the best one first. `wanted`: the struct of our rows; `last_writable`: the last version before the block
+    that can be restored, None if there is none.
+    """
+    table, features = f"delta.`{location}`", list_unsupported_features(protocol)
+    raised = protocol.reader > READER or protocol.writer > WRITER
+    removals = {name: FEATURES.get(name, Removal.NOT_TRIED) for name in features}
+    stay = [name for name, removal in removals.items() if removal is Removal.RESTORE]
+    unknown = [name for name, removal in removals.items() if removal is Removal.NOT_TRIED]
+    alter = [*_metadata_changes(metadata), *_column_changes(metadata.schema, wanted)]
+    ways = []
+    if not stay and not unknown and (alter or features):
+        at_once = [name for name, removal in FEATURES.items() if name in features and removal is Removal.AT_ONCE]
+        in_a_day = [name for name in FEATURES if name in features and FEATURES[name] is Removal.IN_A_DAY]
+        drops = [f"DROP FEATURE {_quote_feature_name(name)}" for name in (*at_once, *in_a_day) if name != _PROTECTION]
+        later = [f"DROP FEATURE {_PROTECTION} TRUNCATE HISTORY"] if in_a_day else []
+        ways.append(
+            Way(
+                says="",
+                today=[f"ALTER TABLE {table} {change};" for change in (*alter, *drops)],
+                a_day_later=[f"ALTER TABLE {table} {change};" for change in later],
+            )
+        )
+    if last_writable is not None and (raised or not ways):
+        says = "Or at once. " if ways else ""
+        says += f"Delta cannot drop {', '.join(stay)}. " if stay else ""
+        says += f"Whether Delta can drop {', '.join(unknown)} was not tried. " if unknown else ""
+        restore = f"RESTORE TABLE {table} TO VERSION AS OF {last_writable};"
+        ways.append(
+            Way(
+                says=f"{says}This loses what other programs have written since version {last_writable}; pcaplake has written "
+                "nothing since:",
+                today=[*([f"SET {_DOWNGRADE} = true;"] if raised else []), restore],
+            )
+        )
+    return ways
+
+
+def format_ways(ways: Sequence[Way]) -> str:
+    """The statements, and comments between them."""
+    lines = [line for way in ways for line in _list_lines(way)]
+    return "\n".join(lines) or (
+        "no statement of Spark unblocks it, and no version before that can be restored: move the table's folder away, then "
+        "--repair --accept-loss, and read the captures again"
+    )
+
+
+def _list_lines(way: Way) -> Iterator[str]:
+    if way.says:
+        yield f"-- {way.says}"
+    yield from way.today
+    if way.a_day_later:
+        yield (
+            "-- a day later, because Delta deletes the versions that use the feature, and keeps those of the last 24 hours; "
+            "until then the table stays blocked:"
+        )
+    yield from way.a_day_later
+
+
+async def find_last_writable_version(
+    store: Store, table: str, find_reason: Callable[[LogState], str | None]
+) -> int | None:
+    """The last version before another program blocked the table; None if it is not in the log any more.
+
+    `find_reason`: why pcaplake cannot write a table with this state. What the log does not say any more was writable:
+    pcaplake has created the table, or has written to it.
+    """
+    listing = await store.list(delta_log_path(table))
+    state, writable, blocked = LogState(protocol=Protocol(reader=READER, writer=WRITER)), None, False
+    async for version, data in _read_versions(store, table, json_versions(listing)):
+        state.apply_version(version, data)
+        if find_reason(state) is None:
+            writable = version
+        else:
+            blocked = True
+    if not blocked or writable is None:
+        return None
+    begins = 0 in json_versions(listing) or newest_complete_checkpoint(table, listing, at_most=writable) is not None
+    return writable if begins else None
+
+
+async def _read_versions(store: Store, table: str, versions: Sequence[int]) -> AsyncIterator[tuple[int, bytes]]:
+    for version in versions:
+        version_object = await store.get(version_file_path(table, version))
+        if version_object is not None:
+            yield version, version_object[0]
 
 
 def _metadata_changes(metadata: Metadata) -> Iterator[str]:
     for key in metadata.configuration:
-        if key.startswith(_CONSTRAINT):
-            yield f"DROP CONSTRAINT {key.removeprefix(_CONSTRAINT)}"
+        if key.startswith(CONSTRAINT):
+            yield f"DROP CONSTRAINT {key.removeprefix(CONSTRAINT)}"
     if TXN_RETENTION in metadata.configuration:
         yield f"UNSET TBLPROPERTIES ('{TXN_RETENTION}')"
-    if metadata.configuration.get(_MAPPING, "none") != "none":
-        yield f"SET TBLPROPERTIES ('{_MAPPING}' = 'none')"
 
 
 def _column_changes(have: Mapping[str, Any], want: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -76,18 +193,6 @@ def _column_changes(have: Mapping[str, Any], want: Mapping[str, Any], prefix: st
         inner, ours = field["type"], nullable[name]["type"]
         if isinstance(inner, Mapping) and isinstance(ours, Mapping) and inner["type"] == ours["type"] == "struct":
             yield from _column_changes(inner, ours, f"{prefix}`{name}`.")
-
-
-def _protocol_changes(protocol: Mapping[str, Any]) -> Iterator[str]:
-    names = list_unsupported_features(protocol)
-    for name in names:
-        if name in _OF_WRITERS:
-            yield f"DROP FEATURE {_quote_feature_name(name)}"
-    for name in names:
-        if name in _OF_READERS:
-            yield f"DROP FEATURE {_quote_feature_name(name)} TRUNCATE HISTORY"
-    if _LAST in names:
-        yield f"DROP FEATURE {_LAST} TRUNCATE HISTORY"
 
 
 def _quote_feature_name(name: str) -> str:

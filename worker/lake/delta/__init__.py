@@ -6,7 +6,7 @@ Public API: programs that write their own Parquet files can commit them. docs/co
 from __future__ import annotations
 
 from .actions import AddFile, Txn
-from .errors import FilesNotWritten, SchemaConflict, TableBlocked
+from .errors import FilesNotWritten, InvalidFile, SchemaConflict, TableBlocked
 from .lock_table import LockTable, TablePath
 from .log_store import PROPERTIES, Commit, LogStore
 
@@ -15,6 +15,7 @@ __all__ = [
     "AddFile",
     "Commit",
     "FilesNotWritten",
+    "InvalidFile",
     "LockTable",
     "LogStore",
     "SchemaConflict",

@@ -113,17 +113,21 @@ class Txn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """The protocol versions that readers and writers must support."""
+    """The protocol versions that readers and writers must support, and the features that versions 3 and 7 list."""
 
     reader: int
     writer: int
+    features: Sequence[str] = ()
 
     def to_json(self) -> Json:
         return {"minReaderVersion": self.reader, "minWriterVersion": self.writer}
 
     @classmethod
     def from_json(cls, action: Mapping[str, Any]) -> Protocol:
-        return cls(reader=action["minReaderVersion"], writer=action["minWriterVersion"])
+        features = {name for key in ("readerFeatures", "writerFeatures") for name in action.get(key) or ()}
+        return cls(
+            reader=action["minReaderVersion"], writer=action["minWriterVersion"], features=tuple(sorted(features))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from .log_state import (
     newest_complete_checkpoint,
     read_last_checkpoint_hint,
 )
+from .properties import parse_interval
 
 # Settings come by stdin: arguments are visible to all users of the machine, and options may hold keys.
 _PROGRAM = """
@@ -35,9 +36,6 @@ from deltalake import DeltaTable
 settings = json.load(sys.stdin)
 DeltaTable(settings["uri"], storage_options=settings["options"] or None).create_checkpoint()
 """
-_INTERVAL = re.compile(
-    r"(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE
-)
 _NUMBERED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..*)")
 _TEMPORARY = re.compile(r"(\d{20})\.json\..+")
 
@@ -162,9 +160,3 @@ def _file_name(path: str) -> str:
 def _log_retention(configuration: Mapping[str, str]) -> timedelta | None:
     """None: the value cannot be parsed, so nothing expires. Default: Delta's 30 days."""
     return parse_interval(configuration.get("delta.logRetentionDuration", "interval 30 days"))
-
-
-def parse_interval(text: str) -> timedelta | None:
-    """A duration as in table properties, `interval 7 days`; None when it cannot be parsed."""
-    match = _INTERVAL.fullmatch(text.strip())
-    return timedelta(**{f"{match[2].lower()}s": int(match[1])}) if match else None

@@ -72,11 +72,11 @@ async def read_batches(store: Store, path: str, columns: Sequence[str]) -> Async
             yield batch
 
 
-async def read_row_count(store: Store, path: str) -> int:
-    """Rows of a Parquet object, read from its footer alone. Raises as `read_columns`."""
+async def read_footer(store: Store, path: str) -> pq.ParquetFile:
+    """A Parquet object of which only the footer can be used: its size, rows and schema. Raises as `read_columns`."""
     import pyarrow.parquet as pq
 
-    return int(pq.ParquetFile(await _open_sparse_file(store, path), pre_buffer=False).metadata.num_rows)
+    return pq.ParquetFile(await _open_sparse_file(store, path), pre_buffer=False)
 
 
 def _count_values_by_root(group: pq.RowGroupMetaData, keys: Mapping[str, str]) -> dict[str, int]:

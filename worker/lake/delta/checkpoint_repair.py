@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pcaplake.worker.errors import Fatal, Retryable
 from pcaplake.worker.lake.store.store import Listing, ObjectMeta, Store
 
-from .checkpoint_reader import read_row_count
+from .checkpoint_reader import read_footer
 from .log_state import (
     Checkpoint,
     check_checkpoint,
@@ -96,7 +96,7 @@ async def repair_last_checkpoint_hint(store: Store, table: str) -> bool:
         await store.delete(path)
         return True
     try:
-        rows = [await read_row_count(store, part) for part in state.good.part_paths(table)]
+        rows = [(await read_footer(store, part)).metadata.num_rows for part in state.good.part_paths(table)]
     except FileNotFoundError as error:
         raise Retryable(f"{error}: a newer checkpoint was created meanwhile") from error
     parts = {} if state.good.parts is None else {"parts": state.good.parts}

@@ -10,15 +10,13 @@ import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from .actions import Action, AddFile, CommitInfo, Metadata, Protocol, RemoveFile, Txn, serialize_actions
-from .errors import SchemaConflict, TableBlocked
+from .errors import TableBlocked
+from .file_checks import check_files
 from .live_files import Snapshot
-from .schema import evolve_schema
+from .schema import Struct, evolve_schema
 from .write_support import READER, WRITER
-
-Struct = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +87,13 @@ def build_write_commit(
 ) -> tuple[Metadata, bytes]:
     """The metaData after the commit, and the content of its version."""
     table, adds = request.table, request.adds
-    for add in adds:
-        if add.partition_values.keys() != set(metadata.partition_columns):
-            raise SchemaConflict(
-                f"{table}: its partition columns are {list(metadata.partition_columns)}, and those of the file {add.path} are "
-                f"{list(add.partition_values)}"
-            )
     if any(one.data_change for one in removes) and metadata.configuration.get("delta.appendOnly") == "true":
         raise TableBlocked(f"{table}: delta.appendOnly is set, so no row can be removed from the table; unset it")
     changed = _changed_schema(request, metadata)
     if changed is not None:
         metadata = replace(metadata, schema=changed)
+    # rule: a file that no reader could use is not committed
+    check_files(table, adds, metadata)
     appends = not request.overwrite and request.swap is None
     info = CommitInfo(
         txn_id=txn_id,

@@ -17,6 +17,10 @@ class SchemaConflict(Retryable):
     """The schema of the files does not fit the table. The message names the table, the column and both types."""
 
 
+class InvalidFile(SchemaConflict):
+    """A file that would make the table unreadable or hide rows. The message names the file and the field to correct."""
+
+
 class Hidden(OutcomeUnknown):
     """The log cannot say whether the commit happened, because a checkpoint replaced the entries that would."""
 

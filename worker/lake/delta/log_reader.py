@@ -15,10 +15,10 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
 
 from .actions import Metadata
-from .commit_content import Struct
 from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
 from .log_state import LogState, update_log_state
 from .publish import Publisher
+from .schema import Struct
 from .write_support import unsupported_reason
 
 T = TypeVar("T")

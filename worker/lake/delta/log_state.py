@@ -257,8 +257,8 @@ def newest_complete_checkpoint(table: str, listing: Listing, at_most: int | None
     newest_v2 = max((int(match[1]) for match in matches if match), default=-1)
     if newest_v2 > (newest.version if newest else -1):
         raise TableBlocked(
-            f"{table}: checkpoint {newest_v2} is a V2 checkpoint, which is not supported. Set the table property "
-            "delta.checkpointPolicy to 'classic', drop the feature v2Checkpoint, and create a checkpoint"
+            f"{table}: checkpoint {newest_v2} is a V2 checkpoint, which is not supported. In Spark, ALTER TABLE ... DROP FEATURE "
+            "v2Checkpoint writes a classic one; a day later, DROP FEATURE checkpointProtection TRUNCATE HISTORY unblocks it"
         )
     return newest
 

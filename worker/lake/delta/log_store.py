@@ -25,15 +25,18 @@ from pcaplake.worker.lake.store.store import Store
 from pcaplake.worker.runtime import Runtime
 
 from . import checkpoint as checkpoints
-from .actions import AddFile, RemoveFile, Txn
-from .commit_content import CommitRequest, Struct, Swap, build_create_table_commit, build_write_commit
+from .actions import AddFile, Txn
+from .commit_content import CommitRequest, Swap, build_create_table_commit, build_write_commit
 from .errors import Hidden, RolledBack, SchemaConflict, SwapConflict, TableBlocked, TransactionConflict
-from .live_files import Snapshot, read_live_files
+from .file_checks import check_live_paths, check_transactions
+from .file_contents import verify_file_contents
+from .live_files import LiveFile, Snapshot, read_live_files
 from .lock_table import LockTable
 from .log_reader import LogReader, TableCache
 from .log_state import LogState, is_still_settled, read_log_state
+from .properties import find_property_problem
 from .publish import LockTablePublisher, PutIfAbsent, await_both
-from .schema import to_delta_struct
+from .schema import Struct, check_struct, to_delta_struct
 from .write_support import unsupported_reason
 
 PROPERTIES: Mapping[str, str] = {
@@ -59,8 +62,9 @@ class LogStore(LogReader):
 
     A LogStore belongs to one event loop. `lock_table`: the one that Spark uses, when Spark writes the tables, too; the
     store is then on S3, and all writers use the same lock table. `properties`: of tables it creates, over PROPERTIES.
-    `engine_info`: for commitInfo. `commit_timeout`: seconds of retries. `runtime.now` only provides
-    timestamps for commitInfo, VACUUM and TTL.
+    `engine_info`: for commitInfo. `commit_timeout`: seconds of retries. `verify_files`: before each commit, except
+    `commit_uploads`, compare the footers of its files and the list of live files with what it says of them. `runtime.now`
+    only provides timestamps for commitInfo, VACUUM and TTL. Raises ValueError for a property that no table can have.
     """
 
     def __init__(
@@ -71,8 +75,11 @@ class LogStore(LogReader):
         properties: Mapping[str, str] | None = None,
         engine_info: str = "pcaplake",
         commit_timeout: float = 60.0,
+        verify_files: bool = False,
         runtime: Runtime | None = None,
     ) -> None:
+        if problem := find_property_problem(properties or {}):
+            raise ValueError(problem)
         runtime = runtime or Runtime()
         publisher = (
             PutIfAbsent(store)
@@ -81,17 +88,15 @@ class LogStore(LogReader):
         )
         super().__init__(store, publisher, commit_timeout=commit_timeout, runtime=runtime)
         self._properties = {**PROPERTIES, **(properties or {})}
-        self._engine_info, self._now = engine_info, runtime.now
+        self._engine_info, self._now, self._verify_files = engine_info, runtime.now, verify_files
 
     async def create(self, table: str, schema: pa.Schema | Struct, *, partition_columns: Sequence[str] = ()) -> bool:
         """Create a table with protocol 1/2. False: there is a table already, perhaps with another schema.
 
-        Raises SchemaConflict for a type that Delta does not have, ValueError for an unknown partition column.
+        Raises SchemaConflict for a column that Delta cannot have, ValueError for columns that cannot partition it.
         """
         struct = _as_struct(table, schema)
-        missing = set(partition_columns) - {column["name"] for column in struct["fields"]}
-        if missing:
-            raise ValueError(f"{table}: no column {', '.join(sorted(missing))} to partition by")
+        _check_partition_columns(table, struct, partition_columns)
         metadata, data = build_create_table_commit(
             struct, partition_columns, self._properties, engine_info=self._engine_info, millis=self._current_millis()
         )
@@ -128,7 +133,8 @@ class LogStore(LogReader):
         transaction of the same application that the table must have. `other_txn`: the transaction of another application,
         written in the same version and not checked.
 
-        Raises TableBlocked, SchemaConflict; RolledBack when the table no longer has `after`; Retryable when `commit_timeout`
+        Raises InvalidFile for a file that no reader could use, with the field to correct, ValueError for such a `txn`;
+        TableBlocked, SchemaConflict; RolledBack when the table no longer has `after`; Retryable when `commit_timeout`
         is over and nothing was committed; OutcomeUnknown when it may have been committed, as after a cancellation: call
         again with the same `txn`.
         """
@@ -233,6 +239,7 @@ class LogStore(LogReader):
 
     async def _commit_request(self, request: CommitRequest) -> Commit:
         table = request.table
+        check_transactions(table, (request.txn, request.other_txn))
         cache, unresolved = self._cache_of_table(table), dict[str, int]()
         async with cache.lock:
             if cache.state is not None:
@@ -288,10 +295,10 @@ class LogStore(LogReader):
                 raise TransactionConflict(f"{table}: the last transaction of {app_id} is {last}, not {version}")
         if state.metadata is None:
             raise TableBlocked(f"{table}: the table does not exist; create it, or commit with the schema of the files")
-        if request.swap is not None:
-            removes = await self._build_swap_actions(table, state, request.swap)
-        else:
-            removes = await self._build_remove_actions(table, state) if request.overwrite else []
+        live = await self._read_live_files(table, state, request)
+        removed = live if request.overwrite else sorted(request.swap.removed) if request.swap is not None else ()
+        data_change, millis = request.swap is None or request.swap.data_change, self._current_millis()
+        removes = [live[path].to_remove_action(millis, data_change=data_change) for path in removed]
         number, txn_id = state.version + 1, str(uuid.uuid4())
         try:
             if reason := unsupported_reason(table, state, cache.accepted):
@@ -304,6 +311,9 @@ class LogStore(LogReader):
                 engine_info=self._engine_info,
                 millis=self._current_millis(),
             )
+            check_live_paths(table, request.adds, live)
+            if self._verify_files and request.uploads is None:
+                await verify_file_contents(self._store, table, request.adds, metadata)
         except (TableBlocked, SchemaConflict):
             if fresh:
                 raise
@@ -327,30 +337,41 @@ class LogStore(LogReader):
         cache.stale = False
         return Commit(table=table, version=number, adds=len(request.adds), already=False)
 
-    async def _build_remove_actions(self, table: str, state: LogState) -> list[RemoveFile]:
-        """For an overwrite: one action for each live file."""
-        millis, files = self._current_millis(), await read_live_files(self._store, table, state)
-        return [file.to_remove_action(millis) for file in files.live.values()]
+    async def _read_live_files(self, table: str, state: LogState, request: CommitRequest) -> Mapping[str, LiveFile]:
+        """The live files for a commit that removes some or compares with them, else none: an append never reads them.
 
-    async def _build_swap_actions(self, table: str, state: LogState, swap: Swap) -> list[RemoveFile]:
-        """One action for each file of a swap. Raises SwapConflict if it no longer fits the newest version."""
-        files, txns = swap.snapshot.files, swap.snapshot.txns
+        Raises SwapConflict if a swap no longer fits the newest version.
+        """
+        if request.swap is None:
+            compares = request.overwrite or self._verify_files
+            return (await read_live_files(self._store, table, state)).live if compares else {}
+        files, txns = request.swap.snapshot.files, request.swap.snapshot.txns
         # rows of both would be in the table, or rows that were removed would return
-        if any(state.txns.get(app_id, -1) != txns.get(app_id, -1) for app_id in swap.fences):
+        if any(state.txns.get(app_id, -1) != txns.get(app_id, -1) for app_id in request.swap.fences):
             raise SwapConflict(f"{table}: another process has replaced rows of the table at the same time")
         await files.read_versions_up_to(self._store, state.version)
         # its rows are in other files now, which would stay
+        swap = request.swap
         if state.version < files.version or not files.live.keys() >= {*swap.removed, *swap.kept}:
             raise SwapConflict(f"{table}: another program has changed the same files at the same time")
-        removed, millis = (files.live[path] for path in sorted(swap.removed)), self._current_millis()
-        return [file.to_remove_action(millis, data_change=swap.data_change) for file in removed]
+        return files.live
 
     def _current_millis(self) -> int:
         return int(self._now() * 1000)
 
 
 def _as_struct(table: str, schema: pa.Schema | Struct) -> Struct:
-    return to_delta_struct(schema, table) if isinstance(schema, pa.Schema) else schema
+    return check_struct(to_delta_struct(schema, table) if isinstance(schema, pa.Schema) else schema, table)
+
+
+def _check_partition_columns(table: str, struct: Struct, columns: Sequence[str]) -> None:
+    types = {column["name"]: column["type"] for column in struct["fields"]}
+    if missing := set(columns) - types.keys():
+        raise ValueError(f"{table}: no column {', '.join(sorted(missing))} to partition by")
+    if nested := [name for name in columns if not isinstance(types[name], str)]:
+        raise ValueError(f"{table}: column {nested[0]} is a {types[nested[0]]['type']}, which cannot be partitioned by")
+    if twice := [name for name in columns if list(columns).count(name) > 1]:
+        raise ValueError(f"{table}: column {twice[0]} is there twice to partition by")
 
 
 def _partition_columns_of(adds: Sequence[AddFile]) -> Sequence[str]:

@@ -6,14 +6,17 @@ The JSON is that of the Delta transaction protocol, section "Schema Serializatio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from pcaplake.worker.lake.store.store import is_utf8
+
 from .errors import SchemaConflict
 
 Json = dict[str, Any]
+Struct = Mapping[str, Any]
 
 _TO_DELTA: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
@@ -45,7 +48,14 @@ _TO_ARROW: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),\s*([0-9]{1,2})\)")
+INTEGER_BITS: Mapping[str, int] = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_PARTS: Mapping[str, Mapping[str, str]] = {
+    "array": {"elementType": "element"},
+    "map": {"keyType": "key", "valueType": "value"},
+}
+_MOST_DIGITS = 38  # of a decimal
+_COMPUTED = ("delta.invariants", "delta.generationExpression", "delta.identity.", "delta.columnMapping.")
 
 
 def to_delta_struct(schema: pa.Schema, table: str = "table") -> Json:
@@ -54,6 +64,28 @@ def to_delta_struct(schema: pa.Schema, table: str = "table") -> Json:
     Raises SchemaConflict for a type that Delta (reader 1, writer 2) does not have.
     """
     return _delta_struct(schema, table, "")
+
+
+def check_struct(struct: Struct, table: str) -> Struct:
+    """The struct itself. Raises SchemaConflict for a column that no table of Delta (reader 1, writer 2) can have."""
+    if not struct["fields"]:
+        raise SchemaConflict(f"{table}: its schema has no columns")
+    for problem in _list_struct_problems(struct, ""):
+        raise SchemaConflict(f"{table}: {problem}")
+    return struct
+
+
+def list_computed_columns(kind: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(column, key) of field metadata that a writer must obey, at any depth."""
+    if not isinstance(kind, Mapping):
+        return
+    for field in kind.get("fields", ()):
+        for key in field.get("metadata", {}):
+            if key.startswith(_COMPUTED):
+                yield prefix + field["name"], key
+        yield from list_computed_columns(field["type"], f"{prefix}{field['name']}.")
+    for part in ("elementType", "keyType", "valueType"):
+        yield from list_computed_columns(kind.get(part), prefix)
 
 
 def to_arrow_schema(struct: Mapping[str, Any]) -> pa.Schema:
@@ -77,6 +109,43 @@ def find_incompatibility(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     except SchemaConflict as conflict:
         return str(conflict).removeprefix(": ")
     return None
+
+
+def _list_struct_problems(struct: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    names: dict[str, str] = {}
+    for field in struct["fields"]:
+        name = field["name"]
+        if not isinstance(name, str) or not name.strip() or not is_utf8(name):
+            yield f"{name!r} is no name of a column"
+            continue
+        column = prefix + name
+        if (other := names.setdefault(name.lower(), name)) is not name:
+            yield f"column {column} appears twice, also as {other}"
+        if not isinstance(field["nullable"], bool):
+            yield f"nullable of column {column} is {field['nullable']!r}; it is true or false"
+        yield from _list_type_problems(field["type"], column)
+    for column, key in list_computed_columns({"fields": struct["fields"]}):
+        yield f"column {column} has {key}, which pcaplake does not support"
+
+
+def _list_type_problems(kind: Any, column: str) -> Iterator[str]:
+    if isinstance(kind, str):
+        decimal = DECIMAL.fullmatch(kind)
+        if decimal is None and kind not in _TO_ARROW:
+            yield f"column {column} is {kind}, which Delta (reader 1, writer 2) cannot hold"
+        elif decimal is not None and not (
+            0 <= int(decimal[2]) <= int(decimal[1]) and 1 <= int(decimal[1]) <= _MOST_DIGITS
+        ):
+            yield f"column {column} is {kind}: a decimal has 1 to {_MOST_DIGITS} digits, and at most all of them are a fraction"
+    elif kind["type"] == "struct":
+        if not kind["fields"]:
+            yield f"column {column} is a struct without fields, which Parquet cannot hold"
+        yield from _list_struct_problems(kind, f"{column}.")
+    elif kind["type"] in _PARTS:
+        for key, name in _PARTS[kind["type"]].items():
+            yield from _list_type_problems(kind[key], f"{column}.{name}")
+    else:
+        yield f"column {column} is {kind['type']}, which Delta (reader 1, writer 2) cannot hold"
 
 
 def _delta_struct(fields: Iterable[pa.Field], table: str, prefix: str) -> Json:
@@ -128,7 +197,7 @@ def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
 
 def _arrow_type(kind: Any) -> pa.DataType:
     if isinstance(kind, str):
-        decimal = _DECIMAL.fullmatch(kind)
+        decimal = DECIMAL.fullmatch(kind)
         if decimal:
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         if kind in _TO_ARROW:
@@ -178,7 +247,7 @@ def _merge_types(table: str, column: str, have: Any, want: Any, may_add: bool) -
         return have
     if have["type"] == "struct":
         return _merge_structs(table, f"{column}.", have, want, may_add)
-    parts = {"elementType": "element"} if have["type"] == "array" else {"keyType": "key", "valueType": "value"}
+    parts = _PARTS[have["type"]]
     return {
         **have,
         **{key: _merge_types(table, f"{column}.{name}", have[key], want[key], may_add) for key, name in parts.items()},

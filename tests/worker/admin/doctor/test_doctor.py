@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,20 +17,24 @@ from pcaplake.worker.admin.case import RECENT
 from pcaplake.worker.admin.doctor.checks_queue import QueueFacts, judge_queue_facts
 from pcaplake.worker.admin.doctor.doctor import CHECKS, collect_repairs, examine_lake
 from pcaplake.worker.admin.doctor.unblock_sql import (
-    build_unblock_statements,
-    list_undroppable_features,
-    list_unsupported_features,
+    FEATURES,
+    build_unblock_ways,
+    find_last_writable_version,
+    format_ways,
 )
 from pcaplake.worker.errors import Fatal
 from pcaplake.worker.lake.commit.history import APP_ID
-from pcaplake.worker.lake.delta.actions import Metadata, Txn
+from pcaplake.worker.lake.delta import LogStore
+from pcaplake.worker.lake.delta.actions import Metadata, Protocol, Txn
+from pcaplake.worker.lake.delta.properties import TXN_RETENTION
 from pcaplake.worker.lake.delta.schema import to_delta_struct
+from pcaplake.worker.lake.delta.write_support import list_unsupported_features, unsupported_reason
 from pcaplake.worker.lake.records import Manifest, Stage, manifest_path
 from tests.worker.adapters.lock_table import MemoryLockTable
 from tests.worker.adapters.memory_store import MemoryStore
 from tests.worker.lake.commit.bench import SCHEMA, TABLES
-from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, metadata
-from tests.worker.patients import DAMAGES, DV, PROTOCOL, WHERE, Ground, added, drop, error, unwell, version, warning
+from tests.worker.lake.delta.deltas import checkpoint, checkpoint_bytes, foreign, metadata
+from tests.worker.patients import DAMAGES, DV, WHERE, Ground, added, drop, error, unwell, version, warning
 
 
 async def test_all_is_well() -> None:
@@ -113,7 +120,8 @@ async def test_a_protocol_in_a_checkpoint_is_told_with_its_features() -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema), sink)
     checkpoint(ground.store, "packets", 3, sink.getvalue().to_pybytes())
     (one,) = [one for one in await ground.examined() if one.check == "blocked" and one.level == "error"]
-    assert one.do == f"{WHERE} DROP FEATURE deletionVectors TRUNCATE HISTORY;"
+    assert one.do.splitlines()[0] == f"{WHERE} DROP FEATURE deletionVectors;"
+    assert "RESTORE" not in one.do, "the version before is in no file"
 
 
 # -- what waits -----------------------------------------------------------------------------------------------------------
@@ -311,61 +319,114 @@ def described_as(schema: dict[str, Any] | None = None, **configuration: str) -> 
     return Metadata(id="1", schema=schema or to_delta_struct(SCHEMA), partition_columns=(), configuration=configuration)
 
 
+def protocol_of(*features: str, reader: int = 3, writer: int = 7) -> Protocol:
+    return Protocol(reader=reader, writer=writer, features=features)
+
+
+def ways(metadata: Metadata, protocol: Protocol, last_writable: int | None = None) -> list[str]:
+    return format_ways(build_unblock_ways("p", metadata, protocol, to_delta_struct(SCHEMA), last_writable)).splitlines()
+
+
 def test_statements_come_in_an_order_that_works() -> None:
-    """Constraints and properties first: a feature that is in use cannot be dropped."""
+    """Constraints and properties first: a feature that is in use cannot be dropped; features before what they depend on."""
     metadata = described_as(
-        **{
-            "delta.columnMapping.mode": "name",
-            "delta.constraints.c": "x > 0",
-            "delta.appendOnly": "false",
-        }
+        **{"delta.columnMapping.mode": "name", "delta.constraints.c": "x > 0", TXN_RETENTION: "interval 1 day"}
     )
-    protocol = {
-        **PROTOCOL,
-        "readerFeatures": ["columnMapping", "typeWidening-preview"],
-        "writerFeatures": [
-            "columnMapping",
-            "typeWidening-preview",
-            "checkConstraints",
-            "invariants",
-            "checkpointProtection",
-        ],
-    }
+    features = (
+        "columnMapping", "typeWidening-preview", "checkConstraints", "invariants", "checkpointProtection", "domainMetadata",
+        "rowTracking",
+    )  # fmt: skip
     table = "ALTER TABLE delta.`p`"
-    assert build_unblock_statements("p", metadata, protocol, to_delta_struct(SCHEMA)) == [
+    assert [line for line in ways(metadata, protocol_of(*features)) if not line.startswith("--")] == [
         f"{table} DROP CONSTRAINT c;",
-        f"{table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none');",
+        f"{table} UNSET TBLPROPERTIES ('{TXN_RETENTION}');",
+        f"{table} DROP FEATURE rowTracking;",
         f"{table} DROP FEATURE checkConstraints;",
-        f"{table} DROP FEATURE columnMapping TRUNCATE HISTORY;",
-        f"{table} DROP FEATURE `typeWidening-preview` TRUNCATE HISTORY;",
+        f"{table} DROP FEATURE domainMetadata;",
+        f"{table} DROP FEATURE columnMapping;",
+        f"{table} DROP FEATURE `typeWidening-preview`;",
         f"{table} DROP FEATURE checkpointProtection TRUNCATE HISTORY;",
     ]
-    assert list_undroppable_features(protocol) == []
+
+
+def test_one_feature_that_cannot_be_dropped_makes_dropping_the_others_useless() -> None:
+    said, *statements = ways(described_as(), protocol_of("deletionVectors", "changeDataFeed"), 7)
+    assert said.startswith(
+        "-- Delta cannot drop changeDataFeed. This loses what other programs have written since version 7"
+    )
+    assert statements == [
+        "SET spark.databricks.delta.restore.protocolDowngradeAllowed = true;",
+        "RESTORE TABLE delta.`p` TO VERSION AS OF 7;",
+    ]
+
+
+def test_what_was_not_tried_and_what_nothing_undoes_is_said() -> None:
+    assert "Whether Delta can drop new was not tried." in ways(described_as(), protocol_of("new"), 7)[0]
+    (said,) = ways(described_as(), protocol_of("new"))
+    assert said.startswith("no statement of Spark unblocks it")
+
+
+def test_dropping_takes_a_day_and_restoring_does_not() -> None:
+    lines = ways(described_as(), protocol_of("deletionVectors"), 7)
+    assert [line for line in lines if not line.startswith("--")] == [
+        "ALTER TABLE delta.`p` DROP FEATURE deletionVectors;",
+        "ALTER TABLE delta.`p` DROP FEATURE checkpointProtection TRUNCATE HISTORY;",
+        "SET spark.databricks.delta.restore.protocolDowngradeAllowed = true;",
+        "RESTORE TABLE delta.`p` TO VERSION AS OF 7;",
+    ]
+    assert lines[1].startswith("-- a day later")
+    assert lines[3].startswith("-- Or at once.")
+
+
+@pytest.mark.parametrize(
+    ("kept", "checkpoint", "found"),
+    [((0, 1, 2, 3, 4), None, 2), ((3, 4), 2, None), ((2, 3, 4), 2, 2), ((1, 2, 3, 4), 1, 2), ((4,), 3, None)],
+)
+async def test_the_version_before_the_block_is_found_while_it_can_be_read(
+    kept: Sequence[int], checkpoint: int | None, found: int | None
+) -> None:
+    """Versions 0 to 2 are ours, 3 raises the protocol, 4 is somebody else's; those below a checkpoint may be gone."""
+    store = MemoryStore()
+    log = LogStore(store)
+    await log.create("t", SCHEMA)
+    for number in (1, 2):
+        await log.commit_transaction("t", Txn(app_id="app", version=number), "WRITE")
+    foreign(store, "t", {"protocol": DV})
+    foreign(store, "t", {"txn": {"appId": "other", "version": 0}})
+    for number in set(range(5)) - set(kept):
+        del store.objects[f"t/_delta_log/{number:020d}.json"]
+    if checkpoint is not None:
+        store.put_past_faults(f"t/_delta_log/{checkpoint:020d}.checkpoint.parquet", b"not read")
+    version = await find_last_writable_version(store, "t", lambda state: unsupported_reason("t", state, None))
+    assert version == found
+
+
+def test_the_page_has_every_feature_and_what_removes_it() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Unblock a table\n")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    listed = {name: removal.strip(" |") for names, removal in rows for name in re.findall(r"`([\w-]+)`", names)}
+    assert listed == {name: removal.value for name, removal in FEATURES.items()}
 
 
 def test_a_column_in_a_struct_that_may_not_be_null() -> None:
     struct = to_delta_struct(pa.schema([("s", pa.struct([("x", pa.int64())])), ("y", pa.int64())]))
     table = copy.deepcopy(struct)
     table["fields"][0]["type"]["fields"][0]["nullable"] = False
-    assert build_unblock_statements("p", described_as(table), {}, struct) == [
-        "ALTER TABLE delta.`p` ALTER COLUMN `s`.`x` DROP NOT NULL;"
-    ]
+    (way,) = build_unblock_ways("p", described_as(table), Protocol(reader=1, writer=2), struct, 7)
+    assert way.today == ["ALTER TABLE delta.`p` ALTER COLUMN `s`.`x` DROP NOT NULL;"]
+    assert not way.a_day_later
 
 
 @pytest.mark.parametrize(
-    ("reader", "writer", "names", "stay"),
+    ("reader", "writer", "names"),
     [
-        (1, 2, [], []),
-        (1, 3, ["checkConstraints"], []),
-        (1, 4, ["changeDataFeed", "checkConstraints", "generatedColumns"], ["changeDataFeed", "generatedColumns"]),
-        (
-            2, 6, ["changeDataFeed", "checkConstraints", "columnMapping", "generatedColumns", "identityColumns"],
-            ["changeDataFeed", "generatedColumns", "identityColumns"],
-        ),
-        (1, 7, [], []),
+        (1, 2, []),
+        (1, 3, ["checkConstraints"]),
+        (1, 4, ["changeDataFeed", "checkConstraints", "generatedColumns"]),
+        (2, 6, ["changeDataFeed", "checkConstraints", "columnMapping", "generatedColumns", "identityColumns"]),
+        (1, 7, []),
     ],
-)  # fmt: skip
-def test_features_of_versions_without_a_list(reader: int, writer: int, names: list[str], stay: list[str]) -> None:
-    protocol = {"minReaderVersion": reader, "minWriterVersion": writer}
-    assert list_unsupported_features(protocol) == names
-    assert list_undroppable_features(protocol) == stay
+)
+def test_features_of_versions_without_a_list(reader: int, writer: int, names: list[str]) -> None:
+    assert list_unsupported_features(protocol_of(reader=reader, writer=writer)) == names

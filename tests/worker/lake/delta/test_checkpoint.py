@@ -313,7 +313,7 @@ async def test_v2_checkpoints_are_refused_unless_a_classic_one_is_newer() -> Non
     await log.create("t", SCHEMA)
     await log.commit("t", [], txn=txn(0))
     store.put_past_faults(f"t/_delta_log/{1:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", b"{}")
-    with pytest.raises(TableBlocked, match=r"V2 checkpoint, which is not supported.*'classic'"):
+    with pytest.raises(TableBlocked, match=r"V2 checkpoint, which is not supported.*DROP FEATURE v2Checkpoint"):
         await LogStore(store).commit("t", [], txn=txn(1))
     assert (await log.commit("t", [], txn=txn(1))).version == 2, "who knows the table goes on"
     data = checkpoint_bytes(txns={"app": 1}, partition_columns=())
