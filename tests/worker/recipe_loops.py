@@ -1,7 +1,7 @@
 """What the examples of docs/recipes.md must print, computed by loops over the captures of several drives.
 
-Three drives of two vehicles, whose buses, identifiers and clocks are the same: in the evening, around midnight and around the next midnight.
-One capture was ingested before it was complete, and one has a copy with another name.
+Three drives of two vehicles, whose buses, identifiers and clocks are the same: in the evening, around midnight and around the
+next midnight. One capture was ingested before it was complete, and has a copy with another name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -22,9 +22,13 @@ from pcaplake.parser import open_capture
 from pcaplake.worker import sample
 from pcaplake.worker.cli import app as cli
 
-SECONDS = 1.0
 HOUR = 3_600 * 10**9
-AT = (-5 * HOUR, 0, 24 * HOUR)  # when a drive has lasted for 0.6 s, from the midnight of the samples
+MIDNIGHT_NS = sample.MIDNIGHT_NS
+AT = {
+    -5 * HOUR: 1.0,
+    0: 4.0,
+    24 * HOUR: 1.0,
+}  # 0.6 of a drive is before this time, from the samples' midnight on: its seconds
 VEHICLES = ("vehicle-001", "vehicle-002")
 ONE = VEHICLES[0]
 PROFILE = Path("drive-0/profile.yaml")
@@ -34,10 +38,10 @@ Row = dict[str, Any]
 def make_lake() -> None:
     """In the folder `lake`, of captures in the folders `drive-0` to `drive-2`; each drive is ingested by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        for number, at in enumerate(AT):
-            patch.setattr(sample, "MIDNIGHT_NS", sample_midnight + at)
-            sample.write_sample_captures(f"drive-{number}", "drive", SECONDS, seed=number + 1)
-    grown = next(Path(f"drive-1/{ONE}").glob("*-1.pcapng"))
+        for number, (at, seconds) in enumerate(AT.items()):
+            patch.setattr(sample, "MIDNIGHT_NS", MIDNIGHT_NS + at)
+            sample.write_sample_captures(f"drive-{number}", "drive", seconds, seed=number + 1)
+    grown = next(Path(f"drive-1/{ONE}").glob("*-2.pcapng"))
     content = grown.read_bytes()
     grown.write_bytes(content[: len(content) // 2])
     ingest("drive-1")
@@ -46,9 +50,6 @@ def make_lake() -> None:
     for number in range(len(AT)):
         ingest(f"drive-{number}")
     assert cli.run_command_line(["signals", "--lake", "lake", "--databases", "drive-0/databases.yaml"]) == 0
-
-
-sample_midnight = sample.MIDNIGHT_NS
 
 
 def ingest(folder: str) -> None:
@@ -74,13 +75,17 @@ class Drives:
         """Those that count."""
         return sorted(path for path in Path(f"drive-{number}/{vehicle}").iterdir() if path.stem != "copy")
 
-    def rows(self, table: str, vehicle: str = ONE) -> Iterator[Row]:
+    def rows(self, table: str) -> Iterator[Row]:
         """Of all drives of a vehicle, each with its capture and the `drive` that it belongs to."""
         for number in range(len(AT)):
-            for path in self.captures(vehicle, number):
+            for path in self.captures(ONE, number):
                 with open_capture(path, table, profile=PROFILE) as capture:
                     for row in capture.read().to_pylist():
-                        yield {**row, "drive": self.starts[vehicle, number], "capture": path}
+                        yield {**row, "drive": self.starts[ONE, number], "capture": path}
+
+    @cached_property
+    def can_frames(self) -> list[Row]:
+        return list(self.rows("can_frames"))
 
     def times(self, path: Path) -> list[int]:
         with open_capture(path, "packets", columns=["ts_ns"]) as capture:
@@ -98,7 +103,13 @@ class Drives:
 
     def the_drives_of_a_vehicle(self) -> list[Any]:
         return [
-            (vehicle, self.starts[vehicle, number], len(self.captures(vehicle, number)), len(times), show_ns(max(times)))
+            (
+                vehicle,
+                self.starts[vehicle, number],
+                len(self.captures(vehicle, number)),
+                len(times),
+                show_ns(max(times)),
+            )
             for (vehicle, number), times in self.packets.items()
         ]
 
@@ -110,7 +121,7 @@ class Drives:
 
     def a_signal_over_time(self) -> list[Any]:
         values = defaultdict(list)
-        for row in self.rows("can_frames"):
+        for row in self.can_frames:
             if (row["bus"], row["can_id"], row["extended"], row["error"]) == ("powertrain", 203, False, False):
                 value = int.from_bytes(row["payload"][:2], "little") * 0.25
                 if day(row) == "2026-09-22" and value <= 8000:
@@ -119,7 +130,7 @@ class Drives:
 
     def an_ecu_that_went_silent(self) -> list[Any]:
         times, ends = defaultdict(list), defaultdict(int)
-        for row in self.rows("can_frames"):
+        for row in self.can_frames:
             if day(row) == "2026-09-21" and not row["error"]:
                 bus = (row["drive"], row["bus"])
                 times[(*bus, row["extended"], row["can_id"])].append(row["ts_ns"])
@@ -130,13 +141,19 @@ class Drives:
             silences = [after - before for before, after in zip(some, [*some[1:], ends[drive, bus]], strict=True)]
             if len(some) > 20:
                 period, longest = median(silences), max(silences)
-                found.append((-longest / period, drive, bus, f"0x{can_id:x}", round(period / 1e6, 1), round(longest / 1e6, 1)))
+                found.append(
+                    (-longest / period, drive, bus, f"0x{can_id:x}", round(period / 1e6, 1), round(longest / 1e6, 1))
+                )
         return [shown for _, *shown in sorted(found)[:3]]
 
     def bus_load(self) -> list[Any]:
         bits, frames, times = defaultdict(int), defaultdict(int), defaultdict(list)
-        for row in self.rows("can_frames"):
-            if day(row) == "2026-09-21" and row["source"] == "socketcan" and not (row["fd"] or row["xl"] or row["error"]):
+        for row in self.can_frames:
+            if (
+                day(row) == "2026-09-21"
+                and row["source"] == "socketcan"
+                and not (row["fd"] or row["xl"] or row["error"])
+            ):
                 bus = (row["drive"], row["bus"])
                 bits[bus] += (67 if row["extended"] else 47) + (0 if row["rtr"] else 8 * row["data_len"])
                 frames[bus] += 1
@@ -177,7 +194,7 @@ class Drives:
 
     def frames_whose_payload_has_certain_bytes(self) -> list[Any]:
         counts: dict[Any, int] = defaultdict(int)
-        for row in self.rows("can_frames"):
+        for row in self.can_frames:
             if day(row) == "2026-09-21" and b"\x22\x02" in (row["payload"] or b""):
                 counts[row["bus"], row["extended"], row["can_id"]] += 1
         found = sorted((-count, bus, f"0x{can_id:x}") for (bus, _, can_id), count in counts.items())
@@ -185,7 +202,7 @@ class Drives:
 
     def frames_424(self) -> list[Row]:
         wanted = ("powertrain", 424, False, "2026-09-21")
-        rows = self.rows("can_frames")
+        rows = self.can_frames
         found = [row for row in rows if (row["bus"], row["can_id"], row["extended"], day(row)) == wanted]
         return sorted(found, key=lambda row: row["ts_ns"])
 
