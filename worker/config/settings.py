@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
+import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
@@ -26,6 +27,8 @@ _SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?")
+_PARTITION_TYPES = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32)
+"""Types whose partition values all readers understand alike."""
 
 
 def select_shared_settings(settings: BaseModel, kind: type[Any]) -> dict[str, Any]:
@@ -90,6 +93,14 @@ def parse_columns(value: Any) -> Any:
     known = {name for spec in TABLES.values() for name in spec.schema.names}
     if unknown := [name for name in columns if name not in known]:
         raise ValueError(f"no table has a column {unknown[0]!r}")
+    for name in columns:
+        for table, spec in TABLES.items():
+            kind = spec.schema.field(name).type if name in spec.schema.names else None
+            if kind is not None and not any(is_allowed(kind) for is_allowed in _PARTITION_TYPES):
+                raise ValueError(
+                    f"{name} cannot be a partition column, because it is {kind} in the table {table}: choose columns with "
+                    "texts, whole numbers, booleans or dates, such as date and vehicle_id"
+                )
     return columns
 
 

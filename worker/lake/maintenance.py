@@ -1,4 +1,4 @@
-"""Compaction, checkpoints and VACUUM through `deltalake`, for lakes without a lock table.
+"""Compaction, checkpoints and VACUUM, for lakes without a lock table.
 
 It is safe during an ingest. Compaction only replaces files by others with the same rows and leaves `txn` alone. VACUUM
 deletes no file that is younger than `LEAST_RETENTION_DAYS` or that waits for a commit; the caller passes the latter.
@@ -14,13 +14,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pcaplake.parser.schemas import TABLES
-from pcaplake.worker.errors import Fatal, PcaplakeError, Retryable
+from pcaplake.worker import VERSION
+from pcaplake.worker.errors import Fatal, PcaplakeError
 from pcaplake.worker.lake.delta.log_store import LogStore
 from pcaplake.worker.lake.store.store import Store, is_nameable
 
+from .compaction import Compaction, compact_table
 from .config import LakeConfig
 from .signal_tables import list_signal_tables
 
@@ -50,13 +52,13 @@ def maintain_each_table(
     retention_days: int = LEAST_RETENTION_DAYS,
     begin: Callable[[str], None] = lambda table: None,
 ) -> Iterator[tuple[str, MaintenanceResult | PcaplakeError]]:
-    """Maintain the tables one after the other, and yield (name, result or error) of each. Raises ValueError for a too
-    short retention.
+    """Maintain the tables one after the other, and yield (name, result) or (name, error) of each, or both if some files
+    could not be compacted. Raises ValueError for a too short retention.
 
     `waiting`: called before each VACUUM, returns the paths below the lake's root of all files that are staged and not in
     every table yet; None if they are unknown: then nothing is deleted. `left_alone`: table -> why it is skipped.
 
-    The error is Retryable when another program changed the same files, Fatal when `deltalake` cannot maintain the table.
+    The error is Fatal when the table, or some of its files, cannot be maintained.
     """
     if retention_days < LEAST_RETENTION_DAYS:
         raise ValueError(f"files are kept for at least {LEAST_RETENTION_DAYS} days, not {retention_days}")
@@ -65,20 +67,19 @@ def maintain_each_table(
             yield name, Fatal(f"{name} was skipped: {left_alone[name]}")
             continue
         begin(name)
-        done: MaintenanceResult | PcaplakeError
         try:
             if store.local is not None:
                 _refuse_unwritable_folders(store.local / name)
-            done = _maintain_table(store, name, target_file_size, retention_days, waiting)
+            done, problems = _maintain_table(store, name, target_file_size, retention_days, waiting)
+            yield name, done
+            for problem in problems:
+                yield name, Fatal(problem)
         except TableNotFoundError:
             continue
-        except CommitFailedError as error:
-            done = Retryable(f"{name}: another program changed the same files; run it again: {error}")
         except (DeltaError, OSError) as error:
-            done = Fatal(f"{name}: {error}")
+            yield name, Fatal(f"{name}: {error}")
         except PcaplakeError as error:
-            done = error
-        yield name, done
+            yield name, error
 
 
 def _refuse_unwritable_folders(table: Path) -> None:
@@ -106,17 +107,20 @@ def writer_properties(table: DeltaTable) -> WriterProperties:
 
 def _maintain_table(
     store: Store, name: str, target_file_size: int, retention_days: int, waiting: Callable[[], Collection[str]] | None
-) -> MaintenanceResult:
+) -> tuple[MaintenanceResult, list[str]]:
+    log_store = LogStore(store, engine_info=f"pcaplake/{VERSION}")
+    try:
+        done = asyncio.run(compact_table(log_store, store, name, LakeConfig(target_file_size=target_file_size)))
+    except PcaplakeError as error:
+        done = Compaction(problems=[str(error)])
     table = DeltaTable(store.external_location(name), storage_options=store.current_options() or None)
-    done = table.optimize.compact(target_size=target_file_size, writer_properties=writer_properties(table))
     table.create_checkpoint()
     # oldest first: commits rely on that, and `deltalake` does not guarantee it
     asyncio.run(LogStore(store).clean(name))
     deleted = None if waiting is None else _vacuum_table(store, name, table, retention_days, waiting)
     table.update_incremental()
-    return MaintenanceResult(
-        compacted=done["numFilesRemoved"], added=done["numFilesAdded"], deleted=deleted, version=table.version()
-    )
+    result = MaintenanceResult(compacted=done.removed, added=done.added, deleted=deleted, version=table.version())
+    return result, done.problems
 
 
 def _vacuum_table(

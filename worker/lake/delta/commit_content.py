@@ -25,12 +25,15 @@ Struct = Mapping[str, Any]
 class Swap:
     """The files that a commit removes, chosen in a snapshot.
 
-    `fences`: applications whose transactions must be those of the snapshot when it is committed.
+    `fences`: applications whose transactions must be those of the snapshot when it is committed. `operation`: its name in
+    the history. `data_change` False: the files that are added have the same rows.
     """
 
     snapshot: Snapshot
     removed: Collection[str]
     fences: Collection[str]
+    operation: str = "WRITE"
+    data_change: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +92,8 @@ def build_write_commit(
                 f"{table}: its partition columns are {list(metadata.partition_columns)}, and those of the file {add.path} are "
                 f"{list(add.partition_values)}"
             )
-    if removes and metadata.configuration.get("delta.appendOnly") == "true":
-        raise TableBlocked(f"{table}: delta.appendOnly is set, so no file can be removed from the table; unset it")
+    if any(one.data_change for one in removes) and metadata.configuration.get("delta.appendOnly") == "true":
+        raise TableBlocked(f"{table}: delta.appendOnly is set, so no row can be removed from the table; unset it")
     changed = _changed_schema(request, metadata)
     if changed is not None:
         metadata = replace(metadata, schema=changed)

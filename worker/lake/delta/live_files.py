@@ -35,10 +35,14 @@ class LiveFile:
     rows: int | None
     partition_values: Mapping[str, str | None]
 
-    def to_remove_action(self, millis: int) -> RemoveFile:
+    def to_remove_action(self, millis: int, *, data_change: bool = True) -> RemoveFile:
         """The action that takes the file out of the table; `millis`: the deletion timestamp."""
         return RemoveFile(
-            uri=self.uri, deletion_timestamp=millis, partition_values=self.partition_values, size=self.size
+            uri=self.uri,
+            deletion_timestamp=millis,
+            partition_values=self.partition_values,
+            size=self.size,
+            data_change=data_change,
         )
 
 

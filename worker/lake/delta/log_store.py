@@ -218,17 +218,17 @@ class LogStore(LogReader):
         adds: Sequence[AddFile],
         swap: Swap,
         *,
-        txn: Txn,
-        schema: pa.Schema,
+        txn: Txn | None = None,
+        schema: pa.Schema | None = None,
     ) -> Commit:
-        """Remove the files of a swap and add others, in one version, with a transaction that is not checked.
+        """Remove the files of a swap and add others, in one version, with a transaction (if any) that is not checked.
 
         `schema`: of the files, as in `commit`. Raises as `commit`, and SwapConflict if another writer has removed one of
         the files or written a transaction of one of the fences. Files that others add in the meantime never conflict.
         """
-        struct = _as_struct(table, schema)
+        struct = None if schema is None else _as_struct(table, schema)
         return await self._commit_request(
-            CommitRequest(table=table, adds=adds, struct=struct, other_txn=txn, swap=swap)
+            CommitRequest(table=table, adds=adds, struct=struct, other_txn=txn, swap=swap, operation=swap.operation)
         )
 
     async def _commit_request(self, request: CommitRequest) -> Commit:
@@ -342,7 +342,8 @@ class LogStore(LogReader):
         # its rows are in other files now, which would stay
         if state.version < files.version or not files.live.keys() >= set(swap.removed):
             raise SwapConflict(f"{table}: another program has changed the same files at the same time")
-        return [files.live[path].to_remove_action(self._current_millis()) for path in sorted(swap.removed)]
+        removed, millis = (files.live[path] for path in sorted(swap.removed)), self._current_millis()
+        return [file.to_remove_action(millis, data_change=swap.data_change) for file in removed]
 
     def _current_millis(self) -> int:
         return int(self._now() * 1000)

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 import numpy as np
 import pyarrow as pa
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_UNSAFE = re.compile(r"[^A-Za-z0-9=_.-]")
+_ESCAPED = re.compile(r"[^A-Za-z0-9_.\-\u0080-\U0010ffff]")
+_MOST_BYTES = 200  # of a name: file systems allow 255, together with the name of the column
 
 Partition = tuple[str | None, ...]  # the value of each partition column, as text; None for null
 
 
 def folder_name(value: str | None) -> str:
-    """A folder name for a partition value; readers take the value from the log."""
-    return _NULL_PARTITION if value is None else _UNSAFE.sub("_", value)
+    """The part after `column=` of the folder of a partition: the value, percent-encoded as by other Delta writers.
+
+    Delta readers take the value from the log, but Polars takes it from the folder. So a value that is too long for a folder
+    gets the name `=` and a hash: with two `=` it is no folder of a value for Polars, which refuses to read
+    the table instead of showing a wrong value.
+    """
+    if value is None:
+        return _NULL_PARTITION
+    name = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
+    return name if len(name.encode()) <= _MOST_BYTES else f"={hashlib.sha256(value.encode()).hexdigest()[:32]}"
+
+
+def partition_path(values: Mapping[str, str | None]) -> str:
+    """The folders of a partition below the table's, with a slash at the end; "" without partition columns."""
+    return "".join(f"{column}={folder_name(value or None)}/" for column, value in values.items())
 
 
 def split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:

@@ -23,7 +23,7 @@ from pcaplake.worker.lake.records import Capture, Stage
 from pcaplake.worker.lake.store.store import Buffer, Store, Upload
 from pcaplake.worker.runtime import Runtime
 
-from .partitions import Partition, folder_name, split_by_partition
+from .partitions import Partition, partition_path, split_by_partition
 
 MAX_CAPTURES = 98  # in one stage; the limit of DynamoDB transactions
 HELD_BYTES = 256 << 20  # of rows in memory, of all files, that wait for their row groups
@@ -246,10 +246,10 @@ class Window:
         )
 
     def _open_new_file(self, table: str, schema: pa.Schema, columns: Sequence[str], values: Partition) -> _OpenFile:
-        folders = [f"{name}={folder_name(value)}/" for name, value in zip(columns, values, strict=True)]
+        partition_values = dict(zip(columns, values, strict=True))
         compression = self._lake_config.compression
         suffix = "parquet" if compression == "none" else f"{compression}.parquet"
-        path = f"{''.join(folders)}{self.stage_id}-{self._files}.{suffix}"
+        path = f"{partition_path(partition_values)}{self.stage_id}-{self._files}.{suffix}"
         self._files += 1
         upload = self._store.upload(f"{table}/{path}")
         with self._lock:
@@ -267,7 +267,7 @@ class Window:
             row_group_rows=self._lake_config.row_group_rows,
             omit=columns,
         )
-        file = _OpenFile(path=path, values=dict(zip(columns, values, strict=True)), upload=upload, sink=sink)
+        file = _OpenFile(path=path, values=partition_values, upload=upload, sink=sink)
         self._open[table, values] = file
         return file
 
