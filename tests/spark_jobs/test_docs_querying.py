@@ -66,7 +66,10 @@ CONDITIONS: dict[str, tuple[Callable[[Row], bool], pl.Expr]] = {
         (ts_ns >= MIDNIGHT) & (ts_ns < MIDNIGHT + DAY_NS),
     ),
     "vehicle_id = 'v1'": (lambda row: row["vehicle_id"] == "v1", vehicle == "v1"),
-    "vehicle_id BETWEEN 'v1' AND 'v2'": (lambda row: row["vehicle_id"] != "v3", vehicle.is_between("v1", "v2")),
+    "vehicle_id BETWEEN 'v1' AND 'v2'": (
+        lambda row: row["vehicle_id"] != "v3",
+        vehicle.is_between(pl.lit("v1"), pl.lit("v2")),
+    ),
     "vehicle_id IN ('v1', 'v3')": (lambda row: row["vehicle_id"] in ("v1", "v3"), vehicle.is_in(["v1", "v3"])),
     "vehicle_id LIKE 'v1%'": (lambda row: row["vehicle_id"] == "v1", vehicle.str.starts_with("v1")),
     "lower(vehicle_id) = 'v1'": (lambda row: row["vehicle_id"] == "v1", vehicle.str.to_lowercase() == "v1"),
