@@ -1,6 +1,7 @@
-"""Plots a signal of a lake in the terminal:    python docs/examples/plot_signal.py LAKE SIGNAL [VEHICLE]"""
+"""Plots a signal of a lake in the terminal:    python docs/examples/plot_signal.py LAKE SIGNAL [VEHICLE [DAY]]"""
 
 import sys
+from datetime import date
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -9,10 +10,18 @@ WIDTH, HEIGHT = 72, 12
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def main(lake: str, signal: str, vehicle: str = "vehicle-001") -> None:
-    """Print the mean of each of WIDTH equal times as a bar."""
+def main(lake: str, signal: str, vehicle: str = "vehicle-001", day: str = "") -> None:
+    """Print the mean of each of WIDTH equal times as a bar. Without a day, all days are read."""
     wanted = (pc.field("signal") == signal) & (pc.field("vehicle_id") == vehicle) & pc.field("valid")
-    rows = DeltaTable(f"{lake}/signals").to_pyarrow_dataset().to_table(["ts", "ts_ns", "value", "unit"], filter=wanted)
+    files = [
+        ("signal", "=", signal),
+        ("vehicle_id", "=", vehicle),
+    ]  # of which files the rows are; `wanted` selects them
+    if day:
+        files.append(("date", "=", day))
+        wanted &= pc.field("date") == date.fromisoformat(day)
+    dataset = DeltaTable(f"{lake}/signals").to_pyarrow_dataset(file_pruning_predicate=files)
+    rows = dataset.to_table(["ts", "ts_ns", "value", "unit"], filter=wanted)
     if not rows.num_rows:
         sys.exit(f"{lake} has no valid values of {signal} of {vehicle}")
     first, last = pc.min(rows["ts_ns"]).as_py(), pc.max(rows["ts_ns"]).as_py()

@@ -31,11 +31,12 @@ IDS = 32  # of CAN, by vehicle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """`packets` packets from noon on, a millisecond apart, each one CAN frame; without those in `missing`."""
+    """`packets` packets from `hour` on, a millisecond apart, each one CAN frame; without those in `missing`."""
 
     number: int
     vehicle: str | None = "v1"
     day: datetime.date | None = DAY
+    hour: int = 12
     packets: int = 20
     payload: int = 8  # bytes of a frame, which nothing makes smaller
     missing: frozenset[int] = frozenset()
@@ -53,7 +54,7 @@ class Drive:
 
     @property
     def start(self) -> datetime.datetime:
-        return datetime.datetime.combine(self.day or DAY, datetime.time(12), datetime.UTC)
+        return datetime.datetime.combine(self.day or DAY, datetime.time(self.hour), datetime.UTC)
 
     def tables(self) -> dict[str, pa.RecordBatch]:
         """Its rows."""

@@ -1,4 +1,6 @@
-"""The examples of docs/recipes.md run, one after the other, and print what the page shows."""
+"""The examples of docs/recipes.md run, one after the other: they print what the page shows on the lake that the page names, and
+on a lake of several drives what loops over the captures find. They open only files of the days that they name.
+"""
 
 from __future__ import annotations
 
@@ -7,59 +9,71 @@ import io
 import re
 import shutil
 import subprocess
-from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from pcaplake.parser import open_capture
-from pcaplake.signals.tables import SIGNALS_SCHEMA
 from pcaplake.worker.cli import app as cli
+from tests.worker.opened_files import opened
+from tests.worker.recipe_loops import Drives, make_lake
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```(?:\n```text\n(.*?)```)?", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-START = datetime.fromisoformat("2026-09-22T00:00:00+00:00")
+TEXT = PAGE.read_text(encoding="utf-8")
+EXAMPLE = re.compile(r"^## (.*?)\n(?:(?!^## ).)*?```python\n(.*?)```(?:\n```text\n(.*?)```)?", re.DOTALL | re.MULTILINE)
+EXAMPLES = EXAMPLE.findall(TEXT)
 
 
-def signal_rows() -> pa.Table:
-    """Two seconds of a signal that rises, as the job `signals` writes them."""
-    rows = []
-    for number in range(20):
-        ts = START + timedelta(milliseconds=100 * number)
-        rows.append(
-            {
-                "capture_id": "c", "vehicle_id": "vehicle-001", "date": date(2026, 9, 22), "ts": ts,
-                "ts_ns": int(ts.timestamp() * 1e9), "packet_no": number + 1, "sub_no": 0, "source": "socketcan",
-                "message": "Engine", "signal": "EngineSpeed", "value": 800.0 + number, "unit": "rpm", "valid": True,
-            }
-        )  # fmt: skip
-    return pa.Table.from_pylist(rows, SIGNALS_SCHEMA)
+def run(code: str, namespace: dict[str, Any]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, str(PAGE), "exec"), namespace)
+    return out.getvalue()
 
 
-@pytest.fixture
-def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.chdir(tmp_path)
-    for command in re.findall(r"^pcaplake (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE):
-        assert cli.run_command_line(command.split()) == 0, command
-    write_deltalake(tmp_path / "lake" / "signals", signal_rows())
-    return {"LAKE": str(tmp_path / "lake")}
+def named_days(code: str) -> set[str]:
+    """Those of a query; two are the ends of a range, and no example has a longer one."""
+    return {f"date={day}" for day in re.findall(r"\d{4}-\d\d-\d\d", code)}
+
+
+def test_every_example_is_run() -> None:
+    assert len(EXAMPLES) == TEXT.count("```python") == 11
 
 
 @pytest.mark.slow
-def test_recipes_print_what_the_page_shows(namespace: dict[str, Any], tmp_path: Path) -> None:
-    for code, printed in EXAMPLES:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(code, str(PAGE), "exec"), namespace)
-        assert out.getvalue() == printed, code
+def test_recipes_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in re.findall(r"^pcaplake (.*)$", TEXT, re.MULTILINE):
+        assert cli.run_command_line(command.split()) == 0, command
+    namespace: dict[str, Any] = {"LAKE": str(tmp_path / "lake")}
+    for heading, code, printed in EXAMPLES:
+        assert run(code, namespace) == printed, heading
     namespace["db"].close()
-    assert len(EXAMPLES) == 8
     editcap = shutil.which("editcap")
     assert editcap is not None, "it comes with tshark, which `make test` installs"
     command = [editcap, "-r", namespace["capture"], "one.pcapng", str(namespace["packet_no"])]
     subprocess.run(command, check=True, capture_output=True)
     with open_capture(tmp_path / "one.pcapng", "can_frames") as capture:
         assert capture.read()["can_id"].to_pylist() == [424]
+
+
+@pytest.mark.slow
+def test_recipes_are_right_for_several_drives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_lake()
+    lake, drives = tmp_path / "lake", Drives()
+    namespace: dict[str, Any] = {"LAKE": str(lake)}
+    for heading, code, _ in EXAMPLES:
+        with opened(lake) as files:
+            printed = run(code, namespace)
+        if heading == "Connect":
+            namespace["db"].execute("SET enable_external_file_cache = false")  # each query opens what it reads
+            continue
+        assert printed == drives.of(heading), heading
+        tables = {file.parts[0] for file in files}
+        days = {file.parts[1] for file in files if file.parts[0] != "captures"}
+        assert tables, heading
+        assert days == named_days(code), heading
+    namespace["db"].close()
+    assert len({path.name for path in (lake / "can_frames").glob("date=*")}) == 3

@@ -17,6 +17,7 @@ from docs.examples import plot_signal, query
 from pcaplake.spark_jobs.__main__ import build_command_line
 from pcaplake.worker.cli import app as cli
 from tests.worker import lakes
+from tests.worker.opened_files import opened
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -83,20 +84,29 @@ def test_the_demo_prints_what_readme_shows(
         code, out, err = lakes.run(capsys, *command.split())
         assert code == 0, err
         printed += [] if command.startswith("sample") else mask(err) + mask(out)
-    query.main("demo/lake")
+    with opened(Path("demo/lake/can_frames")) as files:
+        query.main("demo/lake")
+    assert {file.parts[0] for file in files} == {"date=2026-09-22"}
     printed += [line for line in mask(capsys.readouterr().out) if line[0] in "┌│├└"]
     plot_signal.main("demo/lake", "VehicleSpeed")
     printed += mask(capsys.readouterr().out)
+    with opened(Path("demo/lake/signals")) as files:
+        plot_signal.main("demo/lake", "VehicleSpeed", "vehicle-002", "2026-09-22")
+    assert "VehicleSpeed of vehicle-002" in capsys.readouterr().out
+    assert {file.parts[0] for file in files} == {"date=2026-09-22"}
     assert mask(block_after("`make demo` prints")) == printed
 
     Path("lake").symlink_to("demo/lake")
-    with lakes.connect() as connection:
+    with lakes.connect() as connection, opened(Path("demo/lake")) as files:
         statement = block_after("### Query it").replace("INSTALL delta; LOAD delta;", "")
-        assert connection.sql(statement).fetchall()
+        assert {row[0] for row in connection.sql(statement).fetchall()} == {"vehicle-001", "vehicle-002"}
+    assert {file.parts[:2] for file in files} == {("can_frames", "date=2026-09-21")}
     imports, polars = block_after("ORDER BY frames DESC;\n```").strip().rsplit("\n", 1)
     namespace: dict[str, Any] = {}
-    exec(imports, namespace)
-    assert len(eval(polars, namespace)) > 0
+    with opened(Path("demo/lake")) as files:
+        exec(imports, namespace)
+        assert len(eval(polars, namespace)) > 0
+    assert {file.parts[:2] for file in files} == {("someip_messages", "date=2026-09-21")}
     shutil.copy(next(Path("demo/drive").rglob("*-1.pcapng")), "drive.pcapng")
     shutil.copy("demo/drive/profile.yaml", "profile.yaml")
     exec(block_after("### From Python"), namespace)
