@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import pytest
 
-from tools.local.engines import ENGINES, Engine
+from tools.local.engines import AWS_ENGINES, REGION, Engine
 from tools.local.install import CannotInstall, install_engine
-from tools.local.stack import REGION, CannotStart, EngineStack, find_free_ports
+from tools.local.stack import CannotStart, EngineStack, find_free_ports
 
 ROOT = Path(__file__).parents[1]
 START_TRIES = 3  # a port that was free may be taken before the engine has it
@@ -106,7 +106,7 @@ class Aws:
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     """The session's engine; the environment of this process leads to it until the session ends."""
     chosen = os.environ.get("PCAPLAKE_TEST_AWS", "ministack")
-    if chosen in ENGINES:
+    if chosen in AWS_ENGINES:
         stack = _start(chosen, tmp_path_factory.mktemp("aws"))
         try:
             yield from _connected(chosen, stack.client_environment)
