@@ -150,7 +150,8 @@ def test_the_endpoint_of_the_environment_is_an_option(
         assert settings.storage_options_for("gs://raw/a") == settings.storage_options_for("lake") == options
 
 
-AZURITE = "http://127.0.0.1:1/devstoreaccount1"
+SERVER = "http://azurite:1"
+AZURITE = f"{SERVER}/devstoreaccount1"
 ACCOUNT = {"account_name": "devstoreaccount1"}
 
 
@@ -158,14 +159,14 @@ ACCOUNT = {"account_name": "devstoreaccount1"}
     ("options", "needed", "address"),
     [
         (ACCOUNT, {}, None),
-        ({**ACCOUNT, "endpoint": AZURITE}, {"allow_http": "true", "use_emulator": "true"}, "http://127.0.0.1:1"),
+        ({**ACCOUNT, "endpoint": AZURITE}, {"allow_http": "true", "use_emulator": "true"}, SERVER),
         (
             {"azure_storage_endpoint": f"{AZURITE}/"},
             {"allow_http": "true", "use_emulator": "true"},
             "http://127.0.0.1:1",
         ),
         ({**ACCOUNT, "endpoint": AZURITE, "use_emulator": "false"}, {"allow_http": "true"}, None),
-        ({**ACCOUNT, "endpoint": "http://127.0.0.1:1"}, {"allow_http": "true"}, None),
+        ({**ACCOUNT, "endpoint": SERVER}, {"allow_http": "true"}, None),
         ({**ACCOUNT, "endpoint": "https://devstoreaccount1"}, {}, None),
         ({"account_name": "other", "endpoint": AZURITE}, {"allow_http": "true"}, None),
     ],
