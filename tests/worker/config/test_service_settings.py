@@ -163,7 +163,7 @@ ACCOUNT = {"account_name": "devstoreaccount1"}
         (
             {"azure_storage_endpoint": f"{AZURITE}/"},
             {"allow_http": "true", "use_emulator": "true"},
-            "http://127.0.0.1:1",
+            SERVER,
         ),
         ({**ACCOUNT, "endpoint": AZURITE, "use_emulator": "false"}, {"allow_http": "true"}, None),
         ({**ACCOUNT, "endpoint": SERVER}, {"allow_http": "true"}, None),
