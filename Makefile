@@ -106,6 +106,9 @@ torture: setup $(VENV)/.tools $(VENV)/.jars ## kill an ingest at 200 random mome
 	$(LONG) tests/spark_jobs --torture
 	PCAPLAKE_TEST_AWS=localstack $(LONG) tests/integration --torture
 
+test-stores: setup ## kill an ingest 30 times on Azurite, MinIO and the local S3; builds MinIO from Go's module proxy (takes minutes)
+	CI=1 $(LONG) tests/integration/test_object_stores.py --torture --moments 30
+
 soak: setup ## run a fleet with lost messages, failing services and killed workers at the same time (MINUTES=5)
 	$(BIN)/python -m tests.integration.soak --minutes $(MINUTES)
 
@@ -158,4 +161,4 @@ clean: ## delete all build products and demo data, but not your lakes and captur
 	rm -rf *.egg-info
 	find parser signals worker spark_jobs src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup unit k8s-bin test-k8s dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean
+.PHONY: help setup unit k8s-bin test-k8s test-stores dist release-check images demo demo-fleet docs test check lint types architecture bench bench-guard bench-commit bench-parquet bench-fleet bench-spark jars torture soak soak-spark fuzz local-up local-down lock clean

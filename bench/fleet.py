@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tools.local.engines import ENGINES
+from tools.local.engines import AWS_ENGINES
 
 from . import fleet_commits, fleet_committer, fleet_lag, fleet_service, fleet_suspects
 from .fleet_report import SECTIONS
@@ -153,7 +153,7 @@ def describe_machine() -> dict[str, Any]:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test of about a minute")
-    parser.add_argument("--engine", choices=ENGINES, default=os.environ.get("LOCAL_AWS_ENGINE", "ministack"))
+    parser.add_argument("--engine", choices=AWS_ENGINES, default=os.environ.get("LOCAL_AWS_ENGINE", "ministack"))
     parser.add_argument("--only", default=",".join(SECTIONS), help="comma-separated sections (%(default)s)")
     parser.add_argument("--without-old", action="store_true", help="skip deltalake 1.6.0")
     parser.add_argument("--folder", type=Path, default=Path("bench-data"), help="folder for the generated captures")

@@ -19,9 +19,9 @@ import boto3
 from botocore.config import Config
 
 from tests.integration.fault_proxy import FaultProxy
-from tools.local.engines import Engine
+from tools.local.engines import REGION, Engine
 from tools.local.install import install_engine
-from tools.local.stack import REGION, EngineStack, find_free_ports
+from tools.local.stack import EngineStack, find_free_ports
 
 STATE = Path(".local-aws")
 _NOT_OURS = (

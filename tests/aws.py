@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import pytest
 
-from tools.local.engines import ENGINES, Engine
+from tools.local.engines import AWS_ENGINES, REGION, Engine
 from tools.local.install import CannotInstall, install_engine
-from tools.local.stack import REGION, CannotStart, EngineStack, find_free_ports
+from tools.local.stack import CannotStart, EngineStack, find_free_ports
 
 ROOT = Path(__file__).parents[1]
 START_TRIES = 3  # a port that was free may be taken before the engine has it
@@ -106,8 +106,8 @@ class Aws:
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     """The session's engine; the environment of this process leads to it until the session ends."""
     chosen = os.environ.get("PCAPLAKE_TEST_AWS", "ministack")
-    if chosen in ENGINES:
-        stack = _start(chosen, tmp_path_factory.mktemp("aws"))
+    if chosen in AWS_ENGINES:
+        stack = start_engine(chosen, tmp_path_factory.mktemp("aws"))
         try:
             yield from _connected(chosen, stack.client_environment)
         finally:
@@ -120,14 +120,15 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
         )
 
 
-def _start(engine: Engine, folder: Path) -> EngineStack:
+def start_engine(engine: Engine, folder: Path) -> EngineStack:
+    """The engine, installed if needed; `folder` is for what it keeps while it runs. Skips the test if it cannot be installed."""
     state = ROOT / ".local-aws"
     try:
         install_engine(engine, state)
     except CannotInstall as error:
         if os.environ.get("CI"):
             raise  # there a skip would hide every test of this folder
-        pytest.skip(f"no S3, SQS and DynamoDB here: {error}")
+        pytest.skip(f"no {engine} here: {error}")
     for attempt in range(1, START_TRIES + 1):
         port, dynamodb_port = find_free_ports(2)
         run = folder / f"try-{attempt}"

@@ -16,7 +16,10 @@ from pcaplake.worker import VERSION
 from tools import release
 
 ROOT = Path(__file__).parents[2]
-REGISTRY = re.compile(r"--(?:extra-)?index-url|--find-links|--trusted-host|files\.pythonhosted|" r"\bpypi\.[a-z]+\b")
+REGISTRY = re.compile(
+    r"--(?:extra-)?index-url|--find-links|--trusted-host|files\.pythonhosted|"
+    r"\bpypi\.[a-z]+\b|registry\.npmjs|proxy\.golang"
+)
 MACHINE = re.compile(r"(?<![\w.{}/])/(?:work|root|opt|Users|mnt)/\w|(?<![\w.{}/])/home/\w")
 ADDRESS = re.compile(r"https?://(?:\d{1,3}\.){3}\d{1,3}|https?://[\w-]+(?::\d+)?/")
 THIS = Path(__file__).relative_to(ROOT).as_posix()
@@ -42,6 +45,7 @@ def test_nothing_of_a_machine(pattern: re.Pattern[str]) -> None:
     ("pattern", "text"),
     [
         (REGISTRY, "--index-url x"),
+        (REGISTRY, "registry.npmjs.example"),
         (MACHINE, "see /opt/captures"),
         (MACHINE, "'/home/me'"),
         (ADDRESS, "http://10.0.0.1:80/x"),

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.aws import Aws, _connected, _start
+from tests.aws import Aws, _connected, start_engine
 
-__all__ = ["Aws", "_connected", "_start"]
+__all__ = ["Aws", "_connected", "start_engine"]

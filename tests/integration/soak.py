@@ -38,7 +38,7 @@ from tests.integration.faults import FAULTS, MOMENTS, REQUESTS, inject
 from tests.worker.fleets import can_capture
 
 from . import processes, soak_lake
-from .conftest import Aws, _connected, _start
+from .conftest import Aws, _connected, start_engine
 from .fault_proxy import Rule, Seen
 from .proxied import Proxied, proxied
 from .stages import staged
@@ -304,7 +304,7 @@ def run(
 
 @contextmanager
 def engine(name: str, folder: Path) -> Any:
-    stack = _start(name, folder)  # type: ignore[arg-type]
+    stack = start_engine(name, folder)  # type: ignore[arg-type]
     try:
         with contextmanager(_connected)(name, stack.client_environment) as aws:
             yield aws

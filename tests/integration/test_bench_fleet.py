@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench.fleet_report import SECTIONS
-from tools.local.engines import ENGINES
+from tools.local.engines import AWS_ENGINES
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 900.0
@@ -32,7 +32,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, sections: tuple[str, ...]) ->
     """What a smoke run prints, and its JSON."""
     folder = tmp_path_factory.mktemp("bench")
     chosen = os.environ.get("PCAPLAKE_TEST_AWS")
-    engine = chosen if chosen in ENGINES else "ministack"
+    engine = chosen if chosen in AWS_ENGINES else "ministack"
     command = [sys.executable, "-m", "bench.fleet", "--quick", "--engine", engine, "--json", str(folder / "all.json")]
     command += ["--only", ",".join(sections)]
     run = subprocess.run(

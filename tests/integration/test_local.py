@@ -90,7 +90,7 @@ def test_a_failed_start_leaves_nothing(port: int, tmp_path: Path) -> None:
     (other,) = stack.find_free_ports(1)
     dies = (sys.executable, "-c", "raise SystemExit('no such thing')")
     half.servers += (
-        EngineServer(name="broken", port=other, health=True, dynamodb=False, command=dies, environment={}),
+        EngineServer(name="broken", port=other, health=("/", 200), dynamodb=False, command=dies, environment={}),
     )
     try:
         with pytest.raises(CannotStart, match="no such thing"):

@@ -151,7 +151,7 @@ def _shorten_lease() -> None:
 
 def start(
     names: list[Path],
-    lake: Path,
+    lake: Path | str,
     log: Path,
     *,
     kill: str = "",
@@ -180,7 +180,7 @@ def start(
     return process
 
 
-def ingest(names: list[Path], lake: Path, log: Path, **given: Any) -> tuple[int, dict[str, Any]]:
+def ingest(names: list[Path], lake: Path | str, log: Path, **given: Any) -> tuple[int, dict[str, Any]]:
     """An ingest to its end -> exit code and the JSON of its last line ({} where it printed none)."""
     process = start(names, lake, log, **given)
     process.join(120)

@@ -1,4 +1,6 @@
-"""S3, SQS, SNS and DynamoDB on loopback. `up` prints the environment for a shell: eval "$(make -s local-up)".
+"""S3, SQS, SNS and DynamoDB, or an object store alone, on loopback. `up` prints the environment for a shell:
+
+    eval "$(make -s local-up)"
 
 stdout is only for the shell; progress and errors go to stderr.
 """
@@ -66,7 +68,7 @@ def _parse_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--engine",
         default=environment("LOCAL_AWS_ENGINE", "localstack"),
-        help=f"{' or '.join(ENGINES)} (LOCAL_AWS_ENGINE; %(default)s)",
+        help=f"{', '.join(ENGINES)} (LOCAL_AWS_ENGINE; %(default)s)",
     )
     parser.add_argument(
         "--port",

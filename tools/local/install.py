@@ -1,4 +1,5 @@
-"""Installs an engine: pinned packages into its own virtual environment, jars with Maven. Only this module uses registries.
+"""Installs an engine: pinned packages into its own virtual environment, jars with Maven, packages of npm, a binary from Go
+modules. Only this module uses registries.
 
 A marker file records the pins of an installation; changed pins install again. The marker is written last, so that an interrupted
 installation is not mistaken for a complete one.
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .engines import HERE, Engine, dynamodb_jars_path, engine_venv_path
+from .engines import HERE, Engine, azurite_path, dynamodb_jars_path, engine_venv_path, minio_path
 
 
 class CannotInstall(Exception):
@@ -35,9 +36,19 @@ def hold_exclusive_lock(path: Path) -> Iterator[None]:
 def install_engine(engine: Engine, state: Path) -> None:
     """Install the engine unless it is installed. Raises `CannotInstall` if this fails."""
     with hold_exclusive_lock(state / f"{engine}.lock"):
-        _install_environment(engine, state)
+        if engine == "azurite":
+            _install_azurite(state)
+        elif engine == "minio":
+            _build_minio(state)
+        else:
+            _install_environment(engine, state)
         if engine == "localstack":
             _install_dynamodb(state)
+
+
+def is_installed(engine: Engine, state: Path) -> bool:
+    """Whether this engine was installed, maybe with other pins."""
+    return (state / engine / ".installed").exists()
 
 
 def _install_environment(engine: Engine, state: Path) -> None:
@@ -77,6 +88,39 @@ def _install_dynamodb(state: Path) -> None:
     )
     compile_it = ["javac", "-cp", f"{jars}/*", "-d", str(jars), str(source)]
     _run_install_command(compile_it, "it needs a JDK of version 17 or newer, first on PATH")
+    mark.write_text(install_recipe)
+
+
+def _install_azurite(state: Path) -> None:
+    folder, pins = azurite_path(state), [HERE / "azurite" / name for name in ("package.json", "package-lock.json")]
+    mark, install_recipe = folder / ".installed", "".join(pin.read_text() for pin in pins)
+    if mark.exists() and mark.read_text() == install_recipe:
+        return
+    if missing := [tool for tool in ("node", "npm") if shutil.which(tool) is None]:
+        raise CannotInstall(f"Azurite needs {' and '.join(missing)}: install Node.js (20 or newer)")
+    print(f"installing Azurite into {folder}, once", file=sys.stderr)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for pin in pins:
+        shutil.copy(pin, folder)
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder)]
+    _run_install_command(["npm", "ci", *options], "it needs the registry that npm is set up for")
+    mark.write_text(install_recipe)
+
+
+def _build_minio(state: Path) -> None:
+    binary, source = minio_path(state), HERE / "minio"
+    mark = binary.parent / ".installed"
+    install_recipe = "".join((source / name).read_text() for name in ("main.go", "go.mod", "go.sum"))
+    if mark.exists() and mark.read_text() == install_recipe:
+        return
+    if shutil.which("go") is None:
+        raise CannotInstall("MinIO needs Go (1.25 or newer)")
+    print(f"building MinIO into {binary.parent}, once; this takes minutes", file=sys.stderr)
+    shutil.rmtree(binary.parent, ignore_errors=True)
+    options = ["-trimpath", "-ldflags=-s -w", "-buildvcs=false", "-o", str(binary)]
+    command = ["env", "CGO_ENABLED=0", "GOTOOLCHAIN=local", "go", "-C", str(source), "build", *options, "."]
+    _run_install_command(command, "it needs the module proxy that Go is set up for")
     mark.write_text(install_recipe)
 
 

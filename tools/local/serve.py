@@ -1,6 +1,7 @@
-"""Starts an engine in its own interpreter, which has no pcaplake modules: `serve.py ministack|localstack`.
+"""Starts an engine: `serve.py ministack|localstack` in the engine's own interpreter, which has no pcaplake modules, or
+`serve.py azurite|minio COMMAND...`.
 
-Patches what the engines have no setting for: LocalStack listens on loopback only, MiniStack supports ranges of old
+Adds what the engines have no setting for: LocalStack listens on loopback only, MiniStack supports ranges of old
 versions, and a server ends with the process that started it.
 """
 
@@ -9,8 +10,10 @@ from __future__ import annotations
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 
 
 def exit_with_parent() -> None:
@@ -55,10 +58,12 @@ def patch_ranges_of_versions() -> None:
     s3._get_object = get_object
 
 
-def main(engine: str) -> None:
+def main(engine: str, command: Sequence[str]) -> None:
     sys.path.pop(0)  # this folder: its modules are not the engine's
     if os.environ.get("LOCAL_AWS_TETHERED"):
         threading.Thread(target=exit_with_parent, daemon=True).start()
+    if command:
+        sys.exit(subprocess.call(command))
     if engine == "localstack":
         listen_on_loopback_only()
     else:
@@ -69,4 +74,4 @@ def main(engine: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

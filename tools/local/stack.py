@@ -17,10 +17,9 @@ import time
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from .engines import LOOPBACK, Engine, EngineServer, servers_of_engine
+from .engines import LOOPBACK, Engine, EngineServer, environment_of_clients, servers_of_engine
 from .install import hold_exclusive_lock, install_engine
 
-REGION = "us-east-1"
 START_SECONDS = 90.0
 STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.05
@@ -64,7 +63,7 @@ class EngineStack:
 
     @property
     def endpoint_url(self) -> str:
-        """URL of S3 and SQS."""
+        """URL of S3 and SQS, or of the blobs."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
@@ -73,17 +72,8 @@ class EngineStack:
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """Environment variables that connect AWS SDKs and pcaplake to this engine. No other settings are needed."""
-        return {
-            "AWS_ENDPOINT_URL": self.endpoint_url,
-            "AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb_endpoint,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+        """Environment variables that connect SDKs and pcaplake to this engine."""
+        return environment_of_clients(self.engine, port=self.port, dynamodb_port=self.dynamodb_port)
 
     def start(self) -> None:
         """Install if needed, start all servers that do not run, wait until all answer. A failed start leaves nothing running."""
@@ -174,8 +164,10 @@ class EngineStack:
 
     def _server_answers(self, server: EngineServer) -> bool:
         try:
-            if server.health and _request_status(server.port, "GET", "/_localstack/health") != 200:
-                return False
+            if server.health is not None:
+                path, status = server.health
+                if _request_status(server.port, "GET", path) != status:
+                    return False
             return not server.dynamodb or _list_tables_status(server.port) == 200
         except (OSError, http.client.HTTPException):
             return False

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 
 PREFIX = "PCAPLAKE_"
 S3 = ("s3://", "s3a://", "s3n://")
+AZURE = ("az://", "azure://", "abfs://", "abfss://")
 SAFE_PATH = "PYTHONSAFEPATH"  # Python looks for no modules in the working directory, which may contain files of others
 
 
@@ -60,17 +61,44 @@ def read_aws_endpoint(service: str) -> str | None:
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-def plain_http_options(uri: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Options that allow plain HTTP for the store of `uri`, if its endpoint is http:// or AWS_ALLOW_HTTP is true.
+def implied_storage_options(uri: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options of the store of `uri` that `options` and the environment imply, so that obstore and deltalake reach the same store.
 
-    obstore reads AWS_ALLOW_HTTP from the environment only if its client gets no options, and pcaplake always passes some.
+    - `allow_http`, if the endpoint is http://, or AWS_ALLOW_HTTP is true: obstore reads AWS_ALLOW_HTTP only if its client gets
+      no options, and pcaplake always passes some.
+    - `endpoint`, from AWS_ENDPOINT_URL_S3: deltalake reads only AWS_ENDPOINT_URL. Without an endpoint, it takes the store
+      for AWS, and looks for region and credentials in the metadata service of the machine.
+    - `use_emulator`, if the endpoint of an Azure account is `http://HOST:PORT/ACCOUNT`, as only Azurite has it. Azurite ignores
+      `startFrom` when it lists, so clients must know that they talk to it: else deltalake takes old versions of a log for
+      new ones ("Invalid table version"). They read the address of an emulator only from AZURITE_BLOB_STORAGE_URL, which is
+      set here.
     """
-    normalized = {name.lower().removeprefix("aws_"): value for name, value in options.items()}
-    if not uri.startswith(S3) or "allow_http" in normalized:
+    if not uri.startswith((*S3, *AZURE)):
         return {}
-    endpoint = normalized.get("endpoint") or normalized.get("endpoint_url") or read_aws_endpoint("s3") or ""
-    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
-    return {"allow_http": "true"} if allowed or endpoint.lower().startswith("http://") else {}
+    given = {_bare_name(name): value for name, value in options.items()}
+    named = given.get("endpoint") or given.get("endpoint_url") or ""
+    endpoint = named or ((read_aws_endpoint("s3") or "") if uri.startswith(S3) else "")
+    implied = {}
+    if endpoint and not named:
+        implied["endpoint"] = endpoint
+    aws_allows = uri.startswith(S3) and os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+    if "allow_http" not in given and (aws_allows or endpoint.lower().startswith("http://")):
+        implied["allow_http"] = "true"
+    if uri.startswith(AZURE) and "use_emulator" not in given:
+        account = given.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+        server, _, path = endpoint.rstrip("/").rpartition("/")
+        if account and path == account and "://" in server:
+            os.environ["AZURITE_BLOB_STORAGE_URL"] = server
+            implied["use_emulator"] = "true"
+    return implied
+
+
+def _bare_name(option: str) -> str:
+    """The name of a storage option without the prefix of its service."""
+    bare = option.lower()
+    for prefix in ("aws_", "azure_storage_", "azure_"):
+        bare = bare.removeprefix(prefix)
+    return bare
 
 
 def is_started_by_spark_submit() -> bool:

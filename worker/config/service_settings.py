@@ -21,7 +21,7 @@ from pcaplake.worker.lake.config import Creation, LakeConfig
 from .environment import (
     PREFIX,
     S3,
-    plain_http_options,
+    implied_storage_options,
     read_aws_region,
     read_traces_endpoint,
     read_variable,
@@ -235,14 +235,11 @@ class FleetSettings(BaseSettings):
         return range(self.http_port, self.http_port + (1 if "http_port" in self.model_fields_set else _DEFAULT_PORTS))
 
     def storage_options_for(self, uri: str) -> dict[str, str]:
-        """Options of the object store for one lake: `storage_option`, and on S3 also defaults that it does not set.
-
-        These are the region, and `allow_http` if the endpoint is http:// or AWS_ALLOW_HTTP is true.
-        """
+        """Options of the object store for one lake: `storage_option`, what it implies, and on S3 the region."""
         named = any(name.lower() in ("region", "aws_region") for name in self.storage_option)
         sets_region = uri.startswith(S3) and self.region and not named  # other stores refuse a region
         region = {"region": self.region} if sets_region and self.region else {}
-        return {**region, **plain_http_options(uri, self.storage_option), **self.storage_option}
+        return {**region, **implied_storage_options(uri, self.storage_option), **self.storage_option}
 
     def load_routes(self) -> Routes:
         """The routes from `routes`, or from `lake` and `profile`. Raises WrongSetting if they cannot be used."""

@@ -21,7 +21,7 @@ from pcaplake.worker.errors import Fatal, WrongUsage
 from pcaplake.worker.lake.config import Creation, LakeConfig
 from pcaplake.worker.lake.store.store import Store
 
-from .environment import PREFIX, plain_http_options, read_variables
+from .environment import PREFIX, implied_storage_options, read_variables
 
 _SIZES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
@@ -182,7 +182,7 @@ class Settings(BaseModel):
 
     def storage_options_for(self, uri: str) -> dict[str, str]:
         """Options of the object store that contains `uri`."""
-        return {**plain_http_options(uri, self.storage_option), **self.storage_option}
+        return {**implied_storage_options(uri, self.storage_option), **self.storage_option}
 
     @property
     def lake_config(self) -> LakeConfig:

@@ -130,18 +130,18 @@ def test_a_wrong_variable_is_named_with_what_is_right(
     ("environment", "options", "needed"),
     [
         ({}, {}, {}),
-        ({"AWS_ENDPOINT_URL": HTTP}, {}, {"allow_http": "true"}),
-        ({"AWS_ENDPOINT_URL": "https://x", "AWS_ENDPOINT_URL_S3": HTTP}, {}, {"allow_http": "true"}),
-        ({"AWS_ENDPOINT_URL": HTTP, "AWS_ENDPOINT_URL_S3": "https://x"}, {}, {}),
+        ({"AWS_ENDPOINT_URL": HTTP}, {}, {"allow_http": "true", "endpoint": HTTP}),
+        ({"AWS_ENDPOINT_URL": "https://x", "AWS_ENDPOINT_URL_S3": HTTP}, {}, {"allow_http": "true", "endpoint": HTTP}),
+        ({"AWS_ENDPOINT_URL": HTTP, "AWS_ENDPOINT_URL_S3": "https://x"}, {}, {"endpoint": "https://x"}),
         ({"AWS_ENDPOINT_URL": HTTP}, {"endpoint": "https://x"}, {}),
         ({"AWS_ENDPOINT_URL": "https://x"}, {"AWS_ENDPOINT": HTTP}, {"allow_http": "true"}),
         ({}, {"aws_endpoint_url": HTTP}, {"allow_http": "true"}),
         ({"AWS_ALLOW_HTTP": "true"}, {}, {"allow_http": "true"}),
         ({"AWS_ALLOW_HTTP": "false"}, {}, {}),
-        ({"AWS_ENDPOINT_URL": HTTP}, {"AWS_ALLOW_HTTP": "false"}, {}),
+        ({"AWS_ENDPOINT_URL": HTTP}, {"AWS_ALLOW_HTTP": "false"}, {"endpoint": HTTP}),
     ],
 )
-def test_a_store_behind_plain_http_is_told_so(
+def test_the_endpoint_of_the_environment_is_an_option(
     environment: dict[str, str], options: dict[str, str], needed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_REGION", raising=False)
@@ -151,6 +151,40 @@ def test_a_store_behind_plain_http_is_told_so(
         for uri in ("s3://raw/a", "s3a://raw/a"):
             assert settings.storage_options_for(uri) == {**options, **needed}
         assert settings.storage_options_for("gs://raw/a") == settings.storage_options_for("lake") == options
+
+
+SERVER = "http://azurite:1"
+AZURITE = f"{SERVER}/devstoreaccount1"
+ACCOUNT = {"account_name": "devstoreaccount1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "needed", "address"),
+    [
+        (ACCOUNT, {}, None),
+        ({**ACCOUNT, "endpoint": AZURITE}, {"allow_http": "true", "use_emulator": "true"}, SERVER),
+        (
+            {"azure_storage_endpoint": f"{AZURITE}/"},
+            {"allow_http": "true", "use_emulator": "true"},
+            SERVER,
+        ),
+        ({**ACCOUNT, "endpoint": AZURITE, "use_emulator": "false"}, {"allow_http": "true"}, None),
+        ({**ACCOUNT, "endpoint": SERVER}, {"allow_http": "true"}, None),
+        ({**ACCOUNT, "endpoint": "https://devstoreaccount1"}, {}, None),
+        ({"account_name": "other", "endpoint": AZURITE}, {"allow_http": "true"}, None),
+    ],
+)
+def test_the_endpoint_of_azurite_is_known_as_such(
+    options: dict[str, str], needed: dict[str, str], address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", "")
+    monkeypatch.delenv("AZURITE_BLOB_STORAGE_URL")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "devstoreaccount1")
+    for settings in (FleetSettings.load(storage_option=options), Settings.load(lake="x", storage_option=options)):
+        for uri in ("az://raw/a", "abfss://raw/a"):
+            assert settings.storage_options_for(uri) == {**options, **needed}
+        assert settings.storage_options_for("gs://raw/a") == options
+    assert os.environ.get("AZURITE_BLOB_STORAGE_URL") == address
 
 
 def test_every_variable_of_the_project_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

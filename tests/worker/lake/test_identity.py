@@ -87,6 +87,16 @@ async def test_a_store_that_ignores_a_condition_holds_no_lake(kind: str, header:
         assert not bucket.objects, "nothing is left behind"
 
 
+@pytest.mark.parametrize("kind", ["s3", "gs", "az"])
+async def test_a_store_that_lists_nothing_from_where_it_should_holds_no_lake(kind: str) -> None:
+    """New versions of a table would not be found."""
+    with serving(kind) as (bucket, store):
+        bucket.loses = True
+        with pytest.raises(Fatal, match="does not list an object that was just written"):
+            await open_identity(store, ledger())
+        assert not bucket.objects, "nothing is left behind"
+
+
 async def test_who_may_not_delete_opens_a_lake_all_the_same() -> None:
     with serving("s3") as (bucket, store):
         bucket.keeps = True

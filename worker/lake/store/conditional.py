@@ -17,10 +17,11 @@ ADVICE = (
 
 
 async def find_ignored_condition(store: Store) -> str | None:
-    """What is wrong with the store's conditional writes, or None.
+    """What is wrong with the store's conditional writes and listings, or None.
 
-    Creates an object twice, replaces it, replaces a content that no longer exists, and deletes the object; where deleting
-    is not allowed, the object stays. A retried request may be refused because of its first attempt, so the content decides.
+    Creates an object twice, lists it, replaces it, replaces a content that no longer exists, and deletes the object; where
+    deleting is not allowed, the object stays. A retried request may be refused because of its first attempt, so the content
+    decides.
     """
     path = f"{PROBES}/{uuid.uuid4().hex}"
     try:
@@ -33,6 +34,11 @@ async def find_ignored_condition(store: Store) -> str | None:
         seen = await store.head(path)
         if seen is None:
             return f"{store.uri} does not find an object that was just written"
+        if path not in [meta.path for meta in await store.list(PROBES, start_after=path[:-1])]:
+            return (
+                f"{store.uri} does not list an object that was just written, when the list begins shortly before it: new "
+                "versions of a table would not be found"
+            )
         await store.replace(path, b"third", seen)
         current = await store.get(path)
         if current is None or current[0] != b"third":

@@ -135,7 +135,9 @@ class ObjectStore(Store):
                 async for chunk in obstore.list(self._inner, folder, offset=start_after)
                 for raw in chunk
             ]
-        return sorted(metas, key=lambda meta: meta.path)
+        # a service may ignore where to begin (Azurite), and obstore relies on it
+        after = start_after or ""
+        return sorted((meta for meta in metas if meta.path > after), key=lambda meta: meta.path)
 
     async def list_folders(self) -> tuple[str, ...]:
         with self._counted_request("list", ""):

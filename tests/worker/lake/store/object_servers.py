@@ -44,13 +44,15 @@ class Kept:
 
 
 class Bucket:
-    """`seen`: the conditions of every PUT, in order. `keeps`: nobody may delete (S3)."""
+    """`seen`: the conditions of every PUT, in order. `keeps`: nobody may delete (S3). `loses`: a list that begins after a path
+    is empty, as it was in Microsoft's OneLake (apache/arrow-rs-object-store, issue 695).
+    """
 
     def __init__(self, kind: str, honors: Collection[str] = CONDITIONS) -> None:
         self.kind, self.honors = kind, honors
         self.objects: dict[str, Kept] = {}
         self.seen: list[dict[str, str]] = []
-        self.lock, self.keeps = threading.Lock(), False
+        self.lock, self.keeps, self.loses = threading.Lock(), False, False
         self._generations = itertools.count(1_700_000_000_000_000)
 
     def put(self, key: str, data: bytes, headers: Mapping[str, str]) -> tuple[int, Kept | None]:
@@ -163,9 +165,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, query: Mapping[str, list[str]]) -> None:
         prefix = query.get("prefix", [""])[0]
-        after = query.get("start-after", query.get("startOffset", [""]))[0]
+        after = next((query[name][0] for name in ("start-after", "startOffset", "startFrom") if name in query), "")
         found = sorted(item for item in self.server.bucket.objects.items() if item[0].startswith(prefix))
-        found = [(key, kept) for key, kept in found if key > after]
+        if self.server.bucket.kind != "az":  # Azurite ignores it
+            found = [(key, kept) for key, kept in found if key > after]
+        if after and self.server.bucket.loses:
+            found = []
         body = (_blobs if self.server.bucket.kind == "az" else _contents)(found)
         self._answer(200, body=body.encode(), headers={"Content-Type": "application/xml"})
 

@@ -70,3 +70,12 @@ class StoreSuite:
         await store.delete("x")
         assert await store.get("x") is None
         assert await store.put_if_absent("x", b"again")
+
+    async def test_a_list_is_sorted_below_a_folder_and_begins_after_a_path(self, store: Store) -> None:
+        for path in ("t/b", "t/a", "t/c/d", "tt/x", "u"):
+            await store.put(path, b"")
+        assert [meta.path for meta in await store.list("t")] == ["t/a", "t/b", "t/c/d"]
+        assert [meta.path for meta in await store.list("t/", start_after="t/a")] == ["t/b", "t/c/d"]
+        assert [meta.path for meta in await store.list("t", start_after="t/aa")] == ["t/b", "t/c/d"]
+        assert [meta.path for meta in await store.list("")] == ["t/a", "t/b", "t/c/d", "tt/x", "u"]
+        assert await store.list("nothing") == []

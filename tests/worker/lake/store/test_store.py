@@ -66,15 +66,6 @@ async def test_without_an_etag_nothing_is_replaced() -> None:
         await store.replace("x", b"2", replace(seen, etag=None))
 
 
-async def test_a_list_is_sorted_below_a_folder_and_begins_after_a_path(store: Store) -> None:
-    for path in ("t/b", "t/a", "t/c/d", "tt/x", "u"):
-        await store.put(path, b"")
-    assert [meta.path for meta in await store.list("t")] == ["t/a", "t/b", "t/c/d"]
-    assert [meta.path for meta in await store.list("t/", start_after="t/a")] == ["t/b", "t/c/d"]
-    assert [meta.path for meta in await store.list("")] == ["t/a", "t/b", "t/c/d", "tt/x", "u"]
-    assert await store.list("nothing") == []
-
-
 async def test_an_upload_appears_whole_at_its_end_or_not_at_all(store: Store) -> None:
     upload = store.upload("t/file")
     upload.write(b"one")

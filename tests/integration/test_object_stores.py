@@ -1,0 +1,197 @@
+"""Lakes in the object stores of several makers: every promise of docs/exactly-once.md holds there too.
+
+`make test-stores` runs all of it, also on MinIO, which takes minutes to build. CI runs a short form on Azurite, and what only S3
+can show on the S3 of the AWS engine, where test_fault_matrix.py kills workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+
+from pcaplake.worker import sample
+from pcaplake.worker.lake.store.store import Store
+from tests.aws import ROOT
+from tests.integration.object_stores import ObjectStoreServer, rows_by_capture, serve
+from tests.worker import lakes
+from tests.worker.conftest import Drive, bus_drive
+from tests.worker.lake.store.store_suite import StoreSuite
+from tools.local.engines import LOOPBACK
+
+__all__ = ["bus_drive"]
+STEPS = ("after stage.4 packets #3", "after stage.5 #2", "after commit.3a", "before commit.4 packets", "after commit.4")
+MINIO, S3, AZURITE = (pytest.param(kind, marks=pytest.mark.torture) for kind in ("minio", "s3", "azurite"))
+CLOSED_PORT = f"http://{LOOPBACK}:9"
+
+
+@pytest.fixture(scope="module", params=["azurite", MINIO, "s3"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
+    aws = request.getfixturevalue("aws") if request.param == "s3" else None
+    with serve(request.param, tmp_path_factory.mktemp(request.param), aws) as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: ObjectStoreServer) -> Store:
+    return Store.open(server.new_lake(), server.reader)
+
+
+class TestStore(StoreSuite):
+    """Conditional writes and listings of every maker."""
+
+
+def given(server: ObjectStoreServer, drive: Drive, ledger: Path, **more: Any) -> dict[str, Any]:
+    options = {"storage_option": dict(server.options), "ledger": str(ledger)}
+    return {"profile": str(drive.profile), "threads": 2, "max_records": 1, **options, **more}
+
+
+def kill_twice(
+    rng: random.Random, longest: float, names: list[Path], lake: str, log: Path, options: dict[str, Any]
+) -> bool:
+    """Kill an ingest at a random moment, and the next at a random step. Returns whether the first one had not ended before."""
+    process = lakes.start(names, lake, log, **options)
+    process.join(rng.uniform(0, longest))
+    if process.exitcode is None:
+        os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    lakes.ingest(names, lake, log, kill=rng.choice(STEPS), **options)
+    return bool(process.exitcode == -signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+def test_killed_at_random_moments(server: ObjectStoreServer, bus_drive: Drive, tmp_path: Path, moments: int) -> None:
+    """The seed is printed when it fails."""
+    seed = random.SystemRandom().getrandbits(32)
+    rng, longest, killed = random.Random(seed), 1.0, 0
+    for number in range(moments):
+        lake, log = server.new_lake(), tmp_path / f"log-{number}"
+        options = given(server, bus_drive, tmp_path / f"ledger-{number}")
+        killed += kill_twice(rng, longest, [bus_drive.folder], lake, log, options)
+        begin = time.monotonic()
+        code, _ = lakes.ingest([bus_drive.folder], lake, log, **options)
+        longest = max(1.0, time.monotonic() - begin)
+        assert code == 0, f"seed {seed}, lake {number}: {log.read_text()}"
+        assert server.rows_once(lake) == bus_drive.rows, f"seed {seed}, lake {number}"
+    assert killed >= moments // 4, f"seed {seed}"
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+def test_killed_again_and_again_at_steps(server: ObjectStoreServer, bus_drive: Drive, tmp_path: Path) -> None:
+    lake, log = server.new_lake(), tmp_path / "log"
+    options = given(server, bus_drive, tmp_path / "ledger")
+    for where in STEPS:
+        code, _ = lakes.ingest([bus_drive.folder], lake, log, kill=where, **options)
+        assert code == -signal.SIGKILL, log.read_text()
+    assert lakes.ingest([bus_drive.folder], lake, log, **options)[0] == 0, log.read_text()
+    assert server.rows_once(lake) == bus_drive.rows
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+@pytest.mark.parametrize("where", ["after stage.5", "before overwrite", "after overwrite", "before commit.4 packets"])
+def test_an_overwrite_is_killed(server: ObjectStoreServer, bus_drive: Drive, tmp_path: Path, where: str) -> None:
+    """The lake has all old rows or all new ones."""
+    lake, log = server.new_lake(), tmp_path / "log"
+    options = given(server, bus_drive, tmp_path / "ledger")
+    assert lakes.ingest([bus_drive.folder], lake, log, **options)[0] == 0, log.read_text()
+    new, rows = bus_drive.captures[:2], Counter[str]()
+    for capture in new:
+        rows += _rows_of(bus_drive, capture)
+    code, _ = lakes.ingest(new, lake, log, kill=where, mode="overwrite", **options)
+    assert code == -signal.SIGKILL, log.read_text()
+    assert lakes.ingest(new, lake, log, mode="overwrite", **options)[0] == 0, log.read_text()
+    assert +Counter(server.rows_once(lake)) == rows
+
+
+def _rows_of(drive: Drive, capture: Path) -> Counter[str]:
+    return rows_by_capture(drive.lake)[capture]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["azurite", MINIO, S3], indirect=True)
+def test_the_life_of_a_lake(server: ObjectStoreServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An ingest that is killed, checkpoints, a capture that changed, signals, maintenance, a copy that is adopted, an overwrite.
+
+    The doctor finds no problems. A local lake has the rows of each capture that are right.
+    """
+    first, second, third, _, profile = sample.write_sample_captures(
+        tmp_path / "drive", "drive", 0.05, vehicles=1, seed=5
+    )
+    captures = [first, second, third]
+    databases, log, local = tmp_path / "drive" / "databases.yaml", tmp_path / "log", tmp_path / "local"
+    assert lakes.ingest(captures, local, log, profile=str(profile))[0] == 0, log.read_text()
+    assert lakes.run(capsys, "signals", "--lake", local, "--databases", databases)[0] == 0
+    rows, decoded = rows_by_capture(local), rows_by_capture(local, ("signals",))
+    lake, ledger, seed = server.new_lake(), tmp_path / "ledger", random.SystemRandom().getrandbits(32)
+    options = {"storage_option": dict(server.options), "ledger": str(ledger), "profile": str(profile), "max_records": 1}
+
+    def ingest(*names: Path, **more: Any) -> None:
+        assert lakes.ingest(list(names), lake, log, **options, **more)[0] == 0, f"seed {seed}: {log.read_text()}"
+
+    def check(*right: Path, lake: str = lake) -> None:
+        assert +Counter(server.rows_once(lake)) == sum((rows[capture] for capture in right), Counter())
+
+    def run(command: str, *arguments: object, lake: str = lake) -> str:
+        code, out, err = lakes.run(capsys, command, "--lake", lake, *server.arguments(), *arguments)
+        assert code == 0, out + err
+        return out
+
+    objects = server.connect(lake)
+    kill_twice(random.Random(seed), 1.0, captures, lake, log, options)
+    ingest(*captures, checkpoint_interval=1)
+    assert json.loads(bytes(obstore.get(objects, "_pcaplake/lake.json").bytes()))["proven"] == lake
+    assert obstore.head(objects, "packets/_delta_log/_last_checkpoint")
+    shutil.copy(second, first)
+    ingest(first, replace_changed=True)
+    right = (second, second, third)
+    check(*right)
+
+    run("signals", "--databases", databases)
+    found = server.table(lake, "signals").to_pyarrow_table(columns=["capture_id"]).num_rows
+    assert found == sum(decoded[capture]["signals"] for capture in right) > 0
+    maintained = json.loads(run("maintain", "--ledger", ledger, "--json"))
+    assert sum(table["compacted"] for table in maintained.values()) > 0
+
+    copied, its_ledger = f"{lake}-copy", tmp_path / "its-ledger"
+    server.copy(lake, copied)
+    out = run("ingest", *captures, "--profile", profile, "--ledger", its_ledger, "--adopt", "--json", lake=copied)
+    assert json.loads(out.splitlines()[-1])["captures"] == 0
+    check(*right, lake=copied)
+    ingest(third, mode="overwrite")
+    check(third)
+    for place, of_place in ((lake, ledger), (copied, its_ledger)):
+        assert "no problems" in run("doctor", "--ledger", of_place, lake=place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", [AZURITE, MINIO, "s3"], indirect=True)
+def test_the_examples_of_the_documentation_print_no_warnings(server: ObjectStoreServer, tmp_path: Path) -> None:
+    """Commands that read through deltalake: it would look for a region in the metadata service of AWS's machines."""
+    lake, (capture, profile) = server.new_lake(), sample.write_sample_captures(tmp_path, "c", 0.02, vehicles=1, seed=5)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZUR", "PCAPLAKE_"))}
+    metadata = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": CLOSED_PORT}  # nothing leaves this machine
+    environment = {**kept, **metadata, **server.environment}
+    for command in (
+        ("ingest", capture, "--lake", lake, "--profile", profile, "--ledger", tmp_path),
+        ("tables", "--lake", lake),
+    ):
+        arguments = [sys.executable, "-m", "pcaplake.worker", *map(str, command)]
+        done = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "WARN" not in done.stderr
+        assert "imds" not in done.stderr
