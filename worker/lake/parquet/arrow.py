@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from pcaplake.parser.arrow_types import convert_array
+
 from .statistics import ColumnRange, has_min_max_statistics
 
 Write = Callable[[bytes], object]
@@ -54,7 +56,7 @@ class ArrowFile:
 
     def write_row_group(self, columns: Sequence[pa.Array]) -> None:
         """Write one row group. columns: one array for each field of the schema, of the field's type or a dictionary of it."""
-        plain = [_decode_dictionary(array, field.type) for array, field in zip(columns, self._schema, strict=True)]
+        plain = [convert_array(array, field.type) for array, field in zip(columns, self._schema, strict=True)]
         for array, field in zip(plain, self._schema, strict=True):
             self.ranges[field.name] |= _compute_range(array)
         self._writer.write_batch(pa.RecordBatch.from_arrays(plain, schema=self._schema))
@@ -67,10 +69,6 @@ class ArrowFile:
     def _forward_written(self) -> None:
         for piece in self._pipe.take_written():
             self._write(piece)
-
-
-def _decode_dictionary(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array if array.type == kind else array.cast(kind)
 
 
 def _compute_range(array: pa.Array) -> ColumnRange:
