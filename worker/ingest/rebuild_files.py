@@ -96,13 +96,13 @@ class CaptureSource:
                         )
                 else:
                     await self._read_capture(replace(reader, tables=tables), capture, window)
-            stage = await self._run_in_thread(window.close)
+            rebuilt = await self._run_in_thread(window.close)
         except (Gone, Changed) as error:
             log.warning("lost files cannot be rebuilt: %s", error)
             return None
         finally:
             window.abandon()
-        return () if stage is None else stage.adds.get(table, ())
+        return () if rebuilt is None else rebuilt.adds.get(table, ())
 
     async def _read_capture(self, reader: Reader, capture: Capture, window: RowWindow) -> None:
         opening = self._sources.open_capture_file(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -62,3 +63,29 @@ async def test_each_reader_finds_the_same_rows(rewrite: str, bus_drive: Drive, t
     for name in NAMES:
         REWRITES[rewrite](lake / name)
     assert await read_everything(lake) == before
+
+
+def with_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string(kind):
+        return pa.string_view()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(with_views(field.type)) for field in kind])
+    return kind
+
+
+@pytest.mark.slow
+async def test_a_checkpoint_may_have_views(bus_drive: Drive, tmp_path: Path) -> None:
+    table = tmp_path / "captures"
+    shutil.copytree(bus_drive.lake / "captures", table)
+    DeltaTable(table).create_checkpoint()
+    (path,) = (table / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.ParquetFile(path).read()
+    schema = pa.schema([field.with_type(with_views(field.type)) for field in rows.schema])
+    assert schema != rows.schema
+    pq.write_table(rows.cast(schema), path)
+    newest = (await LogStore(Store.open(str(tmp_path))).read_version("captures"), DeltaTable(table).version())
+    assert newest[0] == newest[1]
+    snapshot = await LogStore(Store.open(str(tmp_path))).read_snapshot("captures")
+    assert snapshot is not None
+    assert snapshot.files.live.keys() == {uri.rpartition("/captures/")[2] for uri in DeltaTable(table).file_uris()}
+    assert snapshot.txns["pcaplake"] >= 0
