@@ -94,6 +94,7 @@ class Stage:
         return {
             **written_fields(self),
             "captures": [capture.to_dict() for capture in self.captures],
+            "profiles": list(self.profiles),
             "adds": {table: [written_fields(add) for add in adds] for table, adds in self.adds.items()},
         }
 

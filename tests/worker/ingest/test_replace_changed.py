@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from pcaplake.parser.schemas import TABLES
 from tests.worker import lakes
@@ -72,6 +73,10 @@ def test_the_old_content_goes_when_the_new_one_is_in(growing: Growing, capsys: p
     code, result = growing.ingest(replace_changed=True)
     assert (code, result["captures"], result["changed"], result["replaced"]) == (0, 1, 0, 1), growing.log.read_text()
     lakes.check(growing.lake, growing.rows["whole"], capsys)
+    for name in ("captures", "packets"):  # each reader can filter the files that hold the rows of the others
+        ids = DeltaTable(growing.lake / name).to_pandas(columns=["capture_id"]).capture_id
+        found = DeltaTable(growing.lake / name).to_pandas(filters=[("capture_id", "=", ids[0])], columns=["capture_id"])
+        assert len(found) == (ids == ids[0]).sum()
     code, out, _ = lakes.run(capsys, "doctor", "--lake", growing.lake)
     assert code == 0, out
 
